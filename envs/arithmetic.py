@@ -38,12 +38,14 @@ class Arithmetic(rlvr.Environment):
     r"""Evaluate an expression of integers; the answer goes in the last \boxed{}.
 
     Options:
-        difficulty: from 1 to 10.  1: two terms of one digit, some 200 tasks in all; 2: two terms of two digits; 10: six
+        difficulty: from 1 to 10.  1: two terms of one digit, some 200 tasks in all; 2: two terms of
+        two digits; 10: six
             terms of six digits.
         operations: those of + - * / that may occur; every division is exact.
 
-    `split` is train, validation or test.  A hash assigns each expression to one of them, together with all expressions
-    that differ from it only in the order of terms or factors or in brackets that make no difference.
+    `split` is train, validation or test.  A hash assigns each expression to one of them, together
+    with all expressions that differ from it only in the order of terms or factors or in brackets
+    that make no difference.
     """
 
     domain = "mathematics"
@@ -78,7 +80,8 @@ class Arithmetic(rlvr.Environment):
             return _Expression(str(value), value, 3, (str(value), ()))
         op = rng.choice(self.operations)
         on_the_right = 1 if op == "/" else rng.randint(1, terms - 1)
-        # The divisor is made first, and the dividend as a multiple of it; other demands are passed down.
+        # The divisor is made first, and the dividend as a multiple of it; other demands are passed
+        # down.
         b = self._expression(rng, on_the_right, multiple_of if op in "+-" else 1)
         a = self._expression(rng, terms - on_the_right, multiple_of * (b.value if op == "/" else 1))
         left = f"({a.text})" if a.binds < _BINDS[op] else a.text

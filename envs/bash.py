@@ -43,7 +43,8 @@ def _draw_summing(rng: Random) -> _Made:
     rows = [(rng.choice(_WORDS), rng.randint(1, 500)) for _ in range(rng.randint(15, 40))]
     word = rng.choice(rows)[0]
     request = (
-        f"stock.csv has the columns item and count. Write the sum of the counts of {word!r}, a number alone, to "
+        f"stock.csv has the columns item and count. Write the sum of the counts of {word!r}, a "
+        f"number alone, to "
         "total.txt."
     )
     before = {"stock.csv": "item,count\n" + "".join(f"{item},{count}\n" for item, count in rows)}
@@ -87,7 +88,8 @@ def _draw_log_task(rng: Random) -> _Made:
     highest = max(counts.values())
     worst = [name.removeprefix("logs/") for name, count in counts.items() if count == highest]
     request = (
-        "Find the file in the folder logs with the most lines that begin with ERROR (of several, the alphabetically "
+        "Find the file in the folder logs with the most lines that begin with ERROR (of several, "
+        "the alphabetically "
         "first), and write its name, without the folder, to worst.txt."
     )
     return request, before, {**before, "worst.txt": f"{min(worst)}\n"}
@@ -105,11 +107,12 @@ _KINDS: Final[tuple[Callable[[Random], _Made], ...]] = (
 class Bash(rlvr.Environment):
     """Put files right in a bash session.  The host reads them at the end; what the model says does not count.
 
-    White space at the end of a file and of its lines does not matter; all else has to be as asked, and files that were
-    not to be changed as they were.
+    White space at the end of a file and of its lines does not matter; all else has to be as asked,
+    and files that were not to be changed as they were.
 
     Options:
-        sandbox: "namespaces", or "restricted" for a host without them; see docs/reference/sandbox.md.
+        sandbox: "namespaces", or "restricted" for a host without them; see
+        docs/reference/sandbox.md.
     """
 
     domain = "tools"

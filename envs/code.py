@@ -18,10 +18,10 @@ class CodeEnv(rlvr.Environment):
     Options:
         partial: True: a wrong completion's value is the fraction of the tests that it passed.
         report: True: `detail["tests"]` of a verdict has an entry for each test; see `CodeVerifier`.
-        cpu_s, memory_mib: limits of a completion's program.
-        packages: distributions that programs may import.
-        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
-        sandbox: "namespaces", or "restricted" for a host without them; see docs/reference/sandbox.md.
+        cpu_s, memory_mib: limits of a completion's program. packages: distributions that programs
+        may import. allow_missing: guarantees of the sandbox that may be missing on this host, by
+        name. sandbox: "namespaces", or "restricted" for a host without them; see
+        docs/reference/sandbox.md.
     """
 
     partial: bool = False
@@ -49,8 +49,8 @@ class CodeEnv(rlvr.Environment):
         }
 
     def task_of(self, row: Mapping[str, Any]) -> rlvr.Task:
-        """As `Environment.task_of`; but a row with just a completion and a `task_id`, as files of samples often have
-        them, names the task by its `task_id`.
+        """As `Environment.task_of`; but a row with just a completion and a `task_id`, as files of
+        samples often have them, names the task by its `task_id`.
 
         Args:
             row: the row's columns by name.
@@ -69,7 +69,8 @@ class CodeEnv(rlvr.Environment):
 
     @staticmethod
     def domain_in(row: Mapping[str, Any]) -> dict[str, str]:
-        """What `rlvr strength` reads from a task's `meta`: which inputs a row means, as `def domain(…)` in Python.
+        """What `rlvr strength` reads from a task's `meta`: which inputs a row means, as `def
+        domain(…)` in Python.
 
         Args:
             row: a row, which may have the column `domain`.

@@ -1,8 +1,8 @@
 """How public data sets of programming problems store a problem: its text, its tests, its checker and its limits.
 
-Each dialect is a function from a row to a `Problem`, read from the loader or the card that it names.  A row that no
-program can be judged on (without tests, interactive without an interactor, or with files in place of standard input)
-gives a reason instead.
+Each dialect is a function from a row to a `Problem`, read from the loader or the card that it
+names.  A row that no program can be judged on (without tests, interactive without an interactor, or
+with files in place of standard input) gives a reason instead.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def dialect_of(row: Mapping[str, Any]) -> str:
 
 
 def _plain(row: Mapping[str, Any]) -> Problem:
-    """`inputs` and `outputs`, perhaps `fn_name`, `checker`, `interactor`, `cpu_s`, `memory_mib`: our own form."""
+    """`inputs` and `outputs`, perhaps `fn_name`, `checker`, `interactor`, `cpu_s`, `memory_mib`:
+    our own form."""
     if "inputs" not in row or ("outputs" not in row and not row.get("interactor")):
         raise rlvr.DataError(f"no tests among its columns {', '.join(map(repr, row))}")
     return Problem(
@@ -103,10 +104,12 @@ def _plain(row: Mapping[str, Any]) -> Problem:
 
 
 def _apps(row: Mapping[str, Any]) -> Problem:
-    """APPS (Hendrycks et al., arXiv:2105.09938; card of `codeparrot/apps`, eval/testing_util.py of hendrycks/apps).
+    """APPS (Hendrycks et al., arXiv:2105.09938; card of `codeparrot/apps`, eval/testing_util.py of
+    hendrycks/apps).
 
-    `input_output` is JSON with `inputs`, `outputs` and, for functions, `fn_name`; `solutions` is a JSON list.  Inputs
-    of a function are lists of arguments, and expected values are often wrapped in a list of one.
+    `input_output` is JSON with `inputs`, `outputs` and, for functions, `fn_name`; `solutions` is a
+    JSON list.  Inputs of a function are lists of arguments, and expected values are often wrapped
+    in a list of one.
     """
     cases = _json(row.get("input_output"), "input_output") or {}
     return Problem(
@@ -120,7 +123,8 @@ def _apps(row: Mapping[str, Any]) -> Problem:
 def _taco(row: Mapping[str, Any]) -> Problem:
     """TACO (Li et al., arXiv:2312.14852; card of `BAAI/TACO`): as APPS, with limits in words.
 
-    `time_limit` is such as "2.0 seconds" and `memory_limit` such as "256.0 megabytes"; both may be missing.
+    `time_limit` is such as "2.0 seconds" and `memory_limit` such as "256.0 megabytes"; both may be
+    missing.
     """
     problem = _apps(row)
     return _with_limits(problem, _amount(row.get("time_limit")), _amount(row.get("memory_limit")))
@@ -132,8 +136,9 @@ _CONTEST_TESTS: Final = ("public_tests", "private_tests", "generated_tests")
 def _codecontests(row: Mapping[str, Any]) -> Problem:
     """CodeContests (Li et al., arXiv:2203.07814; card of `deepmind/code_contests`).
 
-    Tests are pairs of lists, `input` and `output`, in three columns.  `time_limit` has `seconds` and `nanos`.  A few
-    problems want files in place of standard input, named in `input_file` and `output_file`.
+    Tests are pairs of lists, `input` and `output`, in three columns.  `time_limit` has `seconds`
+    and `nanos`.  A few problems want files in place of standard input, named in `input_file` and
+    `output_file`.
     """
     if row.get("input_file") or row.get("output_file"):
         raise NotJudged("it reads or writes a file by name")
@@ -157,8 +162,9 @@ def _codecontests(row: Mapping[str, Any]) -> Problem:
 def _livecodebench(row: Mapping[str, Any]) -> Problem:
     """LiveCodeBench (Jain et al., arXiv:2403.07974; lcb_runner/benchmarks/code_generation.py).
 
-    Tests are JSON lists of `input`, `output` and `testtype`; private ones may be packed, by base64, zlib and a pickle
-    of the JSON text.  `metadata` is JSON and holds `func_name` for functions, whose inputs have one argument per line.
+    Tests are JSON lists of `input`, `output` and `testtype`; private ones may be packed, by base64,
+    zlib and a pickle of the JSON text.  `metadata` is JSON and holds `func_name` for functions,
+    whose inputs have one argument per line.
     """
     metadata = _json(row.get("metadata"), "metadata") or {}
     tests = [
@@ -183,11 +189,13 @@ def _livecodebench(row: Mapping[str, Any]) -> Problem:
 
 
 def _codeforces(row: Mapping[str, Any]) -> Problem:
-    """Codeforces (card of `open-r1/codeforces`, utils/competitive_programming/cf_scoring.py of huggingface/open-r1).
+    """Codeforces (card of `open-r1/codeforces`, utils/competitive_programming/cf_scoring.py of
+    huggingface/open-r1).
 
-    `official_tests` is a list of `input` and `output`; limits are seconds and megabytes.  `generated_checker` is a
-    Python program that is called with the paths of input, right output and given output, and prints 1 or 0.
-    Interactive problems have an `interaction_format`, and no interactor; one may be added in a column `interactor`.
+    `official_tests` is a list of `input` and `output`; limits are seconds and megabytes.
+    `generated_checker` is a Python program that is called with the paths of input, right output and
+    given output, and prints 1 or 0. Interactive problems have an `interaction_format`, and no
+    interactor; one may be added in a column `interactor`.
     """
     interactor = _program(row.get("interactor"))
     if row.get("interaction_format") and not interactor:
@@ -244,7 +252,8 @@ def _amount(value: Any) -> float | None:
 
 
 def _program(value: Any) -> Any:
-    """An interactor as a reference has it, from its source or an object; None where there is none."""
+    """An interactor as a reference has it, from its source or an object; None where there is
+    none."""
     return {"source": value} if isinstance(value, str) and value.strip() else value or None
 
 

@@ -203,14 +203,14 @@ def _fits(kind: str, steps: Sequence[_Applied]) -> bool:
 class CodeDrills(CodeEnv):
     """Write a function of one to five lines; hidden tests tell it from all its neighbours.
 
-    A neighbour differs in one constant, operation, step, branch or condition.  The tests hold, for each neighbour
-    that differs on one of 240 inputs at all, an input on which it does.
+    A neighbour differs in one constant, operation, step, branch or condition.  The tests hold, for
+    each neighbour that differs on one of 240 inputs at all, an input on which it does.
 
     Options:
-        level: 1: one operation; 2: two; 3: a condition between two operations; 4: a condition between two times two.
-        shown: number of asserts in the prompt; they are among the tests, which have others besides.
-        instruction: what follows the description in the prompt.
-        partial, report, cpu_s, memory_mib, packages, allow_missing, sandbox: see `CodeEnv`.
+        level: 1: one operation; 2: two; 3: a condition between two operations; 4: a condition
+        between two times two. shown: number of asserts in the prompt; they are among the tests,
+        which have others besides. instruction: what follows the description in the prompt. partial,
+        report, cpu_s, memory_mib, packages, allow_missing, sandbox: see `CodeEnv`.
 
     `split` is train, validation or test; a hash of its code assigns each function to one of them.
     """
@@ -284,9 +284,11 @@ def _chain(rng: Random, kind: str, count: int, gives: str | None) -> tuple[_Appl
 
 
 def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
-    """Inputs with results that tell the drill from its neighbours; [] if it does nothing of interest.
+    """Inputs with results that tell the drill from its neighbours; [] if it does nothing of
+    interest.
 
-    Inputs are taken greedily: each next one refutes the most of the neighbours that are left, or has a new result.
+    Inputs are taken greedily: each next one refutes the most of the neighbours that are left, or
+    has a new result.
     """
     pool = list({repr(argument): argument for argument in _inputs(drill.kind, rng)}.values())
     right = _results(drill, pool)

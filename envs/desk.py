@@ -24,11 +24,12 @@ _DONE: Final = "That is all I know."
 class Desk(rlvr.Environment):
     """Do what a user wants of a shop, an office or a folder of files, unless a rule forbids it.
 
-    CORRECT needs the database as it should be at the end, side effects included, the facts that the user has to be
-    told, and no others of their kind.  About every fourth user wants what is forbidden; the refusal names its rule.
+    CORRECT needs the database as it should be at the end, side effects included, the facts that the
+    user has to be told, and no others of their kind.  About every fourth user wants what is
+    forbidden; the refusal names its rule.
 
-    The user is a script: it answers a question, which is a turn with a question mark, with all that it was asked for by
-    its words, and leaves after a turn without one.
+    The user is a script: it answers a question, which is a turn with a question mark, with all that
+    it was asked for by its words, and leaves after a turn without one.
 
     Options:
         world: "shop", "office", "files", or "all" in turn.
@@ -52,9 +53,12 @@ class Desk(rlvr.Environment):
         errand = world.errand(rng, db)
         rules = "\n".join(f"{code}: {text}" for code, text in world.RULES.items())
         prompt = (
-            f"{world.ABOUT} Use the tools. What you write without a call goes to the user: ask what you need to know, "
-            "with a question mark; the conversation ends with your first message without one. Do no more than the "
-            f"user wants. What a rule forbids you do not do, but tell the user the rule's code.\n\n{rules}\n\n"
+            f"{world.ABOUT} Use the tools. What you write without a call goes to the user: ask "
+            f"what you need to know, "
+            "with a question mark; the conversation ends with your first message without one. Do "
+            "no more than the "
+            f"user wants. What a rule forbids you do not do, but tell the user the rule's "
+            f"code.\n\n{rules}\n\n"
             f"The user writes: {errand.opening}"
         )
         after = copy.deepcopy(db)
@@ -126,7 +130,8 @@ def _wrong(why: str) -> rlvr.Verdict:
 
 
 def _asks(key: str, words: set[str]) -> bool:
-    """Whether a question has a word, in the plural too; "mail" is also asked for as an e-mail address."""
+    """Whether a question has a word, in the plural too; "mail" is also asked for as an e-mail
+    address."""
     return not words.isdisjoint({key, f"{key}s", f"e{key}"})
 
 
@@ -139,7 +144,8 @@ def _listed(errand: Errand) -> list[list[Any]]:
 
 
 def _changes(before: Tables, after: Tables) -> dict[str, Any]:
-    """The rows that are otherwise, by table and id, and the new ones; None for those that are gone."""
+    """The rows that are otherwise, by table and id, and the new ones; None for those that are
+    gone."""
     changes: dict[str, Any] = {}
     for table, rows in after.items():
         old = before[table]

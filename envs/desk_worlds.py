@@ -1,7 +1,8 @@
 """The worlds of `desk-v1`: tables, tools, rules, and what their users want.
 
-A world is a class: `tables` draws a database, methods with `@rlvr.tool` read and change it, `RULES` are the policy, and
-`errands` are drawn from it.  Tools do what they are told, also what the rules forbid: keeping to them is the task.
+A world is a class: `tables` draws a database, methods with `@rlvr.tool` read and change it, `RULES`
+are the policy, and `errands` are drawn from it.  Tools do what they are told, also what the rules
+forbid: keeping to them is the task.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class World:
         raise NotImplementedError
 
     def errand(self, rng: Random, db: Tables) -> Errand:
-        """What a user wants of a database; what can be done comes three times as often as what is forbidden.
+        """What a user wants of a database; what can be done comes three times as often as what is
+        forbidden.
 
         Args:
             rng: draws it.

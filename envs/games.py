@@ -94,7 +94,8 @@ class Guess(rlvr.Environment):
     def task(self, index: int) -> rlvr.Task:
         secret = rlvr.seeded(self.id, self.split, index).randint(1, self.most)
         prompt = (
-            f"Guess my number. It is a whole number from 1 to {self.most}, and you have {self.turns} guesses. "
+            f"Guess my number. It is a whole number from 1 to {self.most}, and you have "
+            f"{self.turns} guesses. "
             "Write one guess in each turn, in brackets, such as [1]."
         )
         return rlvr.Task(f"{self.id}/{self.split}/{self.most}/{index}", prompt, secret)
@@ -137,8 +138,10 @@ class Wordle(rlvr.Environment):
         ]
         secret = rlvr.seeded(self.id, self.split, index).choice(words)
         prompt = (
-            f"Find my English word of five letters in {self.turns} guesses. Write one guess in each turn, in brackets, "
-            "such as [crane]. I answer with five signs: G for a letter in its place, Y for one in another place, - for "
+            f"Find my English word of five letters in {self.turns} guesses. Write one guess in "
+            f"each turn, in brackets, "
+            "such as [crane]. I answer with five signs: G for a letter in its place, Y for one in "
+            "another place, - for "
             "one that the word does not have, or not once more."
         )
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, secret)
@@ -157,7 +160,8 @@ class Wordle(rlvr.Environment):
 
 
 def marks(guess: str, secret: str) -> str:
-    """The five signs for a guess: a letter is marked as often as the secret has it, those in their place first.
+    """The five signs for a guess: a letter is marked as often as the secret has it, those in their
+    place first.
 
     Args:
         guess, secret: words of five letters.

@@ -30,7 +30,8 @@ class GSM8K(rlvr.Environment):
     A completion answers in its last \boxed{}, or else after its last '####' or 'A:'.
 
     Options:
-        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `question`
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with
+        columns `question`
             and `answer` (or `ground_truth`).
         instruction: what follows the question in the prompt.
     """
@@ -49,7 +50,8 @@ class GSM8K(rlvr.Environment):
             raise rlvr.DataError(f"{id}: column 'question' is {question!r}; it must be a text")
         if not isinstance(solution, str):
             raise rlvr.DataError(
-                f"{id}: no text in column 'answer' (or 'ground_truth'); it has {', '.join(map(repr, row))}"
+                f"{id}: no text in column 'answer' (or 'ground_truth'); it has "
+                f"{', '.join(map(repr, row))}"
             )
         prompt = "\n\n".join(filter(None, (question, self.instruction)))
         stated = _state_answer(solution)
@@ -64,7 +66,8 @@ class GSM8K(rlvr.Environment):
         """The reference as a number, or as the text of one.
 
         Args:
-            value: a number, its text, or a whole solution with the number after its last '####' or 'A:'.
+            value: a number, its text, or a whole solution with the number after its last '####' or
+                'A:'.
 
         Raises:
             DataError: it is none of these.
@@ -75,7 +78,8 @@ class GSM8K(rlvr.Environment):
         number = _number(_state_answer(value) or value) if isinstance(value, str) else None
         if number is None:
             raise rlvr.DataError(
-                f"the reference is {str(value)[-60:]!r}; it must be one number, or have one after '####' or 'A:'"
+                f"the reference is {str(value)[-60:]!r}; it must be one number, or have one after "
+                f"'####' or 'A:'"
             )
         return number
 
@@ -90,9 +94,11 @@ def _state_answer(solution: str) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    """The number that is the whole text, without separators, currency and percent sign; None for any other text.
+    """The number that is the whole text, without separators, currency and percent sign; None for
+    any other text.
 
-    Other words are refused, since they may be part of the value, as in "5 million" or "3 hours and 20 minutes".
+    Other words are refused, since they may be part of the value, as in "5 million" or "3 hours and
+    20 minutes".
     """
     match = _NUMBER.fullmatch(text.strip().replace("\N{MINUS SIGN}", "-"))
     return match and match["minus"] + "".join(match["number"].replace(",", "").split())

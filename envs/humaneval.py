@@ -16,14 +16,16 @@ __all__ = ["HumanEval"]
 class HumanEval(CodeEnv):
     """164 functions to complete; the reference is the data set's own `check(candidate)`.
 
-    A completion may be the rest of the function, as base models continue the prompt, or hold the whole function or its
-    body in a fenced block.  Tasks are found by index, or by their `task_id`, such as "HumanEval/0".
+    A completion may be the rest of the function, as base models continue the prompt, or hold the
+    whole function or its body in a fenced block.  Tasks are found by index, or by their `task_id`,
+    such as "HumanEval/0".
 
     Options:
-        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `prompt`, `test`
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with
+        columns `prompt`, `test`
             and `entry_point`; HumanEval+ has the same.
-        instruction: what precedes the function in the prompt; "" for a model that continues the prompt.
-        cpu_s, memory_mib: limits of a completion's program, for all its tests together.
+        instruction: what precedes the function in the prompt; "" for a model that continues the
+        prompt. cpu_s, memory_mib: limits of a completion's program, for all its tests together.
         partial, report, packages, allow_missing: see `CodeEnv`.
     """
 
@@ -68,9 +70,9 @@ class HumanEval(CodeEnv):
 def _setup(prompt: str, test: str, entry_point: str) -> str:
     """Trusted code that the tests need.
 
-    First, what the prompt defines beside the function, if the tests use any of it: those of `find_zero` call the
-    prompt's `poly`, and must not call one that the program defines.  Second, a seed for tests that draw random numbers,
-    so that the same completion gets the same verdict.
+    First, what the prompt defines beside the function, if the tests use any of it: those of
+    `find_zero` call the prompt's `poly`, and must not call one that the program defines.  Second, a
+    seed for tests that draw random numbers, so that the same completion gets the same verdict.
     """
     try:
         body = [

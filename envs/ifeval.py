@@ -64,10 +64,13 @@ class IFEval(rlvr.Environment):
     """Prompts with 1 to 3 instructions each (arXiv:2311.07911); CORRECT if all are followed.
 
     Options:
-        data: hub id, or a local file or folder with the columns `prompt`, `instruction_id_list` and `kwargs`, perhaps
-            `key`, and `example` with an answer that follows all (IFEval, M-IFEval, IFBench); or with `messages` and
-            `ground_truth` (IF-RLVR's allenai/IF_multi_constraints_upto5, Tülu 3's allenai/RLVR-IFeval).
-        policy, loose, share: see `InstructionVerifier`.  "reference" gives the published figures, "strict" pays for
+        data: hub id, or a local file or folder with the columns `prompt`, `instruction_id_list` and
+        `kwargs`, perhaps
+            `key`, and `example` with an answer that follows all (IFEval, M-IFEval, IFBench); or
+            with `messages` and `ground_truth` (IF-RLVR's allenai/IF_multi_constraints_upto5, Tülu
+            3's allenai/RLVR-IFeval).
+        policy, loose, share: see `InstructionVerifier`.  "reference" gives the published figures,
+        "strict" pays for
             no empty answers.
     """
 
@@ -91,11 +94,13 @@ class IFEval(rlvr.Environment):
         kinds, arguments = row.get("instruction_id_list"), row.get("kwargs")
         if not isinstance(row.get("prompt"), str | list) or not isinstance(kinds, list):
             raise rlvr.DataError(
-                f"{id}: needs 'prompt' and 'instruction_id_list'; it has {', '.join(map(repr, row))}"
+                f"{id}: needs 'prompt' and 'instruction_id_list'; it has "
+                f"{', '.join(map(repr, row))}"
             )
         if not isinstance(arguments, list) or len(arguments) != len(kinds):
             raise rlvr.DataError(
-                f"{id}: 'kwargs' must be a list with one mapping for each of {len(kinds)} instructions"
+                f"{id}: 'kwargs' must be a list with one mapping for each of {len(kinds)} "
+                f"instructions"
             )
         instructions = [
             {"kind": kind, "arguments": values or {}}

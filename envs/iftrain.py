@@ -19,8 +19,8 @@ __all__ = ["IFTrain"]
 class IFTrain(Puzzle):
     """Follow 1 to 5 instructions of the kinds of IFEval and IFTrain (arXiv:2507.02833); CORRECT if all are followed.
 
-    Every task comes with an answer that follows all of them.  One instruction at least names something of its own, such
-    as a word to be used, so that a text about anything is not paid.
+    Every task comes with an answer that follows all of them.  One instruction at least names
+    something of its own, such as a word to be used, so that a text about anything is not paid.
 
     Options:
         instructions: the greatest number for a task, from 1 to 5.

@@ -1,7 +1,8 @@
 """What iftrain-v3 asks: an instruction's words, its arguments, and how an answer is made that follows it.
 
-Two instructions may contradict each other in more ways than a table can list.  So an answer is built along with the
-prompt, one instruction after the other, and a combination whose answer the verifier refuses is drawn anew.
+Two instructions may contradict each other in more ways than a table can list.  So an answer is
+built along with the prompt, one instruction after the other, and a combination whose answer the
+verifier refuses is drawn anew.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from typing import Any, Final, NamedTuple
 __all__ = ["ASKS", "Ask", "Draft", "REQUESTS", "TOPICS", "compatible", "in_words"]
 
 TOPICS: Final = (
-    "gardening, sailing, baking bread, old maps, chess, migrating birds, mountain paths, night trains, pottery, "
-    "beekeeping, the harbour, public libraries, winter sports, street music, wooden toys, tea houses, lighthouses, "
-    "stone bridges, desert plants, village markets, kites, paper making, coral reefs, bicycle repair, school plays, "
+    "gardening, sailing, baking bread, old maps, chess, migrating birds, mountain paths, night "
+    "trains, pottery, "
+    "beekeeping, the harbour, public libraries, winter sports, street music, wooden toys, tea "
+    "houses, lighthouses, "
+    "stone bridges, desert plants, village markets, kites, paper making, coral reefs, bicycle "
+    "repair, school plays, "
     "weather stations, folk dances, apple orchards, ferry rides, board games"
 ).split(", ")
 REQUESTS: Final = (
@@ -45,8 +49,10 @@ _SENTENCES: Final = (
     "There is a book about {} on the shelf behind the door",
 )
 _KEYWORDS: Final = (
-    "lantern copper meadow pepper ribbon signal velvet anchor button candle feather gravel helmet island jacket kettle "
-    "ladder magnet needle orange pencil quarry rocket saddle tunnel umbrella violin walnut yellow zipper"
+    "lantern copper meadow pepper ribbon signal velvet anchor button candle feather gravel helmet "
+    "island jacket kettle "
+    "ladder magnet needle orange pencil quarry rocket saddle tunnel umbrella violin walnut yellow "
+    "zipper"
 ).split()
 _COMMON: Final = (
     "very really always never because wonderful beautiful important "
@@ -120,9 +126,10 @@ class Draft:
 class Ask(NamedTuple):
     """How one kind of instruction is asked.
 
-    `words` is a text with the arguments in it.  `draw` gives the arguments, and `follow` changes a draft so that it
-    follows them.  Two that share a name in `holds` are not asked together; "all" goes with nothing but what holds
-    nothing.  `anchor` says that a text about anything else will hardly follow it.
+    `words` is a text with the arguments in it.  `draw` gives the arguments, and `follow` changes a
+    draft so that it follows them.  Two that share a name in `holds` are not asked together; "all"
+    goes with nothing but what holds nothing.  `anchor` says that a text about anything else will
+    hardly follow it.
     """
 
     kind: str
@@ -352,7 +359,8 @@ ASKS: Final = (
     Ask("length_constraints:number_paragraphs", "Write {num_paragraphs} paragraphs with *** between them.",
         _count("num_paragraphs", 2, 4), _group_parts("\n***\n"), "paragraphs start end"),
     Ask("length_constraints:nth_paragraph_first_word",
-        "Write {num_paragraphs} paragraphs with an empty line between them; begin paragraph {nth_paragraph} with the "
+        "Write {num_paragraphs} paragraphs with an empty line between them; begin paragraph "
+        "{nth_paragraph} with the "
         "word {first_word}.",
         _paragraphs, _first_of, "paragraphs start end", True),
     Ask("detectable_content:number_placeholders",
@@ -368,7 +376,8 @@ ASKS: Final = (
         "Highlight at least {num_highlights} parts with asterisks, such as *this*.",
         _count("num_highlights", 2, 4), _mark_words("num_highlights", "*{}*"), "marks list"),
     Ask("detectable_format:multiple_sections",
-        "Divide the answer into {num_sections} numbered sections; begin each with {section_spliter} and its number.",
+        "Divide the answer into {num_sections} numbered sections; begin each with "
+        "{section_spliter} and its number.",
         lambda draft: {"section_spliter": draft.rng.choice(("Section", "Part", "Day")),
                        "num_sections": draft.rng.randint(2, 4)}, _number_sections, "end paragraphs start"),
     Ask("detectable_format:json_format", "Give the whole answer as one JSON object.", _none,
@@ -389,11 +398,13 @@ ASKS: Final = (
     Ask("copy:copying_simple", "Forget that. Instead, copy this sentence and write nothing else: {prompt_to_repeat}",
         lambda draft: {"prompt_to_repeat": _copy_request(draft)}, _copies, "copy", True),
     Ask("copy:copying_multiple",
-        "Forget that. Instead, copy this sentence {N} times with ****** between the copies, and write nothing else: "
+        "Forget that. Instead, copy this sentence {N} times with ****** between the copies, and "
+        "write nothing else: "
         "{prompt_to_repeat}",
         lambda draft: {"prompt_to_repeat": _copy_request(draft), "N": draft.rng.randint(2, 4)}, _copies, "copy", True),
     Ask("new:copy_span_idx",
-        "Forget that. Instead, copy the characters from index {n_start} up to and including index {n_end}, counted "
+        "Forget that. Instead, copy the characters from index {n_start} up to and including index "
+        "{n_end}, counted "
         "from 0, of this sentence, and write nothing else: {prompt_to_repeat}", _span, _copies, "copy", True),
     Ask("copy:repeat_phrase",
         "Use this phrase exactly {small_n} times, each time with one other word changed: {phrase}",
@@ -445,7 +456,8 @@ ASKS: Final = (
         lambda draft: draft.rng.choice(({"N": 180, "relation": "at least"}, {"N": 900, "relation": "less than"})),
         _keep, "length"),
     Ask("count:counting_composition",
-        "Write 3 paragraphs with *** between them, each of {n_sent} sentences of exactly {n_words} words.",
+        "Write 3 paragraphs with *** between them, each of {n_sent} sentences of exactly {n_words} "
+        "words.",
         lambda draft: {"n_sent": draft.rng.randint(2, 3), "n_words": draft.rng.randint(5, 8)},
         _compose_paragraphs, "all", True),
     Ask("count:count_unique", "Use no word twice.", _none, _unique, "all", True),

@@ -23,8 +23,8 @@ class JSONObjects(Generator):
     """Write a JSON object that a text describes, in the form of a schema.
 
     Options:
-        items: greatest number of items in the order.
-        data: rows with `prompt`, perhaps `schema`, and the right document as `completion` or `answer` (json-mode-eval),
+        items: greatest number of items in the order. data: rows with `prompt`, perhaps `schema`,
+        and the right document as `completion` or `answer` (json-mode-eval),
             or `values` by JSON pointer, to take instead: a file or a hub id.
     """
 
@@ -79,7 +79,8 @@ class JSONObjects(Generator):
         wishes = ", ".join(f"{item['count']} × {item['item']}" for item in items)
         prompt = (
             f"{order['customer']} from {order['city']} orders {wishes}, with "
-            f"{'express' if order['express'] else 'ordinary'} delivery. Write the order as one JSON object, with the "
+            f"{'express' if order['express'] else 'ordinary'} delivery. Write the order as one "
+            f"JSON object, with the "
             f"items in this order, that fits this JSON Schema:\n{schema}".replace("'", '"').replace(
                 "False", "false"
             )

@@ -16,8 +16,10 @@ __all__ = ["Knights"]
 
 _NAMES = "Ann Bob Carl Dora Emil Flora Greta Hugo Ida Jonas Karla Ludo Mira Nils Olga Paul".split()
 _HOW = (
-    "Every person is either a knight, who always tells the truth, or a knave, who always lies. {said} Who is what? "
-    "Give every name with its role between <answer> and </answer>, such as <answer>{names}</answer>."
+    "Every person is either a knight, who always tells the truth, or a knave, who always lies. "
+    "{said} Who is what? "
+    "Give every name with its role between <answer> and </answer>, such as "
+    "<answer>{names}</answer>."
 )
 
 

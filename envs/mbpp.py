@@ -22,11 +22,12 @@ class MBPP(CodeEnv):
     Tasks are found by index, or by name, such as "MBPP/11".
 
     Options:
-        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with columns `text` (or
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with
+        columns `text` (or
             `prompt`) and `test_list`; or with `test` and `entry_point`, as HumanEval has them.
-        subset: the hub data set's configuration, "full" or "sanitized".
-        instruction: what precedes the task's sentence in the prompt.
-        shown: number of asserts in the prompt, from which a model learns the function's name.  The paper shows all
+        subset: the hub data set's configuration, "full" or "sanitized". instruction: what precedes
+        the task's sentence in the prompt. shown: number of asserts in the prompt, from which a
+        model learns the function's name.  The paper shows all
             three; but a model can write a program for just the asserts that it sees.
         challenge: completions have to pass the challenge tests too.
         cpu_s, memory_mib: limits of a completion's program, for all its tests together.
@@ -111,7 +112,8 @@ def _texts(row: Mapping[str, Any], column: str, id: str) -> list[str]:
 def _imports(test: str, setup: str) -> list[str]:
     """Imports of the standard modules that the tests use without importing them.
 
-    They must not come from the program, which could define a `sys` of its own for an assert about `sys.getsizeof(…)`.
+    They must not come from the program, which could define a `sys` of its own for an assert about
+    `sys.getsizeof(…)`.
     """
     bound = {name for node in ast.parse(setup).body for name in _bound(node)}
     used = {
@@ -123,7 +125,8 @@ def _imports(test: str, setup: str) -> list[str]:
 
 
 def _entry_point(tests: list[str], code: Any) -> str | None:
-    """The function that the tests call most: one that the reference solution defines, or else one not built in.
+    """The function that the tests call most: one that the reference solution defines, or else one
+    not built in.
 
     Classes do not count: tests make their instances to pass them.
     """

@@ -33,7 +33,8 @@ class Made(NamedTuple):
 class Generator(rlvr.Environment):
     """Draws tasks by their index.  With an option `data` that is set, the rows of that data set are the tasks.
 
-    A row has `prompt` and a `reference` as the verifier takes it, or the columns that `task_from` reads.
+    A row has `prompt` and a `reference` as the verifier takes it, or the columns that `task_from`
+    reads.
     """
 
     row_key: ClassVar[str | None] = None
@@ -74,7 +75,8 @@ class Generator(rlvr.Environment):
         return self.task_from(row, id)  # type: ignore[call-arg]  # subclasses take an id too
 
     def in_split(self, *form: Any) -> bool:
-        """Whether a task belongs to the split: a hash of its form decides, so that no two splits share one.
+        """Whether a task belongs to the split: a hash of its form decides, so that no two splits
+        share one.
 
         Args:
             form: texts that two tasks share if they are the same.
@@ -83,7 +85,8 @@ class Generator(rlvr.Environment):
 
 
 def column(row: Mapping[str, Any], *names: str) -> Any:
-    """The value of the first of these columns that a row has, as data sets name one thing differently.
+    """The value of the first of these columns that a row has, as data sets name one thing
+    differently.
 
     Args:
         row: the row.
@@ -109,7 +112,8 @@ class Puzzle(Generator):
 
         Args:
             rng: draws it.
-            mine: whether a puzzle of this form, what two puzzles share if they are the same, belongs to the split.
+            mine: whether a puzzle of this form, what two puzzles share if they are the same,
+                belongs to the split.
         """
 
     def _mine(self, form: Any) -> bool:

@@ -20,12 +20,13 @@ class Rows(rlvr.Environment):
     """Any rows that have a reference, checked by a verifier that is named.
 
     Options:
-        verifier: a name that `rlvr verifiers` lists, or the place of your own, `path/to/file.py:name`: a verifier, its
+        verifier: a name that `rlvr verifiers` lists, or the place of your own,
+        `path/to/file.py:name`: a verifier, its
             class, or a function of a completion and a reference.
-        settings: of the verifier, by name.
-        data: where tasks come from, for training and evaluation: a file, or a hub id; scoring needs none.
-        prompt, reference: the columns of the data, as dotted paths.
-        sandbox: the level of the sandbox for "code", see `rlvr.sandbox.Sandbox`.
+        settings: of the verifier, by name. data: where tasks come from, for training and
+        evaluation: a file, or a hub id; scoring needs none. prompt, reference: the columns of the
+        data, as dotted paths. sandbox: the level of the sandbox for "code", see
+        `rlvr.sandbox.Sandbox`.
     """
 
     domain = "any"

@@ -21,7 +21,8 @@ class Science(Puzzle):
     r"""Compute a quantity; the answer is a number with a unit of the right dimension, within a tolerance.
 
     Options:
-        data: rows with `question` (or `problem`) and `answer`, such as "9.8 m/s^2": a file or a hub id.  Without it,
+        data: rows with `question` (or `problem`) and `answer`, such as "9.8 m/s^2": a file or a hub
+        id.  Without it,
             problems of one formula each, whose data come in other units than the SI's.
         tolerance, digits, units: see `ScienceVerifier`.
     """

@@ -66,7 +66,8 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
         year = rng.randint(1801, 1949)
         passages[person] = f"{person} was born in {town} and learned the trade of a {trade}."
         passages[firm] = (
-            f"{firm} makes {goods}. It was founded in {year} by {person} and has its seat in {seat}."
+            f"{firm} makes {goods}. It was founded in {year} by {person} and has its seat in "
+            f"{seat}."
         )
         asked += [
             (f"Where was {person} born?", town),
@@ -100,11 +101,10 @@ class Search(rlvr.Environment):
     """Answer a question with what `search(query)` finds; the answer goes in <answer> tags.
 
     Options:
-        data: rows with the columns `question` and `answer`, a text or a list of texts; with `corpus`.
-        corpus: the file or folder that is searched, see `rlvr.tools.Corpus`.  Without both, a made-up world.
-        people: number of people of that world, each with a firm.
-        passages: that a search gives.
-        credit: "em" for exact match alone, "f1" for partial credit.
+        data: rows with the columns `question` and `answer`, a text or a list of texts; with
+        `corpus`. corpus: the file or folder that is searched, see `rlvr.tools.Corpus`.  Without
+        both, a made-up world. people: number of people of that world, each with a firm. passages:
+        that a search gives. credit: "em" for exact match alone, "f1" for partial credit.
     """
 
     domain = "tools"

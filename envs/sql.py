@@ -68,9 +68,11 @@ class SQL(Generator):
     """Write one SQLite query for a question about two tables; it must be right on every filling of them.
 
     Options:
-        fillings: number of fillings, at least 2; the model sees the schema, and none of them.
-        data: rows to take instead, a file or a hub id, with the columns `question` (or `sql_prompt`), `schema` (or
-            `sql_context`), `query` (or `sql`), and perhaps `fillings`; without them the schema inserts rows.
+        fillings: number of fillings, at least 2; the model sees the schema, and none of them. data:
+        rows to take instead, a file or a hub id, with the columns `question` (or `sql_prompt`),
+        `schema` (or
+            `sql_context`), `query` (or `sql`), and perhaps `fillings`; without them the schema
+            inserts rows.
     """
 
     domain = "structured answers"
@@ -106,7 +108,8 @@ class SQL(Generator):
                 break
         schema = (
             f"CREATE TABLE {entity} (id INTEGER PRIMARY KEY, name TEXT, {group} TEXT);\n"
-            f"CREATE TABLE {many} (id INTEGER PRIMARY KEY, owner INTEGER, {label} TEXT, {value} INTEGER);"
+            f"CREATE TABLE {many} (id INTEGER PRIMARY KEY, owner INTEGER, {label} TEXT, {value} "
+            f"INTEGER);"
         )
         query = query.format(**words)
         rng = rlvr.seeded(self.id, "fillings", query)  # one question has one reference
@@ -129,8 +132,8 @@ def _filling(
     labels: tuple[str, ...],
     near: list[int],
 ) -> dict[str, list[list[Any]]]:
-    """Rows of both tables, with what tells queries apart: names twice, ties, owners without rows, rows without owner,
-    and the numbers of the question and those beside them."""
+    """Rows of both tables, with what tells queries apart: names twice, ties, owners without rows,
+    rows without owner, and the numbers of the question and those beside them."""
     names = rng.sample(
         "Ada Bo Cleo Dag Eve Finn Gia Hugo Ines Jan Kim Lea".split(), rng.randint(3, 8)
     )
@@ -152,7 +155,8 @@ def _filling(
 def _telling(
     schema: str, query: str, columns: Sequence[str], pool: Sequence[dict[str, Any]], count: int
 ) -> list[dict[str, Any]]:
-    """So many fillings, taken greedily: each next one tells the query from the most slips that are left."""
+    """So many fillings, taken greedily: each next one tells the query from the most slips that are
+    left."""
     verifier, slips = SQLVerifier(), [slip for slip, _ in query_slips(query, columns)]
     results = [verifier.rows_on(schema, filling, [query, *slips]) for filling in pool]
 

@@ -21,9 +21,9 @@ class Sudoku(Puzzle):
     """Fill the grid; the answer is checked by the rules, and the given digits must stand.
 
     Options:
-        rows: of the grid: 6 or 9.
-        difficulty: from 1 (a quarter of the cells is empty) to 5 (as many as leave one solution, at most 60 %).
-        data: rows with `puzzle` (or `question`, `quizzes`) to take instead: a file or a hub id.  A puzzle has 16, 36 or
+        rows: of the grid: 6 or 9. difficulty: from 1 (a quarter of the cells is empty) to 5 (as
+        many as leave one solution, at most 60 %). data: rows with `puzzle` (or `question`,
+        `quizzes`) to take instead: a file or a hub id.  A puzzle has 16, 36 or
             81 characters, `.` or `0` where nothing is given, or is a list of lists of digits.
     """
 
@@ -71,7 +71,8 @@ def _prompt_of(puzzle: list[list[int]]) -> str:
     size = len(puzzle)
     high, wide = box_shape(size)
     return (
-        f"Fill the empty cells (.) of this sudoku with 1 to {size}, so that each row, column and box "
+        f"Fill the empty cells (.) of this sudoku with 1 to {size}, so that each row, column and "
+        f"box "
         f"of {high} rows and {wide} columns has every digit once.\n\n{_text(puzzle)}\n\n"
         f"Give all {size} rows between <answer> and </answer>."
     )
@@ -87,7 +88,8 @@ def _square(puzzle: str) -> list[list[int]]:
 
 
 def _fill_grid(rng: Random, size: int) -> list[list[int]]:
-    """A full grid: a shifted pattern with rows, columns and digits shuffled inside what the rules allow."""
+    """A full grid: a shifted pattern with rows, columns and digits shuffled inside what the rules
+    allow."""
     high, wide = box_shape(size)
 
     def order(group: int, count: int) -> list[int]:

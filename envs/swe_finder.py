@@ -1,8 +1,9 @@
 """Finds the tasks of swe-lite-v1, and writes them to `swe/tasks.jsonl`: python -m rlvr.envs.swe_finder
 
-A slip in a project, or a function that is left out, becomes a task if a case that may be shown fails, hidden ones too,
-and others pass; if no other slip has the same effect; and if all of that is the same in interpreters with three hash
-seeds.  All code that runs here is ours: projects and mutants of them, within CPU time and memory.
+A slip in a project, or a function that is left out, becomes a task if a case that may be shown
+fails, hidden ones too, and others pass; if no other slip has the same effect; and if all of that is
+the same in interpreters with three hash seeds.  All code that runs here is ours: projects and
+mutants of them, within CPU time and memory.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def _stop(*_: object) -> None:
 
 
 def _look_aside(jobs: Sequence[_Job], hash_seed: int) -> list[_Outcomes]:
-    """`look` in interpreters with a hash seed; a job that the kernel has to end is over its time."""
+    """`look` in interpreters with a hash seed; a job that the kernel has to end is over its
+    time."""
     made: list[_Outcomes] = []
     while len(made) < len(jobs):
         child = subprocess.run(
@@ -215,7 +217,8 @@ def _candidates(project: str) -> Iterator[_Candidate]:
 
 
 def _edits(files: Mapping[str, str], sources: Mapping[str, str]) -> list[list[Any]]:
-    """What leads from files to others.  The files are as `ast.unparse` writes them, or all lines would differ."""
+    """What leads from files to others.  The files are as `ast.unparse` writes them, or all lines
+    would differ."""
     edits: list[list[Any]] = []
     for path, source in sources.items():
         old, new = files[path].split("\n"), f"{source}\n".split("\n")

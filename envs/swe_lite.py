@@ -39,18 +39,19 @@ _RUN: Final = "python3 -m unittest discover -s tests"
 class SweLite(rlvr.Environment):
     """Mend the bugs of a small Python package, or write the function that it lacks.
 
-    CORRECT needs every hidden test to pass: those that fail before, and those that do not.  They run where the policy
-    never was, on a copy of `src`, have inputs of their own, and ask for plain values.
+    CORRECT needs every hidden test to pass: those that fail before, and those that do not.  They
+    run where the policy never was, on a copy of `src`, have inputs of their own, and ask for plain
+    values.
 
     Options:
-        kind: "bug", "feature" (a function is missing), or "all".
-        bugs: how many a task has, 1 to 3; 0 for any number.  A feature counts as one.
-        files: how many files have to be changed, 1 to 3; 0 for any number.
-        distance: least number of imports between the module that the report is about and a file to be changed.
-        help: "report" shows one case that fails; "tests" has all that may be shown among the tests; "place" also names
+        kind: "bug", "feature" (a function is missing), or "all". bugs: how many a task has, 1 to 3;
+        0 for any number.  A feature counts as one. files: how many files have to be changed, 1 to
+        3; 0 for any number. distance: least number of imports between the module that the report is
+        about and a file to be changed. help: "report" shows one case that fails; "tests" has all
+        that may be shown among the tests; "place" also names
             the files.
-        tools: False for one reply with a patch, without a session.
-        sandbox: "namespaces", or "restricted" for a host without them; see docs/reference/sandbox.md.
+        tools: False for one reply with a patch, without a session. sandbox: "namespaces", or
+        "restricted" for a host without them; see docs/reference/sandbox.md.
     """
 
     domain = "code"
@@ -84,8 +85,10 @@ class SweLite(rlvr.Environment):
         rows = [one for one in read_table() if one.project in projects and self._has(one)]
         if not rows:
             raise UsageError(
-                f"{self.id} has no task of split {self.split!r} with kind={self.kind!r}, bugs={self.bugs}, "
-                f"files={self.files} and distance={self.distance}; give a smaller distance, or 0 for any number"
+                f"{self.id} has no task of split {self.split!r} with kind={self.kind!r}, "
+                f"bugs={self.bugs}, "
+                f"files={self.files} and distance={self.distance}; give a smaller distance, or 0 "
+                f"for any number"
             )
         rlvr.seeded(self.id, self.split, "order").shuffle(rows)
         return rows
@@ -162,12 +165,14 @@ class SweLite(rlvr.Environment):
             )
             parts.append(f"To be changed: {', '.join(places)}.")
         parts.append(
-            "All that docstrings say holds. Hidden tests with other inputs decide; they see src alone, and what is "
+            "All that docstrings say holds. Hidden tests with other inputs decide; they see src "
+            "alone, and what is "
             "right now has to stay right."
         )
         if self.tools:
             parts.append(
-                f"You have a bash session in the folder above src. Some tests are in tests: {_RUN}. When you are "
+                f"You have a bash session in the folder above src. Some tests are in tests: "
+                f"{_RUN}. When you are "
                 "done, say so."
             )
         else:
@@ -189,7 +194,8 @@ class SweLite(rlvr.Environment):
 
     @rlvr.tool
     def bash(self, state: Any, command: str) -> str:
-        """Run bash commands and see what they print.  Files, variables and the folder are kept between calls.
+        """Run bash commands and see what they print.  Files, variables and the folder are kept
+        between calls.
 
         Args:
             command: the commands.

@@ -44,7 +44,8 @@ def patch_in(reply: str) -> str | None:
 def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
     """Files with a patch applied.
 
-    Each hunk's lines must stand in its file; of several places the one nearest to its number counts.
+    Each hunk's lines must stand in its file; of several places the one nearest to its number
+    counts.
 
     Args:
         files: by path.

@@ -1,8 +1,9 @@
 """Small projects of our own, composed from a seed, and the cases that show what they do.
 
-A project is a text file in `swe/`: its files, names that may be exchanged for others (`word`), numbers and rules that
-may be exchanged (`swap`), and a function `cases` that writes pieces of code which use it.  A variant of a project is a
-choice of these.  All code that runs here is ours; what a policy wrote runs in the sandbox.
+A project is a text file in `swe/`: its files, names that may be exchanged for others (`word`),
+numbers and rules that may be exchanged (`swap`), and a function `cases` that writes pieces of code
+which use it.  A variant of a project is a choice of these.  All code that runs here is ours; what a
+policy wrote runs in the sandbox.
 """
 
 from __future__ import annotations
@@ -86,8 +87,10 @@ class Found:
         edits: that make the bugs, or leave out the function.
         operators: one for each bug; "deleted" for a function.
         bugs, files: how many; files that are changed.
-        distance: imports between the modules that the symptom names and the changed one that is furthest away.
-        shown, decides: numbers of the visible and of the hidden cases that fail; the first one shown is the symptom.
+        distance: imports between the modules that the symptom names and the changed one that is
+            furthest away.
+        shown, decides: numbers of the visible and of the hidden cases that fail; the first one
+            shown is the symptom.
         feature: (name, head, docstring) of the function that is left out; None for bugs.
     """
 
@@ -263,7 +266,8 @@ def _compiled(path: str, text: str) -> types.CodeType:
 
 
 def loader(package: str, files: _Files) -> Callable[..., Any]:
-    """An `__import__` that finds the modules of a package among files, and all others where they are.
+    """An `__import__` that finds the modules of a package among files, and all others where they
+    are.
 
     Args:
         package: its name.

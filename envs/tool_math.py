@@ -59,7 +59,8 @@ def _sequence(rng: Random) -> tuple[str, int]:
     )
     a, b = 1, rng.randint(1, 9)
     question = (
-        f"Let a_0 = 1, a_1 = {b} and a_(k+2) = {p}·a_(k+1) + {q}·a_k. What is the remainder of a_{n} divided by "
+        f"Let a_0 = 1, a_1 = {b} and a_(k+2) = {p}·a_(k+1) + {q}·a_k. What is the remainder of "
+        f"a_{n} divided by "
         f"{modulus}?"
     )
     for _ in range(n):
@@ -84,9 +85,11 @@ class PythonToolMath(rlvr.Environment):
     What the tool prints is no answer.
 
     Options:
-        data: rows with the columns `question` and `answer`, a number or formula: a file or a hub id.  Without it,
+        data: rows with the columns `question` and `answer`, a number or formula: a file or a hub
+        id.  Without it,
             problems of number theory made from a seed.
-        sandbox: "namespaces", or "restricted" for a host without them; see docs/reference/sandbox.md.
+        sandbox: "namespaces", or "restricted" for a host without them; see
+        docs/reference/sandbox.md.
     """
 
     domain = "tools"

@@ -22,9 +22,8 @@ class Zebra(Puzzle):
     A guess is right once in (houses!)^attributes.
 
     Options:
-        houses: from 3 to 5.
-        attributes: from 2 to 5.
-        data: rows with `puzzle` and `solution`, a mapping of `header` and `rows` (ZebraLogicBench), to take instead: a
+        houses: from 3 to 5. attributes: from 2 to 5. data: rows with `puzzle` and `solution`, a
+        mapping of `header` and `rows` (ZebraLogicBench), to take instead: a
             file or a hub id.
     """
 
@@ -53,7 +52,8 @@ class Zebra(Puzzle):
             f"{at}. {in_words(clue, kinds, values)}" for at, clue in enumerate(clues, start=1)
         )
         prompt = (
-            f"There are {n} houses in a row, numbered 1 to {n} from left to right. Each has one of each: {listed}.\n"
+            f"There are {n} houses in a row, numbered 1 to {n} from left to right. Each has one of "
+            f"each: {listed}.\n"
             f"{sentences}\n{_how(n, kinds)}"
         )
         return Made(prompt, rows, _grid(rows))
@@ -71,7 +71,8 @@ class Zebra(Puzzle):
 
 def _how(houses: int, kinds: list[str]) -> str:
     return (
-        f"Give one line for each house from 1 to {houses}, with {', '.join(kinds)} in this order and commas "
+        f"Give one line for each house from 1 to {houses}, with {', '.join(kinds)} in this order "
+        f"and commas "
         "between them, between <answer> and </answer>."
     )
 

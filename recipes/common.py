@@ -40,7 +40,8 @@ def train(flags: RunFlags) -> int:
     if flags.config.model == TINY_MODEL:
         if flags.config.env != SUMS_ON_A_CPU["env"]:
             raise rlvr.UsageError(
-                f"the model that --size tiny makes reads sums alone, and --env is {flags.config.env!r}; "
+                f"the model that --size tiny makes reads sums alone, and --env is "
+                f"{flags.config.env!r}; "
                 "give a --model"
             )
         _make_tiny_model()
@@ -61,7 +62,8 @@ def _make_tiny_model() -> None:
 
 
 def show_results(trainer: Trainer, before: str = "before") -> int:
-    """Print the evaluations and draw the curves of a run; returns its exit code, 130 if it was stopped.
+    """Print the evaluations and draw the curves of a run; returns its exit code, 130 if it was
+    stopped.
 
     Args:
         trainer: of the run.

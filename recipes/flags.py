@@ -56,8 +56,10 @@ class Flags:
             is_default = test == Config.eval_split
             if (train is None) != is_default:
                 raise rlvr.UsageError(
-                    f"{data} is one file, of which the first tenth is evaluated on; for another part give both, "
-                    "such as --option 'split=train[20%:]' --eval-split 'train[:20%]', or --eval-data"
+                    f"{data} is one file, of which the first tenth is evaluated on; for another "
+                    f"part give both, "
+                    "such as --option 'split=train[20%:]' --eval-split 'train[:20%]', or "
+                    "--eval-data"
                 )
             train, test = (train, test) if train is not None else ("train[10%:]", "train[:10%]")
         made = []

@@ -83,7 +83,8 @@ class Setting:
     def __post_init__(self) -> None:
         if not self.source and not self.why:
             raise UsageError(
-                f"the value {self.value!r} has neither source nor reason; give the section that has it, or say why"
+                f"the value {self.value!r} has neither source nor reason; give the section that "
+                f"has it, or say why"
             )
         if self.theirs is not None and not self.why:
             raise UsageError(
@@ -126,7 +127,8 @@ class Recipe:
         about: what it trains, in a line.
         paper: where it is from.
         env: the default task, an environment's id.
-        data: that task's own data; None where it makes its tasks.  Another environment keeps its own.
+        data: that task's own data; None where it makes its tasks.  Another environment keeps its
+            own.
         settings: by name of the run's settings or of the algorithm's numbers.
         reward: an expression over the environment's reward, as of `--reward`; None leaves it.
         sizes: what "small" and "tiny" change: settings, "env", "reward".
@@ -197,8 +199,8 @@ _FIELDS = frozenset(one.name for one in dataclasses.fields(Config))
 def load_recipe(path: Path) -> Recipe:
     """A recipe of a user: a Python file with `RECIPE`, or TOML.
 
-    TOML has `about`, `paper`, `env`, optional `data` and `reward`, a table `settings` with `name = {value = …,
-    source = "…"}` (or `why`, `theirs`), and tables `sizes.small` and `sizes.tiny`.
+    TOML has `about`, `paper`, `env`, optional `data` and `reward`, a table `settings` with `name =
+    {value = …, source = "…"}` (or `why`, `theirs`), and tables `sizes.small` and `sizes.tiny`.
 
     Args:
         path: of the file.

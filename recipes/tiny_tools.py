@@ -74,9 +74,11 @@ def train_tools(
 
     Args:
         settings: of warm start and training.
-        env, eval_env: to train and to evaluate on; their `example_episode` is shown in the warm start.
+        env, eval_env: to train and to evaluate on; their `example_episode` is shown in the warm
+            start.
         words: what the model writes around its own characters, as one token each.
-        guess: the answer of the episodes without a call in the warm start; one, so that nothing is learned of it.
+        guess: the answer of the episodes without a call in the warm start; one, so that nothing is
+            learned of it.
         max_tokens: of an episode.
     """
     started, console = time.perf_counter(), PlainConsole(quiet=os.environ.get("RANK", "0") != "0")
@@ -109,7 +111,8 @@ def train_tools(
     if rows:
         for row in (rows[0], rows[-1]):
             console.print(
-                f"step {row['step']}: episodes with a call {row['tools/used']:.2f}, calls that were wrong "
+                f"step {row['step']}: episodes with a call {row['tools/used']:.2f}, calls that "
+                f"were wrong "
                 f"{row.get('tools/errors') or 0:.2f}",
             )
     console.print(

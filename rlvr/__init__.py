@@ -3,14 +3,15 @@
     env = rlvr.make("gsm8k-v3")
     for scored in rlvr.score(env, rows, workers=2): ...
 
-These names are the core; importing them loads neither torch, transformers, datasets nor sympy.  Verifiers and
-environments are in `rlvr.verifiers` and `rlvr.envs`.
+These names are the core; importing them loads neither torch, transformers, datasets nor sympy.
+Verifiers and environments are in `rlvr.verifiers` and `rlvr.envs`.
 """
 
 from pathlib import Path as _Path
 
-# In a source checkout the folders envs/, verifiers/ and sandbox/ are beside rlvr/, not inside it.  Adding the root of
-# the checkout to this package's search path makes `rlvr.envs` and the others importable.  A wheel has them inside.
+# In a source checkout the folders envs/, verifiers/ and sandbox/ are beside rlvr/, not inside it.
+# Adding the root of the checkout to this package's search path makes `rlvr.envs` and the others
+# importable.  A wheel has them inside.
 _root = _Path(__file__).resolve().parent.parent
 if (_root / "pyproject.toml").is_file() and (_root / "verifiers").is_dir():
     __path__.append(str(_root))

@@ -1,8 +1,9 @@
 """The terminal.  Names of files and texts of users are printed as they are, and can do nothing.
 
 Rich reads `[red]` as a style and `:fire:` as a picture; terminals obey control characters, and show
-what follows a right-to-left mark backwards; bytes of a file name that are no UTF-8 cannot be printed.
-So every command prints through a `PlainConsole`, and gives a style beside a text, never within it.
+what follows a right-to-left mark backwards; bytes of a file name that are no UTF-8 cannot be
+printed. So every command prints through a `PlainConsole`, and gives a style beside a text, never
+within it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values as text, and what a long command is doing.
 
-Records carry the text of a reward, and a stopped run continues only under the same text.  So different rewards must
-have different texts, and no text depends on the process.
+Records carry the text of a reward, and a stopped run continues only under the same text.  So
+different rewards must have different texts, and no text depends on the process.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class LeftOut:
 
 
 def show_value(value: Any) -> str:
-    """A value as text: a function's name (a lambda's with its line), a dataclass's changed settings, else the repr.
+    """A value as text: a function's name (a lambda's with its line), a dataclass's changed
+    settings, else the repr.
 
     Args:
         value: any value.
@@ -109,7 +110,8 @@ def show_value(value: Any) -> str:
 
 
 def settings(value: Any, *, but: tuple[str, ...] = ()) -> list[str]:
-    """`name=value` for each field of a dataclass that differs from its default; none for any other value.
+    """`name=value` for each field of a dataclass that differs from its default; none for any other
+    value.
 
     Args:
         value: any value.
@@ -192,7 +194,8 @@ class Activity:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Show a task that has no steps: with the time that it takes in a terminal, as one line in a log.
+        """Show a task that has no steps: with the time that it takes in a terminal, as one line in
+        a log.
 
         The line comes when the task has taken five seconds, so that what is soon over says nothing.
 

@@ -1,7 +1,7 @@
 """The record of an episode with tools: what the policy wrote, what it called, and what it was told.
 
-A record is plain data that JSON can hold.  An environment's `verify` reads it and nothing else, so that a recorded
-episode can be verified again without running a tool.
+A record is plain data that JSON can hold.  An environment's `verify` reads it and nothing else, so
+that a recorded episode can be verified again without running a tool.
 """
 
 from __future__ import annotations
@@ -97,11 +97,14 @@ class EpisodeRecord:
 
     Attributes:
         turns: of the policy, in order.
-        end: how it ended: "answer", a turn without a call; "turns", the last turn that is allowed made calls;
-            "tokens", the policy used up its tokens; "positions", no room was left in the model's context.
-        final: what the environment's `final` read from the state at the end, or its `grade` found; None by default.
+        end: how it ended: "answer", a turn without a call; "turns", the last turn that is allowed
+            made calls; "tokens", the policy used up its tokens; "positions", no room was left in
+            the model's context.
+        final: what the environment's `final` read from the state at the end, or its `grade` found;
+            None by default.
         outputs: files that remain of the episode, by path; those that are no UTF-8 as "base64:…".
-        fault: why there are no outputs, which is the policy's doing and makes the episode WRONG; "" otherwise.
+        fault: why there are no outputs, which is the policy's doing and makes the episode WRONG; ""
+            otherwise.
     """
 
     turns: tuple[EpisodeTurn, ...]
@@ -176,7 +179,8 @@ class EpisodeRecord:
             return EpisodeRecord(turns, end, data.get("final"), dict(outputs), str(fault))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
-                f"the episode {brief(data)} is no record of one ({type(error).__name__}: {error}); give what "
+                f"the episode {brief(data)} is no record of one ({type(error).__name__}: {error}); "
+                f"give what "
                 "EpisodeRecord.as_dict returned"
             ) from None
 

@@ -112,7 +112,8 @@ class MissingDependency(RlvrError, ImportError):
 
 
 def import_optional(module: str, extra: str) -> ModuleType:
-    """A module of a package that an extra brings; rlvr's own modules explain themselves, see `rlvr.extras`.
+    """A module of a package that an extra brings; rlvr's own modules explain themselves, see
+    `rlvr.extras`.
 
     Args:
         module: its full name, such as "tokenizers".
@@ -229,7 +230,8 @@ def describe_error(error: BaseException) -> tuple[str, str, str]:
     """What an exception says, at most: the name of its class, its message, its traceback.
 
     Args:
-        error: the exception; its message may quote a whole completion, or raise when it is asked for.
+        error: the exception; its message may quote a whole completion, or raise when it is asked
+            for.
     """
     import traceback  # here, so that `import rlvr` stays light
 

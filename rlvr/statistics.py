@@ -39,11 +39,12 @@ _MOST = 1000  # completions of a task in maj@k: the number of subsets, C(n, k), 
 
 
 def pass_at_k(n: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.float64]:
-    """The probability that at least one of k completions is correct, estimated from n; shapes are broadcast.
+    """The probability that at least one of k completions is correct, estimated from n; shapes are
+    broadcast.
 
-    1 - C(n-c, k) / C(n, k) for c correct ones, the unbiased estimator of Chen et al. (arXiv:2107.03374, eq. 1).  The
-    fraction is computed as the product of (1 - k/i) over i = n-c+1 … n, which stays in [0, 1].  1 - (1 - c/n)^k would
-    be biased.
+    1 - C(n-c, k) / C(n, k) for c correct ones, the unbiased estimator of Chen et al.
+    (arXiv:2107.03374, eq. 1).  The fraction is computed as the product of (1 - k/i) over i = n-c+1
+    … n, which stays in [0, 1].  1 - (1 - c/n)^k would be biased.
 
     Args:
         n: completions of each task.
@@ -61,7 +62,8 @@ def pass_at_k(n: ArrayLike, correct: ArrayLike, k: int) -> NDArray[np.float64]:
     if (c < 0).any() or (c > n).any():
         raise ValueError("correct completions must number between 0 and n")
     i = np.arange(1, n.max(initial=1) + 1)
-    # Factors at i < k would be negative; there n - c < k, so that k completions cannot all be wrong.
+    # Factors at i < k would be negative; there n - c < k, so that k completions cannot all be
+    # wrong.
     factors = np.where(i > (n - c)[..., None], np.maximum(1.0 - k / i, 0.0), 1.0)
     factors = np.where(i > n[..., None], 1.0, factors)
     result: NDArray[np.float64] = 1.0 - factors.prod(axis=-1)
@@ -77,14 +79,14 @@ def majority_at_k(
 ) -> float:
     """The probability that the most frequent answer of k out of n completions is correct.
 
-    Self-consistency (arXiv:2203.11171, section 2), without weights: the exact mean over all C(n, k) subsets.  If
-    answers tie for the first place, each is chosen with the same probability.  A completion without an answer casts no
-    vote, and without any vote the majority is wrong.  If only some completions with the same answer are correct, the
-    answer counts as correct by their share.
+    Self-consistency (arXiv:2203.11171, section 2), without weights: the exact mean over all C(n, k)
+    subsets.  If answers tie for the first place, each is chosen with the same probability.  A
+    completion without an answer casts no vote, and without any vote the majority is wrong.  If only
+    some completions with the same answer are correct, the answer counts as correct by their share.
 
-    For each number of votes m that may win, it sums over the answers, one after another, the ways in which none has
-    more votes: w[j, t] is the number of ways with j votes cast and t answers at m votes, and r[j, t] the summed
-    correctness of these t answers.
+    For each number of votes m that may win, it sums over the answers, one after another, the ways
+    in which none has more votes: w[j, t] is the number of ways with j votes cast and t answers at m
+    votes, and r[j, t] the summed correctness of these t answers.
 
     Args:
         answers: the answer of each completion; None if it has none.
@@ -111,7 +113,8 @@ def majority_at_k(
 
 
 def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable], n: int) -> float:
-    """Number of subsets whose most frequent answer has exactly m votes, each weighted by its correctness."""
+    """Number of subsets whose most frequent answer has exactly m votes, each weighted by its
+    correctness."""
     silent = n - votes.total()
     if (
         m > max(votes.values(), default=0)
@@ -134,7 +137,8 @@ def _won_with(m: int, k: int, votes: Counter[Hashable], right: Counter[Hashable]
 
 
 def _shifts(coefficients: Sequence[int], k: int) -> NDArray[np.float64]:
-    """The matrix that adds v votes with weight coefficients[v]: [j, i] is coefficients[j - i], for i and j up to k."""
+    """The matrix that adds v votes with weight coefficients[v]: [j, i] is coefficients[j - i], for
+    i and j up to k."""
     padded = np.zeros(2 * k + 1)  # negative offsets index the zeros at its end
     truncated = coefficients[: k + 1]
     padded[: len(truncated)] = truncated
@@ -178,7 +182,8 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, flo
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(
-            f"{successes} successes of {trials} trials; it must be 0 <= successes <= trials, at least one"
+            f"{successes} successes of {trials} trials; it must be 0 <= successes <= trials, at "
+            f"least one"
         )
     z = NormalDist().inv_cdf(0.5 + _level(level) / 2)
     p, squared = successes / trials, z * z / trials
@@ -194,8 +199,8 @@ def bootstrap(
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean over tasks.
 
-    Tasks are resampled, not completions, since completions of one task are not independent.  The same values and seed
-    give the same interval.
+    Tasks are resampled, not completions, since completions of one task are not independent.  The
+    same values and seed give the same interval.
 
     Args:
         values: one per task, shape [P].
@@ -243,9 +248,10 @@ def beta_interval(
 ) -> tuple[float, float]:
     """An interval for the mean of bounded values that covers for any number of tasks.
 
-    For values of 0 and 1 it is Clopper and Pearson's (Biometrika 1934): with s successes of n, the quantiles of
-    Beta(s, n - s + 1) and Beta(s + 1, n - s).  Values between the bounds are put on [0, 1] and their sum is s: of all
-    values with one mean, those at the bounds vary most, so the interval is then wider than needed.
+    For values of 0 and 1 it is Clopper and Pearson's (Biometrika 1934): with s successes of n, the
+    quantiles of Beta(s, n - s + 1) and Beta(s + 1, n - s).  Values between the bounds are put on
+    [0, 1] and their sum is s: of all values with one mean, those at the bounds vary most, so the
+    interval is then wider than needed.
 
     Args:
         values: one per task, shape [P], inside the bounds.
@@ -258,7 +264,8 @@ def beta_interval(
     x, (low, high) = np.asarray(values, dtype=np.float64), bounds
     if not x.size or not ((x >= low) & (x <= high)).all() or not low < high:
         raise ValueError(
-            f"{x.size} values outside of [{low:g}, {high:g}], or none at all; give the bounds of the values"
+            f"{x.size} values outside of [{low:g}, {high:g}], or none at all; give the bounds of "
+            f"the values"
         )
     n, tail = x.size, (1 - _level(level)) / 2
     s = float(((x - low) / (high - low)).sum())
@@ -324,9 +331,10 @@ def estimate(
 ) -> Estimate:
     """The mean with an interval that fits the number of tasks and what is known of the values.
 
-    From 20 tasks on: Wilson's if every value is 0 or 1, else the bootstrap's.  Both cover too little of a small sample:
-    for 1 to 19 tasks they had 0.39 to 0.93 of a nominal 0.95.  Below, and where the bootstrap would have no width as
-    all values are equal: `beta_interval`, and without bounds `student_interval`.
+    From 20 tasks on: Wilson's if every value is 0 or 1, else the bootstrap's.  Both cover too
+    little of a small sample: for 1 to 19 tasks they had 0.39 to 0.93 of a nominal 0.95.  Below, and
+    where the bootstrap would have no width as all values are equal: `beta_interval`, and without
+    bounds `student_interval`.
 
     Args:
         values: one per task.

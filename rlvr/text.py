@@ -1,7 +1,7 @@
 """What verifiers, environments and adapters need from the text of a completion.
 
-The part after the model's thinking, fenced code blocks, and whether two answers stand in one statement.  Each function
-takes any text and is linear in its length.
+The part after the model's thinking, fenced code blocks, and whether two answers stand in one
+statement.  Each function takes any text and is linear in its length.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _LONGEST_GAP = 20_000  # characters; two answers that are further apart are not 
 _SENTENCE_END = re.compile(r"[.!?][$)*\]]{0,4}(?:\s|$)")
 _LINK_WORDS = re.compile(r"\\[A-Za-z]+|\b(?:and|or|also|either|text)\b")
 _HAS_WORD = re.compile(r"[A-Za-z]{2}")
-# Possessive, since `[ \t]*` and the info string overlap: with backtracking a long line of spaces takes quadratic time.
+# Possessive, since `[ \t]*` and the info string overlap: with backtracking a long line of spaces
+# takes quadratic time.
 _FENCE_LINE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^`\n]*+)$", re.ASCII | re.MULTILINE)
 _INFO = re.compile(r"[{.]*([^\s{},:]*)")
 
@@ -68,7 +69,8 @@ def inert(value: object) -> str:
 
 
 def one_line(value: object) -> str:
-    """The name of a file, or another text of a user, within a line: as `inert`, and line breaks and tabs are escaped.
+    """The name of a file, or another text of a user, within a line: as `inert`, and line breaks and
+    tabs are escaped.
 
     Args:
         value: anything; its `str` is used.
@@ -77,7 +79,8 @@ def one_line(value: object) -> str:
 
 
 def squeeze_text(text: str) -> str:
-    """The text without white space and in one case: answers that agree in this count as the same vote.
+    """The text without white space and in one case: answers that agree in this count as the same
+    vote.
 
     Args:
         text: an answer.
@@ -115,8 +118,9 @@ def after_thinking(text: str) -> int | None:
         text: a completion.
 
     Returns:
-        The position after the last closing tag of `THINKING_TAGS`; 0 where there is none, and None where an opening
-        tag follows it: the completion ended before the model had finished thinking.
+        The position after the last closing tag of `THINKING_TAGS`; 0 where there is none, and None
+        where an opening tag follows it: the completion ended before the model had finished
+        thinking.
     """
     if "think" not in text or (
         "<think" not in text and "</think" not in text
@@ -129,13 +133,14 @@ def after_thinking(text: str) -> int | None:
 
 
 def same_statement(between: str) -> bool:
-    r"""True if two answers with this text between them belong to one statement, so that they may be a hedge.
+    r"""True if two answers with this text between them belong to one statement, so that they may be
+    a hedge.
 
         >>> same_statement(" or "), same_statement(". No, it is ")
         (True, False)
 
-    They do if there are only signs, commands and linking words ("and", "or", "also", "either") between them; or words
-    that end neither a line nor a sentence.
+    They do if there are only signs, commands and linking words ("and", "or", "also", "either")
+    between them; or words that end neither a line nor a sentence.
 
     Args:
         between: the text after the first answer and before the second.
@@ -153,8 +158,9 @@ def fenced_blocks(text: str) -> Iterator[FencedBlock]:
         >>> [block.code for block in fenced_blocks("So:\n```python\nx = 1\n```\n")]
         ['x = 1\n']
 
-    A block ends with a fence of the same character that is at least as long as its opening fence.  One that is
-    indented by four or more columns than the opening fence does not end it: it belongs to a docstring.
+    A block ends with a fence of the same character that is at least as long as its opening fence.
+    One that is indented by four or more columns than the opening fence does not end it: it belongs
+    to a docstring.
 
     Args:
         text: a completion, with "\n" at the end of lines.

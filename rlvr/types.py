@@ -75,8 +75,8 @@ class Task:
     Attributes:
         id: unique within its environment, stable across runs.
         prompt: a text, or at least one chat message.  The text is empty if a recorded row had none.
-        reference: the trusted answer, in the form that the verifier takes.  The model never sees it.  Numbers become
-            Python's own, see `plain_reference`.
+        reference: the trusted answer, in the form that the verifier takes.  The model never sees
+            it.  Numbers become Python's own, see `plain_reference`.
         meta: anything else worth keeping (subject, level, source row).
     """
 
@@ -90,7 +90,8 @@ class Task:
             raise TypeError(f"Task.id is {self.id!r}; it must be a non-empty string")
         if not isinstance(self.prompt, str) and not _is_chat(self.prompt):
             raise TypeError(
-                f"task {self.id!r}: prompt is {brief(self.prompt)}; it must be a string or a non-empty list of "
+                f"task {self.id!r}: prompt is {brief(self.prompt)}; it must be a string or a "
+                f"non-empty list of "
                 "messages like {'role': 'user', 'content': '…'}"
             )
         if type(self.reference) not in _PLAIN:
@@ -108,10 +109,11 @@ class Completion:
 
     Attributes:
         text: the text alone, without the prompt.
-        length_tokens: number of tokens that the sampler produced; None if unknown.  Rewards read it here and never
-            tokenise again.
+        length_tokens: number of tokens that the sampler produced; None if unknown.  Rewards read it
+            here and never tokenise again.
         truncated: True if it hit the token limit, as opposed to ending with a stop token.
-        episode: the record of an episode with tools, whose answer `text` is then; None for one turn.
+        episode: the record of an episode with tools, whose answer `text` is then; None for one
+            turn.
     """
 
     text: str
@@ -126,7 +128,8 @@ class Completion:
         if n is not None:
             if not is_whole(n) or n < 0:
                 raise ValueError(
-                    f"length_tokens is {n!r}; it must be a whole number of tokens, or None if unknown"
+                    f"length_tokens is {n!r}; it must be a whole number of tokens, or None if "
+                    f"unknown"
                 )
             object.__setattr__(
                 self, "length_tokens", int(n)
@@ -152,8 +155,10 @@ class Verdict:
 
     Attributes:
         outcome: see `Outcome`.
-        value: credit in [0, 1]; by default 1 for CORRECT and 0 otherwise.  WRONG may carry partial credit.
-        why: `"reason"` or `"reason: text for people"`; the reason is short and stable, so that it can be counted.
+        value: credit in [0, 1]; by default 1 for CORRECT and 0 otherwise.  WRONG may carry partial
+            credit.
+        why: `"reason"` or `"reason: text for people"`; the reason is short and stable, so that it
+            can be counted.
         answer: what was extracted as the answer; None if nothing was found.
         detail: more information, which can be written as JSON.
     """
@@ -181,11 +186,13 @@ class Verdict:
             object.__setattr__(self, "value", float(self.value))
         if self.value and self.outcome in (Outcome.UNPARSED, Outcome.UNSCORED):
             raise ValueError(
-                f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn credit"
+                f"a verdict of {self.outcome} has value {self.value!r}; only an answer can earn "
+                f"credit"
             )
         if not isinstance(self.why, str):
             raise TypeError(
-                f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: text'"
+                f"a verdict's why is {brief(self.why)}; it must be a string, 'reason' or 'reason: "
+                f"text'"
             )
         if self.answer is not None and not isinstance(self.answer, str):
             raise TypeError(
@@ -209,14 +216,16 @@ class Verdict:
 class Verifier(Protocol):
     """Compares a completion with a reference.  Pure, deterministic, and bounded in time and memory for any text.
 
-    `id` ends in `-vN`, which goes up when a verdict could change; it is recorded with every score.  What the completion
-    did wrong is a verdict with a reason; an exception means that the verifier failed.
+    `id` ends in `-vN`, which goes up when a verdict could change; it is recorded with every score.
+    What the completion did wrong is a verdict with a reason; an exception means that the verifier
+    failed.
 
     A verifier that wants to see the prompt has a third argument with the name `task` and a default,
     `verify(completion, reference, task=None)`; it gets the `Task`.
 
-    One that waits for something, such as a judge behind an endpoint, is an `async def verify`; many of them are then
-    awaited at once.  A verifier that is async only for some settings says so in an attribute `is_async`.
+    One that waits for something, such as a judge behind an endpoint, is an `async def verify`; many
+    of them are then awaited at once.  A verifier that is async only for some settings says so in an
+    attribute `is_async`.
     """
 
     @property
@@ -237,7 +246,8 @@ VerifierFunction: TypeAlias = Callable[..., bool | Verdict | Awaitable[bool | Ve
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """True for what is declared with `async def`: a function, a method, a `partial` of one, or an object's `__call__`.
+    """True for what is declared with `async def`: a function, a method, a `partial` of one, or an
+    object's `__call__`.
 
     What a plain function returns is never awaited: a forgotten `await` is an error, see `returned`.
 
@@ -262,7 +272,8 @@ def verifies_async(verifier: Verifier) -> bool:
 
 
 def describe_returned(value: Any) -> str:
-    """What a function returned, for the error that it is of the wrong type.  A coroutine is closed and explained.
+    """What a function returned, for the error that it is of the wrong type.  A coroutine is closed
+    and explained.
 
     Args:
         value: the value.
@@ -277,10 +288,12 @@ def describe_returned(value: Any) -> str:
 
 
 def verified(verifier: Verifier, completion: str, task: Task) -> Verdict | Awaitable[Verdict]:
-    """The verdict on a completion; the task is passed on to verifiers that take it.  To be awaited if `verifies_async`.
+    """The verdict on a completion; the task is passed on to verifiers that take it.  To be awaited
+    if `verifies_async`.
 
     Args:
-        verifier: its `verify` takes (completion, reference), or an argument with the name `task` too.
+        verifier: its `verify` takes (completion, reference), or an argument with the name `task`
+            too.
         completion: its text.
         task: what the completion answers.
     """
@@ -323,7 +336,8 @@ def takes_task(function: Callable[..., Any]) -> bool:
 
 @lru_cache(maxsize=256)
 def _names_task(function: Callable[..., Any]) -> bool:
-    """By its own signature; a decorator that passes on any keyword has the signature of what it decorates."""
+    """By its own signature; a decorator that passes on any keyword has the signature of what it
+    decorates."""
     try:
         parameters = inspect.signature(function, follow_wrapped=False).parameters
         inner = inspect.signature(function).parameters
@@ -373,7 +387,8 @@ class _Function:
             return result
         if not isinstance(result, bool):
             raise UsageError(
-                f"{self.id} returned {describe_returned(result)}; a verifier returns a Verdict, or True or False"
+                f"{self.id} returned {describe_returned(result)}; a verifier returns a Verdict, or "
+                f"True or False"
             )
         return Verdict(
             Outcome.CORRECT if result else Outcome.WRONG, why=f"said-{str(result).lower()}"
@@ -384,14 +399,16 @@ def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
     """A verifier unchanged, or a verifier made from a function.
 
     Args:
-        verifier: an object with `verify`, or a function of (completion, reference); either may take `task` too.
+        verifier: an object with `verify`, or a function of (completion, reference); either may take
+            `task` too.
 
     Raises:
         UsageError: it is neither.
     """
     if isinstance(verifier, type) or not (hasattr(verifier, "verify") or callable(verifier)):
         raise UsageError(
-            f"{verifier!r} is no verifier: give an object with verify(completion, reference), such as MathVerifier() "
+            f"{verifier!r} is no verifier: give an object with verify(completion, reference), such "
+            f"as MathVerifier() "
             "with its parentheses, or a function (completion, reference) -> bool"
         )
     if isinstance(verifier, Verifier):
@@ -408,10 +425,10 @@ class Score:
     """The reward of a completion, with what each part added.
 
     Attributes:
-        total: finite and inside the reward's bounds; None exactly if the outcome is UNSCORED, so that a failure of rlvr
-            cannot be averaged as if it were a reward.
-        parts: what each part added, by name; the names are the same for every score of one reward, and the values sum
-            to the total.  Empty if the outcome is UNSCORED.
+        total: finite and inside the reward's bounds; None exactly if the outcome is UNSCORED, so
+            that a failure of rlvr cannot be averaged as if it were a reward.
+        parts: what each part added, by name; the names are the same for every score of one reward,
+            and the values sum to the total.  Empty if the outcome is UNSCORED.
         verdict: the outcome and its reason.
     """
 
@@ -424,7 +441,8 @@ class Score:
             raise TypeError(f"a score's verdict is {brief(self.verdict)}; it must be a Verdict")
         if (self.total is None) != (self.verdict.outcome is Outcome.UNSCORED):
             raise ValueError(
-                f"a score of {self.total!r} with outcome {self.verdict.outcome}: None goes with unscored"
+                f"a score of {self.total!r} with outcome {self.verdict.outcome}: None goes with "
+                f"unscored"
             )
         if self.total is None:
             if self.parts:
@@ -449,7 +467,8 @@ class Score:
             ) from None
         if not math.isfinite(rounding) or not off <= rounding:
             raise ValueError(
-                f"a score of {total!r} has the parts {brief(self.parts)}; they must be finite, and their sum the total"
+                f"a score of {total!r} has the parts {brief(self.parts)}; they must be finite, and "
+                f"their sum the total"
             )
 
 
@@ -475,17 +494,19 @@ class Rollout:
         task: what the completion answers.
         text: the completion as text.
         prompt_ids: token ids of the prompt.
-        completion_ids: token ids, shape [T]; in a multi-turn rollout also the environment's replies.
+        completion_ids: token ids, shape [T]; in a multi-turn rollout also the environment's
+            replies.
         completion_mask: True where a token is trained on, shape [T].
-        behaviour_logprobs: natural log-probabilities under the policy that sampled, shape [T]; 0 where the mask is
-            False.  Required: importance ratios are computed from them.
+        behaviour_logprobs: natural log-probabilities under the policy that sampled, shape [T]; 0
+            where the mask is False.  Required: importance ratios are computed from them.
         weights_version: of the weights that sampled it; the oldest if they changed meanwhile.
         truncated: True if it hit the token limit.
         score: None until scored.
         turns: the policy's turns in order; empty for a single-turn rollout.
-        branches: further rows of the same episode, where an agent's requests did not extend one another; see
-            `rlvr.agents`.  They share the score, and have no branches of their own.
-        token_versions: version of the weights for each token, shape [T]; empty if all have `weights_version`.
+        branches: further rows of the same episode, where an agent's requests did not extend one
+            another; see `rlvr.agents`.  They share the score, and have no branches of their own.
+        token_versions: version of the weights for each token, shape [T]; empty if all have
+            `weights_version`.
         episode: the record of an episode with tools; None for others.
     """
 
@@ -518,7 +539,8 @@ class Rollout:
         for turn in self.turns:
             if not stop <= turn.start < turn.stop <= len(self.completion_ids):
                 raise ValueError(
-                    f"task {self.task.id!r}: turn [{turn.start}, {turn.stop}) is empty, overlaps the one before, or "
+                    f"task {self.task.id!r}: turn [{turn.start}, {turn.stop}) is empty, overlaps "
+                    f"the one before, or "
                     f"leaves the completion's {len(self.completion_ids)} tokens"
                 )
             stop = turn.stop
@@ -527,7 +549,8 @@ class Rollout:
     def completion(self) -> Completion:
         """The completion as rewards see it; its length counts only the policy's own tokens.
 
-        That of an episode with tools has the policy's answer as its text, since the rest holds what tools said.
+        That of an episode with tools has the policy's answer as its text, since the rest holds what
+        tools said.
         """
         text = self.text if self.episode is None else self.episode.answer
         length = sum(sum(map(bool, row.completion_mask)) for row in (self, *self.branches))
@@ -574,17 +597,20 @@ def plain(value: Any) -> Any:
 
 
 def plain_reference(value: Any) -> Any:
-    """A reference with Python's own numbers, which a record can hold and a verifier reads as they were meant.
+    """A reference with Python's own numbers, which a record can hold and a verifier reads as they
+    were meant.
 
-    Scalars of numpy and torch become int, float or bool; one of low precision becomes the shortest decimal that it
-    stands for (`np.float32(0.1)` is 0.1).  A `Decimal` becomes its text, a `Fraction` an int or a text such as "1/3".
-    Lists, tuples and mappings are searched; anything else, arrays too, is the verifier's and stays.
+    Scalars of numpy and torch become int, float or bool; one of low precision becomes the shortest
+    decimal that it stands for (`np.float32(0.1)` is 0.1).  A `Decimal` becomes its text, a
+    `Fraction` an int or a text such as "1/3". Lists, tuples and mappings are searched; anything
+    else, arrays too, is the verifier's and stays.
 
     Args:
         value: any reference.
 
     Raises:
-        DataError: a number that Python's int and float cannot hold, such as a complex one, or a Decimal that is none.
+        DataError: a number that Python's int and float cannot hold, such as a complex one, or a
+            Decimal that is none.
     """
     if type(value) in _PLAIN or isinstance(value, Enum):
         return value
@@ -612,7 +638,8 @@ def plain_reference(value: Any) -> Any:
 
 
 def _same_or(value: Any, converted: Any) -> Any:
-    """The container itself if nothing in it had to change, so that a verifier's own type of mapping stays."""
+    """The container itself if nothing in it had to change, so that a verifier's own type of mapping
+    stays."""
     before, after = (x.values() if isinstance(x, Mapping) else x for x in (value, converted))
     return value if all(old is new for old, new in zip(before, after, strict=True)) else converted
 
@@ -642,6 +669,7 @@ def _plain_scalar(value: Any) -> Any:
 
 def _no_number(value: Any) -> DataError:
     return DataError(
-        f"the reference is {brief(value)}; a number in it must be one that Python's int or float can hold, or a "
+        f"the reference is {brief(value)}; a number in it must be one that Python's int or float "
+        f"can hold, or a "
         "Decimal or Fraction"
     )

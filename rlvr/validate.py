@@ -1,7 +1,7 @@
 """Checks of values that callers give.  An error names the value, the rule and, if it is not obvious, the fix.
 
-A check of numbers returns a plain int or float (numpy's 3 becomes 3), so that it can be recorded as JSON.  True, False,
-NaN and infinities are not numbers here.
+A check of numbers returns a plain int or float (numpy's 3 becomes 3), so that it can be recorded as
+JSON.  True, False, NaN and infinities are not numbers here.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def require_number(
     rule = " and ".join(filter(None, rules))
     finite = "" if infinite or (rule and (not real or is_number(value))) else "finite "
     raise UsageError(
-        f"{name} is {_show_typed(value)}; it must be a {finite}number{rule and ' '}{rule}{_after(hint)}"
+        f"{name} is {_show_typed(value)}; it must be a "
+        f"{finite}number{rule and ' '}{rule}{_after(hint)}"
     )
 
 

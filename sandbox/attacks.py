@@ -128,7 +128,8 @@ LIMIT_ATTACKS: Final = (
     LimitAttack(
         "cpu",
         "short children that are not waited for",
-        "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(60):\n"
+        "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in "
+        "range(60):\n"
         "    if os.fork() == 0:\n        end = time.process_time() + 0.008\n"
         "        while time.process_time() < end: pass\n        os._exit(0)\n    time.sleep(0.009)",
         _CPU,
@@ -137,8 +138,10 @@ LIMIT_ATTACKS: Final = (
     LimitAttack(
         "cpu",
         "orphans",
-        "import os, time\nfor _ in range(30):\n    if os.fork() == 0:\n        if os.fork(): os._exit(0)\n"
-        "        end = time.process_time() + 0.02\n        while time.process_time() < end: pass\n        os._exit(0)\n"
+        "import os, time\nfor _ in range(30):\n    if os.fork() == 0:\n        if os.fork(): "
+        "os._exit(0)\n"
+        "        end = time.process_time() + 0.02\n        while time.process_time() < end: pass\n "
+        "       os._exit(0)\n"
         "    os.wait(); time.sleep(0.02)",
         _CPU,
         (Ending.TLE,),
@@ -155,12 +158,15 @@ LIMIT_ATTACKS: Final = (
     _memory("a shared mapping", "m = mmap.mmap(-1, 80 << 20); touch(m)"),
     _memory(
         "shared mappings out of sight",
-        "m = []\nfor _ in range(8): m.append(mmap.mmap(-1, 10 << 20)); touch(m[-1]); m[-1].madvise(mmap.MADV_DONTNEED)",
+        "m = []\nfor _ in range(8): m.append(mmap.mmap(-1, 10 << 20)); touch(m[-1]); "
+        "m[-1].madvise(mmap.MADV_DONTNEED)",
     ),
     _memory(
         "memory of a thread that outlives the main one",
-        "import platform, threading\ndef work():\n    m = bytearray(80 << 20); touch(m); time.sleep(1); os._exit(0)\n"
-        "threading.Thread(target=work).start()\nlibc.syscall(93 if platform.machine() == 'aarch64' else 60, 0)",
+        "import platform, threading\ndef work():\n    m = bytearray(80 << 20); touch(m); "
+        "time.sleep(1); os._exit(0)\n"
+        "threading.Thread(target=work).start()\nlibc.syscall(93 if platform.machine() == 'aarch64' "
+        "else 60, 0)",
     ),
     _memory(
         "page tables",
@@ -172,13 +178,16 @@ LIMIT_ATTACKS: Final = (
         "mappings without pages",
         "for _ in range(3): os.fork()\n"
         "m = libc.mmap(None, ctypes.c_size_t(1 << 30), 1, 0x4022, -1, ctypes.c_long(0))\n"
-        "for n in range(32000):\n    libc.mprotect(ctypes.c_void_p(m + 8192 * n), ctypes.c_size_t(4096), 3)",
+        "for n in range(32000):\n    libc.mprotect(ctypes.c_void_p(m + 8192 * n), "
+        "ctypes.c_size_t(4096), 3)",
     ),
     _memory(
         "buffers of sockets",
-        "pairs = []\nfor _ in range(2): os.fork()\ntry:\n    while True:\n        pairs.append(socket.socketpair())\n"
+        "pairs = []\nfor _ in range(2): os.fork()\ntry:\n    while True:\n        "
+        "pairs.append(socket.socketpair())\n"
         "        for one in pairs[-1]:\n            one.setblocking(False)\n            try:\n"
-        "                while True: one.send(bytes(1 << 16))\n            except BlockingIOError: pass\n"
+        "                while True: one.send(bytes(1 << 16))\n            except BlockingIOError: "
+        "pass\n"
         "except OSError: pass",
     ),
     _memory(

@@ -2,8 +2,9 @@
 
     find() ──▶ Hierarchy ──create()──▶ Cgroup    None where this user may not make any
 
-Version 1 has a tree for each controller; version 2 has one tree, whose folders pass controllers on only while no
-process sits in them.  So we look upwards from where we are for the first folder in which it works.
+Version 1 has a tree for each controller; version 2 has one tree, whose folders pass controllers on
+only while no process sits in them.  So we look upwards from where we are for the first folder in
+which it works.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Cgroup:
 
     Args:
         version: 1 or 2.
-        memory, pids, cpu: the folders of these controllers, in version 2 the same one; None where there is none.
+        memory, pids, cpu: the folders of these controllers, in version 2 the same one; None where
+            there is none.
 
     Attributes:
         base: bytes that the zygote and its boxes use by themselves.
@@ -117,7 +119,8 @@ class Cgroup:
         if (memory, processes) == self._limit:
             return
         value = memory + self.base
-        # The limit with swap may never be below the one without, so the right order depends on the old values
+        # The limit with swap may never be below the one without, so the right order depends on the
+        # old values
         for _ in range(2):
             _write(self._swap_file, value)
             _write(self._limit_file, value)
@@ -143,7 +146,8 @@ class Cgroup:
     def peak(self) -> int | None:
         """Peak bytes since `mark`, beyond what was used then; None where that is not counted.
 
-        In version 2 the peak can be reset only since Linux 6.12 and only for one descriptor: there, it is not counted.
+        In version 2 the peak can be reset only since Linux 6.12 and only for one descriptor: there,
+        it is not counted.
         """
         return (
             None
@@ -156,10 +160,12 @@ class Cgroup:
         return int(match[1]) if match else 0
 
     def _left(self) -> int:
-        """Bytes that the previous run still holds, in whole MiB: its output, which the host is still reading.
+        """Bytes that the previous run still holds, in whole MiB: its output, which the host is
+        still reading.
 
-        Page tables and the like are freed some milliseconds late.  We wait for that, or they would count for the next
-        run.  What stays, such as the names of files that were looked up, the kernel can take back when it must.
+        Page tables and the like are freed some milliseconds late.  We wait for that, or they would
+        count for the next run.  What stays, such as the names of files that were looked up, the
+        kernel can take back when it must.
         """
         shared = 0
         for _ in range(_LATE_MS):
@@ -184,7 +190,8 @@ class Cgroup:
         return int(_read(self._used_file) or 0)
 
     def remove(self) -> None:
-        """Remove the folders.  That works once the zygote is gone, which takes the kernel some milliseconds."""
+        """Remove the folders.  That works once the zygote is gone, which takes the kernel some
+        milliseconds."""
         for folder in self.folders:
             for _ in range(100):
                 try:
@@ -246,7 +253,8 @@ def _version_1(
 
 
 def _within(point: Path, root: str, path: str) -> Path:
-    """Our cgroup as a folder; in a container, `root` is the part of its path that the mount leaves out."""
+    """Our cgroup as a folder; in a container, `root` is the part of its path that the mount leaves
+    out."""
     if path == root or path.startswith(root.rstrip("/") + "/"):
         path = path[len(root.rstrip("/")) :]
     folder = point / path.lstrip("/")
@@ -254,7 +262,8 @@ def _within(point: Path, root: str, path: str) -> Path:
 
 
 def _mounts() -> Iterator[tuple[str, str, Path, str]]:
-    """(file system, root, mount point, super options) of each cgroup mount; see proc_pid_mountinfo(5)."""
+    """(file system, root, mount point, super options) of each cgroup mount; see
+    proc_pid_mountinfo(5)."""
     for line in _read(Path("/proc/self/mountinfo")).splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.split(" ", 2)

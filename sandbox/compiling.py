@@ -62,11 +62,13 @@ class Compiler:
     def compiled(
         self, program: Program, cpu_s: float = math.inf, wall_s: float = math.inf
     ) -> tuple[dict[str, Any], Files, Run]:
-        """Header and files for a box, and the compilation as a run: after CE or IE there is nothing to run.
+        """Header and files for a box, and the compilation as a run: after CE or IE there is nothing
+        to run.
 
         Args:
             program: in any language.
-            cpu_s, wall_s: seconds that compiling may take, if that is less than the language's own limits.
+            cpu_s, wall_s: seconds that compiling may take, if that is less than the language's own
+                limits.
         """
         language = program.language
         if language == "python":
@@ -90,7 +92,8 @@ class Compiler:
     ) -> tuple[bytes, Run]:
         main = _sources(program)
         argv = self._fill_command(LANGUAGES[program.language].compile, command, program)
-        # What the command line names is read when it runs: a checker is compiled once, not for each output.
+        # What the command line names is read when it runs: a checker is compiled once, not for each
+        # output.
         read = {
             name: file for name, file in files.items() if name not in program.args or name in main
         }
@@ -135,7 +138,8 @@ class Compiler:
         return line
 
     def _why_broken(self, language: str, command: str) -> str:
-        """What is wrong with the compiler if it cannot compile even the smallest program; "" if nothing is."""
+        """What is wrong with the compiler if it cannot compile even the smallest program; "" if
+        nothing is."""
         flaw, until = self._flaws.get(language, ("", 0.0))
         if monotonic() < until:
             return flaw
@@ -251,7 +255,8 @@ def _digest(argv: list[str], files: Mapping[str, bytes | Output]) -> str:
 
 @lru_cache(maxsize=1)
 def _cache() -> Path:
-    """A folder for this compiler that belongs to this user: no other user may put a header there."""
+    """A folder for this compiler that belongs to this user: no other user may put a header
+    there."""
     command = tool("cpp") or ""
     version = subprocess.run(
         [command, "--version"], capture_output=True, stdin=subprocess.DEVNULL

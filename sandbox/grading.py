@@ -1,8 +1,9 @@
 """`Box`: files that a policy left, graded where it never was.
 
-The files are data until code of ours asks for them: tests run in a process of their own, and ask the program's process
-for values over a socket (`Sandbox.test`).  So nothing that the program prints, exits with, or defines as its equality
-is a result, and no configuration, plugin or start-up file of it is read by the tests' interpreter.
+The files are data until code of ours asks for them: tests run in a process of their own, and ask
+the program's process for values over a socket (`Sandbox.test`).  So nothing that the program
+prints, exits with, or defines as its equality is a result, and no configuration, plugin or start-up
+file of it is read by the tests' interpreter.
 """
 
 from __future__ import annotations
@@ -46,20 +47,22 @@ class Box:
             return None
 
     def test(self, test: str, *, style: str = "unittest") -> dict[str, str]:
-        """Run tests against the Python files, each of which is imported by its own name, such as `shop.cart`.
+        """Run tests against the Python files, each of which is imported by its own name, such as
+        `shop.cart`.
 
         Args:
             test: the tests' code, which the program never sees.
             style: see `TestSuite`.
 
         Returns:
-            The outcome of each test by name: "pass", "fail", "error" or "skip".  A test that is missing has not run:
-            compare with the names that you expect.  Where the program gives an object in place of a value, and a test
-            does with it what cannot cross the border between the processes, the tests end there, and one more name
-            says so.
+            The outcome of each test by name: "pass", "fail", "error" or "skip".  A test that is
+            missing has not run: compare with the names that you expect.  Where the program gives an
+            object in place of a value, and a test does with it what cannot cross the border between
+            the processes, the tests end there, and one more name says so.
 
         Raises:
-            SandboxFailed: we failed, or the tests pass functions of the program what cannot cross the border.
+            SandboxFailed: we failed, or the tests pass functions of the program what cannot cross
+                the border.
         """
         files = {path: data for path, data in self.files.items() if is_file_name(path)}
         program = Program("python", None if "main.py" in files else "", files=files)

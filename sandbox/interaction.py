@@ -30,15 +30,18 @@ class Interaction:
     Attributes:
         program: how the program ended.  What it said is in `transcript`, not in its `stdout`.
         interactor: how the interactor ended.
-        stopped: the program was stopped, as the interactor had ended otherwise than with `accepts`, or both were stuck.
-        stuck: "program" if each of them waited for the other; "interactor" if that waited for something else, which no
-            program could bring; "" if neither.
+        stopped: the program was stopped, as the interactor had ended otherwise than with `accepts`,
+            or both were stuck.
+        stuck: "program" if each of them waited for the other; "interactor" if that waited for
+            something else, which no program could bring; "" if neither.
         asked: the interactor has waited for a word of the program.
-        ended_early: the interactor waited for more when the program had ended, or had closed its output.
+        ended_early: the interactor waited for more when the program had ended, or had closed its
+            output.
         said, heard: bytes that the program has written and read.
         unread: words of the program were left that the interactor had not read.
         since_s: CPU seconds of the interactor after the last word of the program that it got.
-        transcript: the beginning of what both said; "> " before the program's words, "< " before the interactor's.
+        transcript: the beginning of what both said; "> " before the program's words, "< " before
+            the interactor's.
     """
 
     program: Run

@@ -16,7 +16,8 @@ class Level:
     Attributes:
         name: as `Sandbox(level=...)` takes it.
         rests_on: promise → mechanism.
-        missing: promise that the level does not make → what holds instead.  Who asks for the level waives them.
+        missing: promise that the level does not make → what holds instead.  Who asks for the level
+            waives them.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """What a run wrote, kept in the kernel's memory until it is asked for.
 
-A completion decides how much that is and what it contains.  So the process that trains or scores only passes it on: to
-a file of the next program, or to the reader (`reader`), which may die of it.
+A completion decides how much that is and what it contains.  So the process that trains or scores
+only passes it on: to a file of the next program, or to the reader (`reader`), which may die of it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class Output:
             at += os.sendfile(fd, self._fd, at, self.size - at)
 
     def lent(self) -> Readable:
-        """For another process of ours: the bytes, or where it finds them while this object lives."""
+        """For another process of ours: the bytes, or where it finds them while this object
+        lives."""
         if self._data is not None:
             return self._data
         return Lent(os.getpid(), self._fd, self.size)

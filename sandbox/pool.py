@@ -36,11 +36,14 @@ _LEND_S: Final = 60.0  # in which a slot for a session is looked for
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
 _ENDING_S: Final = 10.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
-# What programs import often.  A library costs each run 20 µs, so those that few need are left out: cmath, unicodedata …
+# What programs import often.  A library costs each run 20 µs, so those that few need are left out:
+# cmath, unicodedata …
 _PRELOAD: Final = (
     "abc argparse array ast bisect builtins calendar collections collections.abc contextlib copy "
-    "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword locale "
-    "math numbers operator pprint queue random re statistics string struct sys textwrap threading time timeit "
+    "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword "
+    "locale "
+    "math numbers operator pprint queue random re statistics string struct sys textwrap threading "
+    "time timeit "
     "tokenize traceback types typing warnings weakref"
 ).split()
 
@@ -99,10 +102,12 @@ class SlotPool:
         """Run requests in one slot or in several; these take the place of one run among `workers`.
 
         Args:
-            build: makes the requests of each slot; called again if a slot failed and others are tried.
+            build: makes the requests of each slot; called again if a slot failed and others are
+                tried.
             limits: of each slot: memory and processes, which its cgroup enforces.
             wall_s: wall seconds that the requests may take.
-            sent: called once the requests have been sent, for descriptors that must then be closed here.
+            sent: called once the requests have been sent, for descriptors that must then be closed
+                here.
             look: called after 0.1 s, and again each time as long has passed as before.
 
         Returns:
@@ -129,7 +134,8 @@ class SlotPool:
             return self._tried(attempt, wall_s)
 
     def _tried(self, attempt: Callable[[], _T], wall_s: float) -> _T:
-        """What an attempt returns; those that a kill from outside ended are repeated while there is time.
+        """What an attempt returns; those that a kill from outside ended are repeated while there is
+        time.
 
         Any other failure says that something is wrong here: it is repeated twice.
 
@@ -173,7 +179,8 @@ class SlotPool:
 
         Args:
             slot: from `lend`; its box has been told to end.
-            wait: False where no lock may be taken: the slot is then looked at when the next one is needed.
+            wait: False where no lock may be taken: the slot is then looked at when the next one is
+                needed.
         """
         self._returned.append(slot)  # a deque needs no lock
         if wait:
@@ -193,7 +200,8 @@ class SlotPool:
     def _lease(
         self, limits: Sequence[Limits], work: Callable[[list[Slot]], _T]
     ) -> tuple[list[Slot], _T]:
-        """Slots for one use, and what `work` made of them; where it fails, they end with what they run.
+        """Slots for one use, and what `work` made of them; where it fails, they end with what they
+        run.
 
         Args:
             limits: of each slot.
@@ -328,7 +336,8 @@ class SlotPool:
         }
 
     def close(self) -> None:
-        """End every process; callers that wait for a run get `SandboxFailed`.  A later run starts new processes."""
+        """End every process; callers that wait for a run get `SandboxFailed`.  A later run starts
+        new processes."""
         if os.getpid() != self._owner:
             return
         with self._lock:
@@ -343,7 +352,8 @@ class SlotPool:
 
 
 def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The replies; where a box cannot give one, the whole is tried again, as a program cannot kill its box."""
+    """The replies; where a box cannot give one, the whole is tried again, as a program cannot kill
+    its box."""
     for reply in replies:
         if "died" in reply:
             raise Died(f"its box was killed from outside (exit code {reply['died']})")

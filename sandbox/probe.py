@@ -369,7 +369,8 @@ def _limits_tried(execute: Callable[..., Run]) -> dict[str, str]:
         run = _script(execute, source, limits)
         if run.ending is not ending:
             won[name] = (
-                f"the attack ended {run.ending} {run.why} after {run.cpu_s:.2f} CPU s, {run.wall_s:.2f} s"
+                f"the attack ended {run.ending} {run.why} after {run.cpu_s:.2f} CPU s, "
+                f"{run.wall_s:.2f} s"
             )
     run = _script(execute, _FORKS, _SMALL)
     if not run.stdout.strip().isdigit() or int(run.stdout) > _SMALL.processes + 8:
@@ -409,7 +410,8 @@ def _attack_by_daemon(execute: Callable[..., Run]) -> str:
 
 @contextlib.contextmanager
 def _canary() -> Iterator[_Canary]:
-    """A secret file, a writable place, a variable, two listening sockets and a process: ourselves."""
+    """A secret file, a writable place, a variable, two listening sockets and a process:
+    ourselves."""
     name, secret = f"RLVR_CANARY_{secrets.token_hex(4)}", secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-canary-")))

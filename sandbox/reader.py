@@ -3,9 +3,10 @@
     caller ── work, descriptors ──▶ pool's worker ── fork ──▶ child: reads, compares, and writes a record per case
            ◀── records, what became of it ──┘
 
-No text is too dear to read: the kernel limits the child's memory and CPU time (`workers.fork_server`).  A child that
-goes over them, or crashes by a signal of its own, was given too much by the program, whose fault that is.  A child that
-was killed from outside, or got no CPU time, says nothing: the work is done once more in a new one, and then it raises.
+No text is too dear to read: the kernel limits the child's memory and CPU time
+(`workers.fork_server`).  A child that goes over them, or crashes by a signal of its own, was given
+too much by the program, whose fault that is.  A child that was killed from outside, or got no CPU
+time, says nothing: the work is done once more in a new one, and then it raises.
 """
 
 from __future__ import annotations
@@ -66,10 +67,12 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
         work: a function of a module, called with `args`.
         args: what can be pickled; outputs as `Output.lent`, which the caller keeps alive meanwhile.
         cpu_s: CPU seconds for it.
-        loads: a pickle that the work loads, such as a comparator, whose modules are imported before the clock runs.
+        loads: a pickle that the work loads, such as a comparator, whose modules are imported before
+            the clock runs.
 
     Raises:
-        SandboxFailed: the reader failed, with its traceback; or it was killed, or got no CPU time, twice.
+        SandboxFailed: the reader failed, with its traceback; or it was killed, or got no CPU time,
+            twice.
         UsageError: the work raised one, about what the user gave it; or `args` cannot be sent.
     """
     item = work, ship(args), cpu_s, loads
@@ -96,17 +99,18 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
 def read_each(
     work: Work, n: int, *args: Any, cpu_s: float = CPU_S, loads: bytes | None = None
 ) -> Reading:
-    """`read_aside` for work that yields a record for each of `n` things, from a first one on, its last argument.
+    """`read_aside` for work that yields a record for each of `n` things, from a first one on, its
+    last argument.
 
-    Where reading one is lost, its record is the reason, a text, and the reader goes on with the next; after
-    three losses the others' is the same.
+    Where reading one is lost, its record is the reason, a text, and the reader goes on with the
+    next; after three losses the others' is the same.
 
     Args:
         work: see `read_aside`.
         n: how many records there are at most.
         args: the work's arguments but the last.
-        cpu_s: CPU seconds until the first loss, and a quarter of that after each: many dear replies must not take
-            so long that the scorer gives up on the completion.
+        cpu_s: CPU seconds until the first loss, and a quarter of that after each: many dear replies
+            must not take so long that the scorer gives up on the completion.
         loads: see `read_aside`.
 
     Raises:

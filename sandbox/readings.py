@@ -46,7 +46,8 @@ def load(line: Output) -> Any:
 
 
 def rewrite(results: Readable, n: int, first: int) -> Iterator[Any]:
-    """For each reply: its value as our own text, None where that is large, with the place of its line; or its error.
+    """For each reply: its value as our own text, None where that is large, with the place of its
+    line; or its error.
 
     Args:
         results: what the program wrote.
@@ -111,7 +112,8 @@ def results(written: Readable) -> Iterator[Any]:
 def read_replies(
     written: Output, n: int
 ) -> list[tuple[Any, str | None, bool, Output | None] | None]:
-    """Value, error, whether it is listed, and the line where the value is large; None for calls without a reply.
+    """Value, error, whether it is listed, and the line where the value is large; None for calls
+    without a reply.
 
     Args:
         written: what the program wrote.

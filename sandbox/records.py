@@ -57,9 +57,10 @@ class Limits:
     """What one run may use, all its processes together.
 
     Attributes:
-        cpu_s: CPU seconds, user and system.  This limit decides, as it does not depend on what else the machine does.
-        wall_s: wall seconds, for programs that sleep; None for 3 × cpu_s + 2.  Seconds in which a program waits for a
-            core do not count, up to as many again.
+        cpu_s: CPU seconds, user and system.  This limit decides, as it does not depend on what else
+            the machine does.
+        wall_s: wall seconds, for programs that sleep; None for 3 × cpu_s + 2.  Seconds in which a
+            program waits for a core do not count, up to as many again.
         memory_mib: RAM in MiB, with its files in the scratch folder and its output.
         output_mib: MiB of standard output, and as much of standard error.
         processes: processes and threads alive at once.
@@ -113,8 +114,8 @@ class Program:
 
     Attributes:
         language: a key of `rlvr.sandbox.languages.LANGUAGES`, such as "python", "cpp20" or "java".
-        source: the text of its main file, such as main.py (in Java that of its public class); None if that is among
-            `files`.
+        source: the text of its main file, such as main.py (in Java that of its public class); None
+            if that is among `files`.
         files: more files: relative path → text, bytes, or the output of another run (`Run.output`).
         args: the command line after the program's name; each less than 128 KiB.
         main: the name of the main file.
@@ -140,7 +141,8 @@ class Program:
         if self.source is not None:
             if main in files:
                 raise UsageError(
-                    f"a {self.language} program has both a source and a file {main!r}; give one of them"
+                    f"a {self.language} program has both a source and a file {main!r}; give one of "
+                    f"them"
                 )
             files = {main: self.source, **files}
         if main not in files:
@@ -153,7 +155,8 @@ class Program:
         for name, text in files.items():
             if name in folders:
                 raise UsageError(
-                    f"the file {name!r} would also be a folder, of {folders[name]!r}; rename one of them"
+                    f"the file {name!r} would also be a folder, of {folders[name]!r}; rename one "
+                    f"of them"
                 )
             if not isinstance(text, (str, bytes, Output)):
                 raise UsageError(f"the file {name!r} is {brief(text)}; it must be text or bytes")
@@ -161,7 +164,8 @@ class Program:
         object.__setattr__(self, "args", _checked_args(self.args))
 
     def contents(self) -> dict[str, bytes | Output]:
-        """Every file as bytes.  Lone surrogates, which UTF-8 cannot say, are kept as their three bytes."""
+        """Every file as bytes.  Lone surrogates, which UTF-8 cannot say, are kept as their three
+        bytes."""
         return {
             name: text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             for name, text in self.files.items()
@@ -180,7 +184,8 @@ def _main(
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     main, entry = row.entry(text)
-    # A name that no file can have, such as one of 300 letters, is the program's fault, which its compiler then says.
+    # A name that no file can have, such as one of 300 letters, is the program's fault, which its
+    # compiler then says.
     has_own_path = source is not None and _is_path(main)
     return (main if has_own_path else row.main), entry
 
@@ -195,17 +200,20 @@ def _checked_args(args: Any) -> tuple[str, ...]:
             sizes.append(len(arg.encode()) + 1)
         except UnicodeEncodeError:
             raise UsageError(
-                f"args[{i}] is {brief(arg)}, with a lone surrogate; an argument must be text that UTF-8 can say. "
+                f"args[{i}] is {brief(arg)}, with a lone surrogate; an argument must be text that "
+                f"UTF-8 can say. "
                 "Give other bytes as a file or as standard input"
             ) from None
         if sizes[-1] > _ARG_BYTES:
             raise UsageError(
-                f"args[{i}] has {sizes[-1] - 1} bytes; the kernel takes less than {_ARG_BYTES >> 10} KiB for one. "
+                f"args[{i}] has {sizes[-1] - 1} bytes; the kernel takes less than "
+                f"{_ARG_BYTES >> 10} KiB for one. "
                 "Give it as a file or as standard input"
             )
     if sum(sizes) > _ARGS_BYTES:
         raise UsageError(
-            f"args has {sum(sizes)} bytes; together they must have at most {_ARGS_BYTES >> 20} MiB. "
+            f"args has {sum(sizes)} bytes; together they must have at most {_ARGS_BYTES >> 20} "
+            f"MiB. "
             "Give them as a file or as standard input"
         )
     return checked
@@ -223,7 +231,8 @@ def is_file_name(name: str) -> bool:
 def _check_name(name: Any) -> None:
     if isinstance(name, str) and not name.isascii() and _has_surrogate(name):
         raise UsageError(
-            f"the file name is {brief(name)}, with a lone surrogate; UTF-8 must be able to say it. Rename the file"
+            f"the file name is {brief(name)}, with a lone surrogate; UTF-8 must be able to say it. "
+            f"Rename the file"
         )
     if not isinstance(name, str) or not _is_path(name):
         raise UsageError(
@@ -245,7 +254,8 @@ def _has_surrogate(text: str) -> bool:
 
 
 def holding(killed: str, limits: Limits) -> tuple[Ending, str] | None:
-    """The ending of a run, or of a session, that held too much at once; None if that is not why it was killed.
+    """The ending of a run, or of a session, that held too much at once; None if that is not why it
+    was killed.
 
     Args:
         killed: why the box killed it.
@@ -281,7 +291,8 @@ class Guarantee:
         mechanism: what keeps it, such as "cgroup v1"; None if the promise cannot be kept here.
         found: what the attack on it found.
         remedy: what the host needs where the promise cannot be kept; else empty.
-        weak: the attacks of `Sandbox.check(full=True)` that got past the mechanism; empty where none did.
+        weak: the attacks of `Sandbox.check(full=True)` that got past the mechanism; empty where
+            none did.
     """
 
     name: str
@@ -313,16 +324,18 @@ class Run:
 
     Attributes:
         ending: how it stopped.
-        why: more about that in words: for TLE which clock, for RE the exit code or signal, for IE what failed.
+        why: more about that in words: for TLE which clock, for RE the exit code or signal, for IE
+            what failed.
         exit_code: None if a signal ended it.
         signal: the signal that ended it, None if none did.
         cpu_s: CPU seconds of all its processes.
         wall_s: wall seconds from its first instruction to its end.
-        starved_s: how many of them it could have run and had no core; they do not count towards the wall limit.
-        memory_mib: peak MiB of the whole run where a cgroup counts it for this run alone, else of its largest
-            process; the interpreter is included.
-        output, errors: what it wrote to standard output and standard error, cut at the limit.  For CE, `errors` is the
-            compiler's message.
+        starved_s: how many of them it could have run and had no core; they do not count towards the
+            wall limit.
+        memory_mib: peak MiB of the whole run where a cgroup counts it for this run alone, else of
+            its largest process; the interpreter is included.
+        output, errors: what it wrote to standard output and standard error, cut at the limit.  For
+            CE, `errors` is the compiler's message.
         isolation: what the run was isolated by.
     """
 
@@ -361,7 +374,8 @@ class Call:
     Attributes:
         name: a global function, else a method of the program's class `Solution`; or "Class.method".
         args, kwargs: plain values (docs/reference/code.md lists the types that travel).
-        then: names of Python's functions that are applied to the result before it is sent, such as ("sorted",).
+        then: names of Python's functions that are applied to the result before it is sent, such as
+            ("sorted",).
     """
 
     name: str
@@ -375,9 +389,12 @@ class Reply:
     """The result of a call.
 
     Attributes:
-        built: what it returned, rebuilt from plain data; None where `error` is set, or where it is too large for that.
-        error: "ValueError: message" if it raised, "NotAValue: …" if its return value is no plain value.
-        listed: True if it returned an iterator or a view of a dict; the value is then the list of its items.
+        built: what it returned, rebuilt from plain data; None where `error` is set, or where it is
+            too large for that.
+        error: "ValueError: message" if it raised, "NotAValue: …" if its return value is no plain
+            value.
+        listed: True if it returned an iterator or a view of a dict; the value is then the list of
+            its items.
         line: what the program wrote, where that is too large to be rebuilt unasked.
     """
 
@@ -391,16 +408,19 @@ class Reply:
         """What the call returned.
 
         Raises:
-            UsageError: it is larger than 1 MiB or 20,000 values, together with those before it, or slow to build.
+            UsageError: it is larger than 1 MiB or 20,000 values, together with those before it, or
+                slow to build.
         """
         if self.line is not None:
             raise UsageError(
-                f"the value has {self.line.size} bytes, which are not read here unasked; call Reply.load()"
+                f"the value has {self.line.size} bytes, which are not read here unasked; call "
+                f"Reply.load()"
             )
         return self.built
 
     def load(self) -> Any:
-        """The value, however large: this process pays for it, in memory and time that the program chose.
+        """The value, however large: this process pays for it, in memory and time that the program
+        chose.
 
         Raises:
             ValueError: it is no value, or too large even so.
@@ -424,7 +444,8 @@ class CallRun:
 
     @cached_property
     def replies(self) -> tuple[Reply | None, ...]:
-        """One for each call, in order; None for calls before whose reply the program ended or was killed.
+        """One for each call, in order; None for calls before whose reply the program ended or was
+        killed.
 
         Raises:
             SandboxFailed: the reader failed.
@@ -442,7 +463,8 @@ class TestSuite:
         style: "check" (HumanEval's `check(candidate)`), "asserts", "unittest" or "pytest".
         test: the tests' code.  Trusted; the program never sees it.
         setup: trusted code that runs before `test`; its names win over the program's.
-        entry_point: name of the function under test, which `check` is called with; None where tests name it.
+        entry_point: name of the function under test, which `check` is called with; None where tests
+            name it.
         modules: the names under which tests import the program.
         stop: end at the first case that fails.
     """
@@ -515,7 +537,8 @@ class TestRun:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with the suite itself; None if nothing is.  Says nothing about the program."""
+        """What is wrong with the suite itself; None if nothing is.  Says nothing about the
+        program."""
         return self._found.ours
 
     @property

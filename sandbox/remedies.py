@@ -28,7 +28,8 @@ _CONTAINER: Final = (
 )
 _UNKNOWN: Final = (
     "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
-    "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt seccomp=unconfined, "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt "
+    "seccomp=unconfined, "
     "and for root --cap-add SYS_ADMIN)"
 )
 _INSTEAD: Final = (
@@ -36,7 +37,8 @@ _INSTEAD: Final = (
     'or score on another host with "rlvr serve" (docs/using/serving.md)'
 )
 _LANDLOCK: Final = (
-    "use Linux 6.12 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's lsm= list), in a "
+    "use Linux 6.12 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's "
+    "lsm= list), in a "
     'container whose seccomp profile lets landlock_create_ruleset through; or score on another host with "rlvr serve" '
     "(docs/using/serving.md)"
 )

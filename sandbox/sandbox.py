@@ -72,19 +72,21 @@ class Sandbox:
 
     Args:
         limits: of runs that are given none of their own; None for the defaults of `Limits`.
-        workers: how many programs may run at once; "auto" for one more than there are usable cores, so that the cores
-            stay busy while this process prepares a run.
-        python: path of an interpreter for Python programs, or of the folder of a virtual environment, all of whose
-            packages they may then import; None for the interpreter of this process.
+        workers: how many programs may run at once; "auto" for one more than there are usable cores,
+            so that the cores stay busy while this process prepares a run.
+        python: path of an interpreter for Python programs, or of the folder of a virtual
+            environment, all of whose packages they may then import; None for the interpreter of
+            this process.
         packages: distributions that programs may import beside the standard library: ("numpy",).
-        allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are then in
-            `run.isolation.waived`.
+        allow_missing: names of guarantees that may be missing (docs/reference/sandbox.md); they are
+            then in `run.isolation.waived`.
         sessions: how many sessions may be open at once; None for any number.
-        sessions_memory_mib: MiB that all open sessions together may take, by their limits; None for no such limit.
-        level: "namespaces", or "restricted" for a host that has none (Linux 6.12 or newer): Landlock, seccomp and
-            sampling, and fewer guarantees (docs/reference/sandbox.md).
-        folders: writable folders at the root, such as ("/app", "/logs").  They are folders of the working directory
-            too, `app` and `logs`; only the level "namespaces" has them.
+        sessions_memory_mib: MiB that all open sessions together may take, by their limits; None for
+            no such limit.
+        level: "namespaces", or "restricted" for a host that has none (Linux 6.12 or newer):
+            Landlock, seccomp and sampling, and fewer guarantees (docs/reference/sandbox.md).
+        folders: writable folders at the root, such as ("/app", "/logs").  They are folders of the
+            working directory too, `app` and `logs`; only the level "namespaces" has them.
 
     Raises:
         UsageError: a setting that cannot work.
@@ -177,18 +179,20 @@ class Sandbox:
         return self
 
     def close(self) -> None:
-        """End every process; runs that are under way end IE.  Idempotent; a later run starts new processes."""
+        """End every process; runs that are under way end IE.  Idempotent; a later run starts new
+        processes."""
         self._pool.close()
         threads, self._threads = self._threads, None
         if threads:
             threads.shutdown(wait=False)
 
     def check(self, full: bool = False) -> list[Guarantee]:
-        """Attack each guarantee; returns them with the mechanism that keeps them, None where the attack succeeded.
+        """Attack each guarantee; returns them with the mechanism that keeps them, None where the
+        attack succeeded.
 
         Args:
-            full: try every attack that we know, which takes some seconds; `Guarantee.weak` then names those that got
-                past a limit which holds against the others.
+            full: try every attack that we know, which takes some seconds; `Guarantee.weak` then
+                names those that got past a limit which holds against the others.
         """
         return probe.examine(self._execute, LEVELS[self.level], self._pool.memory, full)
 
@@ -231,7 +235,8 @@ class Sandbox:
             program: what to run.
             stdin: its standard input; a text is sent as UTF-8.
             limits: instead of the sandbox's own.
-            judging: the exit code is a verdict, so an uncaught exception of Python gives 103 and not 1.
+            judging: the exit code is a verdict, so an uncaught exception of Python gives 103 and
+                not 1.
 
         Raises:
             IsolationUnavailable: see `warm`.  Any other failure of ours is a run that ended IE.
@@ -254,7 +259,8 @@ class Sandbox:
         total_cpu_s: float = math.inf,
         total_wall_s: float = math.inf,
     ) -> list[Run]:
-        """Run a program on one standard input after the other, each time in a new process with an empty scratch.
+        """Run a program on one standard input after the other, each time in a new process with an
+        empty scratch.
 
         The runs are those of as many calls of `run`, with half the work in this process.
 
@@ -263,11 +269,13 @@ class Sandbox:
             stdins: see `run`.
             limits: of each run, instead of the sandbox's own.
             stop: end with the first run that does not end OK.
-            total_cpu_s, total_wall_s: seconds for all runs together; those without a core are not counted.
+            total_cpu_s, total_wall_s: seconds for all runs together; those without a core are not
+                counted.
 
         Returns:
-            The runs on the first inputs, at least one.  There are fewer than inputs where a run failed, a total is
-            used up, or what was written is too much to be kept with more: ask for the others then.
+            The runs on the first inputs, at least one.  There are fewer than inputs where a run
+            failed, a total is used up, or what was written is too much to be kept with more: ask
+            for the others then.
 
         Raises:
             IsolationUnavailable: see `warm`.
@@ -292,8 +300,8 @@ class Sandbox:
             cpu_s, wall_s: seconds that it may take, if that is less than the language's own limits.
 
         Returns:
-            A run that ended OK, with the time that compiling took, or CE or IE.  A language without a compiler, and a
-            program that was compiled before, give OK with all times 0.
+            A run that ended OK, with the time that compiling took, or CE or IE.  A language without
+            a compiler, and a program that was compiled before, give OK with all times 0.
         """
         isolation = self.isolation()
         built = self._compiler.compiled(program, cpu_s, wall_s)[2]
@@ -308,18 +316,21 @@ class Sandbox:
         case_cpu_s: float | None = None,
         look: Callable[[Readable], bool] | None = None,
     ) -> CallRun:
-        """Load a Python program as a module and call its functions, one after the other, in one process.
+        """Load a Python program as a module and call its functions, one after the other, in one
+        process.
 
-        Return values come back as plain data, which is read when it is asked for.  Expected values are never sent to
-        the program.
+        Return values come back as plain data, which is read when it is asked for.  Expected values
+        are never sent to the program.
 
         Args:
             program: in Python.
             calls: what to call, in order.
             limits: of all the calls together, instead of the sandbox's own.
-            case_cpu_s: CPU seconds for each call, within `limits` for all of them; None for no such limit.
-            look: called now and then, from 0.1 s on, with what has been written so far, for the reader (`read_aside`);
-                once it returns True the run is stopped, and its ending says nothing.
+            case_cpu_s: CPU seconds for each call, within `limits` for all of them; None for no such
+                limit.
+            look: called now and then, from 0.1 s on, with what has been written so far, for the
+                reader (`read_aside`); once it returns True the run is stopped, and its ending says
+                nothing.
 
         Raises:
             UsageError: the program is not in Python, or an argument is no plain value.
@@ -351,9 +362,11 @@ class Sandbox:
         return CallRun(dataclasses.replace(run, isolation=isolation), written, len(calls))
 
     def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None) -> TestRun:
-        """Run tests against a Python program.  Tests and program have processes that cannot see each other.
+        """Run tests against a Python program.  Tests and program have processes that cannot see
+        each other.
 
-        The tests' process asks the program's for calls and gets values; expected values never leave it.
+        The tests' process asks the program's for calls and gets values; expected values never leave
+        it.
 
         Args:
             program: in Python.
@@ -455,15 +468,17 @@ class Sandbox:
         interactor_limits: Limits | None = None,
         accepts: int = 0,
     ) -> Interaction:
-        """Run a program together with an interactor: what each writes, the other reads.  They cannot see each other.
+        """Run a program together with an interactor: what each writes, the other reads.  They
+        cannot see each other.
 
         Args:
             program: untrusted.
             interactor: trusted, with its files, such as the test's input.
-            limits: of the program, instead of the sandbox's own; `output_mib` also bounds what it says.
+            limits: of the program, instead of the sandbox's own; `output_mib` also bounds what it
+                says.
             interactor_limits: of the interactor, instead of the sandbox's own.
-            accepts: the interactor's exit code after which the program may come to its end; after any other it is
-                stopped.
+            accepts: the interactor's exit code after which the program may come to its end; after
+                any other it is stopped.
 
         Raises:
             IsolationUnavailable: see `warm`.
@@ -624,7 +639,8 @@ class Sandbox:
         total_cpu_s: float = 60.0,
         total_wall_s: float = 3600.0,
     ) -> Session:
-        """Open a session: a process whose state and files live until it is closed, for an episode with a tool.
+        """Open a session: a process whose state and files live until it is closed, for an episode
+        with a tool.
 
             with sandbox.session("python") as session:
                 session.run("x = 20")
@@ -634,8 +650,8 @@ class Sandbox:
 
         Args:
             language: "python" or "bash".
-            limits: CPU and wall seconds and output of each call; memory, processes and files of the whole session.
-                None for the sandbox's own.
+            limits: CPU and wall seconds and output of each call; memory, processes and files of the
+                whole session. None for the sandbox's own.
             total_cpu_s: CPU seconds of all calls together, and of what wakes up between them.
             total_wall_s: wall seconds for which the session may be open.
 
@@ -661,13 +677,15 @@ class Sandbox:
         opened = [session for session in self._sessions if session.open]
         if self.sessions is not None and len(opened) >= self.sessions:
             raise UsageError(
-                f"{len(opened)} sessions are open, and this sandbox has sessions={self.sessions}; close one"
+                f"{len(opened)} sessions are open, and this sandbox has sessions={self.sessions}; "
+                f"close one"
             )
         memory_mib = sum(session.limits.memory_mib for session in opened) + limits.memory_mib
         if self.sessions_memory_mib is not None and memory_mib > self.sessions_memory_mib:
             raise UsageError(
                 f"with this session all of them may take {memory_mib} MiB, and this sandbox has "
-                f"sessions_memory_mib={self.sessions_memory_mib}; close one, or give limits with less memory_mib"
+                f"sessions_memory_mib={self.sessions_memory_mib}; close one, or give limits with "
+                f"less memory_mib"
             )
 
     def run_many(
@@ -676,7 +694,8 @@ class Sandbox:
         """Run many programs, `workers` at once; the runs come in the order of the jobs.
 
         Args:
-            jobs: (program, stdin) pairs.  They are taken as they are needed, so this may be an endless generator.
+            jobs: (program, stdin) pairs.  They are taken as they are needed, so this may be an
+                endless generator.
             limits: of each run, instead of the sandbox's own.
         """
         pool = self._executor()
@@ -748,7 +767,8 @@ def _checked_folders(folders: Sequence[str], level: str) -> tuple[str, ...]:
             )
         if level != "namespaces":
             raise UsageError(
-                f"folders: {folder!r} cannot be had at the level {level!r}, which has no root of its own; "
+                f"folders: {folder!r} cannot be had at the level {level!r}, which has no root of "
+                f"its own; "
                 "use level='namespaces'"
             )
     return tuple(dict.fromkeys(folders))
@@ -832,7 +852,8 @@ def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
 
 
 def _modules_of(program: Program) -> list[str]:
-    """The dotted names of a program's files beside its main one, with the folders that they are in."""
+    """The dotted names of a program's files beside its main one, with the folders that they are
+    in."""
     names: set[str] = set()
     for path in program.files:
         parts = path.removesuffix(".py").split("/")
@@ -889,7 +910,8 @@ def _runs_of(
     limits: Limits,
     left_s: tuple[float, float],
 ) -> list[Run]:
-    """The runs that a box's replies describe, each with the limits that it had: what was left of the totals."""
+    """The runs that a box's replies describe, each with the limits that it had: what was left of
+    the totals."""
     runs: list[Run] = []
     cpu_s, wall_s = left_s
     alone = len(replies) == 1

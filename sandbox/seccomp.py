@@ -2,18 +2,20 @@
 
     ALLOW, FILTERED, …: name → rule ──▶ program("x86_64") ──▶ bytes ──▶ the guest: prctl(PR_SET_SECCOMP, …, bytes)
 
-The namespaces decide what a call can reach; this list keeps guests away from the rest of the kernel, where the next
-hole will be.  What is not on it gets ENOSYS, the answer of an older kernel: libraries know it and fall back.  On it
-is what Python, C++, JavaScript and shell programs were seen to need, and plain relatives of that.  Left out although
-some programs ask for them: inotify (it tells what other runs do with shared files), splice (many holes; programs that
-use it copy instead), memory policies, protection keys, System V IPC.
+The namespaces decide what a call can reach; this list keeps guests away from the rest of the
+kernel, where the next hole will be.  What is not on it gets ENOSYS, the answer of an older kernel:
+libraries know it and fall back.  On it is what Python, C++, JavaScript and shell programs were seen
+to need, and plain relatives of that.  Left out although some programs ask for them: inotify (it
+tells what other runs do with shared files), splice (many holes; programs that use it copy instead),
+memory policies, protection keys, System V IPC.
 
-No filter can follow a pointer, so paths and the fields of structures are the mount namespace's work, not ours.
-Every argument we do look at is 32 bits wide to the kernel (clone takes the low word of its flags): the high word is
-ignored here because it is ignored there.
+No filter can follow a pointer, so paths and the fields of structures are the mount namespace's
+work, not ours. Every argument we do look at is 32 bits wide to the kernel (clone takes the low word
+of its flags): the high word is ignored here because it is ignored there.
 
-A rule that reads no argument costs next to nothing on Linux >= 5.11, which keeps those verdicts in a bitmap.
-Elsewhere, and for the other rules, a call runs 10 to 17 instructions: the numbers form a search tree, not a list.
+A rule that reads no argument costs next to nothing on Linux >= 5.11, which keeps those verdicts in
+a bitmap. Elsewhere, and for the other rules, a call runs 10 to 17 instructions: the numbers form a
+search tree, not a list.
 """
 
 from __future__ import annotations
@@ -134,21 +136,24 @@ _ALLOWED: Final = """
     uname 63 160, sysinfo 99 179, getrandom 318 278,
 """
 
-# Done by doing nothing: scratch is RAM, so there is nothing to wait for, while a sync(), or fsync() on a file that it
-# may only read, would flush the host's disks as often as a guest likes, and fadvise() empties the host's page cache.
+# Done by doing nothing: scratch is RAM, so there is nothing to wait for, while a sync(), or fsync()
+# on a file that it may only read, would flush the host's disks as often as a guest likes, and
+# fadvise() empties the host's page cache.
 _DONE: Final = """
     sync 162 81, syncfs 306 267, fsync 74 82, fdatasync 75 83, sync_file_range 277 84, fadvise64 221 223,
     readahead 187 213,
 """
 
-# The answer of a file system without attributes: shutil.copy2 and cp -p go on after this one, not after ENOSYS.
+# The answer of a file system without attributes: shutil.copy2 and cp -p go on after this one, not
+# after ENOSYS.
 _UNSUPPORTED: Final = """
     setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15,
     fremovexattr 199 16,
 """
 
-# EPERM, as for an ordinary user, so that the error says what is wrong.  The sched_* calls are among them because
-# they work on any process of the same user, hence on pid 1, which watches the guest, and undo a pinning to cores.
+# EPERM, as for an ordinary user, so that the error says what is wrong.  The sched_* calls are among
+# them because they work on any process of the same user, hence on pid 1, which watches the guest,
+# and undo a pinning to cores.
 _REFUSED: Final = """
     ptrace 101 117, mount 165 40, umount2 166 39, chroot 161 51, pivot_root 155 41, unshare 272 97,
     setns 308 268, capset 126 91, setuid 105 146, setgid 106 144, setreuid 113 145, setregid 114 143,
@@ -163,8 +168,8 @@ _FILTERED: Final = """
     getsockopt 55 209, setpriority 141 140, mknod 133 -, mknodat 259 33, memfd_create 319 279, clone3 435 435,
 """
 
-# CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.  And CLONE_THREAD
-# without CLONE_FILES: what such a thread holds is in no table of its process.
+# CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.
+# And CLONE_THREAD without CLONE_FILES: what such a thread holds is in no table of its process.
 _CLONE_MASK: Final = 0x7E02_0000 | 0x8000 | 0x1_0000 | 0x400
 
 _RULES: Final[Mapping[str, Rule]] = {
@@ -172,41 +177,50 @@ _RULES: Final[Mapping[str, Rule]] = {
         0, dict.fromkeys((0, 0x400, 0x1_0400), ALLOW), refuse(errno.EPERM), mask=_CLONE_MASK
     ),
     "clone3": refuse(errno.ENOSYS),  # its flags lie behind a pointer; libraries then use clone
-    # AF_UNIX alone: the network namespace is empty, and the other families are a large part of the kernel
+    # AF_UNIX alone: the network namespace is empty, and the other families are a large part of the
+    # kernel
     "socket": _only(0, "1", errno.EAFNOSUPPORT),
     "socketpair": _only(0, "1", errno.EAFNOSUPPORT),
-    # SO_REUSEADDR BROADCAST RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED RCVTIMEO SNDTIMEO; never ATTACH_FILTER
-    # SNDBUF does nothing: as large as hosts allow, buffers would be gigabytes that only a cgroup counts
+    # SO_REUSEADDR BROADCAST RCVBUF KEEPALIVE LINGER REUSEPORT PASSCRED RCVTIMEO SNDTIMEO; never
+    # ATTACH_FILTER SNDBUF does nothing: as large as hosts allow, buffers would be gigabytes that
+    # only a cgroup counts
     "setsockopt": Switch(
         2,
         {7: refuse(0), **dict.fromkeys((2, 6, 8, 9, 13, 15, 16, 20, 21), ALLOW)},
         refuse(errno.ENOPROTOOPT),
     ),
-    # Not PEERPIDFD: of a socket that the host made it would be the host's process.  Nor PEERSEC and PEERGROUPS.
+    # Not PEERPIDFD: of a socket that the host made it would be the host's process.  Nor PEERSEC and
+    # PEERGROUPS.
     "getsockopt": Switch(2, dict.fromkeys((77, 31, 59), refuse(errno.ENOPROTOOPT)), ALLOW),
-    # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and flags of their own
+    # TCGETS TIOCGPGRP TIOCOUTQ TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX TCGETS2: questions, and
+    # flags of their own
     "ioctl": _only(
         1, "0x5401 0x540F 0x5411 0x5413 0x541B 0x5421 0x5450 0x5451 0x802C542A", errno.ENOTTY
     ),
-    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ GET_SEALS.
-    # Not OFD_SETLK: such locks live in descriptors that were sent, where pid 1 of the run cannot count them.
-    # Not SETLEASE: the host's open() of such a file would wait for 45 s.  Not ADD_SEALS: output may be a memfd of ours.
+    # DUPFD GETFD SETFD GETFL SETFL, GETLK SETLK SETLKW, DUPFD_CLOEXEC SETPIPE_SZ GETPIPE_SZ
+    # GET_SEALS. Not OFD_SETLK: such locks live in descriptors that were sent, where pid 1 of the
+    # run cannot count them. Not SETLEASE: the host's open() of such a file would wait for 45 s.
+    # Not ADD_SEALS: output may be a memfd of ours.
     "fcntl": _only(1, "0 1 2 3 4 5 6 7 1030 1031 1032 1034", errno.EINVAL),
-    # SET_ and GET_PDEATHSIG, GET_DUMPABLE, SET_ and GET_NAME, GET_SECCOMP, CAPBSET_READ, GET_SECUREBITS, SET_ and
-    # GET_TIMERSLACK, SET_ and GET_NO_NEW_PRIVS, SVE_GET_VL.  Not SET_VMA: its names are memory that no limit counts.
+    # SET_ and GET_PDEATHSIG, GET_DUMPABLE, SET_ and GET_NAME, GET_SECCOMP, CAPBSET_READ,
+    # GET_SECUREBITS, SET_ and GET_TIMERSLACK, SET_ and GET_NO_NEW_PRIVS, SVE_GET_VL.  Not SET_VMA:
+    # its names are memory that no limit counts.
     "prctl": _only(0, "1 2 3 15 16 21 23 27 29 30 38 39 51", errno.EINVAL),
-    # the thread pointer (SET_GS SET_FS GET_FS GET_GS) and wide registers (GET_XCOMP_SUPP GET_XCOMP_PERM REQ_XCOMP_PERM)
+    # the thread pointer (SET_GS SET_FS GET_FS GET_GS) and wide registers (GET_XCOMP_SUPP
+    # GET_XCOMP_PERM REQ_XCOMP_PERM)
     "arch_prctl": _only(0, "0x1001 0x1002 0x1003 0x1004 0x1021 0x1022 0x1023", errno.EINVAL),
-    # Not MERGEABLE (the time to write a merged page tells what others hold), COLD, PAGEOUT and COLLAPSE (they move the
-    # host's pages), HWPOISON.  102 and 103 are GUARD_INSTALL and GUARD_REMOVE, for the stacks of threads.
+    # Not MERGEABLE (the time to write a merged page tells what others hold), COLD, PAGEOUT and
+    # COLLAPSE (they move the host's pages), HWPOISON.  102 and 103 are GUARD_INSTALL and
+    # GUARD_REMOVE, for the stacks of threads.
     "madvise": _only(2, "0 1 2 3 4 8 9 10 11 14 15 16 17 18 19 22 23 102 103", errno.EINVAL),
     "personality": _only(
         0, "0 0xFFFFFFFF", errno.EPERM
     ),  # the plain one, and the question which it is
-    # Of the caller alone: on pid 1 they work too, and a pid 1 that may open no file is our failure, not the guest's
-    # Not HUGETLB: pages of a pool that the host has set aside, in no memory limit
+    # Of the caller alone: on pid 1 they work too, and a pid 1 that may open no file is our failure,
+    # not the guest's Not HUGETLB: pages of a pool that the host has set aside, in no memory limit
     "mmap": Switch(3, {0x40000: refuse(errno.ENOMEM)}, ALLOW, mask=0x40000),
-    # RLIMIT_CORE is 1, which keeps even a crash handler of the host's from seeing the program; 0 would not
+    # RLIMIT_CORE is 1, which keeps even a crash handler of the host's from seeing the program; 0
+    # would not
     "prlimit64": Switch(
         0, {0: Switch(1, {4: Switch(2, {0: ALLOW}, refuse(0))}, ALLOW)}, refuse(errno.EPERM)
     ),
@@ -250,14 +264,15 @@ POLICY: Final[Mapping[str, Rule]] = {
 
 
 RESTRICTED: Final[Mapping[str, Rule]] = {
-    # Files that no mount hides or makes read-only: Landlock looks at what is opened, made or removed, and not at these.
-    # They do nothing and say that it worked, as programs call them after what did.
+    # Files that no mount hides or makes read-only: Landlock looks at what is opened, made or
+    # removed, and not at these. They do nothing and say that it worked, as programs call them after
+    # what did.
     **dict.fromkeys(
         "chmod fchmod fchmodat chown fchown lchown fchownat utime utimes futimesat utimensat".split(),
         refuse(0),
     ),
-    # Sockets of the host, by a path or a name: Landlock does not keep programs from those with a path.  Two ends of one
-    # pair remain, and of the kinds that send to their other end only.
+    # Sockets of the host, by a path or a name: Landlock does not keep programs from those with a
+    # path.  Two ends of one pair remain, and of the kinds that send to their other end only.
     **dict.fromkeys(
         "socket bind listen accept accept4 connect".split(), refuse(errno.EAFNOSUPPORT)
     ),
@@ -268,7 +283,8 @@ RESTRICTED: Final[Mapping[str, Rule]] = {
     ),
     # A full disk of the host in less time than it takes to look
     "fallocate": refuse(errno.EOPNOTSUPP),
-    # Descriptors on their way between processes: files and sockets that no look at a process would find
+    # Descriptors on their way between processes: files and sockets that no look at a process would
+    # find
     **dict.fromkeys("sendmsg recvmsg".split(), refuse(errno.EPERM)),
 }
 """The rules that change at the level "restricted", where no mount, network and pid namespace stand behind them."""
@@ -297,8 +313,8 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
 
     Args:
         arch: as `platform.machine()` names it; None for this machine.
-        memfd: allow memfd_create.  Its pages belong to no process and to no mount, so only a memory cgroup counts
-            them; without one a guest would hold as much RAM as it likes.
+        memfd: allow memfd_create.  Its pages belong to no process and to no mount, so only a memory
+            cgroup counts them; without one a guest would hold as much RAM as it likes.
         restricted: with the rules of `RESTRICTED`.
 
     Raises:
@@ -331,7 +347,8 @@ def _known_machine(arch: str | None) -> str:
     machine = _ALIASES.get(machine.lower(), machine)
     if machine not in _AUDIT_ARCH:
         raise UsageError(
-            f"the machine is {brief(machine)}; the seccomp list has the numbers of {' and '.join(_AUDIT_ARCH)}"
+            f"the machine is {brief(machine)}; the seccomp list has the numbers of "
+            f"{' and '.join(_AUDIT_ARCH)}"
         )
     return machine
 

@@ -3,8 +3,8 @@
     Session ══ call, interrupt ══▶ guest/episode (pid 1) ──▶ guest/repl: the code
             ◀══ how it ended ═════
 
-A session has a slot of its own, which is no worker's: any number may be open.  The ending and the figures of a call
-come from pid 1 of the session, never from the code.
+A session has a slot of its own, which is no worker's: any number may be open.  The ending and the
+figures of a call come from pid 1 of the session, never from the code.
 """
 
 from __future__ import annotations
@@ -52,15 +52,19 @@ class SessionReply:
     """How one call of a session went.
 
     Attributes:
-        text: what was written to standard output and standard error, in order, cut at the limit; bytes that are not
-            UTF-8 become U+FFFD.  In Python also the value of a last line that is an expression, as at its prompt.
+        text: what was written to standard output and standard error, in order, cut at the limit;
+            bytes that are not UTF-8 become U+FFFD.  In Python also the value of a last line that is
+            an expression, as at its prompt.
         ending: as of a `Run`.  RE: an exception, or an exit code other than 0.  IE: we failed.
         why: more about that in words.
-        open: the session goes on, with its state.  False: every further call has this ending, and no text.
+        open: the session goes on, with its state.  False: every further call has this ending, and
+            no text.
         cpu_s: CPU seconds of all processes of the session during the call.
         wall_s: wall seconds of the call.
-        starved_s: how many of them the code could have run and had no core; they do not count towards the wall limit.
-        memory_mib: peak MiB of the session so far: of all of it where a cgroup counts, else of its largest process.
+        starved_s: how many of them the code could have run and had no core; they do not count
+            towards the wall limit.
+        memory_mib: peak MiB of the session so far: of all of it where a cgroup counts, else of its
+            largest process.
     """
 
     text: str
@@ -76,7 +80,8 @@ class SessionReply:
 class Session:
     """A Python or bash process in the sandbox whose state and files live until it is closed; see `Sandbox.session`.
 
-    For one caller at a time: further threads and tasks wait for their turn.  A session that is dropped is closed.
+    For one caller at a time: further threads and tasks wait for their turn.  A session that is
+    dropped is closed.
 
     Attributes:
         isolation: what it is isolated by.
@@ -167,7 +172,8 @@ class Session:
             self._done()
 
     async def arun(self, code: str) -> SessionReply:
-        """`run` without blocking the event loop.  A task that is cancelled meanwhile takes the session with it.
+        """`run` without blocking the event loop.  A task that is cancelled meanwhile takes the
+        session with it.
 
         Args:
             code: see `run`.
@@ -191,17 +197,18 @@ class Session:
             self._done()
 
     def read(self, path: str) -> bytes | None:
-        """A file of the session's working directory, read by pid 1 of the session and not by the program.
+        """A file of the session's working directory, read by pid 1 of the session and not by the
+        program.
 
         So it is what the file holds, whatever the program has made of its commands.
 
         Args:
-            path: relative to the working directory that the session began in, or within one of the sandbox's
-                `folders`.
+            path: relative to the working directory that the session began in, or within one of the
+                sandbox's `folders`.
 
         Returns:
-            Its bytes; None if there is no such regular file (links are not followed), if it is larger than
-            `output_mib`, or if the session is over.
+            Its bytes; None if there is no such regular file (links are not followed), if it is
+            larger than `output_mib`, or if the session is over.
 
         Raises:
             UsageError: the session was closed here, or the path is not of this form.
@@ -224,13 +231,14 @@ class Session:
                     return None if size < 0 else found
 
     def outputs(self, patterns: Sequence[str]) -> dict[str, bytes]:
-        """The regular files that a pattern matches, read by pid 1 of the session while all its processes are stopped.
+        """The regular files that a pattern matches, read by pid 1 of the session while all its
+        processes are stopped.
 
         No link is followed, and no code of the session runs.
 
         Args:
-            patterns: of paths within the working directory, as in `Path.match`: `*` within a name, `**` for folders.
-                Those of the sandbox's folder "/app" begin with "app/".
+            patterns: of paths within the working directory, as in `Path.match`: `*` within a name,
+                `**` for folders. Those of the sandbox's folder "/app" begin with "app/".
 
         Raises:
             ToolError: there are too many files or bytes, or the session is over; says which.
@@ -271,21 +279,23 @@ class Session:
         self._frozen = True
 
     def write(self, path: str, data: bytes | str) -> bool:
-        """Write a file in the session's working directory, by pid 1 of the session and not by the program.
+        """Write a file in the session's working directory, by pid 1 of the session and not by the
+        program.
 
         Folders of the path are made; what the file held is replaced.
 
         Args:
-            path: relative to the working directory that the session began in, or within one of the sandbox's
-                `folders`.
+            path: relative to the working directory that the session began in, or within one of the
+                sandbox's `folders`.
             data: its content; a text is written as UTF-8.
 
         Returns:
-            False if a part of the path is a link or no folder, if the file is none, if the disk limit does not allow
-            it, or if the session is over.
+            False if a part of the path is a link or no folder, if the file is none, if the disk
+            limit does not allow it, or if the session is over.
 
         Raises:
-            UsageError: the session was closed here or belongs to a parent process, or an argument is not of this form.
+            UsageError: the session was closed here or belongs to a parent process, or an argument
+                is not of this form.
         """
         parts = _parts(path, self.sandbox.folders)
         if not isinstance(data, bytes | str):
@@ -320,7 +330,8 @@ class Session:
         self._require_ours()
         if self._frozen:
             raise UsageError(
-                "the episode is over, and no code runs in its session any more, since what runs there "
+                "the episode is over, and no code runs in its session any more, since what runs "
+                "there "
                 "can be bought: declare outputs and define grade(task, box), which gets a fresh box"
             )
 
@@ -328,7 +339,8 @@ class Session:
         """Refuse a forked child: what it would send and hear is its parent's."""
         if not self._line.ours:
             raise UsageError(
-                "this session belongs to the process that opened it, and this one was forked from it; "
+                "this session belongs to the process that opened it, and this one was forked from "
+                "it; "
                 "open another one with Sandbox.session"
             )
 
@@ -338,21 +350,25 @@ class Session:
         return not (self.over or self._closed)
 
     def interrupt(self) -> None:
-        """Interrupt the call that another thread or task waits for, as Ctrl-C does; its reply ends RE.
+        """Interrupt the call that another thread or task waits for, as Ctrl-C does; its reply ends
+        RE.
 
-        The state is kept if the code comes back within 0.25 CPU seconds and a second; else the session is over.
+        The state is kept if the code comes back within 0.25 CPU seconds and a second; else the
+        session is over.
         """
         self._require_ours()
         self._line.send({"interrupt": True})
 
     def kill(self) -> None:
-        """End the session and everything in it at once; a call that is under way has the ending IE."""
+        """End the session and everything in it at once; a call that is under way has the ending
+        IE."""
         self._require_ours()
         self.over = self.over or "the session was killed here"
         self._line.hang_up()
 
     def close(self) -> None:
-        """End the session and everything in it, and return its slot.  Idempotent; a call under way ends IE."""
+        """End the session and everything in it, and return its slot.  Idempotent; a call under way
+        ends IE."""
         if not self._line.ours:
             return
         self._closed = True
@@ -361,7 +377,8 @@ class Session:
             self._done()
 
     def _done(self) -> None:
-        """End a caller's turn.  A session that was closed meanwhile is released by the caller whose turn it was."""
+        """End a caller's turn.  A session that was closed meanwhile is released by the caller whose
+        turn it was."""
         if self._closed or self.over:
             self._drop.detach()
             self._line.release()
@@ -486,7 +503,8 @@ def _parts(path: str, folders: Sequence[str] = ()) -> list[str]:
 class _Line:
     """The slot of a session and the socket to its pid 1.
 
-    It knows nothing of the `Session`, so that one that is dropped can be collected while this ends its slot.
+    It knows nothing of the `Session`, so that one that is dropped can be collected while this ends
+    its slot.
 
     Args:
         pool: where the slot comes from.
@@ -609,7 +627,8 @@ class _Line:
             self.drop(wait=True)
 
     def drop(self, wait: bool = False) -> None:
-        """Return the slot; without waiting, as the garbage collector may call this anywhere, under any lock."""
+        """Return the slot; without waiting, as the garbage collector may call this anywhere, under
+        any lock."""
         self._released = True
         self._socket.close()
         os.close(self._text)

@@ -37,8 +37,9 @@ _REPLY_BYTES: Final = 1 << 16
 _LOOK_S: Final = 0.1
 _FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
-# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run there.  Programs can
-# read this command line, and the file names in the code that they are forked from: no path of the host is in them.
+# The packages are faked: a guest has a few modules of theirs, and their __init__.py is never run
+# there.  Programs can read this command line, and the file names in the code that they are forked
+# from: no path of the host is in them.
 _BOOT: Final = """
 import sys, types
 for name, *folder in (("rlvr",), ("rlvr.sandbox", sys.argv[1]), ("rlvr.workers", sys.argv[2])):
@@ -318,7 +319,8 @@ class Slot:
         return unpack_reply(message)
 
     def close(self) -> None:
-        """End the zygote, and with it everything in the slot; a thread that waits for a reply gets `Died`."""
+        """End the zygote, and with it everything in the slot; a thread that waits for a reply gets
+        `Died`."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)  # it wakes those who wait, as closing does not
         with self._using:

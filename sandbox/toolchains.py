@@ -123,7 +123,8 @@ class Packages:
     Attributes:
         names: of the distributions that were asked for.
         folders: top-level file or folder, of these and of what they require → its path on the host.
-        environment: folders with all packages of a virtual environment; empty if only `names` may be imported.
+        environment: folders with all packages of a virtual environment; empty if only `names` may
+            be imported.
     """
 
     names: tuple[str, ...]
@@ -142,7 +143,8 @@ class Packages:
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Those that a zygote imports once for all its runs: distributions whose name is also a module's."""
+        """Those that a zygote imports once for all its runs: distributions whose name is also a
+        module's."""
         return tuple(name for name in self.names if name in self.folders)
 
 
@@ -151,7 +153,8 @@ def find_python(executable: str | None = None) -> Python:
     """The interpreter behind a path; for a virtual environment, the one that it was made from.
 
     Args:
-        executable: the path, or that of the folder of a virtual environment; None for this process's interpreter.
+        executable: the path, or that of the folder of a virtual environment; None for this
+            process's interpreter.
 
     Raises:
         UsageError: it does not run, or is too old for the guest's code.
@@ -166,7 +169,8 @@ def find_python(executable: str | None = None) -> Python:
     if python.version < _OLDEST:
         text = ".".join(map(str, python.version))
         raise UsageError(
-            f"python={interpreter!r} is Python {text}; the sandbox needs 3.10 or newer to run programs in"
+            f"python={interpreter!r} is Python {text}; the sandbox needs 3.10 or newer to run "
+            f"programs in"
         )
     return python
 
@@ -177,7 +181,8 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
 
     Args:
         names: of distributions.
-        executable: see `find_python`; with a virtual environment's folder, all its packages may be imported.
+        executable: see `find_python`; with a virtual environment's folder, all its packages may be
+            imported.
 
     Raises:
         UsageError: one is not installed; the error names it.
@@ -192,7 +197,8 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
     facts = _ask_interpreter([tool, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
     if facts["missing"]:
         raise UsageError(
-            f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {tool}; install it there with pip"
+            f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {tool}; "
+            f"install it there with pip"
         )
     return Packages(names, facts["found"], folders)
 
@@ -219,7 +225,8 @@ def _ask_interpreter(command: Sequence[str], what: str) -> Any:
 
 @lru_cache
 def tool(language: str) -> str | None:
-    """The path, inside a slot, of the program that runs or compiles a language; None if this host has none.
+    """The path, inside a slot, of the program that runs or compiles a language; None if this host
+    has none.
 
     Args:
         language: a key of `LANGUAGES`, but not "python".
@@ -238,7 +245,8 @@ def _found(row: ProgramLanguage) -> str | None:
 
 
 def _folder_of(row: ProgramLanguage, command: str) -> str:
-    """The folder of a tool's files, as it says itself; "" where they are all in the system's folders."""
+    """The folder of a tool's files, as it says itself; "" where they are all in the system's
+    folders."""
     if not row.where:
         return ""
     argv = [word.replace("{tool}", command) for word in row.where]
@@ -253,7 +261,8 @@ def _folder_of(row: ProgramLanguage, command: str) -> str:
 
 
 def _tool_files(language: str) -> list[str]:
-    """What a slot must see of the host for a language: its tool, its folder, and what links in that point to."""
+    """What a slot must see of the host for a language: its tool, its folder, and what links in that
+    point to."""
     command = tool(language)
     if command is None:
         return []
@@ -297,10 +306,11 @@ def root_plan(
         folders: writable ones at the root, such as "/app".
 
     Returns:
-        `binds`, pairs of a path on the host and a path inside; `caches`, the same, but no program is shown the path on
-        the host; `links`, pairs of a path inside and its target; `empty`, folders that are hidden; `folders`; and
-        `packages`, more binds.  These come last, since they may lie in a hidden folder; each keeps its path, from which
-        the zygote has already loaded it.
+        `binds`, pairs of a path on the host and a path inside; `caches`, the same, but no program
+        is shown the path on the host; `links`, pairs of a path inside and its target; `empty`,
+        folders that are hidden; `folders`; and `packages`, more binds.  These come last, since they
+        may lie in a hidden folder; each keeps its path, from which the zygote has already loaded
+        it.
 
     Raises:
         UsageError: the root has something else at the name of a folder.
@@ -346,7 +356,8 @@ def root_plan(
     for folder in folders:
         if folder in taken:
             raise UsageError(
-                f"folders: the sandbox has files of its own in {folder!r}; choose another name, such as '/app'"
+                f"folders: the sandbox has files of its own in {folder!r}; choose another name, "
+                f"such as '/app'"
             )
     return {**plan, "caches": shared}
 

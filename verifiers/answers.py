@@ -1,13 +1,16 @@
 r"""Finds the final answer in a completion, in linear time and without judging it: for all verifiers.
 
-    thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer is …"
+    thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer
+    is …"
                        → fenced blocks, and then the bare text, for verifiers whose `Form` has them
 
-A program is marked by a tag or a fence, or is the bare text: boxes, markers and phrases may be a part of it.
+A program is marked by a tag or a fence, or is the bare text: boxes, markers and phrases may be a
+part of it.
 
-If there is a box, markers and phrases are not searched for.  The last statement counts, so that a model may correct
-itself; two different boxes in one statement are a hedge.  `extract` finds the place, for mathematics; `find_answer`
-also takes off what is wrapped around the answer there, and gives the verdict where there is none.
+If there is a box, markers and phrases are not searched for.  The last statement counts, so that a
+model may correct itself; two different boxes in one statement are a hedge.  `extract` finds the
+place, for mathematics; `find_answer` also takes off what is wrapped around the answer there, and
+gives the verdict where there is none.
 """
 
 from __future__ import annotations
@@ -89,13 +92,16 @@ class Form:
 
     Attributes:
         markers: see `extract`.
-        fences: the languages of fenced blocks that count, such as {"sql", ""}; None if a block is only markup.
+        fences: the languages of fenced blocks that count, such as {"sql", ""}; None if a block is
+            only markup.
         bare: whether the whole text is the answer where nothing marks one.
-        begins: a regular expression of what a bare answer begins with, which keeps "the answer is" in a program or a
-            document from being read as a phrase; "" if nothing tells.
-        lines: whether an answer may have several lines: after a marker or phrase it ends at an empty line.
+        begins: a regular expression of what a bare answer begins with, which keeps "the answer is"
+            in a program or a document from being read as a phrase; "" if nothing tells.
+        lines: whether an answer may have several lines: after a marker or phrase it ends at an
+            empty line.
         longest: most characters of an answer; a longer one is WRONG.
-        program: whether the answer is a program: it keeps its indentation, and the last of several blocks counts.
+        program: whether the answer is a program: it keeps its indentation, and the last of several
+            blocks counts.
         prefers: of a program's blocks, those that match count before the others.
     """
 
@@ -116,8 +122,8 @@ class Answer:
     Attributes:
         text: the answer.
         prompt: the text of the prompt; "" if unknown.
-        method: how it was marked; "fence" and "bare" are those of `Form`; "open-fence" has no closing fence, as where
-            a completion was cut off.
+        method: how it was marked; "fence" and "bare" are those of `Form`; "open-fence" has no
+            closing fence, as where a completion was cut off.
         language: of a program, by its fence; "" if no fence says it.
     """
 
@@ -292,8 +298,9 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
 
     Args:
         text: a completion.
-        markers: texts that the environment's prompt asks for before the answer, which is the rest of the line after the
-            last one.  A marker that begins with a letter, such as `A:`, counts only at the beginning of a line.
+        markers: texts that the environment's prompt asks for before the answer, which is the rest
+            of the line after the last one.  A marker that begins with a letter, such as `A:`,
+            counts only at the beginning of a line.
     """
     begin = after_thinking(text)
     if begin is None:
@@ -329,8 +336,8 @@ _REFUSED: Final[dict[str, str]] = {
 def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Verdict:
     """The final answer without its wrappings; or the verdict that says why there is none.
 
-    Nothing, an empty box and one that is not closed are UNPARSED; answers that differ in one statement, and one that is
-    too long, are WRONG.
+    Nothing, an empty box and one that is not closed are UNPARSED; answers that differ in one
+    statement, and one that is too long, are WRONG.
 
     Args:
         text: a completion.
@@ -374,7 +381,8 @@ def _as_sent(text: str, begin: int) -> str:
 
 
 def unwrap(answer: str) -> str:
-    r"""The answer without what encloses all of it: space, tags, boxes, fences, bold marks, dollar signs, `\\text{}`.
+    r"""The answer without what encloses all of it: space, tags, boxes, fences, bold marks, dollar
+    signs, `\\text{}`.
 
     Args:
         answer: the content of a box, a tag or the like.
@@ -437,7 +445,8 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
 
 
 def _last_corrected(text: str, blocks: Sequence[FencedBlock]) -> int:
-    """The first of the blocks that count: the last one before which the text says that another one was wrong."""
+    """The first of the blocks that count: the last one before which the text says that another one
+    was wrong."""
     corrected = 0
     for at, (block, following) in enumerate(pairwise(blocks), 1):
         if _WITHDRAWN.search(text[block.end : following.start].lstrip("`~")):
@@ -472,7 +481,8 @@ def _program(text: str, form: Form) -> Answer:
 
 
 def _mask_blocks(text: str, begin: int, blocks: Sequence[FencedBlock]) -> str:
-    """The text with other characters in its fenced blocks: a tag or "the answer is" in a program marks nothing.
+    """The text with other characters in its fenced blocks: a tag or "the answer is" in a program
+    marks nothing.
 
     Each character is replaced by one of its own, so that blocks that differ still do.
     """
@@ -496,7 +506,8 @@ def _openers(text: str) -> tuple[str, ...]:
 
 
 def last_expression(text: str) -> Extraction | None:
-    r"""The last formula between dollar signs, `\( \)` or `\[ \]`, or the last number behind it; None without either.
+    r"""The last formula between dollar signs, `\( \)` or `\[ \]`, or the last number behind it;
+    None without either.
 
     Args:
         text: a completion without box, marker or phrase.
@@ -527,7 +538,8 @@ def _last_between(text: str, begin: int, opening: str, closing: str) -> tuple[in
 
 
 def boxed(text: str) -> bool:
-    """True if the last box after the thinking part is closed and not empty; for `rlvr.Format(BOXED)`.
+    """True if the last box after the thinking part is closed and not empty; for
+    `rlvr.Format(BOXED)`.
 
     Args:
         text: a completion.
@@ -543,7 +555,8 @@ BOXED = boxed
 
 
 def bare(answer: str) -> str:
-    """A given answer without surrounding space, bold marks and the like, as `extract` would return it.
+    """A given answer without surrounding space, bold marks and the like, as `extract` would return
+    it.
 
     Args:
         answer: the answer alone.
@@ -598,7 +611,8 @@ def _together(text: str, first: int, between: str) -> bool:
 
 
 def _corrects(before: str, between: str) -> bool:
-    r"""Whether the second of two answers of a statement stands for the first: `not \\boxed{4} but \\boxed{5}`."""
+    r"""Whether the second of two answers of a statement stands for the first: `not \\boxed{4} but
+    \\boxed{5}`."""
     closed = _CLOSED.match(between)
     after = between[closed.end() :] if closed else between
     if _CORRECTS.search(between) or _WITHDRAWN.match(after):

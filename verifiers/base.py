@@ -8,8 +8,8 @@
         def judge(self, answer, reference): ...  # the verdict on an answer
         def example(self, reference): ...        # optional: a completion that must be CORRECT
 
-`verify` puts them together and is not to be overridden.  `extract` is inherited: it finds the final answer in its usual
-wrappings, see `rlvr.verifiers.answers`.
+`verify` puts them together and is not to be overridden.  `extract` is inherited: it finds the final
+answer in its usual wrappings, see `rlvr.verifiers.answers`.
 """
 
 from __future__ import annotations
@@ -82,12 +82,14 @@ class BaseVerifier(ABC, Generic[_A, _R]):
 
     Attributes:
         version: goes up whenever a verdict changes.
-        id: the name of the class and the version, "qa-verifier-v3" of `QAVerifier`; it cannot be set.
+        id: the name of the class and the version, "qa-verifier-v3" of `QAVerifier`; it cannot be
+            set.
         form: which wrappings of an answer count beside box, tag, marker and phrase, see `Form`.
         reference_form: the form of a reference in a few words, for `rlvr verifiers`.
         reference_example: a reference, for `rlvr verifiers`.
-        rewritings: which rewritings of an answer keep its verdict, by their names in `rlvr.testing.rewritings`;
-            `rlvr check` holds the verifier to them.  None of them: the answer is the whole text, or a program.
+        rewritings: which rewritings of an answer keep its verdict, by their names in
+            `rlvr.testing.rewritings`; `rlvr check` holds the verifier to them.  None of them: the
+            answer is the whole text, or a program.
         is_async: whether `judge` is async, so that verdicts have to be awaited.
 
     Raises:
@@ -109,8 +111,10 @@ class BaseVerifier(ABC, Generic[_A, _R]):
         for name in _OWN:
             if name in cls.__dict__ or name in inspect.get_annotations(cls):
                 raise UsageError(
-                    f"{cls.__name__} defines {name}, which a verifier inherits: the id is made of the class and its "
-                    "`version`, and `verify` of read, extract and judge; or write a class without this base"
+                    f"{cls.__name__} defines {name}, which a verifier inherits: the id is made of "
+                    f"the class and its "
+                    "`version`, and `verify` of read, extract and judge; or write a class without "
+                    "this base"
                 )
         if "judge" in cls.__dict__ and "is_async" not in cls.__dict__:
             cls.is_async = is_async(cls.judge)
@@ -121,20 +125,24 @@ class BaseVerifier(ABC, Generic[_A, _R]):
     def read(self, reference: Any) -> _R:
         """The reference as `judge` takes it.  What it returns is cached and must not be changed.
 
-        It runs before a task is used, so that a row whose reference cannot be read is left out, and costs no run.
+        It runs before a task is used, so that a row whose reference cannot be read is left out, and
+        costs no run.
 
         Args:
             reference: from a data set, of any type: data sets are made by strangers.
 
         Raises:
-            DataError: it cannot be used; says what a reference must be.  TypeError, ValueError, KeyError and their
-                like, which code on unexpected data raises, become a DataError here.
+            DataError: it cannot be used; says what a reference must be.  TypeError, ValueError,
+                KeyError and their like, which code on unexpected data raises, become a DataError
+                here.
         """
 
     def extract(self, text: str, task: Task | None) -> _A | Verdict:
-        """The answer of a completion, with what the prompt decides about it; or the verdict that there is none.
+        """The answer of a completion, with what the prompt decides about it; or the verdict that
+        there is none.
 
-        An answer that cannot be read is UNPARSED; two in one statement, and one that is too long, are WRONG.
+        An answer that cannot be read is UNPARSED; two in one statement, and one that is too long,
+        are WRONG.
 
         Args:
             text: the completion.
@@ -160,7 +168,8 @@ class BaseVerifier(ABC, Generic[_A, _R]):
         return None
 
     def doubt(self, reference: Any) -> str | None:
-        """Why a reference can be used in part alone, for a report on a data set; None if it can be used whole.
+        """Why a reference can be used in part alone, for a report on a data set; None if it can be
+        used whole.
 
         Args:
             reference: as `read` takes it.
@@ -187,7 +196,8 @@ class BaseVerifier(ABC, Generic[_A, _R]):
 
     @final
     def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
-        """The verdict on a completion; to be awaited if the verifier `is_async`.  Any text gets one.
+        """The verdict on a completion; to be awaited if the verifier `is_async`.  Any text gets
+        one.
 
         Args:
             completion: the model's text.
@@ -241,7 +251,8 @@ def _too_deep() -> Verdict:
 class _Readings:
     """What `read` made of references in this process, the oldest dropped first.
 
-    The key is the reference's value, in the bytes of `marshal`: they tell 1 from True and from 1.0, and are made in C.
+    The key is the reference's value, in the bytes of `marshal`: they tell 1 from True and from 1.0,
+    and are made in C.
     """
 
     def __init__(self) -> None:
@@ -272,7 +283,8 @@ _READINGS: Final = _Readings()
 
 
 def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
-    """`read` of a subclass, once for each reference, with the errors of unexpected data as a DataError."""
+    """`read` of a subclass, once for each reference, with the errors of unexpected data as a
+    DataError."""
 
     @wraps(read)
     def reading(self: Any, reference: Any) -> Any:

@@ -1,8 +1,8 @@
 """Function calls, judged by the rules of the Berkeley Function-Calling Leaderboard (BFCL v4, "AST" categories).
 
-The reference has, for each call, the accepted values of each argument.  Calls are read as data, never run: as JSON, or
-as Python calls with literals.  Parallel calls may come in any order.  Rules from the checker's documentation
-(ShishirPatil/gorilla, berkeley-function-call-leaderboard).
+The reference has, for each call, the accepted values of each argument.  Calls are read as data,
+never run: as JSON, or as Python calls with literals.  Parallel calls may come in any order.  Rules
+from the checker's documentation (ShishirPatil/gorilla, berkeley-function-call-leaderboard).
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         calls      a list; each maps one function to its arguments, and each argument to the accepted values; "" among
                    them means that it may be left out
 
-    The rules: as many calls as asked for, in any order; the function's name as it is; every required argument, and none
-    that the schema does not have; the type that the schema names, where a whole number may stand for a float, and
-    nothing else for anything else; a value that is accepted.  Texts are compared without case, spaces and the signs
-    , . / - _ * ^, and with one kind of quotation mark.
+    The rules: as many calls as asked for, in any order; the function's name as it is; every
+    required argument, and none that the schema does not have; the type that the schema names, where
+    a whole number may stand for a float, and nothing else for anything else; a value that is
+    accepted.  Texts are compared without case, spaces and the signs , . / - _ * ^, and with one
+    kind of quotation mark.
     """
 
     version: ClassVar[int] = 3
@@ -109,7 +110,8 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
             reference: see the class.
 
         Raises:
-            DataError: a call names a function or an argument that no schema has, or no call is asked for.
+            DataError: a call names a function or an argument that no schema has, or no call is
+                asked for.
         """
         return _read_reference(reference)
 
@@ -117,7 +119,8 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         """The calls of a completion.
 
         Args:
-            text: the completion: calls in JSON or Python, alone, marked, in one fenced block or in <tool_call> tags.
+            text: the completion: calls in JSON or Python, alone, marked, in one fenced block or in
+                <tool_call> tags.
             task: not looked at.
         """
         return read_calls(text)
@@ -172,8 +175,9 @@ def read_calls(text: str) -> list[Call] | Verdict:
     """The calls of a completion, or the verdict that says why there are none.
 
     Args:
-        text: the completion: a JSON object `{"name": …, "arguments": {…}}` or a list of them, `[f(a=1), g(b="x")]`,
-            or such objects each in <tool_call> tags, or `<function=f>{…}</function>`.
+        text: the completion: a JSON object `{"name": …, "arguments": {…}}` or a list of them,
+            `[f(a=1), g(b="x")]`, or such objects each in <tool_call> tags, or
+            `<function=f>{…}</function>`.
     """
     begin = after_thinking(text)
     if begin is not None and len(text) - begin <= _LONGEST:
@@ -256,7 +260,8 @@ def _expressions(text: str) -> list[ast.expr]:
 
 
 def _from_json(value: Any) -> Call | None:
-    """Either `{"name", "arguments"}` (or "parameters"), or BFCL's `{function: {argument: value}}`."""
+    """Either `{"name", "arguments"}` (or "parameters"), or BFCL's `{function: {argument:
+    value}}`."""
     if not isinstance(value, dict):
         return None
     if isinstance(value.get("function"), dict) and value.keys() <= {"type", "id", "function"}:
@@ -303,7 +308,8 @@ def _from_python(node: ast.AST) -> Call | None:
 
 
 def _with_names(call: Call, functions: Mapping[str, Any]) -> Call:
-    """With the names of the schema for arguments by place; one too many keeps its place as its name."""
+    """With the names of the schema for arguments by place; one too many keeps its place as its
+    name."""
     if not call.places:
         return call
     names = list(functions.get(call.name, {}).get("properties", {}))
@@ -355,7 +361,8 @@ def _read_reference(reference: Any) -> _Wanted:
                 kind = properties[argument].get("type")
                 if kind not in _TYPES:
                     raise DataError(
-                        f"argument {argument!r} of {name} has the type {kind!r}; known: {', '.join(_TYPES)}"
+                        f"argument {argument!r} of {name} has the type {kind!r}; known: "
+                        f"{', '.join(_TYPES)}"
                     )
             if fault := _fault(_first_call(name, arguments), (name, arguments), functions):
                 raise DataError(f"the call of {name} that is asked for is not accepted: {fault}")
@@ -416,7 +423,8 @@ def _fault(call: Call, wanted: tuple[str, Mapping[str, Any]], functions: Mapping
 
 
 def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[Any]) -> bool:
-    """The type that the schema names, or that of an accepted value: BFCL has texts for names of variables."""
+    """The type that the schema names, or that of an accepted value: BFCL has texts for names of
+    variables."""
     kind = schema["type"]
     if type(value) in _TYPES[kind] or (kind in ("float", "number") and type(value) is int):
         return True

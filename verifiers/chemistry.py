@@ -31,8 +31,9 @@ __all__ = [
     "read_formula",
 ]
 
-# IUPAC Commission on Isotopic Abundances and Atomic Weights, abridged standard atomic weights (2021), in g/mol; of
-# elements without a standard weight, the mass number of the longest-lived isotope.
+# IUPAC Commission on Isotopic Abundances and Atomic Weights, abridged standard atomic weights
+# (2021), in g/mol; of elements without a standard weight, the mass number of the longest-lived
+# isotope.
 ATOMIC_WEIGHTS: Final[Mapping[str, Fraction]] = {
     name: Fraction(weight)
     for name, weight in (
@@ -75,7 +76,8 @@ _TOKEN: Final = re.compile(
     r"([A-Z][a-z]?)(\d{0,4})|([(\[])|([)\]])(\d{0,4})|[·.*](\d{0,2})|<(\d)([+-])>$"
 )
 
-# The name behind a formula, as in "Al2(SO4)3 (aluminium sulfate)"; "(aq)" and "(or AlSO4)" are none.
+# The name behind a formula, as in "Al2(SO4)3 (aluminium sulfate)"; "(aq)" and "(or AlSO4)" are
+# none.
 _NAMED: Final = re.compile(
     r"\s{1,3}\((?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}"
     r"(?:ide|ate|ite|acid|ane|ene|yne|ol|one|ine|ion|water|ammonia|salt)\)\Z",
@@ -107,12 +109,14 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
         >>> ChemistryVerifier().verify("<answer>O2 + 2 H2 -> 2 H2O</answer>", "2 H2 + O2 -> 2 H2O").why
         'balanced'
 
-    An equation must have the species of the reference on the same sides, in any order, be balanced in atoms and
-    charge, and have the smallest whole coefficients.  A formula must be written as the reference is, in any markup:
-    C2H4O2 is no answer where CH3COOH is asked.  Anything else is a quantity, see `ScienceVerifier`.
+    An equation must have the species of the reference on the same sides, in any order, be balanced
+    in atoms and charge, and have the smallest whole coefficients.  A formula must be written as the
+    reference is, in any markup: C2H4O2 is no answer where CH3COOH is asked.  Anything else is a
+    quantity, see `ScienceVerifier`.
 
-    The reasons: `balanced`, `same-formula` are CORRECT; `no-answer`, `no-equation` and `no-formula` UNPARSED; `hedged`,
-    `too-long`, `other-species`, `unbalanced`, `not-lowest` and `other-formula` WRONG.
+    The reasons: `balanced`, `same-formula` are CORRECT; `no-answer`, `no-equation` and `no-formula`
+    UNPARSED; `hedged`, `too-long`, `other-species`, `unbalanced`, `not-lowest` and `other-formula`
+    WRONG.
 
     Attributes:
         tolerance: of a quantity, see `ScienceVerifier`.
@@ -136,7 +140,8 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
         """
         if not isinstance(reference, str) or not reference.strip():
             raise DataError(
-                f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 H2O'"
+                f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 "
+                f"H2O'"
             )
         if not _ARROW.search(reference):
             return read_formula(reference) or ScienceVerifier(self.tolerance).read(reference)
@@ -199,7 +204,8 @@ def read_formula(text: str) -> Species | None:
 
 
 def read_equation(text: str) -> tuple[Side, Side] | None:
-    """The two sides with their coefficients; None if the text is no equation, or names a species twice on one side.
+    """The two sides with their coefficients; None if the text is no equation, or names a species
+    twice on one side.
 
     Args:
         text: such as "2 H2 + O2 -> 2 H2O".
@@ -312,7 +318,8 @@ def _unequal(left: Side, right: Side) -> str:
 
 
 def balance(left: list[str], right: list[str]) -> list[int] | None:
-    """The smallest whole coefficients, left ones first; None unless exactly one choice of them balances.
+    """The smallest whole coefficients, left ones first; None unless exactly one choice of them
+    balances.
 
     Args:
         left, right: formulas.
@@ -336,7 +343,8 @@ def balance(left: list[str], right: list[str]) -> list[int] | None:
 
 
 def _null_vector(rows: list[list[Fraction]], width: int) -> list[int] | None:
-    """The one vector of positive whole numbers that all rows map to 0; None if there is none, or several."""
+    """The one vector of positive whole numbers that all rows map to 0; None if there is none, or
+    several."""
     pivots: list[int] = []
     for column in range(width):
         row = next((row for row in rows[len(pivots) :] if row[column]), None)

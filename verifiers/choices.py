@@ -60,17 +60,18 @@ class Choices:
 class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     r"""Verifies a choice between lettered options.
 
-    The reference is `{"options": ["4", "5"], "answer": "5"}`: the options as the prompt shows them, and the text of the
-    right one.  The answer is what stands in the last `\boxed{}` or `<answer>`, after the last "Answer:", or in "the
-    answer is …"; a letter anywhere else is none.  It may be a letter, "B. 5", "5", or an equal number such as "10/2".
+    The reference is `{"options": ["4", "5"], "answer": "5"}`: the options as the prompt shows them,
+    and the text of the right one.  The answer is what stands in the last `\boxed{}` or `<answer>`,
+    after the last "Answer:", or in "the answer is …"; a letter anywhere else is none.  It may be a
+    letter, "B. 5", "5", or an equal number such as "10/2".
 
         >>> asked = {"options": ["4", "5"], "answer": "5"}
         >>> ChoiceVerifier().verify(r"So \boxed{B}", asked).why, ChoiceVerifier().verify("B", asked).why
         ('same-choice', 'no-answer')
 
-    The reasons: `same-choice` is CORRECT; `no-answer empty-box unclosed-box` and `no-such-choice` UNPARSED;
-    `another-choice`, `hedged` (two letters, a letter with the text of another option, or two boxes that differ) and
-    `too-long` WRONG.
+    The reasons: `same-choice` is CORRECT; `no-answer empty-box unclosed-box` and `no-such-choice`
+    UNPARSED; `another-choice`, `hedged` (two letters, a letter with the text of another option, or
+    two boxes that differ) and `too-long` WRONG.
     """
 
     version: ClassVar[int] = 3
@@ -88,13 +89,14 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
             reference: a mapping of `options` and `answer`.
 
         Raises:
-            DataError: it is none, or has fewer than 2 or more than 26 options; or the answer is none of them, or is
-                several that differ in case alone.
+            DataError: it is none, or has fewer than 2 or more than 26 options; or the answer is
+                none of them, or is several that differ in case alone.
         """
         options = reference.get("options") if isinstance(reference, Mapping) else None
         if not isinstance(options, list | tuple):
             raise DataError(
-                f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], 'answer': '5'}}"
+                f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], "
+                f"'answer': '5'}}"
             )
         if not 2 <= len(options) <= len(LETTERS) or not all(
             isinstance(option, str) and option.strip() for option in options
@@ -106,7 +108,8 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
         right = _matching(answer, tuple(options)) if isinstance(answer, str) else frozenset()
         if not right:
             raise DataError(
-                f"the answer {brief(answer)} is none of the options {brief(list(options))}; give its text"
+                f"the answer {brief(answer)} is none of the options {brief(list(options))}; give "
+                f"its text"
             )
         if len(right) == len(options):
             raise DataError(f"all options are {brief(answer)}; any answer would be right")
@@ -157,7 +160,8 @@ def _plain(text: str) -> str:
 
 
 def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
-    """The options with this text; in another case where only equal options are the same in one case."""
+    """The options with this text; in another case where only equal options are the same in one
+    case."""
     plain, folded = _fold_options(options)
     plain_text = _plain(text)
     exact = frozenset(index for index, option in enumerate(plain) if option == plain_text)
@@ -170,7 +174,8 @@ def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
 
 
 def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | None:
-    """The options that an answer names, all of one text; none where it names several, None if it can't be read."""
+    """The options that an answer names, all of one text; none where it names several, None if it
+    can't be read."""
     text_named = answer.strip().strip("\"'").strip()
     same = _matching(text_named, options)
     if letter := _LETTER.fullmatch(text_named):
@@ -209,7 +214,8 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
 
 
 def _within(said: str, prompt: str, options: tuple[str, ...]) -> frozenset[int] | None:
-    """The option whose text a sentence holds that has no other words than the question; None if there is none."""
+    """The option whose text a sentence holds that has no other words than the question; None if
+    there is none."""
     if set(_LISTED.findall(said)) & set(LETTERS[1 : len(options)]):
         return None  # a letter beside the text, of another option
     own = _words_of(options)

@@ -1,7 +1,7 @@
 """JSON texts, judged by a JSON Schema and by the values that the task asks for.
 
-A schema alone would be satisfied by any text of its form, so a reference names values too.  Schemas are checked by the
-package `jsonschema` (extra `json`).
+A schema alone would be satisfied by any text of its form, so a reference names values too.  Schemas
+are checked by the package `jsonschema` (extra `json`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
 
     The reference is a mapping:
 
-        schema  a JSON Schema, draft 2020-12 unless its `$schema` says otherwise; references to other documents are
-                refused, and so are patterns that cannot be matched in linear time, see `rlvr.verifiers.patterns`
+        schema  a JSON Schema, draft 2020-12 unless its `$schema` says otherwise; references to
+        other documents are
+                refused, and so are patterns that cannot be matched in linear time, see
+                `rlvr.verifiers.patterns`
         values  maps JSON pointers (RFC 6901) to the values that must stand there: {"/name": "Ada", "/tags/0": "x"}
         whole   instead of `values`: the whole document
 
-    Equality is JSON's: 1 and 1.0 are one number, true and 1 are not, the order of keys does not count.  A key that
-    stands twice in an object, NaN and infinities, and texts nested deeper than 50 are no JSON here.
+    Equality is JSON's: 1 and 1.0 are one number, true and 1 are not, the order of keys does not
+    count.  A key that stands twice in an object, NaN and infinities, and texts nested deeper than
+    50 are no JSON here.
     """
 
     version: ClassVar[int] = 3
@@ -187,7 +190,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_reference(reference: Any) -> _Asked:
     if not isinstance(reference, Mapping):
         raise DataError(
-            f"the reference is {brief(reference)}; it must be a mapping with schema, and values or whole"
+            f"the reference is {brief(reference)}; it must be a mapping with schema, and values or "
+            f"whole"
         )
     unknown = reference.keys() - {"schema", "values", "whole"}
     if unknown:
@@ -197,7 +201,8 @@ def _read_reference(reference: Any) -> _Asked:
     values = {"": reference["whole"]} if "whole" in reference else reference.get("values")
     if not values or not isinstance(values, Mapping):
         raise DataError(
-            "the reference asks for no values, so that an empty object would do; give values or whole"
+            "the reference asks for no values, so that an empty object would do; give values or "
+            "whole"
         )
     try:
         read_json(json.dumps(dict(values)))
@@ -321,7 +326,8 @@ def _has_patterns(schema: Any) -> bool:
 
 
 def _require_usable(schema: Any, registry: Any, kind: Any) -> None:
-    """Refuse what would fail only while an answer is judged: patterns and references that lead nowhere.
+    """Refuse what would fail only while an answer is judged: patterns and references that lead
+    nowhere.
 
     Raises:
         DataError: there is such a thing; names it.
@@ -361,7 +367,8 @@ def _first_breach(schema: str, found: Any) -> str:
     """What breaks the schema; empty if nothing does.
 
     Raises:
-        DataError: the schema refers to what is not in it, or multiplies, so that no answer can be judged by it.
+        DataError: the schema refers to what is not in it, or multiplies, so that no answer can be
+            judged by it.
     """
     unresolvable = import_optional("referencing.exceptions", "json").Unresolvable
     _left.count = _EVALUATIONS

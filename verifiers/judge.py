@@ -2,9 +2,10 @@
 
     reward = Correct(Fallback(MathVerifier(), Judge("http://127.0.0.1:8000/v1", "some-verifier-7b", cache="judge.db")))
 
-General and specialised judges accept answers such as ":" or "Thought process:" in up to 80–90 % of cases ("master
-keys", arXiv:2507.08794).  So a rule comes first, what is no answer never reaches the judge, the judge may only raise a
-verdict to CORRECT, and such keys are among the questions that test it while it works.
+General and specialised judges accept answers such as ":" or "Thought process:" in up to 80–90 % of
+cases ("master keys", arXiv:2507.08794).  So a rule comes first, what is no answer never reaches the
+judge, the judge may only raise a verdict to CORRECT, and such keys are among the questions that
+test it while it works.
 """
 
 from __future__ import annotations
@@ -131,37 +132,43 @@ CANARIES: Final = (
 class Judge(BaseVerifier[Answer, str]):
     """Asks a model whether an answer says the same as the reference.
 
-    An exact label is a verdict.  Anything else is UNSCORED, with the reason: another reply, a reply that was cut off,
-    an error of the endpoint, no answer in time, a budget that is used up.  Without a question to the endpoint, an
-    answer is WRONG that has no letter and no digit, is a master key, or is longer than `longest`.
+    An exact label is a verdict.  Anything else is UNSCORED, with the reason: another reply, a reply
+    that was cut off, an error of the endpoint, no answer in time, a budget that is used up.
+    Without a question to the endpoint, an answer is WRONG that has no letter and no digit, is a
+    master key, or is longer than `longest`.
 
-    The judge sees the answer alone, never the model's thinking: what the rule extracted, else what stands in <answer>
-    tags, else the text after the thinking.  It stands between lines that contain a hash of itself, without tags, tokens
-    of chat templates and control characters.
+    The judge sees the answer alone, never the model's thinking: what the rule extracted, else what
+    stands in <answer> tags, else the text after the thinking.  It stands between lines that contain
+    a hash of itself, without tags, tokens of chat templates and control characters.
 
     Args:
         endpoint: where an API like OpenAI's begins, such as http://127.0.0.1:8000/v1.
         model: its name there; pin a revision.
-        prompt: a template with the fields {question}, {reference}, {answer}, {delimiter}, {right} and {wrong}.
+        prompt: a template with the fields {question}, {reference}, {answer}, {delimiter}, {right}
+            and {wrong}.
         labels: the replies for a right and for a wrong answer, letter by letter.
         key_env: name of the environment variable with the key; None for an endpoint without keys.
-        cache: an SQLite file with all labels, by (model, prompt, labels, question, reference, answer), so that scores
-            repeat without a network; all processes share it and its budget.  None for a cache in this process.
+        cache: an SQLite file with all labels, by (model, prompt, labels, question, reference,
+            answer), so that scores repeat without a network; all processes share it and its budget.
+            None for a cache in this process.
         votes: replies to ask for, with different seeds; if they differ, the completion is UNSCORED.
-        both_orders: ask once more with answer and reference exchanged; if the labels differ, it is UNSCORED.
-        canaries: share of questions with a known answer, asked once all together before the first question.  A wrong
-            label raises `JudgeFailed` for every completion from then on, so that nothing is scored and a run ends.  0
-            switches them off.
+        both_orders: ask once more with answer and reference exchanged; if the labels differ, it is
+            UNSCORED.
+        canaries: share of questions with a known answer, asked once all together before the first
+            question.  A wrong label raises `JudgeFailed` for every completion from then on, so that
+            nothing is scored and a run ends.  0 switches them off.
         canary_questions: these questions.
         most_calls: budget of calls to the endpoint.
         most_tokens: budget of tokens, prompts and replies together, as the endpoint counts them.
         wall_s: seconds for one reply, retries of the client included.
         retries: how often the client asks again after 429, 5xx or a lost connection.
         longest: most characters of an answer.
-        body: further parameters of the request, as JSON, such as '{"guided_choice": ["CORRECT", "WRONG"]}'.
-        audit: file that `rlvr audit … --output` wrote of this judge; `rlvr check` asks for one where no rule comes
-            first.
-        most_false: greatest upper bound of the rate of false positives in that file which the check accepts.
+        body: further parameters of the request, as JSON, such as '{"guided_choice": ["CORRECT",
+            "WRONG"]}'.
+        audit: file that `rlvr audit … --output` wrote of this judge; `rlvr check` asks for one
+            where no rule comes first.
+        most_false: greatest upper bound of the rate of false positives in that file which the check
+            accepts.
 
     Raises:
         UsageError: a value cannot work.
@@ -329,9 +336,9 @@ class Judge(BaseVerifier[Answer, str]):
 class Fallback(BaseVerifier["_Asked", Any]):
     """A rule first, and a judge where the rule could not read the answer.
 
-    The judge is asked if the rule says UNPARSED: it found no answer, or one of unreadable form.  Where the judge says
-    CORRECT, so does the verdict; where it says WRONG, the rule's verdict stands; if it cannot say, the completion is
-    UNSCORED.
+    The judge is asked if the rule says UNPARSED: it found no answer, or one of unreadable form.
+    Where the judge says CORRECT, so does the verdict; where it says WRONG, the rule's verdict
+    stands; if it cannot say, the completion is UNSCORED.
 
     Args:
         rule: a verifier, or a function of (completion, reference).
@@ -382,8 +389,8 @@ class Fallback(BaseVerifier["_Asked", Any]):
             reference: from `read`.
 
         Raises:
-            JudgeFailed: a canary got a wrong label.  Else the completions that the rule accepts would be the only ones
-                with a score.
+            JudgeFailed: a canary got a wrong label.  Else the completions that the rule accepts
+                would be the only ones with a score.
         """
         self.second.require_sound()
         task = answer.task or Task("row", "")
@@ -456,8 +463,10 @@ class _Desk:
             reply.label is not None and reply.label is not one.right
         ):  # no label is the endpoint's failure, not a lie
             self._failed = (
-                f"the judge {self.judge.model} says {reply.text!r} of the answer {one.answer!r} to {one.question!r}, "
-                f"where {one.reference!r} is right: nothing that it says can be used; take another model or prompt"
+                f"the judge {self.judge.model} says {reply.text!r} of the answer {one.answer!r} to "
+                f"{one.question!r}, "
+                f"where {one.reference!r} is right: nothing that it says can be used; take another "
+                f"model or prompt"
             )
 
     async def label(self, question: str, reference: str, answer: str, vote: int) -> _Reply:

@@ -46,7 +46,8 @@ def _verdict(why: str, answer: str, fine: str) -> Verdict:
 _WORD = re.compile(r"[^\W\d_][\w'’]*(?:-[^\W\d_][\w'’]*)*")
 _ROLES = frozenset(("knight", "knave", "spy", "liar", "normal", "truth-teller"))
 _LINKS = frozenset(
-    "a an the is are was and both all so thus therefore hence while but also name names role roles person people "
+    "a an the is are was and both all so thus therefore hence while but also name names role roles "
+    "person people "
     "type identity only".split()
 )
 _BETWEEN = re.compile(r"(?:[\s.,;:=()\[\]|&\"'{}→>*•+\-–—]|\d{1,2}[.)])*")
@@ -56,9 +57,10 @@ _BETWEEN = re.compile(r"(?:[\s.,;:=()\[\]|&\"'{}→>*•+\-–—]|\d{1,2}[.)])*
 class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
     r"""Verifies who is a knight and who a knave.
 
-    The reference maps each name to its role; the answer says every name's role once: `Ann: knight, Bob: knave`, "Ann
-    and Cy are knights", `Ann (knight)`, `Knights: Ann, Cy`, in lines or bullets.  The reasons: `same-roles` is CORRECT;
-    `unreadable` UNPARSED; `names` (one is missing, unknown or twice) and `wrong-roles` WRONG.
+    The reference maps each name to its role; the answer says every name's role once: `Ann: knight,
+    Bob: knave`, "Ann and Cy are knights", `Ann (knight)`, `Knights: Ann, Cy`, in lines or bullets.
+    The reasons: `same-roles` is CORRECT; `unreadable` UNPARSED; `names` (one is missing, unknown or
+    twice) and `wrong-roles` WRONG.
     """
 
     version: ClassVar[int] = 3
@@ -83,7 +85,8 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
             or not all(isinstance(name, str) and _WORD.fullmatch(name) for name in reference)
         ):
             raise DataError(
-                f"the reference is {brief(reference)}; it must map names of one word to roles, {{'Ann': 'knight'}}"
+                f"the reference is {brief(reference)}; it must map names of one word to roles, "
+                f"{{'Ann': 'knight'}}"
             )
         return {name: role.lower() for name, role in reference.items()}
 
@@ -116,8 +119,8 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
 def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]] | str:
     """(name, role) in order; a text says why they cannot be read.
 
-    Either names go before their role, "Ann and Cy are knights", or each role before its names, "Knights: Ann, Cy".  Any
-    other word, such as "not", "or" and "if", may say anything.
+    Either names go before their role, "Ann and Cy are knights", or each role before its names,
+    "Knights: Ann, Cy".  Any other word, such as "not", "or" and "if", may say anything.
     """
     roles = _ROLES | set(reference.values())
     names = {name.casefold(): name for name in reference}
@@ -180,9 +183,9 @@ def _lines(text: str, count: int) -> list[str]:
 class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
     """Verifies the grid of a zebra puzzle: one line for each house in order, its values with commas between them.
 
-    The reference is a list of rows.  A line may begin with `House 1:` or `1:`, may be the row of a table with or
-    without a head, a list in brackets, or follow the one before after a semicolon.  The reasons: `same-grid` is
-    CORRECT; `shape` UNPARSED; `wrong-cells` WRONG.
+    The reference is a list of rows.  A line may begin with `House 1:` or `1:`, may be the row of a
+    table with or without a head, a list in brackets, or follow the one before after a semicolon.
+    The reasons: `same-grid` is CORRECT; `shape` UNPARSED; `wrong-cells` WRONG.
     """
 
     version: ClassVar[int] = 3
@@ -271,9 +274,10 @@ def _cells(line: str, width: int) -> tuple[str, list[str]]:
 class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
     """Verifies a sudoku by its rules: the given digits stand, and each row, column and box has every digit once.
 
-    The reference is the puzzle, a list of rows of digits with 0 where nothing is given, so that any solution is right.
-    The answer has one line of digits for each row, or all digits on one line; spaces, commas, brackets and bars are
-    ignored.  The reasons: `solved` is CORRECT; `shape` UNPARSED; `given-changed` and `rule-broken` WRONG.
+    The reference is the puzzle, a list of rows of digits with 0 where nothing is given, so that any
+    solution is right. The answer has one line of digits for each row, or all digits on one line;
+    spaces, commas, brackets and bars are ignored.  The reasons: `solved` is CORRECT; `shape`
+    UNPARSED; `given-changed` and `rule-broken` WRONG.
     """
 
     version: ClassVar[int] = 3
@@ -451,7 +455,8 @@ class _Parser:
 
 
 def expression_value(text: str) -> tuple[Fraction, list[int]]:
-    """The exact value of an expression of whole numbers with + - * / and brackets, and the numbers in it.
+    """The exact value of an expression of whole numbers with + - * / and brackets, and the numbers
+    in it.
 
     Args:
         text: the expression; `2(3)` is a product, a sign may stand in front, 6.0 is 6.
@@ -485,11 +490,12 @@ class Numbers:
 class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
     r"""Verifies an expression that makes a number from given ones: countdown, and the game of 24.
 
-    The reference is `{"numbers": [6, 4, 1, 1], "target": 24}`, with `"all": True` if every number has to be used.  The
-    answer may end in `= 24` or begin with `24 =`.  Only `+ - * /`, `\frac`, signs, brackets and the given whole numbers
-    are read; no powers, roots or comments, and nothing is ever run.  The reasons: `reached` is CORRECT; `unreadable`
-    UNPARSED; `stated` (another value is stated), `numbers` (one that is not given, or too often, or one that is left)
-    and `value` WRONG.
+    The reference is `{"numbers": [6, 4, 1, 1], "target": 24}`, with `"all": True` if every number
+    has to be used.  The answer may end in `= 24` or begin with `24 =`.  Only `+ - * /`, `\frac`,
+    signs, brackets and the given whole numbers are read; no powers, roots or comments, and nothing
+    is ever run.  The reasons: `reached` is CORRECT; `unreadable` UNPARSED; `stated` (another value
+    is stated), `numbers` (one that is not given, or too often, or one that is left) and `value`
+    WRONG.
     """
 
     version: ClassVar[int] = 3
@@ -518,7 +524,8 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
             )
         ):
             raise DataError(
-                f"the reference is {brief(reference)}; it must be {{'numbers': [6, 4], 'target': 24}}"
+                f"the reference is {brief(reference)}; it must be {{'numbers': [6, 4], 'target': "
+                f"24}}"
             )
         return Numbers(tuple(numbers), target, bool(fields.get("all")))
 

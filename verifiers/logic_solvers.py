@@ -20,8 +20,8 @@ __all__ = [
 ]
 
 Clue: TypeAlias = tuple[str, int, int, int, int]
-"""Relation ("at", "not at", "same", "left", "next"), attribute and value of the one, attribute and value of the other;
-for the first two, 0 and a house."""
+"""Relation ("at", "not at", "same", "left", "next"), attribute and value of the one, attribute and
+value of the other; for the first two, 0 and a house."""
 
 
 BOXES: Final = {4: (2, 2), 6: (2, 3), 9: (3, 3)}
@@ -129,7 +129,8 @@ def _digits_taken(
 def grids_left(clues: Sequence[Clue], houses: int, attributes: int) -> int:
     """The number of grids of a zebra puzzle that fit the clues; 2 stands for more.
 
-    Each value has a set of houses where it may be, as bits; the clues narrow these down, and what is left is tried.
+    Each value has a set of houses where it may be, as bits; the clues narrow these down, and what
+    is left is tried.
 
     Args:
         clues: the clues.

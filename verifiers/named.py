@@ -36,7 +36,8 @@ PLACES: Final[Mapping[str, str]] = {
 }
 """The place of each name's class, below `rlvr.verifiers`.
 
-`gsm8k` and `text` are `math` with other policies: numbers of word problems, and texts compared letter by letter.
+`gsm8k` and `text` are `math` with other policies: numbers of word problems, and texts compared
+letter by letter.
 """
 
 
@@ -62,7 +63,8 @@ def class_of(name: str) -> type[Any]:
     """
     if name not in PLACES:
         raise UsageError(
-            f"no verifier {name!r}; there is {', '.join(PLACES)}, or path/to/file.py:name of your own"
+            f"no verifier {name!r}; there is {', '.join(PLACES)}, or path/to/file.py:name of your "
+            f"own"
             f"{nearest(name, PLACES)}"
         )
     module, _, cls = PLACES[name].partition(":")
@@ -85,7 +87,8 @@ def make_verifier(name: str, settings: Mapping[str, Any] | None = None) -> Any:
     for setting in values:
         if setting not in names:
             raise UsageError(
-                f"the verifier {name} has no setting {setting!r}; it has {', '.join(sorted(names)) or 'none'}"
+                f"the verifier {name} has no setting {setting!r}; it has "
+                f"{', '.join(sorted(names)) or 'none'}"
                 f"{nearest(setting, names)}"
             )
     try:

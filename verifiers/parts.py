@@ -33,14 +33,15 @@ _BRACKETS: Final = (("[", "]"), ("(", ")"), ("{", "}"), ("\\{", "\\}"))
 class ListVerifier(BaseVerifier[Answer, _Items]):
     """Compares a list of short answers with the list that is asked for; each must be there, and no other.
 
-    The reference is a list; an item is a text or number, or a list of texts of which each will do.  The answer has its
-    items on lines, with or without bullets or numbers, or with commas, semicolons or "and" between them.  Items are
-    compared as `QAVerifier` does.  The reasons: `same-list` is CORRECT; `other-count`, `other-items` and `other-order`
-    WRONG.
+    The reference is a list; an item is a text or number, or a list of texts of which each will do.
+    The answer has its items on lines, with or without bullets or numbers, or with commas,
+    semicolons or "and" between them.  Items are compared as `QAVerifier` does.  The reasons:
+    `same-list` is CORRECT; `other-count`, `other-items` and `other-order` WRONG.
 
     Attributes:
         ordered: whether the order counts.
-        share: whether a WRONG answer earns the share of the right items, of all items of both lists.
+        share: whether a WRONG answer earns the share of the right items, of all items of both
+            lists.
     """
 
     ordered: bool = False
@@ -59,7 +60,8 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
             reference: a list.
 
         Raises:
-            DataError: it is none, is empty, or has an item that is neither a text, a number, nor a list of texts.
+            DataError: it is none, is empty, or has an item that is neither a text, a number, nor a
+                list of texts.
         """
         if not isinstance(reference, list | tuple) or not 0 < len(reference) <= _MOST:
             raise DataError(
@@ -109,13 +111,15 @@ def _texts(item: Any) -> tuple[str, ...]:
         for spelling in plain
     ):
         raise DataError(
-            f"the item {brief(item)} is no text on one line of at most {_ITEM} characters, nor a list of such texts"
+            f"the item {brief(item)} is no text on one line of at most {_ITEM} characters, nor a "
+            f"list of such texts"
         )
     return tuple(spelling.strip() for spelling in plain)
 
 
 def _items(text: str, reference: _Items) -> list[str]:
-    """The items of an answer; commas and "and" part them only where no item of the reference has one."""
+    """The items of an answer; commas and "and" part them only where no item of the reference has
+    one."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and not text.lstrip().startswith("["):
         return [_MARK.sub("", line).strip().rstrip(",;") for line in lines]
@@ -146,12 +150,14 @@ def _items(text: str, reference: _Items) -> list[str]:
 class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
     """Compares an answer of several named parts, such as the parts (a) and (b) of a problem, each by its own verifier.
 
-    The reference maps each name to the reference of its part.  The answer gives each name once, `a: 9.8 m/s^2; b: 3 s`,
-    on lines or as a JSON object.  The reasons: `all-parts` is CORRECT; `no-parts` and `missing` UNPARSED; `twice`,
-    `no-part`, `hedged` and `wrong-parts` WRONG.  `detail["parts"]` has the reason of each part.
+    The reference maps each name to the reference of its part.  The answer gives each name once, `a:
+    9.8 m/s^2; b: 3 s`, on lines or as a JSON object.  The reasons: `all-parts` is CORRECT;
+    `no-parts` and `missing` UNPARSED; `twice`, `no-part`, `hedged` and `wrong-parts` WRONG.
+    `detail["parts"]` has the reason of each part.
 
     Attributes:
-        verifier: the name of the parts' verifier, see `rlvr verifiers`: one that judges without waiting or programs.
+        verifier: the name of the parts' verifier, see `rlvr verifiers`: one that judges without
+            waiting or programs.
         verifiers: names for single parts, by the part's name.
         share: whether a WRONG answer earns the share of the parts that are right.
 
@@ -184,7 +190,8 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
             reference: a mapping.
 
         Raises:
-            DataError: it is none, a name has other signs than letters, digits, spaces and _, or a part cannot be read.
+            DataError: it is none, a name has other signs than letters, digits, spaces and _, or a
+                part cannot be read.
         """
         if not isinstance(reference, Mapping) or not 0 < len(reference) <= _MOST:
             raise DataError(f"the reference is {brief(reference)}; it must map names to references")

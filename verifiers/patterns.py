@@ -1,7 +1,8 @@
 """Patterns in references, matched in time linear in the text by Google's RE2 (extra `patterns`).
 
-A pattern comes from a data set and meets text of a model, so a backtracking engine is no choice: `^(a+)+$` takes Python
-four times as long for each two letters more.  RE2 has neither look-around nor back-references.
+A pattern comes from a data set and meets text of a model, so a backtracking engine is no choice:
+`^(a+)+$` takes Python four times as long for each two letters more.  RE2 has neither look-around
+nor back-references.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def read_pattern(pattern: str) -> Pattern:
         pattern: in RE2's syntax: Python's without look-around and back-references.
 
     Raises:
-        DataError: it is none, is too long, needs what RE2 does not have, or RE2 is not installed; names the pattern.
+        DataError: it is none, is too long, needs what RE2 does not have, or RE2 is not installed;
+            names the pattern.
     """
     if len(pattern) > _LONGEST:
         raise DataError(f"the pattern {brief(pattern)} has more than {_LONGEST:,} characters")
@@ -87,7 +89,8 @@ def read_pattern(pattern: str) -> Pattern:
         reason = error.args[0] if error.args else ""
         why = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise DataError(
-            f"the pattern {brief(pattern)} cannot be used: {why}; it is matched in linear time, without look-around "
+            f"the pattern {brief(pattern)} cannot be used: {why}; it is matched in linear time, "
+            f"without look-around "
             "and back-references"
         ) from None
 
@@ -96,8 +99,8 @@ def read_pattern(pattern: str) -> Pattern:
 class PatternVerifier(BaseVerifier[Answer, Pattern]):
     """The whole answer matches a pattern: `[A-Z]{2}-\\d{4}`, a date, one of several spellings.
 
-    The reference is the pattern.  One that any text matches is refused.  The reasons: `matches` is CORRECT; `no-match`
-    WRONG.
+    The reference is the pattern.  One that any text matches is refused.  The reasons: `matches` is
+    CORRECT; `no-match` WRONG.
     """
 
     version: ClassVar[int] = 2

@@ -1,7 +1,8 @@
 """Short answers to questions: the same answer, or F1 over words, the maximum over the references.
 
-F1 is SQuAD's (arXiv:1606.05250, section 6.1).  What is the same is told by `rlvr.verifiers.short_answers`: by the value
-of numbers, quantities, dates and times, and by the words of anything else.
+F1 is SQuAD's (arXiv:1606.05250, section 6.1).  What is the same is told by
+`rlvr.verifiers.short_answers`: by the value of numbers, quantities, dates and times, and by the
+words of anything else.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ _GOLDS = 10_000  # right answers of one task
 class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
     """Compares a short answer with one or several references.
 
-    The answer stands in a box, in tags, after "Answer:" or "the answer is", or is the whole text after the thinking.
-    It is CORRECT if it says the same as a reference, see
-    `rlvr.verifiers.short_answers`.  The reasons: `same-words` is CORRECT; `no-answer`
-    UNPARSED; `other-words`, `hedged` and `too-long` WRONG.
+    The answer stands in a box, in tags, after "Answer:" or "the answer is", or is the whole text
+    after the thinking. It is CORRECT if it says the same as a reference, see
+    `rlvr.verifiers.short_answers`.  The reasons: `same-words` is CORRECT; `no-answer` UNPARSED;
+    `other-words`, `hedged` and `too-long` WRONG.
 
     Args:
-        credit: "em": a WRONG answer has no value; "f1": it has the greatest F1 with a reference, below 1.
-        words: greatest number of words of an answer; a longer one is WRONG, since it could list what may be right.
+        credit: "em": a WRONG answer has no value; "f1": it has the greatest F1 with a reference,
+            below 1.
+        words: greatest number of words of an answer; a longer one is WRONG, since it could list
+            what may be right.
 
     Raises:
         UsageError: a value is out of range.
@@ -67,7 +70,8 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         for gold in golds:
             if len(gold.split()) > self.words or len(gold) > 60 * self.words:
                 raise DataError(
-                    f"the reference {brief(gold)} has more than {self.words} words or {60 * self.words} characters, "
+                    f"the reference {brief(gold)} has more than {self.words} words or "
+                    f"{60 * self.words} characters, "
                     "as no answer may"
                 )
         return tuple(golds)
@@ -121,7 +125,8 @@ def _golds(reference: Any) -> list[str]:
         or not all(isinstance(gold, str) and gold.strip() for gold in golds)
     ):
         raise DataError(
-            f"the reference is {brief(reference)}; it must be a text, or a list of texts, none empty"
+            f"the reference is {brief(reference)}; it must be a text, or a list of texts, none "
+            f"empty"
         )
     plain = [unwrap(gold) for gold in golds]  # as answers are: "\\boxed{5}" is 5
     if not all(plain):

@@ -1,7 +1,7 @@
 r"""Answers with a unit, over `rlvr.verifiers.math`: 9.8 m/s^2 is 981 cm/s^2, within a tolerance.
 
-The mathematics reads letters behind a number as a product of variables, since `5 m` may be one.  Here they are a unit:
-a number followed by known units is rewritten, and `MathVerifier` decides.
+The mathematics reads letters behind a number as a product of variables, since `5 m` may be one.
+Here they are a unit: a number followed by known units is rewritten, and `MathVerifier` decides.
 """
 
 from __future__ import annotations
@@ -78,14 +78,17 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
         >>> ScienceVerifier().verify(r"So a = \boxed{9.8}", "9.8 m/s^2").why
         'unit-omitted'
 
-    The reference is a text such as `9.8 m/s^2`, `3.0e8 m/s` or `0.25`.  The answer is looked for as `MathVerifier`
-    does, and its reasons are used; two more are WRONG: `too-few-digits` and `too-long`; `unreadable` is UNPARSED.
+    The reference is a text such as `9.8 m/s^2`, `3.0e8 m/s` or `0.25`.  The answer is looked for as
+    `MathVerifier` does, and its reasons are used; two more are WRONG: `too-few-digits` and
+    `too-long`; `unreadable` is UNPARSED.
 
     Attributes:
         tolerance: an answer within this part of the reference is right; 0.01 is 1 %.
-        digits: significant digits that an answer needs that is right only within the tolerance; as many as the
-            reference has, if it has fewer.  1 allows 3e8 m/s for 2.998e8 m/s; 10 is right within 1 % of 9.95 with 2.
-        units: "required": 5 for 5 m is wrong.  "optional": a unit may be left out, but another one is wrong.
+        digits: significant digits that an answer needs that is right only within the tolerance; as
+            many as the reference has, if it has fewer.  1 allows 3e8 m/s for 2.998e8 m/s; 10 is
+            right within 1 % of 9.95 with 2.
+        units: "required": 5 for 5 m is wrong.  "optional": a unit may be left out, but another one
+            is wrong.
 
     Raises:
         UsageError: a value is out of range.
@@ -104,7 +107,8 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
         require_one_of("units", self.units, ("required", "optional"))
         if isinstance(self.tolerance, bool) or not 0 <= self.tolerance <= 0.2:
             raise UsageError(
-                f"tolerance is {self.tolerance!r}; it must be from 0 to 0.2, a part of the reference"
+                f"tolerance is {self.tolerance!r}; it must be from 0 to 0.2, a part of the "
+                f"reference"
             )
 
     def read(self, reference: Any) -> Trusted:
@@ -131,7 +135,8 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
         )
         if parsed.value is None or not is_known_unit:
             raise DataError(
-                f"the reference {brief(reference)} is no number with a known unit: it is {parsed.reading}"
+                f"the reference {brief(reference)} is no number with a known unit: it is "
+                f"{parsed.reading}"
             )
         return Trusted(text, reference)
 
@@ -193,7 +198,8 @@ def in_base_units(value: Any, unit: str) -> Any:
 
 
 def _with_unit(answer: str) -> str:
-    r"""The answer with its unit in \text{}, if it is one number with a known unit; else as it is."""
+    r"""The answer with its unit in \text{}, if it is one number with a known unit; else as it
+    is."""
     plain = _RAISED_TEN.sub(
         lambda run: f"^{{{run[0].translate(_RAISED)}}}", answer.strip().strip("$")
     )
@@ -237,7 +243,8 @@ def _degrees(found: re.Match[str]) -> str:
 
 
 def _significant(text: str, *, trailing: bool) -> int:
-    """Significant digits of the first number; zeros at the end of a whole number count only with `trailing`."""
+    """Significant digits of the first number; zeros at the end of a whole number count only with
+    `trailing`."""
     match = _SIGNIFICANT.search(text)
     if match is None:
         return 0

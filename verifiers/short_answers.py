@@ -1,8 +1,8 @@
 """Short answers by what they are: numbers, quantities, dates, times, yes and no, and words with the signs that count.
 
-An answer is compared as what the reference is.  Case, punctuation, articles and accents vanish only where no two
-answers differ by them: a sign before a number, a % or $, the dot of ".NET", the plus signs of "C++" and the A of
-"Vitamin A" stay.
+An answer is compared as what the reference is.  Case, punctuation, articles and accents vanish only
+where no two answers differ by them: a sign before a number, a % or $, the dot of ".NET", the plus
+signs of "C++" and the A of "Vitamin A" stay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _NO_NOUNS: Final = frozenset(
 _ARTICLES: Final = frozenset(("a", "an", "the"))
 _WHOLE_NAMES: Final = frozenset("who what which it them one band end".split())
 _UNITS: Final = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen "
     "eighteen nineteen"
 ).split()
 _TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -114,15 +115,20 @@ _MOST_WORDS: Final = 30  # of a sentence that holds an answer
 _LONGEST_PROMPT: Final = 20_000
 _MOST_CORE: Final = 4  # words around the core of a sentence that may belong to the answer
 _NEUTRAL: Final = frozenset(
-    "a an the is are was were be been being am it it's its this that that's these those there there's here he she they "
-    "his her their we you i has have had having do does did of in on at by to for from with as named called known "
+    "a an the is are was were be been being am it it's its this that that's these those there "
+    "there's here he she they "
+    "his her their we you i has have had having do does did of in on at by to for from with as "
+    "named called known "
     "exactly only just precisely simply so thus hence therefore sure certainly course year answer".split()
 )
 """Words that say nothing beside an answer."""
 _DOUBTFUL: Final = frozenset(
-    "or and but not no never none neither nor cannot can't isn't aren't wasn't weren't don't doesn't didn't won't "
-    "without except unless if maybe perhaps possibly probably likely could might may either both more less fewer least "
-    "over under about around approximately almost nearly roughly up before after between until half twice double "
+    "or and but not no never none neither nor cannot can't isn't aren't wasn't weren't don't "
+    "doesn't didn't won't "
+    "without except unless if maybe perhaps possibly probably likely could might may either both "
+    "more less fewer least "
+    "over under about around approximately almost nearly roughly up before after between until "
+    "half twice double "
     "triple quarter minus negative plus times squared cubed root reciprocal inverse opposite former".split()
 )
 """Words that change what stands beside them, in a question too."""
@@ -176,8 +182,8 @@ def within_sentence(
 ) -> Iterator[str]:
     """What an answer says that its question does not: "Paris" of "The capital of France is Paris".
 
-    The words around it are all of the question, or say nothing.  None where the question has the answer's words, and
-    might list others.
+    The words around it are all of the question, or say nothing.  None where the question has the
+    answer's words, and might list others.
 
     Args:
         said: the answer.
@@ -261,7 +267,8 @@ def _same(said: str, right: str, prompt: str) -> bool:
 
 
 def is_question(answer: str) -> bool:
-    """Whether an answer ends with a question mark: "Paris?" states nothing, where the reference has none.
+    """Whether an answer ends with a question mark: "Paris?" states nothing, where the reference has
+    none.
 
     Args:
         answer: an answer or a reference.
@@ -275,7 +282,8 @@ def _same_words(said: str, right: str) -> bool:
 
 
 def normal_form(text: str) -> str:
-    """The words and signs that count, in lower case, with single spaces; never empty unless the text is blank.
+    """The words and signs that count, in lower case, with single spaces; never empty unless the
+    text is blank.
 
     Args:
         text: an answer or a reference.
@@ -379,7 +387,8 @@ def _amount(text: str) -> Amount | None:
 
 
 def _unit(text: str) -> str | None:
-    """The unit or noun behind a number; None for what is none, such as a second number or a comparison."""
+    """The unit or noun behind a number; None for what is none, such as a second number or a
+    comparison."""
     word_text = text.strip()
     if not word_text:
         return ""

@@ -1,11 +1,12 @@
 """SQL queries, judged by what they give on several fillings of a database.
 
-A query is right if it gives the rows of the reference query on every filling, so that constants and queries that are
-right by chance fail.  It runs in SQLite, in memory, under an authoriser that lets it read the database's tables and do
-nothing else, with limits on steps, CPU time, rows and lengths.
+A query is right if it gives the rows of the reference query on every filling, so that constants and
+queries that are right by chance fail.  It runs in SQLite, in memory, under an authoriser that lets
+it read the database's tables and do nothing else, with limits on steps, CPU time, rows and lengths.
 
-A reference comes from a data file, so its schema is bounded in the same way before its first statement runs: it may
-make tables, indices and views and insert rows, within a number of steps, a size of the database and of each value.
+A reference comes from a data file, so its schema is bounded in the same way before its first
+statement runs: it may make tables, indices and views and insert rows, within a number of steps, a
+size of the database and of each value.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _SCHEMA_BYTES: Final = 1_000_000
 _PAGES: Final = 16_384  # of 4 KiB each: a database in memory has 64 MiB at most
 _VALUE_BYTES: Final = 5_000
 _LIMITS: Final = {
-    # Bytes of a value: one operation, such as instr(), takes up to their square, and a table that a query makes on its
-    # way gets one every few steps.
+    # Bytes of a value: one operation, such as instr(), takes up to their square, and a table that a
+    # query makes on its way gets one every few steps.
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
@@ -68,7 +69,8 @@ _UNREPEATABLE: Final = {
 }  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STATEMENT: Final = re.compile(
-    # Quoted parts and comments run to the end where they are not closed, so that no place is read twice.
+    # Quoted parts and comments run to the end where they are not closed, so that no place is read
+    # twice.
     r"""(?: '(?:[^']|'')*+'? | "(?:[^"]|"")*+"? | `[^`]*+`? | \[[^\]]*+\]?
           | --[^\n]*+ | /\*(?:.*?\*/|.*) | [^;'"`\[/-]++ | [^;] )++""",
     re.DOTALL | re.VERBOSE,
@@ -95,17 +97,20 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
 
         schema    the CREATE TABLE statements
         fillings  a list; each maps a table to its rows, `{"pets": [[1, "Rex"], …]}`; if it is missing, the rows that
-                  the schema inserts are one.  To a single one, two are added: every other row, and the rest.
+                  the schema inserts are one.  To a single one, two are added: every other row, and
+                  the rest.
         query     the reference query
         ordered   whether the order of the rows counts; if it is missing, it does where the query has an outer ORDER BY
 
-    The rows are compared as a multiset, or as a list if the order counts; columns by their place, not their name.
-    Numbers are equal within 1e-9 of their size.  Rows that tie in the ORDER BY may come in any order by SQL's rules,
-    and here only in that of the reference: ask for an order that is total.
+    The rows are compared as a multiset, or as a list if the order counts; columns by their place,
+    not their name. Numbers are equal within 1e-9 of their size.  Rows that tie in the ORDER BY may
+    come in any order by SQL's rules, and here only in that of the reference: ask for an order that
+    is total.
 
     Args:
         steps: greatest number of steps of SQLite's virtual machine for a query on one filling.
-        cpu_s: greatest CPU time of a query on one filling, in seconds; for operations that take long themselves.
+        cpu_s: greatest CPU time of a query on one filling, in seconds; for operations that take
+            long themselves.
         rows: greatest number of rows of a result.
     """
 
@@ -134,8 +139,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             reference: see the class.
 
         Raises:
-            DataError: the schema, a filling or the query is wrong; or the query gives the same rows on every filling,
-                so that a constant would be right.
+            DataError: the schema, a filling or the query is wrong; or the query gives the same rows
+                on every filling, so that a constant would be right.
         """
         return _prepare_reference(_as_text(reference), self)
 
@@ -212,8 +217,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         Args:
             script: the filling.
             query: one SELECT.
-            is_new: whether the script never ran: then it runs statement by statement within limits.  One that kept
-                to them does so each time, as no function in it may give other values.
+            is_new: whether the script never ran: then it runs statement by statement within limits.
+                One that kept to them does so each time, as no function in it may give other values.
         """
         database = sqlite3.connect(":memory:", isolation_level=None)
         try:
@@ -286,7 +291,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, _Refused) as error:
             why = f"more than {budget}" if budget.spent else str(error)[:300]
             raise DataError(
-                f"the database cannot be made from its schema and rows: {why}; a schema makes tables, "
+                f"the database cannot be made from its schema and rows: {why}; a schema makes "
+                f"tables, "
                 "indices and views and inserts rows, and nothing else"
             ) from None
 
@@ -337,7 +343,8 @@ class _Budget:
         is_known = action in self._actions
         name = (first or "").lower()
         if action == sqlite3.SQLITE_READ:
-            # CREATE reads and writes sqlite_master itself; so may a schema that is allowed to CREATE.
+            # CREATE reads and writes sqlite_master itself; so may a schema that is allowed to
+            # CREATE.
             is_known = not name.startswith(("sqlite_", "pragma_", "dbstat")) or (
                 self._actions is _MAKING and name == "sqlite_master"
             )
@@ -418,14 +425,16 @@ def _prepare_reference(text: str, verifier: SQLVerifier) -> _Known:
     ordered = _has_outer_order(query) if ordered is None else bool(ordered)
     if all(_same(rows, results[0], ordered) for rows in results):
         raise DataError(
-            f"the reference query {brief(query)} gives the same rows on every filling, so that a constant would be "
+            f"the reference query {brief(query)} gives the same rows on every filling, so that a "
+            f"constant would be "
             "right; give fillings on which they differ"
         )
     return _Known(scripts, results, ordered)
 
 
 def tables_of(schema: str) -> str:
-    """The statements of a schema that make tables, indices and views, without the rows that it inserts.
+    """The statements of a schema that make tables, indices and views, without the rows that it
+    inserts.
 
     Args:
         schema: statements.
@@ -438,7 +447,8 @@ def _read_insertions(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict
     """A schema without rows, and the one filling that a schema inserts.
 
     Raises:
-        DataError: it cannot be made, see `SQLVerifier._fill`; or the name of a table has other signs than letters.
+        DataError: it cannot be made, see `SQLVerifier._fill`; or the name of a table has other
+            signs than letters.
     """
     database = sqlite3.connect(":memory:", isolation_level=None)
     try:

@@ -135,7 +135,8 @@ def warm_start(
     seed: int,
     console: Console,
 ) -> None:
-    """Train on the next token of noisy answers: the policy learns how they are written, and their mistakes.
+    """Train on the next token of noisy answers: the policy learns how they are written, and their
+    mistakes.
 
     Args:
         policy: is trained in place.

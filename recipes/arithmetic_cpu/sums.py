@@ -37,7 +37,8 @@ def added_by_columns(
         noise: chance of each column to be added wrong, from 0 to 1.
 
     Returns:
-        The columns, each as (digit, digit, carry, total of these three), and the sum that follows from them.
+        The columns, each as (digit, digit, carry, total of these three), and the sum that follows
+        from them.
     """
     a, b = prompt.rstrip("=").split("+")
     carry, digits, columns = 0, "", []

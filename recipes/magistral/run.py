@@ -33,7 +33,8 @@ RECIPE = Recipe(
         "tiny": SUMS_ON_A_CPU,
     },
     notes=(
-        "their reward also has 0.1 for form and 0.1 for the prompt's language: --reward with format(…) and language(…)",
+        "their reward also has 0.1 for form and 0.1 for the prompt's language: --reward with "
+        "format(…) and language(…)",
         "training is asynchronous there: --max-staleness",
     ),
 )

@@ -51,8 +51,11 @@ RECIPE = Recipe(
     },
     notes=(
         "theirs is DAPO-Math-17k, whose columns have other names: see below",
-        "the reward is 1 or 0 and the punishment up to 1/2; theirs +-1 and 1, the same after dividing by the std",
-        "the mean is over the mini-batch's tokens, as in the authors' script; eq. 8 has it over a group's",
-        "at most 10 tasks are tried for each group, as in the authors' script; then the step goes on with fewer",
+        "the reward is 1 or 0 and the punishment up to 1/2; theirs +-1 and 1, the same after "
+        "dividing by the std",
+        "the mean is over the mini-batch's tokens, as in the authors' script; eq. 8 has it over a "
+        "group's",
+        "at most 10 tasks are tried for each group, as in the authors' script; then the step goes "
+        "on with fewer",
     ),
 )

@@ -43,7 +43,9 @@ RECIPE = Recipe(
         "tiny": SUMS_ON_A_CPU | {"temperature": 1.0},
     },
     notes=(
-        "theirs are 136,000 tasks of five kinds, 40,000 of them mathematics: several --env, see below",
-        "the KL coefficient of 0.001, a patience of 3 validations and the mean over tokens are ours",
+        "theirs are 136,000 tasks of five kinds, 40,000 of them mathematics: several --env, see "
+        "below",
+        "the KL coefficient of 0.001, a patience of 3 validations and the mean over tokens are "
+        "ours",
     ),
 )

@@ -45,7 +45,8 @@ class ScoringSettings:
 
 
 def main(settings: ScoringSettings) -> None:
-    """Generate tasks, answer them by script, score the answers through the pool, and print three tables.
+    """Generate tasks, answer them by script, score the answers through the pool, and print three
+    tables.
 
     Args:
         settings: how many, how difficult, and where they are scored.
@@ -73,7 +74,8 @@ def main(settings: ScoringSettings) -> None:
     tally.show(console)
     console.print(kinds(by_kind))
     console.print(
-        f"{settings.completions} completions in {took_s:.2f} s on {settings.workers} workers, hostile ones included"
+        f"{settings.completions} completions in {took_s:.2f} s on {settings.workers} workers, "
+        f"hostile ones included"
     )
 
 

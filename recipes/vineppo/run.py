@@ -34,6 +34,7 @@ RECIPE = Recipe(
         "tiny": SUMS_ON_A_CPU | {"prompts": 16, "vine_k": 3, "temperature": 1.0},
     },
     notes=(
-        "they sample with top-p 0.9, which our training has not: ratios need the policy's own distribution",
+        "they sample with top-p 0.9, which our training has not: ratios need the policy's own "
+        "distribution",
     ),
 )

@@ -3,8 +3,9 @@
     user, tool …  │ completion │ tool reply │ completion          one row: each request extends the one before
                   └ completion of another branch                  a second row, which shares the tokens before it
 
-A row is a path through this tree.  Each completion is trained on in one row only, the first that has it; where a later
-row repeats it, it is context.  So nothing is tokenised twice, and no token is trained on twice.
+A row is a path through this tree.  Each completion is trained on in one row only, the first that
+has it; where a later row repeats it, it is context.  So nothing is tokenised twice, and no token is
+trained on twice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Exchange:
 
     Attributes:
         parent: the exchange that it extends; None for the first of a conversation.
-        added_ids: the tokens between the parent's completion and this one; the whole prompt without a parent.
+        added_ids: the tokens between the parent's completion and this one; the whole prompt without
+            a parent.
         added: the messages that they stand for.
         sample: the completion with its token ids and log-probabilities.
         sampling: the settings that it was sampled with.
@@ -96,12 +98,14 @@ class Conversations:
     def begin(
         self, sampler: Sampler, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     ) -> Asking:
-        """The tokens of a request: those of the longest conversation that it extends, and what it adds to them.
+        """The tokens of a request: those of the longest conversation that it extends, and what it
+        adds to them.
 
         Args:
             sampler: encodes messages.
             messages: all of the request, the last one not the assistant's.
-            tools: schemas that the chat template shows to the model; part of the conversation's beginning.
+            tools: schemas that the chat template shows to the model; part of the conversation's
+                beginning.
 
         Raises:
             UsageError: the sampler cannot encode the messages.
@@ -125,7 +129,8 @@ class Conversations:
 
         Args:
             asking: the request.
-            reply: the message that the agent gets, by which a request that extends this one is known.
+            reply: the message that the agent gets, by which a request that extends this one is
+                known.
             sample: the completion.
             sampling: the settings that it was sampled with.
         """
@@ -170,7 +175,8 @@ def _row(
     version: int,
     truncated: bool,
 ) -> dict[str, Any]:
-    """The path to a leaf; completions that are in `trained` are context, and the others are added to it."""
+    """The path to a leaf; completions that are in `trained` are context, and the others are added
+    to it."""
     path = leaf.path
     ids: list[int] = []
     mask: list[bool] = []
@@ -221,7 +227,8 @@ def _extend_digest(digest: bytes, message: Message) -> bytes:
 
 
 def _key_of_message(message: Message) -> Hashable | list[Any]:
-    """What tells messages apart.  Agents send replies back without their outer white space, or without ids of calls."""
+    """What tells messages apart.  Agents send replies back without their outer white space, or
+    without ids of calls."""
     is_policy = message["role"] == "assistant"
     content = str(message.get("content") or "")
     calls = [

@@ -5,9 +5,9 @@
             run_agent(base_url=episode.base_url, api_key=episode.api_key)
         rollout = episode.rollout(task, score)
 
-Served are `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`, in one piece or streamed, `GET /v1/models`,
-and the environment's tools at `/v1/mcp`.  The server, its limits and its
-way of refusing are those of `rlvr serve`.
+Served are `POST /v1/chat/completions`, `/v1/responses` and `/v1/messages`, in one piece or
+streamed, `GET /v1/models`, and the environment's tools at `/v1/mcp`.  The server, its limits and
+its way of refusing are those of `rlvr serve`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class AgentEpisode:
         requests: completions that were begun.
         tokens: of all finished completions.
         ignored: how often a setting was sent that has no effect, such as a temperature.
-        truncated: whether a limit on tokens, requests or positions has refused a request or cut a completion.
+        truncated: whether a limit on tokens, requests or positions has refused a request or cut a
+            completion.
         failed: why the last request could not be sampled; None if it could.
         tools: of the environment, for the protocol MCP; None for none.
         responses: the conversations of responses by their ids, on the wire that goes on from them.
@@ -128,7 +129,8 @@ class AgentEpisode:
 
     @property
     def own_s(self) -> float:
-        """Wall seconds of the agent's own since its last completion, or since `start`; 0 while it waits for one."""
+        """Wall seconds of the agent's own since its last completion, or since `start`; 0 while it
+        waits for one."""
         return 0.0 if self._under_way else time.monotonic() - self._since
 
     @property
@@ -203,7 +205,8 @@ class AgentEpisode:
         if self.requests + request.choices > self.max_requests:
             raise self._beyond(
                 "budget",
-                f"this episode has asked for {self.requests} of its {self.max_requests} completions; end it",
+                f"this episode has asked for {self.requests} of its {self.max_requests} "
+                f"completions; end it",
             )
         self.requests += request.choices
         self.ignored.update(request.ignored)
@@ -217,7 +220,8 @@ class AgentEpisode:
     # ------------------------------------------------------------------------------- in the sampler's thread
 
     def limit_of(self, asking: Asking, most: int | None) -> int:
-        """Most tokens of a completion; they are reserved.  0: it has to wait for one that is under way.
+        """Most tokens of a completion; they are reserved.  0: it has to wait for one that is under
+        way.
 
         Args:
             asking: the request.
@@ -231,7 +235,8 @@ class AgentEpisode:
         if room < 1:
             raise self._beyond(
                 "context_length_exceeded",
-                f"the conversation has {len(asking.context)} tokens and the model {positions} positions; shorten it",
+                f"the conversation has {len(asking.context)} tokens and the model {positions} "
+                f"positions; shorten it",
             )
         left = self.sampling.max_tokens - self.tokens
         if left < 1:
@@ -397,10 +402,10 @@ class AgentEndpoint:
     """The endpoint, see above.  Close it, or use it as a context manager.
 
     Args:
-        sampler: makes the completions, in a thread of this object.  Before it is synced or used elsewhere, close all
-            episodes and call `settle`.
-        host: address to listen on.  The default can be reached from this machine alone; agents in containers or on
-            other machines need another one.
+        sampler: makes the completions, in a thread of this object.  Before it is synced or used
+            elsewhere, close all episodes and call `settle`.
+        host: address to listen on.  The default can be reached from this machine alone; agents in
+            containers or on other machines need another one.
         port: 0 for any that is free.
         name: of the model, for agents that ask.
         limits: sizes and times that requests must keep to.
@@ -452,11 +457,12 @@ class AgentEndpoint:
         """Begin an episode.
 
         Args:
-            sampling: how completions are sampled, whatever the agent asks for; `max_tokens` is for all of them
-                together.  An agent may add stop texts, and ask for fewer tokens.
+            sampling: how completions are sampled, whatever the agent asks for; `max_tokens` is for
+                all of them together.  An agent may add stop texts, and ask for fewer tokens.
             max_requests: most completions.
-            request_tokens: most tokens of one completion; None for what the episode has left.  Until it is finished, a
-                request holds all tokens that it may take, so parallel ones wait for each other without this.
+            request_tokens: most tokens of one completion; None for what the episode has left.
+                Until it is finished, a request holds all tokens that it may take, so parallel ones
+                wait for each other without this.
             seed_key: with a request's tokens, it seeds each completion.
 
         Raises:
@@ -479,7 +485,8 @@ class AgentEndpoint:
 
     @property
     def error(self) -> BaseException | None:
-        """What the sampler failed with, so that nothing can be sampled any more; None while it works."""
+        """What the sampler failed with, so that nothing can be sampled any more; None while it
+        works."""
         return self._samples.error
 
     def settle(self) -> None:
@@ -504,7 +511,8 @@ class AgentEndpoint:
         episode.end()
 
     def close(self) -> None:
-        """End all episodes, the server and the sampler's thread; the sampler is free again.  Idempotent."""
+        """End all episodes, the server and the sampler's thread; the sampler is free again.
+        Idempotent."""
         for episode in list(self._episodes.values()):
             episode.close()
         self._samples.close()
@@ -633,7 +641,8 @@ class _Completion:
         await writer.write(body, more=False)
 
     async def _send_stream(self, asked: asyncio.Future[list[_Answer]], writer: PieceWriter) -> None:
-        """The answer as events; what is refused within the first seconds has a status of its own."""
+        """The answer as events; what is refused within the first seconds has a status of its
+        own."""
         await asyncio.wait([asked], timeout=_STILL_S)
         if asked.done():
             asked.result()  # raises before anything is sent
@@ -674,7 +683,8 @@ def _usage(answers: Sequence[_Answer]) -> dict[str, int]:
 
 
 def _refusal_of(error: Exception) -> Refused | None:
-    """An exception as an answer: what the request asks for cannot be done, or the sampler failed; None for a bug."""
+    """An exception as an answer: what the request asks for cannot be done, or the sampler failed;
+    None for a bug."""
     if isinstance(error, UsageError):
         return Refused(400, "bad-request", str(error))
     if isinstance(error, SamplingFailed):

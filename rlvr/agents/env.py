@@ -35,24 +35,30 @@ _END_S: Final = 2.0  # that a program gets to end once it is stopped
 class AgentEnv(Environment):
     """Any environment, with an agent that owns its loop in place of our player.
 
-    Every episode runs the program once, with the address and the key of an endpoint in front of the collector's
-    sampler.  It gets the environment's tools by `AgentCall.call` and by MCP, under the environment's limits, and its
-    answer is the last turn of the record, which is scored as any other.  Tokens and log-probabilities of all its
-    requests are the rollout's, see `rlvr.agents.conversations`.
+    Every episode runs the program once, with the address and the key of an endpoint in front of the
+    collector's sampler.  It gets the environment's tools by `AgentCall.call` and by MCP, under the
+    environment's limits, and its answer is the last turn of the record, which is scored as any
+    other.  Tokens and log-probabilities of all its requests are the rollout's, see
+    `rlvr.agents.conversations`.
 
-    The collector's settings are the agent's limits: `max_tokens` over all completions of an episode, `max_turns`
-    completions, and `step_s` wall seconds of the agent's own between two completions, in which it waits neither for
-    the policy nor for a tool.  An agent that is over one of the first two is told so by an error, and its answer is
-    scored as truncated.  One that is over the third, or goes on asking, is stopped.
+    The collector's settings are the agent's limits: `max_tokens` over all completions of an
+    episode, `max_turns` completions, and `step_s` wall seconds of the agent's own between two
+    completions, in which it waits neither for the policy nor for a tool.  An agent that is over one
+    of the first two is told so by an error, and its answer is scored as truncated.  One that is
+    over the third, or goes on asking, is stopped.
 
     Options:
-        env: the environment, of any number of turns.
-        program: the agent, see `rlvr.agents.programs`: a function of an `AgentCall`, a `Command`, a `SandboxAgent`.
-        failure: the outcome where the program fails or is stopped after it got a completion, which may be why: "wrong",
-            with the reward of an empty answer that is wrong; or "unscored".  Before that, it is UNSCORED in any case.
-        request_tokens: most tokens of one completion; None for all that the episode has left.  Agents with parallel
+        env: the environment, of any number of turns. program: the agent, see
+        `rlvr.agents.programs`: a function of an `AgentCall`, a `Command`, a `SandboxAgent`.
+        failure: the outcome where the program fails or is stopped after it got a completion, which
+        may be why: "wrong",
+            with the reward of an empty answer that is wrong; or "unscored".  Before that, it is
+            UNSCORED in any case.
+        request_tokens: most tokens of one completion; None for all that the episode has left.
+        Agents with parallel
             requests need it, see `AgentEndpoint.open`.
-        host: address on which the endpoint listens; agents on other machines need one that they can reach.
+        host: address on which the endpoint listens; agents on other machines need one that they can
+        reach.
     """
 
     env: Any = None
@@ -83,7 +89,8 @@ class AgentEnv(Environment):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options, as plain JSON; the environment as its id and options, the program as its description."""
+        """The options, as plain JSON; the environment as its id and options, the program as its
+        description."""
         inner = {"id": self.env.id, **self.env.config}
         return {"env": inner, "program": brief(self.program), "failure": self.failure}
 
@@ -244,8 +251,10 @@ class _AgentPlayer:
             self._has_warned = True
             names = ", ".join(sorted(agent.ignored))
             warnings.warn(
-                f"the agent sends {names}, which have no effect here: completions are sampled with the settings of "
-                "the run, which training has to know, and no form of them is enforced. This warning comes once",
+                f"the agent sends {names}, which have no effect here: completions are sampled with "
+                f"the settings of "
+                "the run, which training has to know, and no form of them is enforced. This "
+                "warning comes once",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -314,7 +323,8 @@ def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
 
 
 def _run_in_loop(program: AgentProgram, call: AgentCall) -> Any:
-    """Run a coroutine function in the loop that all programs share; it is cancelled when the episode is stopped."""
+    """Run a coroutine function in the loop that all programs share; it is cancelled when the
+    episode is stopped."""
     running: Future[Any] = loop_thread("agents").submit(program, call)  # type: ignore[arg-type]
 
     def stop() -> None:

@@ -1,7 +1,8 @@
 """The wire format of chat completions: what a request may ask for, and what it is answered with.
 
-What would change the distribution that tokens are drawn from is not the agent's to choose, since training needs to know
-it: `temperature` and its like are ignored, and so are wishes for a form of the answer, which nothing enforces.
+What would change the distribution that tokens are drawn from is not the agent's to choose, since
+training needs to know it: `temperature` and its like are ignored, and so are wishes for a form of
+the answer, which nothing enforces.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class ChatRequest:
     """A request, checked.
 
     Attributes:
-        messages: for the chat template: arguments of calls are objects, replies of tools carry the tool's name.
+        messages: for the chat template: arguments of calls are objects, replies of tools carry the
+            tool's name.
         tools: schemas, as they were sent; empty if the model is not to call any.
         stop: texts that end a completion.
         most: most tokens of a completion; None for what the episode has left.
@@ -213,7 +215,8 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
         if not isinstance(call_id, str):
             raise bad_request(
                 where,
-                f"has the tool_call_id {brief(call_id)}; it must be that of the call that it answers",
+                f"has the tool_call_id {brief(call_id)}; it must be that of the call that it "
+                f"answers",
             )
         result["tool_call_id"] = call_id
         name = names.get(call_id, message.get("name"))
@@ -287,7 +290,8 @@ def chat_response(
 def chunks(
     head: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int] | None
 ) -> list[dict[str, Any]]:
-    """The answer in pieces: for each choice its role, its content, its calls, and why it ended; then the counts.
+    """The answer in pieces: for each choice its role, its content, its calls, and why it ended;
+    then the counts.
 
     Args:
         head: see `chat_response`.

@@ -1,6 +1,7 @@
 """Programs that are agents: a function, a command on this machine, or code in a session of the sandbox.
 
-A program gets an `AgentCall` and gives its answer, a text; or None, and the last completion is the answer.
+A program gets an `AgentCall` and gives its answer, a text; or None, and the last completion is the
+answer.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class AgentCall:
 
     @property
     def mcp_url(self) -> str:
-        """Where an MCP client finds the tools, by streamable HTTP, with the key as its bearer token."""
+        """Where an MCP client finds the tools, by streamable HTTP, with the key as its bearer
+        token."""
         return f"{self.base_url}/mcp"
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -85,7 +87,8 @@ class AgentCall:
         self._tools, self.tools = tools, tools.episode.schemas
 
     def on_stop(self, function: Callable[[], None]) -> None:
-        """Call a function when the episode is over before the program has ended; at once if it is over already.
+        """Call a function when the episode is over before the program has ended; at once if it is
+        over already.
 
         Args:
             function: ends the program; may be called in any thread.
@@ -123,17 +126,18 @@ event loop, so that a client that they keep stays usable."""
 class Command:
     """A command on this machine as an agent: one process for each episode, in an empty folder that is deleted after it.
 
-    The process gets the prompt on its standard input, and the variables `OPENAI_BASE_URL`, `OPENAI_API_KEY`,
-    `OPENAI_MODEL`, `ANTHROPIC_BASE_URL`, `ANTHROPIC_API_KEY`, `RLVR_MCP_URL` and `RLVR_TASK`; of this process's own
-    only PATH, LANG and those of `env`.  It is not isolated: what the policy makes it do is done on this machine.  When
-    it ends or is stopped, its process group is killed.
+    The process gets the prompt on its standard input, and the variables `OPENAI_BASE_URL`,
+    `OPENAI_API_KEY`, `OPENAI_MODEL`, `ANTHROPIC_BASE_URL`, `ANTHROPIC_API_KEY`, `RLVR_MCP_URL` and
+    `RLVR_TASK`; of this process's own only PATH, LANG and those of `env`.  It is not isolated: what
+    the policy makes it do is done on this machine.  When it ends or is stopped, its process group
+    is killed.
 
     Args:
         argv: the command and its arguments.
         env: further variables.
         files: texts that the folder begins with, by name.
-        answer: what is scored: "last", the last completion; "stdout"; the name of a file in the folder; or a function
-            of the folder, for what is checked in several files.
+        answer: what is scored: "last", the last completion; "stdout"; the name of a file in the
+            folder; or a function of the folder, for what is checked in several files.
 
     Raises:
         UsageError: there is no command, or a name leaves the folder.
@@ -225,7 +229,8 @@ def require_names(names: Sequence[str]) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill its group; only before it is waited for, as its number may be another group's afterwards."""
+    """Kill its group; only before it is waited for, as its number may be another group's
+    afterwards."""
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

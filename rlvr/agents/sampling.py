@@ -45,7 +45,8 @@ class SamplerThread:
     """Samples what is ordered.  Close it.
 
     Args:
-        sampler: used in this object's thread alone while something is asked for, and until `settle` or `close`.
+        sampler: used in this object's thread alone while something is asked for, and until `settle`
+            or `close`.
 
     Attributes:
         error: what ended the thread; None while it works.
@@ -63,7 +64,8 @@ class SamplerThread:
         self._thread.start()
 
     def ask(self, order: Order) -> Future[Any]:
-        """Order a completion; the future gives what `order.finished` returns.  Cancelling it aborts the request.
+        """Order a completion; the future gives what `order.finished` returns.  Cancelling it aborts
+        the request.
 
         Args:
             order: what is asked for.
@@ -81,7 +83,8 @@ class SamplerThread:
         return request.future
 
     def settle(self) -> None:
-        """Wait until what was cancelled is aborted; while nothing is asked, another thread may then use the sampler."""
+        """Wait until what was cancelled is aborted; while nothing is asked, another thread may then
+        use the sampler."""
         settled = threading.Event()
         self._news.put(settled.set)
         while not settled.wait(0.05) and self.error is None:

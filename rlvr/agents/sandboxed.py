@@ -141,9 +141,11 @@ class SandboxAgent:
         sandbox: opens the sessions.
         code: of the agent.
         files: texts that the folder begins with, by name.
-        answer: what is scored: "last", the last completion; the name of a file in the folder; or a function of the
-            session, which is read after the code has ended.  What the code left running may still change it.
-        limits: of the session; its CPU and wall seconds hold for the code's own work between two requests.
+        answer: what is scored: "last", the last completion; the name of a file in the folder; or a
+            function of the session, which is read after the code has ended.  What the code left
+            running may still change it.
+        limits: of the session; its CPU and wall seconds hold for the code's own work between two
+            requests.
 
     Raises:
         UsageError: the code is no text, or a name leaves the folder.

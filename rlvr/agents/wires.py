@@ -133,10 +133,12 @@ class ResponsesWire:
 
     Args:
         asked: the JSON object of the body.
-        known: the conversations of the episode's earlier responses, by their ids; this one's is added.
+        known: the conversations of the episode's earlier responses, by their ids; this one's is
+            added.
 
     Raises:
-        Refused: it cannot be answered as it asks, or it goes on from a response that this episode does not have.
+        Refused: it cannot be answered as it asks, or it goes on from a response that this episode
+            does not have.
     """
 
     def __init__(self, asked: _Object, known: dict[str, list[Message]]) -> None:

@@ -15,5 +15,6 @@
 `registry`     every function by name, with what it needs; needs no torch
 `presets`      published algorithms as data; needs no torch
 
-Axes everywhere: P prompts, G completions per prompt; B rows (rollouts) of a micro-batch, T tokens of a completion.
+Axes everywhere: P prompts, G completions per prompt; B rows (rollouts) of a micro-batch, T tokens
+of a completion.
 """

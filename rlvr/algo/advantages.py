@@ -1,8 +1,9 @@
 """Advantages of whole completions from their scores.  Axes: P prompts, G completions per prompt.
 
-Every function takes `scores`, one per completion, and `scored`, False for a rollout that is UNSCORED or missing (groups
-may have different sizes) and None for none of these: such a rollout is in no mean and no std, its score may be any
-number, and its advantage is 0.  Advantages carry no gradient.
+Every function takes `scores`, one per completion, and `scored`, False for a rollout that is
+UNSCORED or missing (groups may have different sizes) and None for none of these: such a rollout is
+in no mean and no std, its score may be any number, and its advantage is 0.  Advantages carry no
+gradient.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ def group_advantages(
 ) -> Float[Tensor, "P G"]:
     r"""Compare each completion with its group: A = (r - mean_G r) / (std_G r + eps).
 
-    The papers do not say which std: ours divides by the number of scored rollouts, as numpy's does, verl's and TRL's
-    by one less, which makes their advantages sqrt((G - 1) / G) times ours.  A group of one, or of equal scores, gives
-    exactly 0; verl returns the raw score of a group of one.
+    The papers do not say which std: ours divides by the number of scored rollouts, as numpy's does,
+    verl's and TRL's by one less, which makes their advantages sqrt((G - 1) / G) times ours.  A
+    group of one, or of equal scores, gives exactly 0; verl returns the raw score of a group of one.
 
     Args:
         scores: r.
         scored: False for rollouts that do not count; None if all do.
-        scale: divide by the std, as GRPO does (arXiv:2402.03300, 4.1.2); False only centres (Dr. GRPO,
-            arXiv:2503.20783, 3.2).
+        scale: divide by the std, as GRPO does (arXiv:2402.03300, 4.1.2); False only centres (Dr.
+            GRPO, arXiv:2503.20783, 3.2).
         eps: added to the std.
 
     Raises:
@@ -53,10 +54,11 @@ def group_advantages(
 def rloo_advantages(
     scores: Float[Tensor, "P G"], scored: Bool[Tensor, "P G"] | None = None
 ) -> Float[Tensor, "P G"]:
-    """Compare each completion with the mean of the *others* in its group: A_i = r_i - mean_{j≠i} r_j.
+    """Compare each completion with the mean of the *others* in its group: A_i = r_i - mean_{j≠i}
+    r_j.
 
-    RLOO (arXiv:2402.14740, 2.3), which is n / (n - 1) times the centred score, with n scored rollouts in the group.
-    With n = 1, A is 0; verl returns the raw score.
+    RLOO (arXiv:2402.14740, 2.3), which is n / (n - 1) times the centred score, with n scored
+    rollouts in the group. With n = 1, A is 0; verl returns the raw score.
 
     Args:
         scores: r.
@@ -81,9 +83,10 @@ def reinforce_advantages(
     Args:
         scores: r.
         scored: False for rollouts that do not count; None if all do.
-        baseline: b, a constant, `batch_mean(…)`, a `moving_average(…)`, or one number per prompt [P, 1], such as the
-            score of the greedy completion (ReMax, arXiv:2310.10505).  `batch_mean` includes the completion's own
-            score, which multiplies the expected gradient by 1 - 1/n; `rloo_advantages` does not.
+        baseline: b, a constant, `batch_mean(…)`, a `moving_average(…)`, or one number per prompt
+            [P, 1], such as the score of the greedy completion (ReMax, arXiv:2310.10505).
+            `batch_mean` includes the completion's own score, which multiplies the expected gradient
+            by 1 - 1/n; `rloo_advantages` does not.
 
     Raises:
         ValueError: a scored rollout's score is not finite.
@@ -118,7 +121,8 @@ def moving_average(
     A batch without a scored rollout changes nothing.
 
     Args:
-        average: the baseline so far; None before the first batch, whose mean is then the start (no bias towards 0).
+        average: the baseline so far; None before the first batch, whose mean is then the start (no
+            bias towards 0).
         scores: one per completion of the batch.
         scored: False for rollouts that do not count; None if all do.
         decay: in [0, 1).
@@ -144,17 +148,19 @@ def global_advantages(
     lengths_tokens: Int[Tensor, "P G"] | None = None,
     eps: float = 1e-8,
 ) -> Float[Tensor, "P G"]:
-    """Normalise over the whole batch: A = (r - mean_batch) / (std_batch + eps).  REINFORCE++ (arXiv:2501.03262).
+    """Normalise over the whole batch: A = (r - mean_batch) / (std_batch + eps).  REINFORCE++
+    (arXiv:2501.03262).
 
-    If advantages differ from token to token, as with a KL penalty in the reward, use `returns.whiten` instead.  The std
-    is the population's; verl's has n - 1, and its eps is under the root.
+    If advantages differ from token to token, as with a KL penalty in the reward, use
+    `returns.whiten` instead.  The std is the population's; verl's has n - 1, and its eps is under
+    the root.
 
     Args:
         scores: r.
         scored: False for rollouts that do not count; None if all do.
         group_baseline: subtract the group's mean first (REINFORCE++-baseline).
-        lengths_tokens: number of each completion's trained tokens, so that it counts once per token, as in the paper;
-            None: each completion counts once.
+        lengths_tokens: number of each completion's trained tokens, so that it counts once per
+            token, as in the paper; None: each completion counts once.
         eps: added to the std.
 
     Raises:
@@ -179,15 +185,17 @@ def magistral_advantages(
     minibatch: Int[Tensor, "P G"] | None = None,
     eps: float = 1e-8,
 ) -> Float[Tensor, "P G"]:
-    """Centre per group, then normalise per mini-batch.  Magistral (arXiv:2506.10910, 2.1), "advantage normalization".
+    """Centre per group, then normalise per mini-batch.  Magistral (arXiv:2506.10910, 2.1),
+    "advantage normalization".
 
-    Mean and std of a mini-batch count each completion once, whatever its length.  A group is centred as a whole, even
-    if its rollouts are in several mini-batches.
+    Mean and std of a mini-batch count each completion once, whatever its length.  A group is
+    centred as a whole, even if its rollouts are in several mini-batches.
 
     Args:
         scores: one per completion.
         scored: False for rollouts that do not count; None if all do.
-        minibatch: number of the mini-batch in which each rollout is trained; None if there is only one.
+        minibatch: number of the mini-batch in which each rollout is trained; None if there is only
+            one.
         eps: added to the std.
 
     Raises:
@@ -197,7 +205,8 @@ def magistral_advantages(
     centred = standardise(scores.detach(), weights, scale=False, eps=0.0)
     if minibatch is None:
         minibatch = torch.zeros_like(scores, dtype=torch.long)
-    # One row per mini-batch, in which other rollouts have weight 0; the sum over rows has each rollout once.
+    # One row per mini-batch, in which other rollouts have weight 0; the sum over rows has each
+    # rollout once.
     members = torch.stack(
         [(minibatch == number) * weights for number in sorted(set(minibatch.flatten().tolist()))]
     ).flatten(1)

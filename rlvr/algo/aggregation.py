@@ -1,8 +1,8 @@
 """Losses per token to one number.  Axes: B rows of a micro-batch, T tokens.
 
-Every denominator is the whole batch's, over all micro-batches and ranks.  So losses and gradients of micro-batches add
-up to those of the batch, however its rows were split.  A row is never split.  (If ranks average gradients instead of
-adding them, the caller multiplies by the number of ranks.)
+Every denominator is the whole batch's, over all micro-batches and ranks.  So losses and gradients
+of micro-batches add up to those of the batch, however its rows were split.  A row is never split.
+(If ranks average gradients instead of adding them, the caller multiplies by the number of ranks.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Denominators:
     """The denominators of a whole batch.  `a + b` are those of two parts together.
 
     Attributes:
-        sequences: number of rows with at least one trained token; wholly masked rows (overlong, unscored) do not count.
+        sequences: number of rows with at least one trained token; wholly masked rows (overlong,
+            unscored) do not count.
         tokens: number of trained tokens.
     """
 
@@ -34,7 +35,8 @@ class Denominators:
 
 
 def denominators(completion_mask: Bool[Tensor, "B T"]) -> Denominators:
-    """The denominators of a batch.  Count before rows are skipped: a row with advantages 0 is still in the mean.
+    """The denominators of a batch.  Count before rows are skipped: a row with advantages 0 is still
+    in the mean.
 
     Args:
         completion_mask: True for trained tokens.
@@ -70,8 +72,8 @@ def token_mean(
 ) -> Float[Tensor, ""]:
     """Mean over all trained tokens of the batch (DAPO, arXiv:2503.14476, 3.3).
 
-    The paper's eq. 12 divides by the tokens of a *group*, inside an expectation over prompts; verl's code, which the
-    authors used, and this one divide by those of the batch.
+    The paper's eq. 12 divides by the tokens of a *group*, inside an expectation over prompts;
+    verl's code, which the authors used, and this one divide by those of the batch.
 
     Args:
         losses: per token.
@@ -92,14 +94,15 @@ def constant(
     sequences: int,
     length_tokens: int,
 ) -> Float[Tensor, ""]:
-    """Sum over a row's tokens divided by a constant length, mean over rows (Dr. GRPO, arXiv:2503.20783, 3.2).
+    """Sum over a row's tokens divided by a constant length, mean over rows (Dr. GRPO,
+    arXiv:2503.20783, 3.2).
 
     Args:
         losses: per token.
         completion_mask: True for trained tokens.
         sequences: of the whole batch, see `Denominators`.
-        length_tokens: most tokens of a completion, the same in every step; 1 gives the sum over tokens, as RLOO has
-            it (arXiv:2402.14740, 2.3).
+        length_tokens: most tokens of a completion, the same in every step; 1 gives the sum over
+            tokens, as RLOO has it (arXiv:2402.14740, 2.3).
 
     Raises:
         ValueError: sequences < 1 or length_tokens < 1.
@@ -112,5 +115,6 @@ def constant(
 def _require_some(name: str, value: int) -> None:
     if value < 1:
         raise ValueError(
-            f"{name} is {value}; the whole batch's count must be at least 1, or there is nothing to train on"
+            f"{name} is {value}; the whole batch's count must be at least 1, or there is nothing "
+            f"to train on"
         )

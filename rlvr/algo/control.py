@@ -5,12 +5,13 @@ from __future__ import annotations
 __all__ = ["BOUNDS", "next_beta", "next_entropy_coefficient", "ziegler_beta"]
 
 BOUNDS = (1e-6, 1e3)
-"""β stays in them: the papers' rules have no bounds, never come to 0, and grow without end if the target cannot be
-met."""
+"""β stays in them: the papers' rules have no bounds, never come to 0, and grow without end if the
+target cannot be met."""
 
 
 def next_beta(beta: float, kl: float, *, target: float) -> float:
-    """β / 2 after a step with KL below target / 1.5, 2 β above 1.5 target, else β (arXiv:1707.06347, sec. 4).
+    """β / 2 after a step with KL below target / 1.5, 2 β above 1.5 target, else β
+    (arXiv:1707.06347, sec. 4).
 
     Args:
         beta: β of the step.
@@ -53,7 +54,8 @@ def next_entropy_coefficient(
     least: float = 0.0,
     most: float = 1.0,
 ) -> float:
-    """c + step while the entropy is at or below the target, else c - step (Skywork-OR1, arXiv:2505.22312, sec. 4).
+    """c + step while the entropy is at or below the target, else c - step (Skywork-OR1,
+    arXiv:2505.22312, sec. 4).
 
     The bonus itself is used only after a step whose entropy was at or below the target.
 

@@ -1,9 +1,10 @@
 """Importance weights for an engine whose log-probabilities differ from the trainer's.  Axes: B rows, T tokens.
 
-The same weights in another kernel or precision are another policy.  Samples of the engine are therefore weighted by
-w = exp(logprobs - behaviour_logprobs), with `logprobs` computed by the trainer under the weights *that sampled*, and
-`behaviour_logprobs` by the engine.  Both sides of the objective's own ratio then come from the trainer.  Multiply the
-losses per token by the weights.  They carry no gradient, and are 0 where masked.
+The same weights in another kernel or precision are another policy.  Samples of the engine are
+therefore weighted by w = exp(logprobs - behaviour_logprobs), with `logprobs` computed by the
+trainer under the weights *that sampled*, and `behaviour_logprobs` by the engine.  Both sides of the
+objective's own ratio then come from the trainer.  Multiply the losses per token by the weights.
+They carry no gradient, and are 0 where masked.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def truncated(
     cap: float = 2.0,
     level: Level = "token",
 ) -> CorrectionWeights:
-    """min(w, cap): truncated importance sampling (Ionides 2008; TIS of Yao et al. 2025, "Your Efficient RL Framework
-    Secretly Brings You Off-Policy RL Training", cap 2).  `stats.high` counts tokens at the cap.
+    """min(w, cap): truncated importance sampling (Ionides 2008; TIS of Yao et al. 2025, "Your
+    Efficient RL Framework Secretly Brings You Off-Policy RL Training", cap 2).  `stats.high` counts
+    tokens at the cap.
 
     Args:
         logprobs: of the trainer, under the weights that sampled.
@@ -78,10 +80,11 @@ def masked(
     high: float,
     level: Level = "token",
 ) -> CorrectionWeights:
-    """w inside [low, high], 0 outside: tokens (or rows) on which the engines disagree have no gradient.
+    """w inside [low, high], 0 outside: tokens (or rows) on which the engines disagree have no
+    gradient.
 
-    IcePop (arXiv:2510.18855, 2.3.2) per token, with 0.5 and 5; masked importance sampling per sequence.  Dropped
-    tokens stay in the denominator; `stats.low` and `stats.high` count them.
+    IcePop (arXiv:2510.18855, 2.3.2) per token, with 0.5 and 5; masked importance sampling per
+    sequence.  Dropped tokens stay in the denominator; `stats.low` and `stats.high` count them.
 
     Args:
         logprobs: of the trainer, under the weights that sampled.
@@ -96,7 +99,8 @@ def masked(
     """
     if not 0 <= low <= 1 <= high:
         raise ValueError(
-            f"low is {low} and high is {high}; 1 must lie between them, the weight where both engines agree"
+            f"low is {low} and high is {high}; 1 must lie between them, the weight where both "
+            f"engines agree"
         )
     log_r, w = _weights(logprobs, behaviour_logprobs, completion_mask, level)
     below, above = w < low, w > high
@@ -113,9 +117,11 @@ def kept(
     high: float,
     level: Level = "token",
 ) -> CorrectionWeights:
-    """1 where w lies inside [low, high], 0 outside: rejection without a weight, as verl's `rollout_rs`.
+    """1 where w lies inside [low, high], 0 outside: rejection without a weight, as verl's
+    `rollout_rs`.
 
-    verl takes rejected tokens out of the loss's denominators; here they stay in, as those that `masked` drops.
+    verl takes rejected tokens out of the loss's denominators; here they stay in, as those that
+    `masked` drops.
 
     Args:
         logprobs, behaviour_logprobs, completion_mask, low, high, level: as in `masked`.

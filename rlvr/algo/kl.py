@@ -6,17 +6,17 @@ Estimates of KL(π ‖ ref) from one token sampled by π (Schulman 2020, "Approx
     k2 = d² / 2             biased, never negative
     k3 = e^-d - 1 + d       unbiased, never negative (GRPO, arXiv:2402.03300, eq. 4)
 
-An unbiased estimate does not imply a correct gradient.  The expected direction of the update, over tokens sampled by
-π, if the estimate is put
+An unbiased estimate does not imply a correct gradient.  The expected direction of the update, over
+tokens sampled by π, if the estimate is put
 
                 in the loss (differentiated)        in the reward (a constant that weighs ∇log π)
     k1          nothing: ∇k1 = ∇log π has mean 0    -∇KL(π ‖ ref), the policy gradient of the penalty
     k2          -∇KL(π ‖ ref)                       another direction
     k3          -∇KL(ref ‖ π), the forward KL       -∇KL(π ‖ ref) + ∇KL(ref ‖ π)
 
-So use k2 in the loss or k1 in the reward for the reverse KL (REINFORCE++, arXiv:2501.03262), and k3 in the loss for
-GRPO as published.  In a second step on the same rollouts the tokens are no longer sampled by π, and nothing of this is
-exact.
+So use k2 in the loss or k1 in the reward for the reverse KL (REINFORCE++, arXiv:2501.03262), and k3
+in the loss for GRPO as published.  In a second step on the same rollouts the tokens are no longer
+sampled by π, and nothing of this is exact.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def kl_loss(
     estimator: Estimator,
     behaviour_logprobs: Float[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """The estimate per token, with a gradient in `logprobs` (see above for its direction); 0 where masked.
+    """The estimate per token, with a gradient in `logprobs` (see above for its direction); 0 where
+    masked.
 
     d is clamped to ± 20, so that e^-d stays finite; verl also clamps k3 to 10.
 
@@ -49,9 +50,10 @@ def kl_loss(
         ref_logprobs: under the reference policy; no gradient flows there.
         completion_mask: True for trained tokens.
         estimator: "k1", "k2" or "k3".
-        behaviour_logprobs: under the policy that sampled: the estimate is multiplied by r = π / behaviour, which
-            carries a gradient.  Then E[r k3] = KL(π ‖ ref) for any π, and its gradient is the KL's, in every step on
-            the same rollouts (DeepSeek-V3.2, arXiv:2512.02556, 3.1).  None for no weight.
+        behaviour_logprobs: under the policy that sampled: the estimate is multiplied by r = π /
+            behaviour, which carries a gradient.  Then E[r k3] = KL(π ‖ ref) for any π, and its
+            gradient is the KL's, in every step on the same rollouts (DeepSeek-V3.2,
+            arXiv:2512.02556, 3.1).  None for no weight.
 
     Raises:
         ValueError: there is no such estimator.
@@ -76,7 +78,8 @@ def penalise(
     coefficient: float,
     estimator: Estimator = "k1",
 ) -> Float[Tensor, "B T"]:
-    """r_t - β k_t: the penalty in the reward, without gradient (arXiv:1909.08593, sec. 2); 0 where masked.
+    """r_t - β k_t: the penalty in the reward, without gradient (arXiv:1909.08593, sec. 2); 0 where
+    masked.
 
     Args:
         rewards: r, per token.

@@ -12,7 +12,8 @@ __all__ = ["masked_mean", "require_finite", "standardise", "zero_masked"]
 def zero_masked(
     x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"] | None
 ) -> Float[Tensor, "*shape"]:
-    """`x`, and exactly 0 where the mask is False.  Not a product, since 0 · inf is NaN, and so is its gradient.
+    """`x`, and exactly 0 where the mask is False.  Not a product, since 0 · inf is NaN, and so is
+    its gradient.
 
     Args:
         x: of any shape.
@@ -36,10 +37,12 @@ def masked_mean(x: Float[Tensor, "*shape"], weights: Tensor, *, dim: int) -> Flo
 def standardise(
     x: Float[Tensor, "rows n"], weights: Float[Tensor, "rows n"], *, scale: bool, eps: float
 ) -> Float[Tensor, "rows n"]:
-    """Each row centred by its weighted mean and divided by its weighted population std + eps; 0 where a weight is 0.
+    """Each row centred by its weighted mean and divided by its weighted population std + eps; 0
+    where a weight is 0.
 
-    A row whose counted entries are equal gives exactly 0, whatever eps: its largest entry is subtracted before the
-    mean is taken.  Otherwise rounding (the mean of three times 0.1 is not 0.1) would be divided by a tiny std.
+    A row whose counted entries are equal gives exactly 0, whatever eps: its largest entry is
+    subtracted before the mean is taken.  Otherwise rounding (the mean of three times 0.1 is not
+    0.1) would be divided by a tiny std.
 
     Args:
         x: the entries.
@@ -69,7 +72,8 @@ def require_finite(
         axes: name of each axis in the message.
 
     Raises:
-        ValueError: an entry is not finite; the message has the place and the value of the first one.
+        ValueError: an entry is not finite; the message has the place and the value of the first
+            one.
     """
     bad = ~zero_masked(x, mask).isfinite()
     if bad.any():

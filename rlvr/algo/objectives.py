@@ -1,8 +1,9 @@
 """Policy losses per token.  Axes: B rows of a micro-batch, T tokens; r = exp(logprobs - behaviour_logprobs).
 
-Each function returns *losses* (to be minimised) [B, T] and statistics without gradient; `rlvr.algo.aggregation` turns
-the losses into one number, with the right denominator.  A token outside of `completion_mask` has loss 0 and gradient 0,
-even if its inputs are inf or NaN.  The arguments that most functions share:
+Each function returns *losses* (to be minimised) [B, T] and statistics without gradient;
+`rlvr.algo.aggregation` turns the losses into one number, with the right denominator.  A token
+outside of `completion_mask` has loss 0 and gradient 0, even if its inputs are inf or NaN.  The
+arguments that most functions share:
 
     logprobs             under the policy, carrying its gradient
     behaviour_logprobs   under the policy that sampled; no gradient
@@ -86,15 +87,15 @@ def clipped(
 ) -> Losses:
     """-min(r A, clip(r, 1 - low, 1 + high) A): PPO's clip, decoupled clip, dual clip.
 
-    low = high is PPO (arXiv:1707.06347, eq. 7), high > low is DAPO's clip-higher (arXiv:2503.14476, eq. 10).  A clipped
-    token has gradient 0.
+    low = high is PPO (arXiv:1707.06347, eq. 7), high > low is DAPO's clip-higher (arXiv:2503.14476,
+    eq. 10).  A clipped token has gradient 0.
 
     Args:
         logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
         low: in [0, 1].
         high: 0 or more.
-        dual: c, above 1 + high: for A < 0 the loss is at most -c A, however great the ratio (arXiv:1912.09729; verl
-            has c = 3).  None for no such bound.
+        dual: c, above 1 + high: for A < 0 the loss is at most -c A, however great the ratio
+            (arXiv:1912.09729; verl has c = 3).  None for no such bound.
 
     Raises:
         ValueError: a bound is out of its range.
@@ -102,7 +103,8 @@ def clipped(
     _require_bounds(low, high)
     if dual is not None and not dual > 1 + high:
         raise ValueError(
-            f"dual is {dual}; it must be above 1 + high = {1 + high:g}, or it would undo the upper bound"
+            f"dual is {dual}; it must be above 1 + high = {1 + high:g}, or it would undo the upper "
+            f"bound"
         )
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
@@ -135,14 +137,16 @@ def gspo(
 ) -> Losses:
     """-min(s A, clip(s, 1 - low, 1 + high) A), s = exp(mean_t log r_t), one ratio per completion.
 
-    GSPO (arXiv:2507.18071, eq. 5-7; low 3e-4, high 4e-4 in 5.1), to be aggregated by `sequence_mean`.
+    GSPO (arXiv:2507.18071, eq. 5-7; low 3e-4, high 4e-4 in 5.1), to be aggregated by
+    `sequence_mean`.
 
     Args:
         logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
         low: in [0, 1].
         high: 0 or more.
-        per_token: GSPO-token (eq. 13-14): the same value s, but a token's gradient is s A_t ∇log π_t.  It is the same
-            gradient if a row has one advantage (sec. 4.3), and another if advantages differ within a row.
+        per_token: GSPO-token (eq. 13-14): the same value s, but a token's gradient is s A_t ∇log
+            π_t.  It is the same gradient if a row has one advantage (sec. 4.3), and another if
+            advantages differ within a row.
 
     Raises:
         ValueError: a bound is out of its range.
@@ -166,11 +170,13 @@ def sequence_clipped(
     low: float,
     high: float,
 ) -> Losses:
-    """-min(s A, clip(s, 1 - low, 1 + high) A), s = Π_t r_t: PPO's clip with the whole completion as one action.
+    """-min(s A, clip(s, 1 - low, 1 + high) A), s = Π_t r_t: PPO's clip with the whole completion as
+    one action.
 
-    s is the probability of the completion over that under the policy that sampled: the unbiased weight (PPO,
-    arXiv:1707.06347, eq. 7, with completions as actions).  Its log is a sum where GSPO's is a mean, so long completions
-    are soon at the bounds: for study beside `gspo`.  Aggregate by `sequence_mean`; each token has its row's loss.
+    s is the probability of the completion over that under the policy that sampled: the unbiased
+    weight (PPO, arXiv:1707.06347, eq. 7, with completions as actions).  Its log is a sum where
+    GSPO's is a mean, so long completions are soon at the bounds: for study beside `gspo`.
+    Aggregate by `sequence_mean`; each token has its row's loss.
 
     Args:
         logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
@@ -213,7 +219,8 @@ def cispo(
     high: float,
     low: float = 1.0,
 ) -> Losses:
-    """-sg(clip(r, 1 - low, 1 + high)) A log π: the weight is clipped, and clipped tokens keep their gradient.
+    """-sg(clip(r, 1 - low, 1 + high)) A log π: the weight is clipped, and clipped tokens keep their
+    gradient.
 
     CISPO (arXiv:2506.13585, eq. 4-5).
 
@@ -239,7 +246,8 @@ def surrogate(
     advantages: Float[Tensor, " B #T"],
     completion_mask: Bool[Tensor, "B T"],
 ) -> Losses:
-    """-r A: what TRPO minimises within its trust region (arXiv:1502.05477, eq. 14); nothing else bounds the ratio.
+    """-r A: what TRPO minimises within its trust region (arXiv:1502.05477, eq. 14); nothing else
+    bounds the ratio.
 
     Args:
         logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
@@ -255,10 +263,11 @@ def ppo_kl(
     *,
     beta: float,
 ) -> Losses:
-    """-r A + β KL(behaviour ‖ policy): PPO with a penalty instead of a clip (arXiv:1707.06347, eq. 8).
+    """-r A + β KL(behaviour ‖ policy): PPO with a penalty instead of a clip (arXiv:1707.06347, eq.
+    8).
 
-    The KL is estimated per token as r - 1 - log r.  As the behaviour policy sampled the tokens, the mean of the
-    estimate is the KL, and the mean of its gradient the KL's gradient.
+    The KL is estimated per token as r - 1 - log r.  As the behaviour policy sampled the tokens, the
+    mean of the estimate is the KL, and the mean of its gradient the KL's gradient.
 
     Args:
         logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
@@ -285,9 +294,11 @@ def sapo(
     positive: float = 1.0,
     negative: float = 1.05,
 ) -> Losses:
-    """-(4 / τ) σ(τ (r - 1)) A: a smooth gate in place of the clip, whose gradient fades as r leaves 1.
+    """-(4 / τ) σ(τ (r - 1)) A: a smooth gate in place of the clip, whose gradient fades as r leaves
+    1.
 
-    SAPO (arXiv:2511.20347, eq. 5-6).  At r = 1 the gradient is that of -r A; the value there is -2 A / τ.
+    SAPO (arXiv:2511.20347, eq. 5-6).  At r = 1 the gradient is that of -r A; the value there is -2
+    A / τ.
 
     Args:
         logprobs, behaviour_logprobs, advantages, completion_mask: as in the module's docstring.
@@ -299,7 +310,8 @@ def sapo(
     """
     if not (positive > 0 and negative > 0):
         raise ValueError(
-            f"the temperatures are {positive} and {negative}; both must be above 0, 1 and 1.05 in the paper"
+            f"the temperatures are {positive} and {negative}; both must be above 0, 1 and 1.05 in "
+            f"the paper"
         )
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
@@ -315,6 +327,7 @@ def _advantages(advantages: Tensor, mask: Tensor) -> Tensor:
 def _require_bounds(low: float, high: float) -> None:
     if not (0 <= low <= 1 and 0 <= high < float("inf")):
         raise ValueError(
-            f"low is {low} and high is {high}; the ratio is kept in [1 - low, 1 + high], so low lies in [0, 1] and "
+            f"low is {low} and high is {high}; the ratio is kept in [1 - low, 1 + high], so low "
+            f"lies in [0, 1] and "
             "high is 0 or more"
         )

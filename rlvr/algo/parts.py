@@ -1,6 +1,7 @@
 """What algorithms share, as data: clips, penalties, critics and the other parts with their numbers.  Needs no torch.
 
-An algorithm (`rlvr.algo.papers`) has a part in a field of its name; the trainer does what the part says.
+An algorithm (`rlvr.algo.papers`) has a part in a field of its name; the trainer does what the part
+says.
 """
 
 from __future__ import annotations
@@ -38,19 +39,21 @@ __all__ = [
 Estimator = Literal["k1", "k2", "k3"]
 """Estimates of the KL divergence, see `rlvr.algo.kl`."""
 Level = Literal["token", "sequence", "geometric"]
-"""What has one correction weight, see `rlvr.algo.corrections`: a token; a row, the product over its trained tokens
-(unbiased, of high variance); or a row, their geometric mean, which does not grow with the length."""
+"""What has one correction weight, see `rlvr.algo.corrections`: a token; a row, the product over its
+trained tokens (unbiased, of high variance); or a row, their geometric mean, which does not grow
+with the length."""
 CorrectionKind = Literal["truncate", "band", "mask"]
 """What becomes of a weight, see `Correction`."""
 OverlongHandling = Literal["keep", "mask", "soft", "soft+mask"]
-"""Truncated completions are trained on as they were scored; left out of the loss; scored with `rlvr.Overlong`; or both:
-left out of the loss, while long completions that ended are scored with it (DAPO's paper has either)."""
+"""Truncated completions are trained on as they were scored; left out of the loss; scored with
+`rlvr.Overlong`; or both: left out of the loss, while long completions that ended are scored with it
+(DAPO's paper has either)."""
 SubsetRule = Literal["max_variance", "random_subset"]
 """Which completions of a group are trained on, see `rlvr.algo.subsets`."""
 Rule = Literal["fixed", "ppo", "ziegler", "dual"]
 """How a KL coefficient moves: not at all; by `control.next_beta` (a factor of 2, KL per token); by
-`control.ziegler_beta` (up to a fifth per horizon, KL per completion); or by `trust_region.dual_ascent`, as the
-multiplier of the constraint KL ≤ target (KL per token)."""
+`control.ziegler_beta` (up to a fifth per horizon, KL per completion); or by
+`trust_region.dual_ascent`, as the multiplier of the constraint KL ≤ target (KL per token)."""
 Baseline = Literal["none", "batch_mean", "moving_average"]
 """What `reinforce_advantages` subtracts: 0, the batch's mean score, or a moving average over earlier batches."""
 
@@ -137,7 +140,8 @@ class Trust:
     Attributes:
         coefficient: β of the first step, above 0; with the rule "dual" also 0.
         rule: how β moves after each step.
-        target: the KL that is wanted, in nats: per completion for "ziegler", else per token; None if fixed.
+        target: the KL that is wanted, in nats: per completion for "ziegler", else per token; None
+            if fixed.
         horizon: of "ziegler", in completions.
         rate: of "dual": how much β rises for each nat above the target.
     """
@@ -157,7 +161,8 @@ class TrustRegion:
     """TRPO's steps (arXiv:1502.05477), see `rlvr.algo.trust_region`: they replace AdamW for the policy.
 
     Attributes:
-        delta: δ, the mean KL per token from the weights before the step to those after it, in nats; above 0.
+        delta: δ, the mean KL per token from the weights before the step to those after it, in nats;
+            above 0.
         damping: added to the diagonal of the Fisher matrix, 0 or above.
         cg_steps: iterations of conjugate gradients, each with the cost of about two gradients.
         backtracks: most halvings of a step.
@@ -181,12 +186,13 @@ class Critic:
 
     Attributes:
         backbone: "own", a copy of the policy as it began; or "shared", the policy's own layers.
-        lr: learning rate of the critic; None for the policy's.  A shared backbone learns at the policy's, its head at
-            this one.
+        lr: learning rate of the critic; None for the policy's.  A shared backbone learns at the
+            policy's, its head at this one.
         schedule: of the learning rate; None for the policy's.
-        coefficient: weight of the value loss, above 0.  It counts where the backbone is shared; an own critic is
-            trained by AdamW, which undoes a factor.
-        value_clip: range in which a value may move per batch, see `terms.value_loss`; None for no clip.
+        coefficient: weight of the value loss, above 0.  It counts where the backbone is shared; an
+            own critic is trained by AdamW, which undoes a factor.
+        value_clip: range in which a value may move per batch, see `terms.value_loss`; None for no
+            clip.
         warmup: training steps at the start in which only the critic learns.
     """
 
@@ -237,7 +243,8 @@ class EntropyTarget:
     `Algorithm.entropy` is the coefficient of the first update.
 
     Attributes:
-        nats: the mean entropy per token that is wanted; the bonus counts after updates at or below it.
+        nats: the mean entropy per token that is wanted; the bonus counts after updates at or below
+            it.
         step: change of the coefficient per update.
         least: the least coefficient.
         most: the greatest coefficient.
@@ -277,8 +284,10 @@ class Replay:
     """Train on groups of earlier steps again (RePO, arXiv:2506.09340; which groups, and how old they may be, is ours).
 
     Attributes:
-        groups: how many a step trains on besides its own, drawn at random; fewer while there are not so many.
-        max_versions: most training steps between the weights that sampled a token and those that are trained on it.
+        groups: how many a step trains on besides its own, drawn at random; fewer while there are
+            not so many.
+        max_versions: most training steps between the weights that sampled a token and those that
+            are trained on it.
     """
 
     groups: int
@@ -312,12 +321,14 @@ class Kl:
 
     Attributes:
         estimator: which estimate of the divergence.
-        coefficient: its weight, above 0; of the first step if it adapts.  With the rule "dual" also 0.
+        coefficient: its weight, above 0; of the first step if it adapts.  With the rule "dual" also
+            0.
         place: added to the loss, or subtracted from the reward.
-        weighted: multiply the estimate by the ratio to the policy that sampled, so that its gradient is the KL's in
-            every step on a batch, see `kl.kl_loss`; only in the loss.
+        weighted: multiply the estimate by the ratio to the policy that sampled, so that its
+            gradient is the KL's in every step on a batch, see `kl.kl_loss`; only in the loss.
         rule: how the coefficient moves after each step.
-        target: the KL that is wanted, in nats: per completion for "ziegler", else per token; None if fixed.
+        target: the KL that is wanted, in nats: per completion for "ziegler", else per token; None
+            if fixed.
         horizon: of "ziegler", in completions.
         rate: of "dual": how much the coefficient rises for each nat above the target.
     """
@@ -335,7 +346,8 @@ class Kl:
         _require_rule("kl", self.coefficient, self.rule, self.target, self.horizon, self.rate)
         if self.weighted and self.place != "loss":
             raise UsageError(
-                "kl.weighted is of a penalty in the loss; in the reward there is no ratio to weigh by"
+                "kl.weighted is of a penalty in the loss; in the reward there is no ratio to weigh "
+                "by"
             )
         require_one_of("kl.estimator", self.estimator, get_args(Estimator))
         require_one_of("kl.place", self.place, ("loss", "reward"))
@@ -345,11 +357,12 @@ class Kl:
 class Correction:
     """Importance weights for a sampler whose log-probabilities differ from the trainer's, see `rlvr.algo.corrections`.
 
-    As a text it is LEVEL:truncate:HIGH, LEVEL:band:LOW:HIGH or LEVEL:mask:LOW:HIGH.  Several, with commas between them,
-    are multiplied.
+    As a text it is LEVEL:truncate:HIGH, LEVEL:band:LOW:HIGH or LEVEL:mask:LOW:HIGH.  Several, with
+    commas between them, are multiplied.
 
     Attributes:
-        kind: truncate: min(w, high).  band: w inside [low, high], 0 outside (IcePop).  mask: 1 inside, 0 outside.
+        kind: truncate: min(w, high).  band: w inside [low, high], 0 outside (IcePop).  mask: 1
+            inside, 0 outside.
         level: what has one weight w.
         low: the least weight that `band` and `mask` keep; 0 with `truncate`.
         high: the greatest weight that they keep, and the cap of `truncate`.
@@ -365,11 +378,13 @@ class Correction:
         require_one_of("correction.level", self.level, get_args(Level))
         if self.kind == "truncate" and self.low:
             raise UsageError(
-                f"correction.low is {self.low}, and truncate has no lower bound; leave it out, or choose band"
+                f"correction.low is {self.low}, and truncate has no lower bound; leave it out, or "
+                f"choose band"
             )
         if not 0 <= self.low <= 1 <= self.high:
             raise UsageError(
-                f"correction keeps weights in [{self.low}, {self.high}]; 1 must lie inside, as it is the weight where "
+                f"correction keeps weights in [{self.low}, {self.high}]; 1 must lie inside, as it "
+                f"is the weight where "
                 "sampler and trainer agree"
             )
 
@@ -395,7 +410,8 @@ class Correction:
                 raise ValueError
         except ValueError:
             raise UsageError(
-                f"correction is {text!r}; it must be LEVEL:truncate:HIGH, LEVEL:band:LOW:HIGH or LEVEL:mask:LOW:HIGH, "
+                f"correction is {text!r}; it must be LEVEL:truncate:HIGH, LEVEL:band:LOW:HIGH or "
+                f"LEVEL:mask:LOW:HIGH, "
                 "such as token:truncate:2, with commas between several"
             ) from None
         return cls(kind, level, *([0.0] if len(numbers) == 1 else []), *numbers)  # type: ignore[arg-type]  # checked there
@@ -407,9 +423,11 @@ class Reset:
 
     Attributes:
         every_steps: steps between resets; None for no fixed period.
-        stall_validations: reset after this many validations in a row without a new best; None to ignore validation.
-        kl_share: reset after a step in which the KL penalty's share of the gradient was above this, in (0, 1): the
-            penalty then holds the policy more than the reward moves it.  None to ignore it.
+        stall_validations: reset after this many validations in a row without a new best; None to
+            ignore validation.
+        kl_share: reset after a step in which the KL penalty's share of the gradient was above this,
+            in (0, 1): the penalty then holds the policy more than the reward moves it.  None to
+            ignore it.
         optimizer: reset the optimiser's moments too.
     """
 

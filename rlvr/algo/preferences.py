@@ -4,8 +4,8 @@ A row's *gain* is how much likelier the policy makes its completion than the ref
 
     h = Σ_t m_t (logprobs_t - ref_logprobs_t)        "sum", or divided by Σ_t m_t: "mean"
 
-A pair has the gains h_w of its chosen and h_l of its rejected completion, and the difference Δ = h_w - h_l.  If the
-chosen one is preferred with probability p, the losses are least at
+A pair has the gains h_w of its chosen and h_l of its rejected completion, and the difference Δ =
+h_w - h_l.  If the chosen one is preferred with probability p, the losses are least at
 
     dpo                       Δ = logit(p) / β
     dpo, conservative ε       β Δ = logit((1 - ε) p + ε (1 - p))
@@ -53,15 +53,18 @@ def gains(
     *,
     length: _Length,
 ) -> Float[Tensor, " N"]:
-    """h: the sum or the mean of logprobs - ref_logprobs over each row's trained tokens; 0 for a row without any.
+    """h: the sum or the mean of logprobs - ref_logprobs over each row's trained tokens; 0 for a row
+    without any.
 
-    DPO (arXiv:2305.18290) and IPO as its paper has it (arXiv:2310.12036, eq. 17) take the sum.  The mean is the
-    length-normalised DPO of Tülu 3 (arXiv:2411.15124, eq. 6) and what IPO's authors recommended to TRL.
+    DPO (arXiv:2305.18290) and IPO as its paper has it (arXiv:2310.12036, eq. 17) take the sum.  The
+    mean is the length-normalised DPO of Tülu 3 (arXiv:2411.15124, eq. 6) and what IPO's authors
+    recommended to TRL.
 
     Args:
         logprobs: under the policy, carrying its gradient.
         ref_logprobs: under the reference policy; no gradient flows there.
-        completion_mask: True for trained tokens: not the prompt, an environment's replies or padding.
+        completion_mask: True for trained tokens: not the prompt, an environment's replies or
+            padding.
         length: "sum" or "mean".
 
     Raises:
@@ -118,7 +121,8 @@ def dpo(
 def hinge(
     chosen: Float[Tensor, " P"], rejected: Float[Tensor, " P"], *, beta: float
 ) -> Float[Tensor, " P"]:
-    """max(0, 1 - β Δ): SLiC-HF's loss (arXiv:2305.10425, eq. 2) on gains, as in RSO (arXiv:2309.06657, sec. 3.2).
+    """max(0, 1 - β Δ): SLiC-HF's loss (arXiv:2305.10425, eq. 2) on gains, as in RSO
+    (arXiv:2309.06657, sec. 3.2).
 
     Args:
         chosen: h_w.
@@ -137,8 +141,8 @@ def ipo(
 ) -> Float[Tensor, " P"]:
     """(Δ - 1 / 2β)²: IPO (arXiv:2310.12036, eq. 17), where β is called τ.
 
-    With gains of length "sum" it is the paper's, with "mean" TRL's; at the same β the two ask for differences that
-    differ by the number of tokens.
+    With gains of length "sum" it is the paper's, with "mean" TRL's; at the same β the two ask for
+    differences that differ by the number of tokens.
 
     Args:
         chosen: h_w.
@@ -170,7 +174,8 @@ def kto(
         right: True for right completions.
         reference_point: z, see `kto_reference_point`; no gradient flows there.
         beta: β, above 0.
-        right_weight, wrong_weight: w_d and w_u, 0 or above.  The paper wants w_d · n_d / (w_u · n_u) in [1, 3/2].
+        right_weight, wrong_weight: w_d and w_u, 0 or above.  The paper wants w_d · n_d / (w_u ·
+            n_u) in [1, 3/2].
 
     Raises:
         ValueError: a number is out of its range.
@@ -186,10 +191,11 @@ def kto(
 
 
 def kto_reference_point(mismatched: Float[Tensor, " N"]) -> Float[Tensor, ""]:
-    """z: the mean gain of completions after prompts that are not theirs, at least 0, without gradient.
+    """z: the mean gain of completions after prompts that are not theirs, at least 0, without
+    gradient.
 
-    An estimate of KL(policy ‖ reference) (arXiv:2402.01306, sec. 4.1).  It is biased: the completions are not the
-    policy's, and the bound at 0 lifts it.
+    An estimate of KL(policy ‖ reference) (arXiv:2402.01306, sec. 4.1).  It is biased: the
+    completions are not the policy's, and the bound at 0 lifts it.
 
     Args:
         mismatched: h of each completion after another row's prompt, as "sum".
@@ -218,7 +224,8 @@ def bradley_terry(
 ) -> Float[Tensor, " P"]:
     """-log σ(r_w - r_l - m) + c (r_w + r_l)²: the loss of a reward model (arXiv:2307.09288, eq. 2).
 
-    The pair alone fixes rewards only up to a constant, which drifts; c keeps them around 0 (arXiv:2312.09244, sec. 2).
+    The pair alone fixes rewards only up to a constant, which drifts; c keeps them around 0
+    (arXiv:2312.09244, sec. 2).
 
     Args:
         chosen: r_w, the reward of the chosen completion.
@@ -240,8 +247,8 @@ def step_label_loss(
 ) -> Float[Tensor, " N"]:
     """-(k log σ(x) + (K - k) log σ(-x)): the loss of a process reward model on Monte-Carlo counts.
 
-    Least where σ(x) = k / K.  A step of K completions weighs as much as K labels of one (arXiv:2312.08935, eq. 4, has
-    K = 1 with the soft label k / K).
+    Least where σ(x) = k / K.  A step of K completions weighs as much as K labels of one
+    (arXiv:2312.08935, eq. 4, has K = 1 with the soft label k / K).
 
     Args:
         logits: x, one per step.
@@ -259,7 +266,8 @@ def step_label_loss(
 def weighted_mean(
     losses: Float[Tensor, " N"], weights: Float[Tensor, " N"], *, total: Float[Tensor, ""] | float
 ) -> Float[Tensor, ""]:
-    """Σ w · loss / total.  With the whole mini-batch's total, micro-batches add up to the gradient of the whole.
+    """Σ w · loss / total.  With the whole mini-batch's total, micro-batches add up to the gradient
+    of the whole.
 
     Args:
         losses: of the pairs or rows of a micro-batch.

@@ -21,8 +21,8 @@ __all__ = [
 ]
 
 LOG_RATIO = 20.0
-"""Log ratios are clamped to ± this: exp(88.8) is inf in float32, and a clipped token would then have the gradient
-0 · inf = NaN.  Beyond it, e^20 = 4.9e8, no gradient flows."""
+"""Log ratios are clamped to ± this: exp(88.8) is inf in float32, and a clipped token would then
+have the gradient 0 · inf = NaN.  Beyond it, e^20 = 4.9e8, no gradient flows."""
 
 
 def log_ratio(
@@ -30,7 +30,8 @@ def log_ratio(
     other_logprobs: Float[Tensor, "B T"],
     completion_mask: Bool[Tensor, "B T"],
 ) -> Float[Tensor, "B T"]:
-    """logprobs - other_logprobs within ± LOG_RATIO; 0, also in the gradient, where the mask is False.
+    """logprobs - other_logprobs within ± LOG_RATIO; 0, also in the gradient, where the mask is
+    False.
 
     Only `logprobs` gets a gradient.
 
@@ -47,7 +48,8 @@ def log_ratio(
 def sequence_mean_log_ratio(
     log_ratio: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B 1"]:
-    """The log of the geometric mean of a row's ratios: the mean over its trained tokens; 0 for a row without any.
+    """The log of the geometric mean of a row's ratios: the mean over its trained tokens; 0 for a
+    row without any.
 
     Args:
         log_ratio: per token, 0 where masked.
@@ -59,7 +61,8 @@ def sequence_mean_log_ratio(
 
 
 def sequence_ratio(log_ratio: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """The product of a row's ratios, for each of its tokens: that of the whole completion's probabilities.
+    """The product of a row's ratios, for each of its tokens: that of the whole completion's
+    probabilities.
 
     Args:
         log_ratio: per token, 0 where masked.
@@ -76,8 +79,8 @@ class RatioStats:
         tokens: number of trained tokens.
         ratio_sum: sum of the ratios in the loss or the weight.
         ratio_max: the greatest of them; 0 without tokens.
-        kl_sum: sum of ratio - 1 - log ratio, the estimate k3 of KL(behaviour policy ‖ policy), never negative
-            (Schulman 2020, "Approximating KL divergence").
+        kl_sum: sum of ratio - 1 - log ratio, the estimate k3 of KL(behaviour policy ‖ policy),
+            never negative (Schulman 2020, "Approximating KL divergence").
         low: number of tokens whose ratio was clipped (truncated, dropped) at the lower bound.
         high: the same at the upper bound.
         dual: number of tokens at the bound of the dual clip.

@@ -1,7 +1,8 @@
 """Returns and advantages per token or per step.  Axes: B rows, T tokens; P prompts, G completions per prompt.
 
-`completion_mask` is True for trained tokens.  Other tokens (padding, an environment's replies between turns) are
-skipped: no discount, no reward, no value, and the result there is 0.  Results carry no gradient.
+`completion_mask` is True for trained tokens.  Other tokens (padding, an environment's replies
+between turns) are skipped: no discount, no reward, no value, and the result there is 0.  Results
+carry no gradient.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ def gae(
     lam: float = 0.95,
     bootstrap: Float[Tensor, " B"] | None = None,
 ) -> AdvantageEstimate:
-    """Generalised advantage estimation: A_t = δ_t + γλ A_{t+1}, δ_t = r_t + γ V_{t+1} - V_t; returns are A + V.
+    """Generalised advantage estimation: A_t = δ_t + γλ A_{t+1}, δ_t = r_t + γ V_{t+1} - V_t;
+    returns are A + V.
 
-    arXiv:1506.02438, eq. 16, as PPO writes it (arXiv:1707.06347, eq. 11-12).  Not whitened, unlike verl's: see
-    `whiten`.
+    arXiv:1506.02438, eq. 16, as PPO writes it (arXiv:1707.06347, eq. 11-12).  Not whitened, unlike
+    verl's: see `whiten`.
 
     Args:
         rewards: r, per token; those on masked tokens are ignored.
@@ -58,11 +60,12 @@ def gae(
         completion_mask: True for trained tokens.
         gamma: γ, discount per token, in [0, 1].
         lam: λ, in [0, 1].
-        bootstrap: V of the state after the last token: 0 for a completion that ended, the critic's estimate for a
-            truncated one.  None for 0 everywhere.
+        bootstrap: V of the state after the last token: 0 for a completion that ended, the critic's
+            estimate for a truncated one.  None for 0 everywhere.
 
     Raises:
-        ValueError: a trained token's reward or value is not finite, or gamma or lam is outside [0, 1].
+        ValueError: a trained token's reward or value is not finite, or gamma or lam is outside [0,
+            1].
     """
     rewards, values = _check_inputs(rewards, values, completion_mask, gamma)
     _require_share("lam", lam)
@@ -83,7 +86,8 @@ def discounted_returns(
     gamma: float = 1.0,
     bootstrap: Float[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """R_t = Σ_{k≥0} γ^k r_{t+k} (+ γ^n · bootstrap): discounted rewards from each token to the end of the completion.
+    """R_t = Σ_{k≥0} γ^k r_{t+k} (+ γ^n · bootstrap): discounted rewards from each token to the end
+    of the completion.
 
     Args:
         rewards: r, per token; those on masked tokens are ignored.
@@ -113,9 +117,11 @@ def n_step_returns(
     gamma: float = 1.0,
     bootstrap: Float[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B T"]:
-    """R_t = r_t + γ r_{t+1} + … + γ^{n-1} r_{t+n-1} + γ^n V_{t+n}: truncated returns (A3C, arXiv:1602.01783, sec. 4).
+    """R_t = r_t + γ r_{t+1} + … + γ^{n-1} r_{t+n-1} + γ^n V_{t+n}: truncated returns (A3C,
+    arXiv:1602.01783, sec. 4).
 
-    R - V is A2C's advantage.  n = 1 is the one-step target r + γV', and n ≥ T the discounted return.
+    R - V is A2C's advantage.  n = 1 is the one-step target r + γV', and n ≥ T the discounted
+    return.
 
     Args:
         rewards: r, per token; those on masked tokens are ignored.
@@ -126,13 +132,15 @@ def n_step_returns(
         bootstrap: value of the state after the last token, as in `gae`; None for 0.
 
     Raises:
-        ValueError: n < 1, gamma is outside [0, 1], or a trained token's reward or value is not finite.
+        ValueError: n < 1, gamma is outside [0, 1], or a trained token's reward or value is not
+            finite.
     """
     if n < 1:
         raise ValueError(f"n is {n}; a return looks at least 1 token ahead")
     rewards, values = _check_inputs(rewards, values, completion_mask, gamma)
     end = _end_value(bootstrap, values)[:, None]
-    # Sorted with trained tokens first, so that a token's successor is its neighbour; `back` restores the order.
+    # Sorted with trained tokens first, so that a token's successor is its neighbour; `back`
+    # restores the order.
     order = completion_mask.long().argsort(dim=1, descending=True, stable=True)
     back = order.argsort(dim=1)
     trained = completion_mask.gather(1, order)
@@ -152,7 +160,8 @@ def n_step_advantages(
     gamma: float = 1.0,
     bootstrap: Float[Tensor, " B"] | None = None,
 ) -> AdvantageEstimate:
-    """A = R - V with n-step returns R, which are the critic's targets too (A3C, arXiv:1602.01783, sec. 4).
+    """A = R - V with n-step returns R, which are the critic's targets too (A3C, arXiv:1602.01783,
+    sec. 4).
 
     n = 1 is TD(0), n = None the Monte-Carlo return to the end of the completion.
 
@@ -178,11 +187,12 @@ def process_advantages(
     scale: bool = True,
     eps: float = 1e-6,
 ) -> Float[Tensor, "P G T"]:
-    """Process-supervised GRPO: A_t = Σ of the normalised rewards of the steps that end at t or later.
+    """Process-supervised GRPO: A_t = Σ of the normalised rewards of the steps that end at t or
+    later.
 
-    arXiv:2402.03300, 4.1.3: r̃ = (r - mean R) / std R with R all step rewards of all G completions of a prompt, so a
-    completion with more steps weighs more.  The std divides by the number of steps.  Tokens after a completion's last
-    step get 0.
+    arXiv:2402.03300, 4.1.3: r̃ = (r - mean R) / std R with R all step rewards of all G completions
+    of a prompt, so a completion with more steps weighs more.  The std divides by the number of
+    steps.  Tokens after a completion's last step get 0.
 
     Args:
         rewards: the reward of a step, on its last token; other entries are ignored.
@@ -208,15 +218,17 @@ def monte_carlo_advantages(
     boundaries: Int[Tensor, "B N"],
     completion_mask: Bool[Tensor, "B T"],
 ) -> Float[Tensor, "B T"]:
-    """VinePPO: each token of a step gets V(after the step) - V(before it)  (arXiv:2410.01679, sec. 4; γ = 1).
+    """VinePPO: each token of a step gets V(after the step) - V(before it)  (arXiv:2410.01679, sec.
+    4; γ = 1).
 
-    The advantages of a row's steps sum to its score minus the prompt's value.  Leave out boundaries without a value:
-    the two steps around one become a single step.
+    The advantages of a row's steps sum to its score minus the prompt's value.  Leave out boundaries
+    without a value: the two steps around one become a single step.
 
     Args:
-        values: V at each boundary: the mean score of new completions of the prefix; at the last boundary the
-            completion's own score.
-        boundaries: 0, …, T of the row, in tokens; a row with fewer repeats its last one, with any value.
+        values: V at each boundary: the mean score of new completions of the prefix; at the last
+            boundary the completion's own score.
+        boundaries: 0, …, T of the row, in tokens; a row with fewer repeats its last one, with any
+            value.
         completion_mask: True for trained tokens.
 
     Raises:
@@ -235,7 +247,8 @@ def monte_carlo_advantages(
     if outside.any():
         row, token = outside.nonzero()[0].tolist()
         raise ValueError(
-            f"row {row}: token {token} is trained on and outside the boundaries {boundaries[row].tolist()}"
+            f"row {row}: token {token} is trained on and outside the boundaries "
+            f"{boundaries[row].tolist()}"
         )
     used = torch.cat(
         [torch.ones_like(boundaries[:, :1], dtype=torch.bool), boundaries.diff(dim=1) > 0], dim=1
@@ -249,10 +262,11 @@ def monte_carlo_advantages(
 def whiten(
     advantages: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, eps: float = 1e-8
 ) -> Float[Tensor, "B T"]:
-    """(A - mean) / (std + eps) over all trained tokens of the whole batch, before it is split into micro-batches.
+    """(A - mean) / (std + eps) over all trained tokens of the whole batch, before it is split into
+    micro-batches.
 
-    PPO does this after `gae`, and REINFORCE++ (arXiv:2501.03262) after `discounted_returns` of rewards with a KL
-    penalty.  The std is the population's; verl's has n - 1.
+    PPO does this after `gae`, and REINFORCE++ (arXiv:2501.03262) after `discounted_returns` of
+    rewards with a KL penalty.  The std is the population's; verl's has n - 1.
 
     Args:
         advantages: A, per token.

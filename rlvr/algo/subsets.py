@@ -21,8 +21,9 @@ def max_variance(
 ) -> Bool[Tensor, "P G"]:
     """The `size` completions of each group whose scores vary most (PODS, arXiv:2504.13818, 3.2).
 
-    They are the k greatest and the size - k least scores for some k (theorem 1 there), so size + 1 choices are tried.
-    Of equal scores the earlier completion is taken; a group with fewer scored completions keeps all of these.
+    They are the k greatest and the size - k least scores for some k (theorem 1 there), so size + 1
+    choices are tried. Of equal scores the earlier completion is taken; a group with fewer scored
+    completions keeps all of these.
 
     Args:
         scores: one per completion.
@@ -70,7 +71,8 @@ def random_subset(
 def covariances(
     logprobs: Float[Tensor, "B T"], advantages: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B T"]:
-    """(log π - mean log π) (A - mean A), means over trained tokens; -inf elsewhere (arXiv:2505.22617).
+    """(log π - mean log π) (A - mean A), means over trained tokens; -inf elsewhere
+    (arXiv:2505.22617).
 
     Args:
         logprobs: log π, of a whole update.

@@ -36,7 +36,8 @@ def value_loss(
     *,
     clip: float | None = None,
 ) -> ValueLosses:
-    """½ max((V - R)², (clip(V, V_old ± clip) - R)²): the critic's squared error, clipped like PPO's policy loss.
+    """½ max((V - R)², (clip(V, V_old ± clip) - R)²): the critic's squared error, clipped like PPO's
+    policy loss.
 
     As in OpenAI's baselines, studied in arXiv:2005.12729; PPO's paper has the plain square.
 
@@ -68,7 +69,8 @@ def value_loss(
 def entropy_bonus(
     entropies: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, coefficient: float
 ) -> Float[Tensor, "B T"]:
-    """-c H: a loss that falls as the policy's entropy at each token rises (arXiv:1602.01783, sec. 4).
+    """-c H: a loss that falls as the policy's entropy at each token rises (arXiv:1602.01783, sec.
+    4).
 
     Args:
         entropies: H in nats, carrying the gradient.
@@ -81,10 +83,12 @@ def entropy_bonus(
 def top_entropy(
     entropies: Float[Tensor, "B T"], completion_mask: Bool[Tensor, "B T"], *, share: float
 ) -> Bool[Tensor, "B T"]:
-    """True for trained tokens whose entropy is among the highest: at least its (1 - share) quantile.
+    """True for trained tokens whose entropy is among the highest: at least its (1 - share)
+    quantile.
 
-    "Beyond the 80/20 Rule" (arXiv:2506.01939, eq. 5; share 0.2): only these tokens are in the policy's loss, and all
-    trained tokens stay in the denominators.  The quantile is over the whole batch, before it is split.
+    "Beyond the 80/20 Rule" (arXiv:2506.01939, eq. 5; share 0.2): only these tokens are in the
+    policy's loss, and all trained tokens stay in the denominators.  The quantile is over the whole
+    batch, before it is split.
 
     Args:
         entropies: of the policy before the step, in nats; no gradient flows.
@@ -111,7 +115,8 @@ def explained_variance(
     returns: Float[Tensor, "B T"],
     completion_mask: Bool[Tensor, "B T"],
 ) -> float:
-    """1 - Var(R - V) / Var(R) over trained tokens: 1 for a perfect critic, 0 for a constant; NaN if all R are equal.
+    """1 - Var(R - V) / Var(R) over trained tokens: 1 for a perfect critic, 0 for a constant; NaN if
+    all R are equal.
 
     Args:
         values: V.

@@ -4,15 +4,17 @@ Trust region policy optimisation (TRPO, arXiv:1502.05477, eq. 14) asks for
 
     max E[ratio · A]   subject to   mean KL(π_old ‖ π) ≤ δ
 
-Near π_old the surrogate is gᵀx and the divergence ½ xᵀFx, so the step is √(2δ / gᵀF⁻¹g) F⁻¹g: F⁻¹g by conjugate
-gradients on products F v (app. C), its length by a line search on the true surrogate and divergence.
+Near π_old the surrogate is gᵀx and the divergence ½ xᵀFx, so the step is √(2δ / gᵀF⁻¹g) F⁻¹g: F⁻¹g
+by conjugate gradients on products F v (app. C), its length by a line search on the true surrogate
+and divergence.
 
-Surrogate and divergence come in parts, the shares of micro-batches, whose graphs are made one after the other.  A
-product is a forward pass, a backward pass and one through both, for each part; so a step of 10 iterations costs about
-25 gradients.  Products need second derivatives, which fused attention does not have, and float32: bfloat16 breaks the
-conjugate gradients.
+Surrogate and divergence come in parts, the shares of micro-batches, whose graphs are made one after
+the other.  A product is a forward pass, a backward pass and one through both, for each part; so a
+step of 10 iterations costs about 25 gradients.  Products need second derivatives, which fused
+attention does not have, and float32: bfloat16 breaks the conjugate gradients.
 
-The Lagrangian form takes λ (KL - δ) into the loss instead, and lets λ rise while the divergence is above δ.
+The Lagrangian form takes λ (KL - δ) into the loss instead, and lets λ rise while the divergence is
+above δ.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ Parts = Callable[[], Iterable[Tensor]]
 def full_kl(
     logprobs: Float[Tensor, "*shape V"], other: Float[Tensor, "*shape V"]
 ) -> Float[Tensor, "*shape"]:
-    """KL(π ‖ other) = Σ_v π_v (log π_v - log other_v), over the whole vocabulary: what k1, k2 and k3 estimate.
+    """KL(π ‖ other) = Σ_v π_v (log π_v - log other_v), over the whole vocabulary: what k1, k2 and
+    k3 estimate.
 
     A token of probability 0 under π adds 0.
 
@@ -61,7 +64,8 @@ def conjugate_gradient(
     steps: int = 10,
     tolerance: float = 1e-10,
 ) -> tuple[Float[Tensor, " n"], float]:
-    """x with A x ≈ b for a symmetric positive A, of which only products are known; and ‖b - A x‖ / ‖b‖.
+    """x with A x ≈ b for a symmetric positive A, of which only products are known; and ‖b - A x‖ /
+    ‖b‖.
 
     Hestenes and Stiefel 1952.  In exact arithmetic n steps give the solution.
 
@@ -92,14 +96,17 @@ def conjugate_gradient(
 def fisher_product(
     divergence: Parts, parameters: Sequence[Tensor], *, damping: float = 0.1
 ) -> Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]:
-    """v ↦ (F + damping · 1) v, where F is the matrix of second derivatives of the divergence at π = π_old.
+    """v ↦ (F + damping · 1) v, where F is the matrix of second derivatives of the divergence at π =
+    π_old.
 
-    There it is the Fisher information matrix, since KL and its gradient are 0 (arXiv:1502.05477, app. C.1).
+    There it is the Fisher information matrix, since KL and its gradient are 0 (arXiv:1502.05477,
+    app. C.1).
 
     Args:
         divergence: mean KL(π_old ‖ π) with π_old constant, at π = π_old.
         parameters: the weights.
-        damping: added to the diagonal, 0 or above; it makes the system well conditioned and the step shorter.
+        damping: added to the diagonal, 0 or above; it makes the system well conditioned and the
+            step shorter.
     """
 
     def product(v: Tensor) -> Tensor:
@@ -146,12 +153,14 @@ def trust_region_step(
     backtracks: int = 10,
     slack: float = 1.5,
 ) -> TrustRegionStep:
-    """One step of TRPO, in place; the weights are left to the last bit as they were if no step is accepted.
+    """One step of TRPO, in place; the weights are left to the last bit as they were if no step is
+    accepted.
 
     Args:
         parameters: the weights.
         surrogate: E[ratio · A] at the weights as they are, to be maximised.
-        divergence: mean KL(π_old ‖ π) at the weights as they are, where π_old is the policy of the first call.
+        divergence: mean KL(π_old ‖ π) at the weights as they are, where π_old is the policy of the
+            first call.
         delta: δ, above 0.
         damping: see `fisher_product`.
         cg_steps: iterations of the conjugate gradients.
@@ -196,9 +205,11 @@ def trust_region_step(
 def dual_ascent(
     multiplier: float, kl: float, *, delta: float, rate: float, most: float = 100.0
 ) -> float:
-    """λ ← min(most, max(0, λ + rate · (KL - δ))): the multiplier of the loss -surrogate + λ (KL - δ).
+    """λ ← min(most, max(0, λ + rate · (KL - δ))): the multiplier of the loss -surrogate + λ (KL -
+    δ).
 
-    Gradient ascent on the dual of the constraint; λ rises while the divergence is above δ and falls to 0 below it.
+    Gradient ascent on the dual of the constraint; λ rises while the divergence is above δ and falls
+    to 0 below it.
 
     Args:
         multiplier: λ now, 0 or above.
@@ -212,7 +223,8 @@ def dual_ascent(
     """
     if not (multiplier >= 0 and delta > 0 and rate > 0 and kl == kl):
         raise ValueError(
-            f"multiplier is {multiplier}, kl {kl}, delta {delta}, rate {rate}; delta and rate must be above 0, the "
+            f"multiplier is {multiplier}, kl {kl}, delta {delta}, rate {rate}; delta and rate must "
+            f"be above 0, the "
             "multiplier at least 0, and kl a number"
         )
     return min(most, max(0.0, multiplier + rate * (kl - delta)))

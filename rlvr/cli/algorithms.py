@@ -25,7 +25,8 @@ __all__ = ["AlgorithmsCommand"]
 class AlgorithmsCommand:
     """List the algorithms, or show one: its equations, its numbers with their defaults, and where they stand.
 
-    `rlvr train --algorithm NAME` trains with one.  NAME may be FILE.py:CLASS or PACKAGE.MODULE:CLASS, of your own.
+    `rlvr train --algorithm NAME` trains with one.  NAME may be FILE.py:CLASS or
+    PACKAGE.MODULE:CLASS, of your own.
 
     Example: rlvr algorithms dapo
     """
@@ -33,8 +34,9 @@ class AlgorithmsCommand:
     name: Positional[Annotated[str | None, arg(metavar="NAME")]] = None
     """Show this one."""
     check: FlagCreatePairsOff[bool] = False
-    """Try, on a tiny model, whether it keeps what the trainer promises: equal gradients however rows are split, on two
-    ranks too; nothing learned from masked tokens, fields that are read, and more."""
+    """Try, on a tiny model, whether it keeps what the trainer promises: equal gradients however
+    rows are split, on two ranks too; nothing learned from masked tokens, fields that are read, and
+    more."""
 
     def run(self, out: Console, err: Console) -> int:
         if self.name is None:

@@ -119,7 +119,8 @@ ChatFlag: TypeAlias = Annotated[
     ChatMode,
     arg(
         help="How text prompts are sent: on (as a user message of the model's chat template), off (as they are) or "
-        "auto (on if the tokenizer has a template; of a model that a run has saved, as in that run).  --chat alone "
+        "auto (on if the tokenizer has a template; of a model that a run has saved, as in that "
+        "run).  --chat alone "
         "is on."
     ),
 ]
@@ -142,7 +143,8 @@ MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker proc
 def options_of(
     defaults: Mapping[str, Any], given: Sequence[str], flag: str = "--option"
 ) -> dict[str, Any]:
-    """An environment's options from NAME=VALUE pairs: a value is text where the default is, and JSON otherwise.
+    """An environment's options from NAME=VALUE pairs: a value is text where the default is, and
+    JSON otherwise.
 
     Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
 
@@ -164,7 +166,8 @@ def options_of(
 
 
 def with_one_env(argv: Sequence[str]) -> list[str]:
-    """The arguments of a command, with several `--env ENV:WEIGHT` as the one mixture that they name.
+    """The arguments of a command, with several `--env ENV:WEIGHT` as the one mixture that they
+    name.
 
     `rlvr eval` takes the environment without a flag, and may have it with one.
 
@@ -202,7 +205,8 @@ def with_one_env(argv: Sequence[str]) -> list[str]:
 
 
 def with_chat_mode(argv: Sequence[str]) -> list[str]:
-    """The arguments of a command, with `--chat` alone as `--chat on`, and `--no-chat` as `--chat off`.
+    """The arguments of a command, with `--chat` alone as `--chat on`, and `--no-chat` as `--chat
+    off`.
 
     Args:
         argv: without the program's name.
@@ -279,7 +283,8 @@ def with_level(given: Sequence[str], sandbox: str | None, *envs: str) -> Sequenc
         return given
     if not any("sandbox" in defaults_of(env) for env in envs):
         raise UsageError(
-            f"--sandbox {sandbox}: {', '.join(envs)} runs no programs in the sandbox; leave the flag out"
+            f"--sandbox {sandbox}: {', '.join(envs)} runs no programs in the sandbox; leave the "
+            f"flag out"
         )
     return [*given, f"sandbox={sandbox}"]
 
@@ -384,7 +389,8 @@ def require_outputs(
         overwrite: whether outputs may exist.
 
     Raises:
-        UsageError: an output is an input or another output, exists, is a folder, or its folder is missing.
+        UsageError: an output is an input or another output, exists, is a folder, or its folder is
+            missing.
     """
     paths = {path.resolve(): "an input" for path in inputs if path is not None}
     for path in outputs:

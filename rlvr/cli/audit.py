@@ -43,11 +43,12 @@ class AuditCommand:
 
     Example: rlvr audit gsm8k-v3 labelled.jsonl --label is_correct --by model --html audit.html
 
-    With --yardstick it measures graders of mathematics on labelled rows that come with rlvr, such as
-    `rlvr audit --yardstick math --verifier my_grader.py:grade`.
+    With --yardstick it measures graders of mathematics on labelled rows that come with rlvr, such
+    as `rlvr audit --yardstick math --verifier my_grader.py:grade`.
 
-    A row is one that `rlvr score` takes, with a label: true or false, 1 or 0, correct or wrong.  Exit code 1 if either
-    environment left a completion UNSCORED or a row out.  False verdicts do not change the exit code.
+    A row is one that `rlvr score` takes, with a label: true or false, 1 or 0, correct or wrong.
+    Exit code 1 if either environment left a completion UNSCORED or a row out.  False verdicts do
+    not change the exit code.
     """
 
     env: Annotated[

@@ -35,9 +35,9 @@ class CheckCommand:
 
     Example: rlvr check gsm8k-v3 --tasks 50 --option split=test
 
-    Scores answers that must be right and a catalogue of answers that must not be, in this process, in others and in
-    threads; compares tasks and splits.  Exit code 1 if there are holes or warnings.  docs/writing/checking.md explains
-    each name.
+    Scores answers that must be right and a catalogue of answers that must not be, in this process,
+    in others and in threads; compares tasks and splits.  Exit code 1 if there are holes or
+    warnings.  docs/writing/checking.md explains each name.
 
     Example: rlvr check my_verifier.py:OneOf --data rows.jsonl
 
@@ -46,8 +46,8 @@ class CheckCommand:
 
     env: EnvironmentArgument
     data: Annotated[str | None, arg(metavar="ROWS")] = None
-    """Check a verifier on these rows, a file or a hub id: ENV is then a name of `rlvr verifiers`, or
-    path/to/file.py:name of your own."""
+    """Check a verifier on these rows, a file or a hub id: ENV is then a name of `rlvr verifiers`,
+    or path/to/file.py:name of your own."""
     tasks: int = 20
     """Number of tasks that are drawn for scoring."""
     every: bool = False

@@ -45,12 +45,14 @@ COMMANDS: dict[str, ListedCommand] = {
     "verifiers": ListedCommand(
         "verifiers",
         "VerifiersCommand",
-        "List the verifiers that `rlvr score --verifier NAME` takes, each with a reference and an example.",
+        "List the verifiers that `rlvr score --verifier NAME` takes, each with a reference and an "
+        "example.",
     ),
     "rewards": ListedCommand(
         "rewards",
         "RewardsCommand",
-        "List the parts of a reward that `--reward EXPRESSION` takes, with their arguments and bounds.",
+        "List the parts of a reward that `--reward EXPRESSION` takes, with their arguments and "
+        "bounds.",
     ),
     "recipes": ListedCommand(
         "recipes",
@@ -65,7 +67,8 @@ COMMANDS: dict[str, ListedCommand] = {
     "identity": ListedCommand(
         "identity",
         "IdentityCommand",
-        "Show by what an environment or a file was scored: settings, code, inputs, data; or what differs between two.",
+        "Show by what an environment or a file was scored: settings, code, inputs, data; or what "
+        "differs between two.",
     ),
     "check": ListedCommand(
         "check",
@@ -113,7 +116,8 @@ COMMANDS: dict[str, ListedCommand] = {
     "algorithms": ListedCommand(
         "algorithms",
         "AlgorithmsCommand",
-        "List the algorithms, or show one: its equations, its numbers with their defaults, and where they stand.",
+        "List the algorithms, or show one: its equations, its numbers with their defaults, and "
+        "where they stand.",
     ),
     "eval": ListedCommand(
         "evaluate",
@@ -123,17 +127,20 @@ COMMANDS: dict[str, ListedCommand] = {
     "step": ListedCommand(
         "step",
         "StepCommand",
-        "Recompute a recorded training step in float64 (verify), compare two (diff), show one, or write test vectors.",
+        "Recompute a recorded training step in float64 (verify), compare two (diff), show one, or "
+        "write test vectors.",
     ),
     "whatif": ListedCommand(
         "whatif",
         "WhatifCommand",
-        "Say how other verdicts, another reward or another algorithm would have turned the steps of a run.",
+        "Say how other verdicts, another reward or another algorithm would have turned the steps "
+        "of a run.",
     ),
     "referee": ListedCommand(
         "referee",
         "RefereeCommand",
-        "Run another trainer's own code on given tokens, and name what departs from its paper, by the token.",
+        "Run another trainer's own code on given tokens, and name what departs from its paper, by "
+        "the token.",
     ),
     "compare": ListedCommand(
         "compare",
@@ -154,7 +161,8 @@ COMMANDS: dict[str, ListedCommand] = {
     "serve": ListedCommand(
         "serve",
         "ServeCommand",
-        "Score over HTTP until SIGTERM, SIGHUP or Ctrl-C; requests under way are then finished first.",
+        "Score over HTTP until SIGTERM, SIGHUP or Ctrl-C; requests under way are then finished "
+        "first.",
     ),
     "doctor": ListedCommand(
         "doctor",

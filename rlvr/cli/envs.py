@@ -29,8 +29,8 @@ class EnvsCommand:
 
     Example: rlvr envs gsm8k-v3
 
-    The column "check" has what `rlvr check` found in the bundled environments when this version was made; `rlvr check
-    ENV` looks for holes in any of them.
+    The column "check" has what `rlvr check` found in the bundled environments when this version was
+    made; `rlvr check ENV` looks for holes in any of them.
     """
 
     env: Positional[Annotated[str | None, arg(metavar="ENV")]] = None

@@ -74,8 +74,9 @@ class EvalCommand:
     endpoint: Annotated[str | None, arg(metavar="URL")] = None
     """Ask a model behind an OpenAI-compatible API, such as http://127.0.0.1:8000/v1, instead of loading one."""
     sampler: str = "local"
-    """What samples, instead of the model in this process: vllm (an engine in this process), or addresses of vLLM
-    servers, such as http://a:8000,http://b:8000, which are given the model's weights."""
+    """What samples, instead of the model in this process: vllm (an engine in this process), or
+    addresses of vLLM servers, such as http://a:8000,http://b:8000, which are given the model's
+    weights."""
     serve_samplers: int | None = None
     """Start this many vLLM servers on this machine, which end with the command, and sample from them."""
     sampler_python: Path | None = None
@@ -317,7 +318,8 @@ class EvalCommand:
             )
         out.print(table)
         out.print(
-            f"mean length {report.length:.1f} tokens, {report.truncated:.1%} truncated, {report.unscored} unscored"
+            f"mean length {report.length:.1f} tokens, {report.truncated:.1%} truncated, "
+            f"{report.unscored} unscored"
             + (f", {len(report.too_long)} tasks too long and left out" if report.too_long else "")
         )
         if kept is None:
@@ -328,7 +330,8 @@ class EvalCommand:
             out.print(f"rollouts written to {one_line(self.rollouts)}", soft_wrap=True)
         if kept.usage.lost:
             out.print(
-                f"{kept.usage.lost} completions could not be had; the last: {kept.usage.last_lost}. "
+                f"{kept.usage.lost} completions could not be had; the last: "
+                f"{kept.usage.last_lost}. "
                 "The same command with --resume asks for them again",
                 soft_wrap=True,
             )

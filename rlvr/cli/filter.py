@@ -42,10 +42,11 @@ __all__ = ["FilterCommand"]
 class FilterCommand:
     """Keep the tasks that are worth training on: by pass rate, without duplicates, none from a test set.
 
-    Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --max-rate 0.9 --min-n 4 --tests test.jsonl
+    Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --max-rate 0.9 --min-n 4 --tests
+    test.jsonl
 
-    Dropped tasks and rows that cannot be read are written to OUT.dropped.jsonl with the reason.  Exit code 1 if no task
-    is left.
+    Dropped tasks and rows that cannot be read are written to OUT.dropped.jsonl with the reason.
+    Exit code 1 if no task is left.
     """
 
     file: InputFile
@@ -193,7 +194,8 @@ def _column(path: Path, name: str) -> list[str]:
     for number, row in enumerate(read_whole(path), 1):
         if not isinstance(row.get(name), str):
             raise UsageError(
-                f"{path}, row {number}: no text in column {name!r}; it has {', '.join(map(repr, row))}"
+                f"{path}, row {number}: no text in column {name!r}; it has "
+                f"{', '.join(map(repr, row))}"
             )
         values.append(row[name])
     return values

@@ -59,7 +59,8 @@ class IdentityCommand:
         identity = read_identity(Path(what))
         if identity is None:
             raise UsageError(
-                f"{what} has no identity; `rlvr score` writes it beside its output: {Path(what).name}.identity.json"
+                f"{what} has no identity; `rlvr score` writes it beside its output: "
+                f"{Path(what).name}.identity.json"
             )
         return identity
 

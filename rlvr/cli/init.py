@@ -191,8 +191,8 @@ class InitCommand:
 
     Example: rlvr init my-env --style procedural
 
-    It has a pyproject.toml with the entry point, the environment, its tests and its card, and passes `rlvr check` as it
-    is.
+    It has a pyproject.toml with the entry point, the environment, its tests and its card, and
+    passes `rlvr check` as it is.
     """
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
@@ -206,7 +206,8 @@ class InitCommand:
         module = self.name.replace("-", "_")
         if not _NAME.fullmatch(self.name) or keyword.iskeyword(module):
             raise UsageError(
-                f"the name is {self.name!r}; write small letters, digits and hyphens, such as my-env"
+                f"the name is {self.name!r}; write small letters, digits and hyphens, such as "
+                f"my-env"
             )
         env_id, folder = f"{self.name}-v1", self.folder or Path(self.name)
         if env_id in environment_ids():

@@ -82,7 +82,8 @@ class JoinCommand:
                 journal.write(row.line + b"\n")
             if not tally.count:
                 raise DataError(
-                    f"{self.output}: no row of the {len(files)} shards could be used; nothing was written"
+                    f"{self.output}: no row of the {len(files)} shards could be used; nothing was "
+                    f"written"
                 )
             identity_file = IdentityFile.beside(self.output, identity)
             if self.output.suffix == ".jsonl":

@@ -1,7 +1,8 @@
 """`rlvr doctor --report`: the machine as text to paste into an issue.
 
-Every line is put together from a closed list of facts: numbers, versions, and names of our own parts.
-Errors, remedies and ids of plugins are left out, as they may hold the names of users or folders.
+Every line is put together from a closed list of facts: numbers, versions, and names of our own
+parts. Errors, remedies and ids of plugins are left out, as they may hold the names of users or
+folders.
 """
 
 from __future__ import annotations

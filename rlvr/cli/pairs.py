@@ -30,8 +30,9 @@ class PairsCommand:
 
     `rlvr train --algorithm dpo --pairs pairs.jsonl …` learns from them.
 
-    The columns are those of TRL.  UNSCORED completions are never used.  Of the pairs of a task those of similar length
-    come first, and those with the most frequent wrong answer.  Exit code 1 if no row could be made.
+    The columns are those of TRL.  UNSCORED completions are never used.  Of the pairs of a task
+    those of similar length come first, and those with the most frequent wrong answer.  Exit code 1
+    if no row could be made.
     """
 
     file: InputFile
@@ -39,8 +40,9 @@ class PairsCommand:
     output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
     """Write the rows to this file, .jsonl or .parquet."""
     form: Literal["pairs", "labels", "completions"] = "pairs"
-    """pairs: prompt, chosen, rejected, for DPO, IPO and reward models; labels: prompt, completion, label, for KTO;
-    completions: prompt and right completion, best score first, for rejection-sampling fine-tuning."""
+    """pairs: prompt, chosen, rejected, for DPO, IPO and reward models; labels: prompt, completion,
+    label, for KTO; completions: prompt and right completion, best score first, for
+    rejection-sampling fine-tuning."""
     per_task: int = 2
     """Most pairs of a task; with labels and completions, most completions of each label."""
     unparsed: bool = False
@@ -64,7 +66,8 @@ class PairsCommand:
     def run(self, out: Console, err: Console) -> int:
         if str(self.file) == STDIN:
             raise UsageError(
-                "rlvr pairs reads its file twice, which a pipe cannot give; write the scores to a file"
+                "rlvr pairs reads its file twice, which a pipe cannot give; write the scores to a "
+                "file"
             )
         if self.margin_scale is not None and self.form != "pairs":
             raise UsageError(

@@ -43,8 +43,8 @@ class ProcessLabelsCommand:
 
     `rlvr train --algorithm process_reward_model --pairs steps.jsonl …` learns from them.
 
-    The columns are TRL's (prompt, completions, labels) and the counts (right, scored).  It samples tasks × group size ×
-    steps × K completions.  Exit code 1 if no row could be made.
+    The columns are TRL's (prompt, completions, labels) and the counts (right, scored).  It samples
+    tasks × group size × steps × K completions.  Exit code 1 if no row could be made.
     """
 
     env: EnvironmentArgument

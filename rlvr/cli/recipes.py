@@ -74,7 +74,8 @@ class RecipesCommand:
 
 
 def recipe_named(name: str) -> Recipe | None:
-    """A recipe by its name or file; None for one of ours that is a demonstration and repeats no paper.
+    """A recipe by its name or file; None for one of ours that is a demonstration and repeats no
+    paper.
 
     Args:
         name: see `RecipesCommand.name`.

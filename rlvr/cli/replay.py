@@ -32,8 +32,9 @@ class ReplayCommand:
 
     Example: rlvr replay scored.jsonl
 
-    Episodes are graded again from the files that their records hold.  UNSCORED records are passed over: they hold a
-    failure of rlvr and no verdict.  Exit code 1 if a record differs or none was replayed.
+    Episodes are graded again from the files that their records hold.  UNSCORED records are passed
+    over: they hold a failure of rlvr and no verdict.  Exit code 1 if a record differs or none was
+    replayed.
     """
 
     file: InputFile

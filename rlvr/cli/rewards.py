@@ -24,8 +24,9 @@ class RewardsCommand:
 
     Example: rlvr rewards
 
-    An expression adds and subtracts parts and multiplies them by numbers; a.gate(by=b) multiplies two, and
-    a.clip(low, high) limits one.  A part of your own is path/to/file.py:Name.  See docs/writing/rewards.md.
+    An expression adds and subtracts parts and multiplies them by numbers; a.gate(by=b) multiplies
+    two, and a.clip(low, high) limits one.  A part of your own is path/to/file.py:Name.  See
+    docs/writing/rewards.md.
     """
 
     def run(self, out: Console, err: Console) -> int:

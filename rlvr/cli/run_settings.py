@@ -48,7 +48,8 @@ def number_metavar(number: Number) -> str:
 
 
 def number_flags(kind: type[Algorithm]) -> type[Any]:
-    """The flags of an algorithm's numbers: a dataclass with a text, or None, for each; always the same one.
+    """The flags of an algorithm's numbers: a dataclass with a text, or None, for each; always the
+    same one.
 
     Args:
         kind: the algorithm's class.
@@ -109,8 +110,8 @@ class Sources:
             name: see `Sources`.
 
         Raises:
-            UsageError: the file cannot be read, or has what no run has; there is no such algorithm; or a flag is a
-                number of other algorithms.
+            UsageError: the file cannot be read, or has what no run has; there is no such algorithm;
+                or a flag is a number of other algorithms.
         """
         path = None if (text := _value_of("config", argv)) is None else Path(text)
         below = "dapo" if default is None else default.algorithm
@@ -172,7 +173,8 @@ class Sources:
         return Config(**values)
 
     def of(self, config: Config) -> dict[str, str]:
-        """Where each setting comes from: name → "flag", the file's name, "default" or what `name` says.
+        """Where each setting comes from: name → "flag", the file's name, "default" or what `name`
+        says.
 
         Numbers of the algorithm that neither flag nor file gives are left out.
 

@@ -56,7 +56,8 @@ __all__ = ["ScoreCommand"]
 
 _ENV_HELP = "The environment: its id, or path/to/file.py:name; with --verifier a file to score."
 _FILES_HELP = (
-    "Files with completions: JSON lines or arrays, CSV, TSV, Parquet or Arrow, also packed; patterns, folders, hub ids "
+    "Files with completions: JSON lines or arrays, CSV, TSV, Parquet or Arrow, also packed; "
+    "patterns, folders, hub ids "
     "(owner/name:split), - for stdin."
 )
 _FLUSH_S = 0.1  # a kill loses the rows of so long a time; they are scored again
@@ -69,8 +70,9 @@ class ScoreCommand:
     Example: rlvr score gsm8k-v3 completions.jsonl -o scored.jsonl --workers 2
     Example: rlvr score --verifier math --reference-column gold answers.csv -o scored.jsonl
 
-    A row has "completion" and says which task it answers: "task" (an index or an id), or "reference", or the columns
-    of the environment's own data set.  All other columns are passed through.  See docs/using/scoring.md.
+    A row has "completion" and says which task it answers: "task" (an index or an id), or
+    "reference", or the columns of the environment's own data set.  All other columns are passed
+    through.  See docs/using/scoring.md.
     """
 
     env: Annotated[Positional[str], arg(metavar="ENV", help=_ENV_HELP)]
@@ -141,7 +143,8 @@ class ScoreCommand:
         )
         if shard is not None and self.output.suffix != ".jsonl":
             raise UsageError(
-                f"a shard goes to a .jsonl file, not to {self.output}; `rlvr join` can write Parquet"
+                f"a shard goes to a .jsonl file, not to {self.output}; `rlvr join` can write "
+                f"Parquet"
             )
         rejected = _RejectedRows(None if to_stdout else self.output, strict=self.strict)
         source.refuse_output(self.output, rejected.path)
@@ -228,7 +231,8 @@ class ScoreCommand:
         tally.show(out)
         fresh = tally.count - journal.done
         out.print(
-            f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not counted"
+            f"{fresh} scored in {took_s:.2f} s, {fresh / took_s:,.0f} per second; start-up not "
+            f"counted"
         )
         out.print(f"written to {'stdout' if to_stdout else one_line(self.output)}", soft_wrap=True)
         return int(bool(rejected.count or tally.unscored or changed))
@@ -238,7 +242,8 @@ class ScoreCommand:
         return max(0, source.count() // (1 if shard is None else shard.count) - journal.done)
 
     def _asked(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """The environment, the files and its options: with a verifier of its own the first argument is a file too."""
+        """The environment, the files and its options: with a verifier of its own the first argument
+        is a file too."""
         if self.verifier is None:
             if not self.files:
                 raise UsageError(
@@ -293,7 +298,8 @@ def _shorten(text: str) -> str:
 
 
 def _last_group(journal: Journal | _Pipe) -> int:
-    """Number of the last rows of the stopped run that answer one task: it may have been stopped among them."""
+    """Number of the last rows of the stopped run that answer one task: it may have been stopped
+    among them."""
     rows = journal.backwards()
     last = next(rows, None)
     if last is None:
@@ -431,7 +437,8 @@ class _UnderWay:
 class _RemainingRows:
     """The items of the input, without those that a stopped run has scored.
 
-    The rows of the stopped run must be the beginning of this input, or the output would be a mixture of two.
+    The rows of the stopped run must be the beginning of this input, or the output would be a
+    mixture of two.
 
     Attributes:
         read: number of rows that were read, those of other shards too.
@@ -556,7 +563,8 @@ class _RemainingRows:
                 score = json.loads(due)
             except ValueError as error:
                 raise UsageError(
-                    f"{self._journal.partial}: {error}; no run leaves this behind, so it cannot be resumed: "
+                    f"{self._journal.partial}: {error}; no run leaves this behind, so it cannot be "
+                    f"resumed: "
                     "pass --overwrite to begin anew"
                 ) from None
             require_same_run(score, self._run, self._journal.partial, strict=False)
@@ -567,14 +575,17 @@ class _RemainingRows:
     def _mismatch(self, what: str, row: Row) -> UsageError:
         of_shard = f"; this is shard {self._shard}" if self._shard is not None else ""
         return UsageError(
-            f"{what} stands where the stopped run had row {row['id']!r}, as {self._journal.partial} "
+            f"{what} stands where the stopped run had row {row['id']!r}, as "
+            f"{self._journal.partial} "
             f"says{of_shard}; pass --overwrite to begin anew"
         )
 
     def _recordable(self, line: Line, place: int | None) -> tuple[Item, tuple[bytes, bytes] | None]:
-        """The item of a line and the beginning of its record, if it can be recorded; None if a worker makes its task.
+        """The item of a line and the beginning of its record, if it can be recorded; None if a
+        worker makes its task.
 
-        Checked before scoring: a reference may be no JSON, Parquet holds dates, and Python's JSON reader takes NaN.
+        Checked before scoring: a reference may be no JSON, Parquet holds dates, and Python's JSON
+        reader takes NaN.
         """
         if line.row is None:
             raise DataError(line.error)

@@ -50,9 +50,9 @@ class ServeCommand:
     ] = ()
     """The environments: their ids, or path/to/file.py:Class."""
     reward_model: Annotated[Path | None, arg(metavar="FOLDER")] = None
-    """Serve this reward model too, or alone: RUN/model of `rlvr train --algorithm reward_model`, or of
-    `process_reward_model` for `--step-reward http://…`.  It is computed in the
-    service's own process."""
+    """Serve this reward model too, or alone: RUN/model of `rlvr train --algorithm reward_model`, or
+    of `process_reward_model` for `--step-reward http://…`.  It is computed in the service's own
+    process."""
     device: str = "auto"
     """Device of the reward model, such as cpu or cuda.  auto: a GPU if there is one."""
     host: str = "127.0.0.1"
@@ -64,13 +64,13 @@ class ServeCommand:
     keys: str | None = None
     """File with a name and a key in each line; read again when it changes, so that keys can be revoked."""
     audit_log: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Add a line of JSON for each request to this file: caller, path, rows, outcomes, status, ms, identity; no key and
-    no text.  At 64 MiB it becomes FILE.1."""
+    """Add a line of JSON for each request to this file: caller, path, rows, outcomes, status, ms,
+    identity; no key and no text.  At 64 MiB it becomes FILE.1."""
     processes: int = 1
     """Number of processes that share the port; each has its own workers, limits and answers for repeated requests."""
     workers: int | None = None
-    """Number of worker processes of each environment in each process; by default one per core and one more, since no
-    request ever occupies the last one."""
+    """Number of worker processes of each environment in each process; by default one per core and
+    one more, since no request ever occupies the last one."""
     option: NameValues = ()
     """Set an option of each environment that has it; may be repeated."""
     wall_s: WallSeconds = WALL_S
@@ -154,7 +154,8 @@ def _reward_model(folder: Path, device: str) -> ServableModel:
 
 
 def _taken_from_environment(name: str) -> str | None:
-    """The value of a variable, which no process that is started later will find: workers run code of others.
+    """The value of a variable, which no process that is started later will find: workers run code
+    of others.
 
     Nor does it stay in /proc/PID/environ, which is the memory that the process was started with.
 
@@ -183,7 +184,8 @@ def _overwrite(name: str) -> None:
 
 
 def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Environment]:
-    """The environments by name, each with those of the NAME=VALUE pairs that are options of its own.
+    """The environments by name, each with those of the NAME=VALUE pairs that are options of its
+    own.
 
     Args:
         names: ids or places, as `rlvr.make` takes them.
@@ -206,6 +208,7 @@ def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Enviro
     for pair in given:
         if pair not in used:
             raise UsageError(
-                f"--option {pair}: none of {', '.join(by_name)} has such an option; `rlvr envs` lists them"
+                f"--option {pair}: none of {', '.join(by_name)} has such an option; `rlvr envs` "
+                f"lists them"
             )
     return by_name

@@ -27,9 +27,10 @@ class StepCommand:
 
     Example: rlvr step verify RUN/steps/step-00000010.safetensors
 
-    `verify` needs neither torch nor the model: groups, advantages, loss and the weight of each token in the gradient
-    are recomputed from what is recorded before them.  With --model log-probabilities and gradient are, too.  Exit code
-    1 if a number departs by more than rounding allows.
+    `verify` needs neither torch nor the model: groups, advantages, loss and the weight of each
+    token in the gradient are recomputed from what is recorded before them.  With --model
+    log-probabilities and gradient are, too.  Exit code 1 if a number departs by more than rounding
+    allows.
     """
 
     action: Positional[Literal["verify", "diff", "show", "vectors"]]
@@ -101,9 +102,12 @@ def _describe_step(step: StepFile) -> list[str]:
     algorithm = head.get("algorithm", {})
     lines = [
         f"step {head.get('step')} of {one_line(str(head.get('trainer')))}, "
-        f"algorithm {one_line(str(algorithm.get('name')))}, {head.get('ranks')} ranks, {head.get('precision')}",
-        f"{len(offsets) - 1} rows in {len(np.unique(step.arrays['group']))} groups, {int(offsets[-1])} tokens, "
-        f"{int(step.arrays['mask'].sum())} of them trained on; {int((~step.arrays['scored']).sum())} rows UNSCORED",
+        f"algorithm {one_line(str(algorithm.get('name')))}, {head.get('ranks')} ranks, "
+        f"{head.get('precision')}",
+        f"{len(offsets) - 1} rows in {len(np.unique(step.arrays['group']))} groups, "
+        f"{int(offsets[-1])} tokens, "
+        f"{int(step.arrays['mask'].sum())} of them trained on; "
+        f"{int((~step.arrays['scored']).sum())} rows UNSCORED",
     ]
     for number, update in enumerate(step.updates):
         terms = {"loss": update.get("loss"), **update.get("terms", {})}

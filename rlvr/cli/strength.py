@@ -42,9 +42,10 @@ class StrengthCommand:
 
     Example: rlvr strength humaneval-v3 --option data=HumanEval.jsonl --every -o strength.json
 
-    For each task it makes slips in the reference solution (and takes completions that models wrote), looks for an input
-    on which each differs from the reference, and scores it.  Wrong work that is paid is a hole.  Exit code 1 if there
-    is one, or if right work is refused.  docs/writing/checking.md explains the terms.
+    For each task it makes slips in the reference solution (and takes completions that models
+    wrote), looks for an input on which each differs from the reference, and scores it.  Wrong work
+    that is paid is a hole.  Exit code 1 if there is one, or if right work is refused.
+    docs/writing/checking.md explains the terms.
     """
 
     env: EnvironmentArgument
@@ -60,8 +61,8 @@ class StrengthCommand:
     """Completions that models wrote, with their tasks, as `rlvr score` takes them or a run kept them; tried too.  One
     with `label` right is right work."""
     strengthen: Annotated[Path | None, arg(metavar="OUT.jsonl")] = None
-    """Write a copy of the environment's data to this file, with cases that refute the wrong work that is paid, in its
-    own columns; a manifest beside it says what each case is for."""
+    """Write a copy of the environment's data to this file, with cases that refute the wrong work
+    that is paid, in its own columns; a manifest beside it says what each case is for."""
     seed: int = 0
     """Seed of the sample of tasks and of the work."""
     workers: Workers = None

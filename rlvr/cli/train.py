@@ -51,19 +51,22 @@ _Numbers = TypeVar("_Numbers")
 class TrainFlags(Generic[_Numbers]):
     """Train a policy on an environment.  The same command continues a run that was stopped.
 
-    Example: rlvr train --env gsm8k-v3 --model Qwen/Qwen3-0.6B --run runs/a --algorithm dapo --max-tokens 1024
+    Example: rlvr train --env gsm8k-v3 --model Qwen/Qwen3-0.6B --run runs/a --algorithm dapo
+    --max-tokens 1024
 
-    Settings may also stand in a file: rlvr train --config run.toml --run runs/b --clip-high 0.3 --dry-run
+    Settings may also stand in a file: rlvr train --config run.toml --run runs/b --clip-high 0.3
+    --dry-run
 
-    `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr recipes` lists them, and a
-    file of your own is one too.  `rlvr train --algorithm NAME --help` shows the numbers of an algorithm.
+    `rlvr train NAME …` starts from the settings of a recipe, such as those of a paper; `rlvr
+    recipes` lists them, and a file of your own is one too.  `rlvr train --algorithm NAME --help`
+    shows the numbers of an algorithm.
     """
 
     settings: OmitArgPrefixes[Annotated[RunSettings, arg(name="")]]
     numbers: OmitArgPrefixes[Annotated[_Numbers, arg(name="")]]
     config: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Take settings from this file: TOML with the names of the flags (`_` for `-`), or the config.json of a run, whose
-    folder is then the run.  Flags win."""
+    """Take settings from this file: TOML with the names of the flags (`_` for `-`), or the
+    config.json of a run, whose folder is then the run.  Flags win."""
     dry_run: FlagCreatePairsOff[bool] = False
     """Print the settings with where each comes from and the memory forecast, sample and score one group, and stop."""
     option: NameValues = ()
@@ -93,7 +96,8 @@ class TrainFlags(Generic[_Numbers]):
         )
         if self.dry_run and config.pairs is not None:
             raise UsageError(
-                "--dry-run samples a group, and --pairs trains on a file without sampling; leave one out"
+                "--dry-run samples a group, and --pairs trains on a file without sampling; leave "
+                "one out"
             )
         if self.dry_run:
             import_module("rlvr.train.dry_run").dry_run(config, sources.of(config), out, err)
@@ -173,7 +177,8 @@ def train_command(argv: Sequence[str]) -> _Parsed:
 
 
 def _require_extra() -> None:
-    """Say that the extra is missing before flags are asked for; where it is there, nothing is imported yet.
+    """Say that the extra is missing before flags are asked for; where it is there, nothing is
+    imported yet.
 
     Raises:
         MissingDependency: torch is not installed.

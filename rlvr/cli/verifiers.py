@@ -22,7 +22,8 @@ class VerifiersCommand:
 
     Example: rlvr verifiers
 
-    The example is a reference and a completion that is right by it.  A setting is given by --option NAME=VALUE.
+    The example is a reference and a completion that is right by it.  A setting is given by --option
+    NAME=VALUE.
     """
 
     def run(self, out: Console, err: Console) -> int:

@@ -1,6 +1,7 @@
 """`rlvr view`: scored files and runs in the browser.
 
-Modules that need FastAPI, Jinja2 and DuckDB are imported when the command runs: `rlvr --help` loads none of them.
+Modules that need FastAPI, Jinja2 and DuckDB are imported when the command runs: `rlvr --help` loads
+none of them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class ViewCommand:
             key = os.environ.get("RLVR_API_KEY", "").strip() or None
             if key is not None and self.host != "127.0.0.1" and len(key) < LEAST_KEY_LETTERS:
                 raise UsageError(
-                    f"RLVR_API_KEY has {len(key)} letters, too few where other machines can try it; use "
+                    f"RLVR_API_KEY has {len(key)} letters, too few where other machines can try "
+                    f"it; use "
                     f"{LEAST_KEY_LETTERS} or more, such as those of `openssl rand -hex 16`"
                 )
             names = (

@@ -52,10 +52,10 @@ class WhatifCommand:
     Example: rlvr whatif runs/math --verifier math
     Example: rlvr whatif runs/math --algorithm dr_grpo
 
-    Reads the step files of `rlvr train --step-files N`.  Completions are scored again, and advantages and the weight of
-    each token are recomputed; the cosine is that of the gradient that was taken with the other: 1 is the same
-    direction, 0 none in common, below 0 the opposite.  With the model before a step (--model) it is that of the
-    gradients themselves.
+    Reads the step files of `rlvr train --step-files N`.  Completions are scored again, and
+    advantages and the weight of each token are recomputed; the cosine is that of the gradient that
+    was taken with the other: 1 is the same direction, 0 none in common, below 0 the opposite.  With
+    the model before a step (--model) it is that of the gradients themselves.
     """
 
     run_folder: Annotated[Positional[Path], arg(metavar="RUN")]
@@ -85,7 +85,8 @@ class WhatifCommand:
             raise UsageError("--reward needs --env or --verifier, which score the completions")
         if self.model is not None and len(files) > 1:
             raise UsageError(
-                f"--model is the model before one step, and there are {len(files)}; give one step file"
+                f"--model is the model before one step, and there are {len(files)}; give one step "
+                f"file"
             )
         turned: list[Turned] = []
         for file, step, scores in self._scored(files):
@@ -118,7 +119,8 @@ class WhatifCommand:
         files = [file for file in every if "-bad-" not in file.name]
         if not files:
             raise UsageError(
-                f"{self.run_folder} has no step files; `rlvr train --step-files 10` writes every tenth step"
+                f"{self.run_folder} has no step files; `rlvr train --step-files 10` writes every "
+                f"tenth step"
             )
         return files
 
@@ -163,7 +165,8 @@ def _rows(file: Path, step: StepFile) -> Iterator[dict[str, Any]]:
         task = groups.get(str(number))
         if not isinstance(texts[row], str) or not isinstance(task, Mapping):
             raise DataError(
-                f"{file}: row {row} is an episode, or has no text; episodes are graded again by `rlvr replay`"
+                f"{file}: row {row} is an episode, or has no text; episodes are graded again by "
+                f"`rlvr replay`"
             )
         columns = {name: task[name] for name in ("task", "prompt", "reference") if name in task}
         yield {
@@ -197,7 +200,8 @@ def _by_gradients(step: StepFile, found: Turned, folder: str, *changed: Any) -> 
 def _lines(step: StepFile, found: Turned, totals: Sequence[float | None] | None) -> Iterator[str]:
     norm = "" if found.norm is None else f", {found.norm:.3g} times as long"
     yield (
-        f"step {found.step}: {found.flipped} of {found.rows} rows scored otherwise, {found.changed} pushed another "
+        f"step {found.step}: {found.flipped} of {found.rows} rows scored otherwise, "
+        f"{found.changed} pushed another "
         f"way; cosine {found.cosine:.3f}{norm} (by {found.by})"
     )
     tasks = step.head.get("tasks", [])
@@ -214,6 +218,7 @@ def _summary(turned: Sequence[Turned]) -> str:
     flipped = sum(one.flipped for one in turned)
     mean = float(np.mean([one.cosine for one in turned]))
     return (
-        f"{len(turned)} steps: {flipped} of {rows} rows scored otherwise, cosine {mean:.3f} on average, "
+        f"{len(turned)} steps: {flipped} of {rows} rows scored otherwise, cosine {mean:.3f} on "
+        f"average, "
         f"{min(one.cosine for one in turned):.3f} at least"
     )

@@ -4,7 +4,8 @@ cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop un
    ▲                  │ how many of the open groups will be kept?
    └──────────────────┘ fewer than the batch needs: open another
 
-A batch is the first groups that can be trained on, in the order of tasks; how fast anything is changes nothing in it.
+A batch is the first groups that can be trained on, in the order of tasks; how fast anything is
+changes nothing in it.
 """
 
 from __future__ import annotations
@@ -72,42 +73,48 @@ class Collected:
 class Collector:
     """Collects groups from an environment.  Close it, or use it as a context manager.
 
-        with Collector(env, sampler, group_size=16, sampling=Sampling(max_tokens=1024), dynamic=True) as collector:
+        with Collector(env, sampler, group_size=16, sampling=Sampling(max_tokens=1024),
+        dynamic=True) as collector:
             collected = collector.collect(prompts=32)
 
-    A rollout depends only on the seed, its task, its place in the run and its number in the group; not on the rest of
-    the batch, and not on how long anything takes.
+    A rollout depends only on the seed, its task, its place in the run and its number in the group;
+    not on the rest of the batch, and not on how long anything takes.
 
-    A rollout that could not be scored stays in its group, so that all groups have the same size, with
-    `completion_mask` all False and `score.total` None; no statistic of the group includes it.  A group with fewer than
-    2 scored rollouts (1 if group_size is 1) is dropped.
+    A rollout that could not be scored stays in its group, so that all groups have the same size,
+    with `completion_mask` all False and `score.total` None; no statistic of the group includes it.
+    A group with fewer than 2 scored rollouts (1 if group_size is 1) is dropped.
 
     Args:
         env: the environment.
         sampler: generates completions.
         group_size: rollouts per task (G).
-        sampling: how they are sampled; not at temperature 0, where all rollouts of a group would be equal.
-        scorer: a scorer of `env`; None for a new one with a worker per core.  None for multi-turn environments.
+        sampling: how they are sampled; not at temperature 0, where all rollouts of a group would be
+            equal.
+        scorer: a scorer of `env`; None for a new one with a worker per core.  None for multi-turn
+            environments.
         seed: of the order of tasks and of all rollouts.
-        dynamic: dynamic sampling (DAPO, arXiv:2503.14476, section 3.2, eq. 11): drop groups whose scored rollouts
-            are all correct or all wrong, and sample other tasks instead.  The verdict counts, not the shaped total,
-            since a length penalty makes totals differ in every group.
-        overlong: "mask" leaves truncated rollouts out of the loss (DAPO, section 3.4, overlong filtering: "masks the
-            loss of truncated samples"): their `completion_mask` is all False; their score stays in the group's mean
-            and std.  "keep" trains on them; to punish them softly, add `Overlong` to the reward.
-        max_tries: most tasks that one `collect` with dynamic sampling samples for each group that is wanted.  After
-            them it returns fewer groups, perhaps none, warns the first time, and counts them as `missing`.  Without
-            dynamic sampling it is 1.  Where no rollout of as many tasks as groups are wanted could be scored, it ends
-            there.
-        max_staleness: no group is returned that has a token of weights more versions older than those it is trained
-            with; one that would be is sampled anew.  At 0, groups beyond the batch are dropped, their tokens counted
-            as `discarded_tokens`, and their tasks come again; from 1 on they go on in the next `collect`.
+        dynamic: dynamic sampling (DAPO, arXiv:2503.14476, section 3.2, eq. 11): drop groups whose
+            scored rollouts are all correct or all wrong, and sample other tasks instead.  The
+            verdict counts, not the shaped total, since a length penalty makes totals differ in
+            every group.
+        overlong: "mask" leaves truncated rollouts out of the loss (DAPO, section 3.4, overlong
+            filtering: "masks the loss of truncated samples"): their `completion_mask` is all False;
+            their score stays in the group's mean and std.  "keep" trains on them; to punish them
+            softly, add `Overlong` to the reward.
+        max_tries: most tasks that one `collect` with dynamic sampling samples for each group that
+            is wanted.  After them it returns fewer groups, perhaps none, warns the first time, and
+            counts them as `missing`.  Without dynamic sampling it is 1.  Where no rollout of as
+            many tasks as groups are wanted could be scored, it ends there.
+        max_staleness: no group is returned that has a token of weights more versions older than
+            those it is trained with; one that would be is sampled anew.  At 0, groups beyond the
+            batch are dropped, their tokens counted as `discarded_tokens`, and their tasks come
+            again; from 1 on they go on in the next `collect`.
         max_turns: most turns of an episode.
-        step_s: most wall seconds of an agent's own between two completions (over it, the episode is WRONG, why "time
-            limit").
-        schedule: when an environment's reply is sampled from: "ready", as soon as it is there, or "tokens", after a
-            fixed number of decode steps, so that runs repeat to the last bit.  None: "tokens" if the sampler counts
-            its steps, as the local one does.
+        step_s: most wall seconds of an agent's own between two completions (over it, the episode is
+            WRONG, why "time limit").
+        schedule: when an environment's reply is sampled from: "ready", as soon as it is there, or
+            "tokens", after a fixed number of decode steps, so that runs repeat to the last bit.
+            None: "tokens" if the sampler counts its steps, as the local one does.
         shuffle: give each epoch a random order; False for the order of the indices.
         activity: shows how far `collect` is; None for nothing.
 
@@ -143,7 +150,8 @@ class Collector:
         require_one_of("overlong", overlong, ("mask", "keep"))
         if sampling.temperature == 0:
             raise UsageError(
-                "temperature is 0: all rollouts of a group would be the same; train at 1, or near it"
+                "temperature is 0: all rollouts of a group would be the same; train at 1, or near "
+                "it"
             )
         if dynamic and group_size == 1:
             raise UsageError(
@@ -195,15 +203,18 @@ class Collector:
         return self._cursor.epoch
 
     def collect(self, prompts: int, *, ahead: int = 0, trained_at: int | None = None) -> Collected:
-        """Collect groups.  If this raises or is interrupted, the next call begins where this one began.
+        """Collect groups.  If this raises or is interrupted, the next call begins where this one
+        began.
 
         What was under way before such a call is sampled anew by the next one.
 
         Args:
             prompts: number of groups.
-            ahead: how many further calls' groups are begun already.  They are under way while the weights change:
-                rollouts go on with the new ones if the sampler has `take_back`, see `Sampler`, or begin again.
-            trained_at: version of the weights that these groups will be trained with; None for the sampler's.
+            ahead: how many further calls' groups are begun already.  They are under way while the
+                weights change: rollouts go on with the new ones if the sampler has `take_back`, see
+                `Sampler`, or begin again.
+            trained_at: version of the weights that these groups will be trained with; None for the
+                sampler's.
 
         Raises:
             UsageError: `ahead` is not 0, and the environment owns its loop.
@@ -215,7 +226,8 @@ class Collector:
         require_whole("ahead", ahead, 0)
         if ahead and not isinstance(self.groups.player, Player):
             raise UsageError(
-                f"{self.env.id} owns its loop, which cannot stand still while the weights change: groups cannot be "
+                f"{self.env.id} owns its loop, which cannot stand still while the weights change: "
+                f"groups cannot be "
                 "collected ahead of it; set max_staleness to 1 or 0"
             )
         oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
@@ -318,10 +330,11 @@ class Collector:
         return sum(group.size - len(group.rollouts) for group in self._flight.open[:prompts])
 
     def _close(self, closed: Sequence[OpenGroup], kept: int) -> int:
-        """Let the order of tasks go on behind a batch; returns the tokens of open groups that are dropped.
+        """Let the order of tasks go on behind a batch; returns the tokens of open groups that are
+        dropped.
 
-        The order is a function of the batches before: a curriculum that has learned may have other tasks come next than
-        those that are open, and these are dropped.
+        The order is a function of the batches before: a curriculum that has learned may have other
+        tasks come next than those that are open, and these are dropped.
         """
         self._flight.park()
         self._cursor.load_state_dict(self._closed)
@@ -360,9 +373,12 @@ class Collector:
         if not self._has_warned_of_length:
             self._has_warned_of_length = True
             warnings.warn(
-                f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, which is "
-                f"{excess} more than the model has positions: tasks that are too long are left out. Lower "
-                "max_tokens, or shorten prompts. This warning comes once; the log counts them as dropped/too-long",
+                f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, "
+                f"which is "
+                f"{excess} more than the model has positions: tasks that are too long are left "
+                f"out. Lower "
+                "max_tokens, or shorten prompts. This warning comes once; the log counts them as "
+                "dropped/too-long",
                 RuntimeWarning,
                 stacklevel=5,
             )
@@ -410,7 +426,8 @@ class Collector:
         return prefix_values(self.groups, rollouts, k=k, steps=steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next `collect` depends on, except the sampler's weights, as plain JSON."""
+        """Everything that the next `collect` depends on, except the sampler's weights, as plain
+        JSON."""
         return {
             **self._identity(),
             **self._closed,
@@ -427,12 +444,14 @@ class Collector:
             state: what `state_dict` returned.
 
         Raises:
-            UsageError: that collector had another environment, seed or group size, or the tasks have changed since.
+            UsageError: that collector had another environment, seed or group size, or the tasks
+                have changed since.
         """
         for name, value in self._identity().items():
             if state.get(name) != value:
                 raise UsageError(
-                    f"this state is of a collector with {name} {state.get(name)!r}, and here it is {value!r}; resume "
+                    f"this state is of a collector with {name} {state.get(name)!r}, and here it is "
+                    f"{value!r}; resume "
                     "with the settings that the run began with"
                 )
         flight = Flight(self.groups)
@@ -445,13 +464,15 @@ class Collector:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where it stands in the tasks of each environment that it or those before it went through, as plain JSON."""
+        """Where it stands in the tasks of each environment that it or those before it went through,
+        as plain JSON."""
         return {**self._places, self._tasks: {"env": self.env.id, "at": self._closed}}
 
     def go_on_from(self, place: Mapping[str, Any]) -> None:
         """Go through the tasks from where another collector stood.
 
-        An environment that had its turn before goes on where it was, and so does a mixture's with other weights.
+        An environment that had its turn before goes on where it was, and so does a mixture's with
+        other weights.
 
         Args:
             place: of the other one, whose environment, lengths or group size were others.
@@ -526,7 +547,8 @@ def _warn_of_fewer(groups: int, prompts: int, tried: int, dropped: Sequence[Drop
     if reasons["few-scored"]:
         why, count = unscored_reasons(dropped).most_common(1)[0]
         advice.append(
-            f"{count} rollouts were not scored because of {why[:200]!r}: that is a failure of scoring, not of the "
+            f"{count} rollouts were not scored because of {why[:200]!r}: that is a failure of "
+            f"scoring, not of the "
             "policy, and `rlvr doctor` looks for its cause"
         )
     warnings.warn(

@@ -16,14 +16,15 @@ __all__ = ["Cursor"]
 class Cursor:
     """Goes through an environment's tasks, epoch after epoch, each in an order of its own.
 
-    The order of an epoch is a permutation seeded by a hash of (id, split, seed, epoch).  An environment that
-    generates its tasks has one endless epoch, in order of the indices.
+    The order of an epoch is a permutation seeded by a hash of (id, split, seed, epoch).  An
+    environment that generates its tasks has one endless epoch, in order of the indices.
 
     Args:
         env: the environment.
         seed: of the permutations.
         shuffle: False for the order of the indices in every epoch.
-        name: seeds the permutations too; of an environment in a mixture, which may hold one environment twice.
+        name: seeds the permutations too; of an environment in a mixture, which may hold one
+            environment twice.
 
     Attributes:
         position: number of tasks taken so far.

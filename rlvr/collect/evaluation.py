@@ -70,12 +70,13 @@ class EvaluationReport:
         seed: of the completions.
         version: of the sampler's weights.
         level: of the confidence intervals.
-        metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.  For a mixture over the tasks of all
-            environments, and once more with `NAME/` before them for each environment.
+        metrics: `avg@n`, `reward`, and for each k `pass@k` and `maj@k`.  For a mixture over the
+            tasks of all environments, and once more with `NAME/` before them for each environment.
         tasks: the result of each task, in the order of their indices.
-        too_long: ids of tasks that were left out, as their prompts leave no room for `max_tokens` in the model's
-            positions; they are in no metric.
-        rows_left_out: number of rows of the data that could not be used, by an example of each reason.
+        too_long: ids of tasks that were left out, as their prompts leave no room for `max_tokens`
+            in the model's positions; they are in no metric.
+        rows_left_out: number of rows of the data that could not be used, by an example of each
+            reason.
     """
 
     env: str
@@ -135,12 +136,13 @@ def evaluate(
 ) -> EvaluationReport:
     """Sample n completions of each task, score them, and compute the metrics.
 
-        report = evaluate(env, sampler, n=8, k=(1, 8), limit=500, sampling=Sampling(max_tokens=1024))
-        print(report.metrics["pass@8"])
+        report = evaluate(env, sampler, n=8, k=(1, 8), limit=500,
+        sampling=Sampling(max_tokens=1024)) print(report.metrics["pass@8"])
 
-    A completion depends only on the seed, its task and its number.  UNSCORED completions are left out of every metric
-    and counted; a task with fewer than k scored ones is left out of pass@k and maj@k.  Tasks whose prompts are too long
-    for the model are left out, counted in `EvaluationReport.too_long`, and there is a warning.
+    A completion depends only on the seed, its task and its number.  UNSCORED completions are left
+    out of every metric and counted; a task with fewer than k scored ones is left out of pass@k and
+    maj@k.  Tasks whose prompts are too long for the model are left out, counted in
+    `EvaluationReport.too_long`, and there is a warning.
 
     Args:
         env: the environment.
@@ -148,17 +150,18 @@ def evaluate(
         sampling: how they are sampled.
         n: completions per task.
         k: one or several numbers up to n, for pass@k and maj@k; None for 1 and n.
-        limit: evaluate only the first tasks, this many, of each environment of a mixture; needed if an environment
-            generates tasks without end.
+        limit: evaluate only the first tasks, this many, of each environment of a mixture; needed if
+            an environment generates tasks without end.
         rows: evaluate only the tasks of these indices, ascending; None for those of `limit`.
         scorer: a scorer of `env`; None for a new one with a worker per core.
         seed: of the completions.
         level: of the confidence intervals.
         max_turns: most turns of an episode.
         step_s, schedule: see `Collector`.
-        known: results of an earlier, stopped call with the same settings; these tasks are not sampled again.
-        on_group: called with the index of each task and its group as it is finished, for example to keep the
-            completions; None for nothing.
+        known: results of an earlier, stopped call with the same settings; these tasks are not
+            sampled again.
+        on_group: called with the index of each task and its group as it is finished, for example to
+            keep the completions; None for nothing.
         progress: show on stderr how far it is; or where to show that.
 
     Raises:
@@ -228,7 +231,8 @@ def _activity(progress: bool | Activity) -> Activity:
 
 
 def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> list[tuple[int, int]]:
-    """Twice the index of each task whose prompt leaves room for a completion; the ids of the others are added."""
+    """Twice the index of each task whose prompt leaves room for a completion; the ids of the others
+    are added."""
     if getattr(groups.sampler, "positions", None) is None:
         return [(index, index) for index in indices]
     fitting = []
@@ -241,8 +245,10 @@ def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> lis
         too_long.append(task.id)
         if len(too_long) == 1:
             warnings.warn(
-                f"the prompt of task {task.id!r} with max_tokens={groups.sampling.max_tokens} behind it is {excess} "
-                "tokens longer than the model's positions: tasks that are too long are left out of the evaluation and "
+                f"the prompt of task {task.id!r} with max_tokens={groups.sampling.max_tokens} "
+                f"behind it is {excess} "
+                "tokens longer than the model's positions: tasks that are too long are left out of "
+                "the evaluation and "
                 "counted. Lower max_tokens, or shorten prompts",
                 RuntimeWarning,
                 stacklevel=3,
@@ -312,7 +318,8 @@ def _metrics(
     level: float,
     bounds: tuple[float, float] | None,
 ) -> dict[str, Estimate]:
-    """The metrics.  Those for which no task has enough scored completions are left out, and maj@k without answers."""
+    """The metrics.  Those for which no task has enough scored completions are left out, and maj@k
+    without answers."""
     scored = [result for result in results if result.scored]
     columns = {
         f"avg@{n}": [fmean(result.correct) for result in scored],

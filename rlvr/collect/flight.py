@@ -4,8 +4,8 @@ begin ─▶ plays of their rollouts ─▶ scores ─▶ take: the oldest group
                   ▲                              │ what is left is parked, weights change
                   └──────────────────────────────┘
 
-With the schedule "tokens" a score counts a fixed number of decode steps after its rollout, waiting for it if need be:
-what is begun because of it then begins at the same step in every run.
+With the schedule "tokens" a score counts a fixed number of decode steps after its rollout, waiting
+for it if need be: what is begun because of it then begins at the same step in every run.
 """
 
 from __future__ import annotations
@@ -250,7 +250,8 @@ class Flight:
         return complete
 
     def _begin_scoring(self, one: OpenGroup, g: int) -> None:
-        """Score rollout g, or all of the group once they are there if the reward compares completions.
+        """Score rollout g, or all of the group once they are there if the reward compares
+        completions.
 
         Those that have a score are left out: of episodes, and of completions that could not be had.
         """
@@ -302,7 +303,8 @@ class Flight:
             scoring.future.cancel()
 
     def state_dict(self) -> dict[str, Any]:
-        """The groups as plain JSON, with all tokens so far, and when their scores count.  Tasks are kept as indices."""
+        """The groups as plain JSON, with all tokens so far, and when their scores count.  Tasks are
+        kept as indices."""
         groups = []
         for number, group in self._open.items():
             dues = [(scoring.numbers, scoring.due) for scoring in group.scores]
@@ -369,9 +371,12 @@ class Flight:
             self._restart(number, [key for key in keys if key not in again])
         if again:
             warnings.warn(
-                f"{len(again)} rollouts that were under way when the checkpoint was written, such as one of task "
-                f"{self._open[again[0][0]].index}, do not repeat themselves, and their groups begin anew: the run goes "
-                "on, but not to the last bit. With the same seed and the same actions an environment should give the "
+                f"{len(again)} rollouts that were under way when the checkpoint was written, such "
+                f"as one of task "
+                f"{self._open[again[0][0]].index}, do not repeat themselves, and their groups "
+                f"begin anew: the run goes "
+                "on, but not to the last bit. With the same seed and the same actions an "
+                "environment should give the "
                 "same replies",
                 RuntimeWarning,
                 stacklevel=4,
@@ -381,7 +386,8 @@ class Flight:
 def sample_groups(
     groups: Groups, asked: Sequence[tuple[int, int]], advance: Advance | None = None
 ) -> Generator[tuple[int, Group], None, None]:
-    """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in any order.
+    """Sample and score a group for each task; yields (number in `asked`, group) as each is done, in
+    any order.
 
     Args:
         groups: of the environment and the sampler.

@@ -24,8 +24,8 @@ STEP_S = 30.0
 class Groups:
     """Samples and scores groups of one environment.  Close it, or use it as a context manager.
 
-    Rollouts are scored by a `Scorer`: each as soon as it is finished or, if the reward compares completions, each
-    group.
+    Rollouts are scored by a `Scorer`: each as soon as it is finished or, if the reward compares
+    completions, each group.
 
     Args:
         env: the environment.
@@ -35,11 +35,11 @@ class Groups:
         scorer: a scorer of `env`; None for a new one with a worker per core.
         max_turns: most turns of an episode whose environment has no limit of its own.
         step_s: most wall seconds of an agent's own between two completions.
-        schedule: when an environment's reply is sampled from, see `rlvr.collect.scheduler`; None for "tokens" if the
-            sampler counts its steps, as the local one does, else "ready".
+        schedule: when an environment's reply is sampled from, see `rlvr.collect.scheduler`; None
+            for "tokens" if the sampler counts its steps, as the local one does, else "ready".
         key: with the task, its place in the run and the number in the group, it seeds each rollout.
-        own_sizes: whether the group sizes of a mixture's environments come before `group_size`.  Their limits on
-            tokens always hold.
+        own_sizes: whether the group sizes of a mixture's environments come before `group_size`.
+            Their limits on tokens always hold.
 
     Raises:
         UsageError: these do not fit each other.
@@ -68,11 +68,13 @@ class Groups:
             )
         if not isinstance(sampler, Sampler):
             raise UsageError(
-                f"{sampler!r} is no sampler: it needs version, submit, poll, abort, sync, logprobs, encode and decode"
+                f"{sampler!r} is no sampler: it needs version, submit, poll, abort, sync, "
+                f"logprobs, encode and decode"
             )
         if scorer is not None and scorer.env is not env:
             raise UsageError(
-                f"the scorer is one of {scorer.env!r}; give a Scorer of the environment that is sampled"
+                f"the scorer is one of {scorer.env!r}; give a Scorer of the environment that is "
+                f"sampled"
             )
         self.env, self.sampler, self.sampling = env, sampler, sampling
         self.group_size, self.max_turns = int(group_size), int(max_turns)
@@ -144,7 +146,8 @@ class Groups:
         return (share and share.group_size) or self.group_size
 
     def excess_tokens(self, task: Task) -> int:
-        """By how many tokens a task's prompt, with `max_tokens` behind it, exceeds the model's positions; 0 if it fits.
+        """By how many tokens a task's prompt, with `max_tokens` behind it, exceeds the model's
+        positions; 0 if it fits.
 
         Args:
             task: the task.
@@ -166,7 +169,8 @@ class Groups:
 
     @property
     def compares(self) -> bool:
-        """True if the reward compares the completions of a group, which are then scored together."""
+        """True if the reward compares the completions of a group, which are then scored
+        together."""
         return self.env.reward.group_level
 
     @property

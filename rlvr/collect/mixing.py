@@ -1,7 +1,7 @@
 """The order of tasks of a mixture: by weights, exactly and without chance, and by a curriculum if there is one.
 
-The next task is of the environment that is furthest behind its part of all tasks so far (smooth weighted round-robin);
-within an environment the order is that of a `Cursor` of its own.
+The next task is of the environment that is furthest behind its part of all tasks so far (smooth
+weighted round-robin); within an environment the order is that of a `Cursor` of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class _Member:
         return self.cursor.size is not None and len(self.solved) >= self.cursor.size
 
     def next(self) -> int:
-        """The index of the next task: a delayed one whose time has come, else the next in order that is not solved."""
+        """The index of the next task: a delayed one whose time has come, else the next in order
+        that is not solved."""
         self.taken += 1
         due = [(at, index) for index, (_, at) in self.delayed.items() if at < self.taken]
         if due:
@@ -172,7 +173,8 @@ class MixtureCursor:
             self._members[name].saw(member_index, fmean(scored), self.env.curriculum)
 
     def stats(self) -> dict[str, float]:
-        """Metrics of the curriculum: solved and delayed tasks of each environment, and the part of its weight."""
+        """Metrics of the curriculum: solved and delayed tasks of each environment, and the part of
+        its weight."""
         plan = self.env.curriculum
         if plan is None:
             return {}
@@ -199,7 +201,8 @@ class MixtureCursor:
             member.load_state_dict(state["members"][name])
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """Continue where a mixture with other weights or members was: each member that there was goes on.
+        """Continue where a mixture with other weights or members was: each member that there was
+        goes on.
 
         Args:
             state: what its `state_dict` returned.

@@ -2,9 +2,9 @@
 
     prompt with tools │ turn 0 │ reply │ turn 1 │ reply │ … │ turn n      completion_mask is True on the policy's turns
 
-Each episode is a play of the scheduler.  A reply is encoded as a continuation of the tokens so far, and the next turn
-continues these tokens.  So nothing is tokenised twice, and the trained tokens are the sampled ones.  A completion of
-an environment with a single turn is an episode of one reply.
+Each episode is a play of the scheduler.  A reply is encoded as a continuation of the tokens so far,
+and the next turn continues these tokens.  So nothing is tokenised twice, and the trained tokens are
+the sampled ones.  A completion of an environment with a single turn is an episode of one reply.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class EpisodePlayer(Protocol):
     """What plays the episodes of one environment in its own way, such as the program of an agent."""
 
     def play(self, task: Task, seed_key: tuple[str | int, ...], most_tokens: int) -> Play[Rollout]:
-        """One episode of a task of that environment, which may take so many tokens over all its turns."""
+        """One episode of a task of that environment, which may take so many tokens over all its
+        turns."""
 
     def close(self) -> None:
         """End what is open."""
@@ -130,9 +131,9 @@ class _Tokens:
 class Player:
     """Plays episodes with a sampler.
 
-    An episode ends when the environment says so; after its turns; when the policy has used up its tokens over all
-    turns; and where a reply would reach the sampler's `positions`.  Its rollout has no score yet.  If the environment
-    fails, or a turn cannot be sampled, it is UNSCORED.
+    An episode ends when the environment says so; after its turns; when the policy has used up its
+    tokens over all turns; and where a reply would reach the sampler's `positions`.  Its rollout has
+    no score yet.  If the environment fails, or a turn cannot be sampled, it is UNSCORED.
 
     An environment that has a `player` of its own, as an agent's has, is played by that one.
 
@@ -317,7 +318,8 @@ class Player:
         ids = tuple(_encode(self.sampler, episode.prompt, episode.schemas))
         if prompts and prompts[0] != ids:
             raise UsageError(
-                f"{self.env.id}: two episodes of task {episode.task.id!r} have different tools; tools(state) "
+                f"{self.env.id}: two episodes of task {episode.task.id!r} have different tools; "
+                f"tools(state) "
                 "must give the same names and schemas for the same task"
             )
         prompts[:] = [ids]
@@ -388,7 +390,8 @@ def _rewards(episode: Episode) -> Sequence[float | None]:
         return [None] * count
     if len(rewards) != count or not all(reward is None or is_number(reward) for reward in rewards):
         raise EpisodeFailed(
-            f"turn_rewards of {env.id} gave {brief(rewards)} for {count} turns; it gives a finite number, or "
+            f"turn_rewards of {env.id} gave {brief(rewards)} for {count} turns; it gives a finite "
+            f"number, or "
             "None, for each"
         )
     return [None if reward is None else float(reward) for reward in rewards]

@@ -39,10 +39,11 @@ class PrefixValues:
 
     Attributes:
         boundaries: where steps begin and end, in completion tokens: 0, …, T; shape [S + 1].
-        values: at each boundary, shape [S + 1]: the mean total of the scored completions from there; at the end, the
-            rollout's own total.  None if none was scored, and at the end of an unscored rollout.
-        scored: number of completions in each mean, shape [S + 1]: K, or fewer if some could not be scored; at the end
-            1, or 0 for an unscored rollout.
+        values: at each boundary, shape [S + 1]: the mean total of the scored completions from
+            there; at the end, the rollout's own total.  None if none was scored, and at the end of
+            an unscored rollout.
+        scored: number of completions in each mean, shape [S + 1]: K, or fewer if some could not be
+            scored; at the end 1, or 0 for an unscored rollout.
     """
 
     boundaries: tuple[int, ...]
@@ -53,7 +54,8 @@ class PrefixValues:
 def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -> tuple[int, ...]:
     """Where the steps of a rollout begin and end, in tokens: 0, after each delimiter, T.
 
-    Consecutive delimiters end one step.  A token in which a step ends belongs to that step as a whole.
+    Consecutive delimiters end one step.  A token in which a step ends belongs to that step as a
+    whole.
 
     Args:
         rollout: of a single turn.
@@ -73,10 +75,12 @@ def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -
 
 
 def _tokens_until(ids: Sequence[int], places: Sequence[int], sampler: Sampler) -> list[int]:
-    """For each place in the text, in increasing order, the least number of tokens whose text reaches it.
+    """For each place in the text, in increasing order, the least number of tokens whose text
+    reaches it.
 
-    Each is sought near the one before, in a text that begins with the step before it, as some tokenizers drop a space
-    where a text begins.  So the time is that of decoding the text a few times, however many places there are.
+    Each is sought near the one before, in a text that begins with the step before it, as some
+    tokenizers drop a space where a text begins.  So the time is that of decoding the text a few
+    times, however many places there are.
     """
     counts: list[int] = []
     start = last = 0  # of the text that is decoded, and the number of tokens found last
@@ -107,21 +111,23 @@ def prefix_values(
     k: int = 9,
     steps: str | Sequence[Sequence[int]] = "\n",
 ) -> list[PrefixValues]:
-    """The value at the beginning of every step, from `k` new completions each (VinePPO, arXiv:2410.01679, section 4).
+    """The value at the beginning of every step, from `k` new completions each (VinePPO,
+    arXiv:2410.01679, section 4).
 
-    A completion from a prefix is scored together with the prefix, and prefix and completion together have at most
-    `max_tokens`, as the rollout had.  Equal prefixes of the same task are sampled once, so the rollouts of a group
-    share the value of their prompt.
+    A completion from a prefix is scored together with the prefix, and prefix and completion
+    together have at most `max_tokens`, as the rollout had.  Equal prefixes of the same task are
+    sampled once, so the rollouts of a group share the value of their prompt.
 
     Args:
         groups: sampler, environment and scorer; `Collector.groups`.
         rollouts: whose values are wanted.
         k: completions from each prefix (K); the paper has 9.
-        steps: the text that ends a step; or, for each rollout, its boundaries in tokens, with 0 and T.
+        steps: the text that ends a step; or, for each rollout, its boundaries in tokens, with 0 and
+            T.
 
     Raises:
-        UsageError: the environment has several turns; the reward compares completions, of which a prefix has no
-            group; the boundaries do not increase from 0 to T; `k` is below 1.
+        UsageError: the environment has several turns; the reward compares completions, of which a
+            prefix has no group; the boundaries do not increase from 0 to T; `k` is below 1.
     """
     return prefix_values_and_costs(groups, rollouts, k=k, steps=steps)[0]
 
@@ -136,8 +142,9 @@ def prefix_values_and_costs(
 ) -> tuple[list[PrefixValues], dict[str, float]]:
     """What `prefix_values` returns, and its costs as metrics.
 
-    The metrics are `forks` and `fork_tokens`, the numbers of completions and of their tokens; `forks_unscored`, the
-    number of completions that could not be scored; and `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.
+    The metrics are `forks` and `fork_tokens`, the numbers of completions and of their tokens;
+    `forks_unscored`, the number of completions that could not be scored; and `generation_s`,
+    `scoring_s`, `scoring_wait_s`, see `Timings`.
 
     Args:
         groups, rollouts, k, steps: as in `prefix_values`.
@@ -149,7 +156,8 @@ def prefix_values_and_costs(
     require_one_reply(groups.env, "whose state cannot be restored from a prefix of tokens")
     if groups.env.reward.group_level:
         raise UsageError(
-            f"the reward {groups.env.reward} compares completions of a group, and a prefix has no group"
+            f"the reward {groups.env.reward} compares completions of a group, and a prefix has no "
+            f"group"
         )
     require_whole("k", k, 1)
     if isinstance(steps, str):

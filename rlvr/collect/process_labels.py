@@ -24,11 +24,13 @@ def process_labels(
     delimiter: str = "\n",
     every: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """A row for each scored rollout, in TRL's columns: prompt, completions (its steps), labels; and the counts.
+    """A row for each scored rollout, in TRL's columns: prompt, completions (its steps), labels; and
+    the counts.
 
-    `scored` of a step are the completions from its end that could be scored, at most `k`, and `right` the sum of their
-    credit; of the last step it is the rollout's own score, 1 of 1.  A label is true if any continuation is right: with
-    k = 8 that is so in half of the cases where one in twelve is, so train on the counts.
+    `scored` of a step are the completions from its end that could be scored, at most `k`, and
+    `right` the sum of their credit; of the last step it is the rollout's own score, 1 of 1.  A
+    label is true if any continuation is right: with k = 8 that is so in half of the cases where one
+    in twelve is, so train on the counts.
 
     Args:
         groups: sampler, environment and scorer; rewards lie in [0, 1].
@@ -43,7 +45,8 @@ def process_labels(
     low, high = groups.env.reward.bounds
     if low < 0 or high > 1:
         raise UsageError(
-            f"the reward {groups.env.reward} lies in [{low:g}, {high:g}], and counts of right continuations need one "
+            f"the reward {groups.env.reward} lies in [{low:g}, {high:g}], and counts of right "
+            f"continuations need one "
             "in [0, 1]; use the environment's verdict alone"
         )
     for _, group in sample_groups(groups, asked):

@@ -25,7 +25,8 @@ __all__ = ["RolloutFile", "Usage", "is_lost", "results_from", "rollout_records",
 def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The records of a group, which can be written as JSON, as `rlvr score` writes them.
 
-    Under "row" stand the task's index, the rollout's number in its group, and what an endpoint said of each turn.
+    Under "row" stand the task's index, the rollout's number in its group, and what an endpoint said
+    of each turn.
 
     Args:
         index: of the task.
@@ -55,7 +56,8 @@ def _about(rollout: Rollout, reply: EndpointReply) -> dict[str, Any]:
 
 
 def is_lost(row: Row) -> bool:
-    """Whether a record is of a rollout that could not be had from the model, and may be asked for again.
+    """Whether a record is of a rollout that could not be had from the model, and may be asked for
+    again.
 
     Args:
         row: the record.
@@ -64,7 +66,8 @@ def is_lost(row: Row) -> bool:
 
 
 def find_unfinished(rows: Iterable[Row], n: int) -> Iterator[bool]:
-    """For each record of a stopped run, whether its task has to be sampled again: rollouts are lost or missing.
+    """For each record of a stopped run, whether its task has to be sampled again: rollouts are lost
+    or missing.
 
     Args:
         rows: the records, those of a task one after the other.
@@ -147,7 +150,8 @@ class Usage:
         """
         cost = self.cost(price)
         return (
-            f"{self.replies:,} replies, {self.prompt_tokens:,} tokens of prompts and {self.completion_tokens:,} of "
+            f"{self.replies:,} replies, {self.prompt_tokens:,} tokens of prompts and "
+            f"{self.completion_tokens:,} of "
             f"completions{'' if cost is None else f', {cost:,.4f} dollars'}"
             f"{f'; {self.uncounted:,} replies came without counts' if self.uncounted else ''}"
         )
@@ -166,8 +170,10 @@ class RolloutFile:
 
     Args:
         path: the file, .jsonl or .parquet; it is there when `finish` was called.
-        run: what all records have in common: provenance, and the settings on which completions depend, with "n".
-        resume: continue a run that was stopped; also one that ended, in which completions were lost.
+        run: what all records have in common: provenance, and the settings on which completions
+            depend, with "n".
+        resume: continue a run that was stopped; also one that ended, in which completions were
+            lost.
         overwrite: replace what is there.
 
     Attributes:

@@ -1,8 +1,8 @@
 """Serves many rollouts with one sampler: groups, episodes of several turns, forks and evaluations.
 
-A `Play` is a generator that says what one rollout needs next: a `Request`, for which it is sent a `Sample`; or the
-future of a call in the background, for which it is sent the result.  Where there is an error instead, it is raised in
-the play.
+A `Play` is a generator that says what one rollout needs next: a `Request`, for which it is sent a
+`Sample`; or the future of a call in the background, for which it is sent the result.  Where there
+is an error instead, it is raised in the play.
 
     sample = yield Request(…)                 the sampler works on the requests of all plays
     step = yield background.submit(…)         meanwhile the environment replies
@@ -14,8 +14,9 @@ When a result is passed on is the schedule:
 - "tokens": after a number of decode steps that does not depend on time, waiting for the result if need be.  Which rows
   are sampled side by side is then the same in every run, so that runs repeat to the last bit.
 
-Plays can be parked: then nothing is with the sampler, whose weights may change.  A parked play is what it was sent so
-far, and the tokens of the completion that it waits for; from these a checkpoint makes it again.
+Plays can be parked: then nothing is with the sampler, whose weights may change.  A parked play is
+what it was sent so far, and the tokens of the completion that it waits for; from these a checkpoint
+makes it again.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def chosen_schedule(sampler: Sampler, schedule: Schedule | None) -> Schedule:
     counts = hasattr(sampler, "steps")
     if schedule == "tokens" and not counts:
         raise UsageError(
-            f"schedule is 'tokens', and {type(sampler).__name__} does not count its steps; use 'ready'"
+            f"schedule is 'tokens', and {type(sampler).__name__} does not count its steps; use "
+            f"'ready'"
         )
     return schedule or ("tokens" if counts else "ready")
 
@@ -116,7 +118,8 @@ class _Waiting(Protocol[_T]):
         """`due`: when it goes on, where that is known already."""
 
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
-        """Those that go on now.  `idle`: the sampler has nothing to do, so wait for one at least."""
+        """Those that go on now.  `idle`: the sampler has nothing to do, so wait for one at
+        least."""
 
     def drop(self, keys: Container[Hashable]) -> None: ...
 
@@ -214,8 +217,9 @@ class _Tokens(Generic[_T]):
 class _Silence:
     """Notices a sampler that never returns a request and has no steps by which that could be told.
 
-    A sampler that works may be silent for as long as its slowest completion takes.  So it may be silent for ten times
-    that, as far as the completions that it has returned can tell, and an hour before the first one.
+    A sampler that works may be silent for as long as its slowest completion takes.  So it may be
+    silent for ten times that, as far as the completions that it has returned can tell, and an hour
+    before the first one.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -257,8 +261,10 @@ class _Silence:
         )
         if at_s - max(self._last, began) > patience_s:
             raise UsageError(
-                f"{self._name} has returned nothing for {at_s - max(self._last, began):.0f} s, and {len(self._since)} "
-                f"requests are open, such as {name}: it has lost them; look at the engine's log, and abort or return "
+                f"{self._name} has returned nothing for {at_s - max(self._last, began):.0f} s, and "
+                f"{len(self._since)} "
+                f"requests are open, such as {name}: it has lost them; look at the engine's log, "
+                f"and abort or return "
                 "every request"
             )
 
@@ -372,7 +378,8 @@ class Scheduler(Generic[_T]):
     # ------------------------------------------------------------------------------------ parked
 
     def park(self) -> None:
-        """Take all requests back from the sampler, until `advance` is called again.  Calls go on in the background.
+        """Take all requests back from the sampler, until `advance` is called again.  Calls go on in
+        the background.
 
         A completion that the sampler cannot take back with its tokens begins again.
         """
@@ -401,7 +408,8 @@ class Scheduler(Generic[_T]):
             self._submit(request if can_go_on else replace(request, begun=None))
 
     def oldest(self, keys: Container[Hashable]) -> int | None:
-        """The oldest version of the weights that sampled a token of unfinished plays; None if they have no token.
+        """The oldest version of the weights that sampled a token of unfinished plays; None if they
+        have no token.
 
         Args:
             keys: of the plays, which are parked.
@@ -475,7 +483,8 @@ class Scheduler(Generic[_T]):
     def load_state_dict(
         self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]
     ) -> list[Hashable]:
-        """Play again what was played when `state_dict` was called: replies are taken from it, calls are made anew.
+        """Play again what was played when `state_dict` was called: replies are taken from it, calls
+        are made anew.
 
         Args:
             state: what it returned.
@@ -504,7 +513,8 @@ class Scheduler(Generic[_T]):
     def _again(
         self, key: Hashable, play: Play[_T], one: Mapping[str, Any]
     ) -> tuple[_Part[_T], Request | Future[Any] | None]:
-        """A play that has heard what it had heard, and what it needs; None if it ended before, or asked for more."""
+        """A play that has heard what it had heard, and what it needs; None if it ended before, or
+        asked for more."""
         part, heard = _Part(key, play), deque(one["heard"])
         try:
             needs = play.send(None)
@@ -544,9 +554,11 @@ def run(
     background: BackgroundCalls,
     schedule: Schedule,
 ) -> Iterator[tuple[int, _T]]:
-    """Play all, and yield (number, what it returned) of each as it ends; numbers are those of their order.
+    """Play all, and yield (number, what it returned) of each as it ends; numbers are those of their
+    order.
 
-    If the caller stops early, or something raises, the requests that are left are aborted, and the plays closed.
+    If the caller stops early, or something raises, the requests that are left are aborted, and the
+    plays closed.
 
     Args:
         plays: in the order in which they begin.

@@ -31,8 +31,9 @@ class Dropped:
 
     Attributes:
         task: id of its task.
-        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored rollouts), or
-            "too-long" (prompt and limit exceed the model's positions, so nothing was sampled).
+        why: "all-correct" or "all-wrong" (dynamic sampling), "few-scored" (under 2 scored
+            rollouts), or "too-long" (prompt and limit exceed the model's positions, so nothing was
+            sampled).
         rollouts: number of its rollouts.
         tokens: number of tokens that the policy generated for it.
         group: the group itself; None if nothing was sampled.
@@ -91,7 +92,8 @@ def collection_stats(
 ) -> dict[str, float]:
     """Metrics of one `collect`, for the log.  Means over nothing are left out.
 
-    Over all sampled rollouts, those of dropped groups included, so that filters do not distort the curves:
+    Over all sampled rollouts, those of dropped groups included, so that filters do not distort the
+    curves:
 
         rollouts tokens              numbers of them
         accuracy reward reward/PART  means over scored rollouts: share CORRECT, total, contribution of each part
@@ -109,8 +111,9 @@ def collection_stats(
         dropped/WHY                  number of dropped groups, for each reason of `Dropped`
         waste_tokens waste           tokens of dropped groups, and their share of the tokens of all groups
 
-    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`; `left`, groups left
-    over for the next call; and `missing`, by how many there are fewer groups than requested.
+    And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`;
+    `left`, groups left over for the next call; and `missing`, by how many there are fewer groups
+    than requested.
 
     Args:
         sampled: groups sampled in this call.
@@ -149,7 +152,8 @@ def collection_stats(
 
 
 def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
-    """Metrics of episodes with tools, over all sampled rollouts; none where no rollout has a record.
+    """Metrics of episodes with tools, over all sampled rollouts; none where no rollout has a
+    record.
 
         tools/calls                  mean number of calls of an episode
         tools/used                   share of episodes with a call
@@ -199,8 +203,8 @@ def mixture_stats(
 ) -> dict[str, float]:
     """Metrics of each environment of a mixture: `env/NAME/…`; none for another environment.
 
-    Over all sampled rollouts: `rollouts`, `accuracy`, `reward`, `length`, `truncated`, `unscored`, and `groups`, the
-    number of kept groups.
+    Over all sampled rollouts: `rollouts`, `accuracy`, `reward`, `length`, `truncated`, `unscored`,
+    and `groups`, the number of kept groups.
 
     Args:
         env: the environment that was sampled.

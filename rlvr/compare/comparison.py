@@ -339,8 +339,9 @@ def compare(
             if above 1.
         accept: "settings", "code" or "inputs", if scores may have been decided with others.
         level: of the confidence intervals.
-        labels: by task whether a person called all its judged verdicts right, from `read_labels`; two models are
-            then compared separately where a verdict was called wrong, where all were right, and where none was judged.
+        labels: by task whether a person called all its judged verdicts right, from `read_labels`;
+            two models are then compared separately where a verdict was called wrong, where all were
+            right, and where none was judged.
 
     Raises:
         UsageError: there are fewer than two models, scores were decided in different ways, or k is

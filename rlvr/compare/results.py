@@ -272,7 +272,8 @@ def _finite(value: Any, path: Path, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise DataError(
-            f"{path}: the total {where} is {show_value(value)}; it must be a finite number, or null for "
+            f"{path}: the total {where} is {show_value(value)}; it must be a finite number, or "
+            f"null for "
             "UNSCORED: score the file again"
         )
     return number

@@ -2,8 +2,8 @@
 
     row ─ layout, or dotted paths of columns ─▶ prompt, reference, completions ─ one row for each completion ─▶ rows
 
-A completion may be a text, chat messages (the last of the assistant counts), or a list of either: then the row becomes
-as many rows, which answer one task.
+A completion may be a text, chat messages (the last of the assistant counts), or a list of either:
+then the row becomes as many rows, which answer one task.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Columns:
         ('4', '\\boxed{4}')
 
     Attributes:
-        prompt, reference, completion, id: names of columns, or dotted paths into them (`choices.0.message.content`);
-            None for the column of that name, or what the layout says.
+        prompt, reference, completion, id: names of columns, or dotted paths into them
+            (`choices.0.message.content`); None for the column of that name, or what the layout
+            says.
         like: a name of `LAYOUTS`; "" for none.
         bare: completions are the answers alone: they are put into \boxed{}.
 
@@ -53,7 +54,8 @@ class Columns:
     def __post_init__(self) -> None:
         if self.like and self.like not in LAYOUTS:
             raise UsageError(
-                f"no layout {self.like!r}; there is {', '.join(LAYOUTS)}{nearest(self.like, LAYOUTS)}; or say where "
+                f"no layout {self.like!r}; there is "
+                f"{', '.join(LAYOUTS)}{nearest(self.like, LAYOUTS)}; or say where "
                 "things stand by --prompt-column, --reference-column and --completion-column"
             )
 
@@ -207,14 +209,16 @@ def _content(message: Mapping[str, Any]) -> str:
 
 
 def _verl(row: Row) -> Iterator[dict[str, Any]]:
-    """verl: rollouts that its trainer dumps (`_dump_generations` of verl/trainer/ppo/ray_trainer.py: input, output,
-    gts, score, step), and data files with the responses of verl/trainer/main_generation.py."""
+    """verl: rollouts that its trainer dumps (`_dump_generations` of
+    verl/trainer/ppo/ray_trainer.py: input, output, gts, score, step), and data files with the
+    responses of verl/trainer/main_generation.py."""
     if "output" in row:
         yield _move_columns(row, prompt="input", completion="output", reference="gts")
         return
     if "responses" not in row:
         raise DataError(
-            f"neither 'output' nor 'responses', as files of verl have; it has {', '.join(map(repr, row))}"
+            f"neither 'output' nor 'responses', as files of verl have; it has "
+            f"{', '.join(map(repr, row))}"
         )
     yield _move_columns(row, prompt="prompt", completion="responses") | {
         "reference": _at(row, "reward_model.ground_truth")
@@ -222,8 +226,8 @@ def _verl(row: Row) -> Iterator[dict[str, Any]]:
 
 
 def _trl(row: Row) -> Iterator[dict[str, Any]]:
-    """TRL: prompt and completion, as texts or messages (its page on dataset formats), as its trainers log them, with
-    the answer in the column that the user's own data set has."""
+    """TRL: prompt and completion, as texts or messages (its page on dataset formats), as its
+    trainers log them, with the answer in the column that the user's own data set has."""
     answer = next(
         (name for name in ("solution", "answer", "ground_truth", "reference") if name in row), None
     )
@@ -233,8 +237,8 @@ def _trl(row: Row) -> Iterator[dict[str, Any]]:
 
 
 def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
-    """lighteval: details with `doc` and `model_response` (its reference of Doc and ModelResponse, v0.13), or, before
-    0.10, `full_prompt`, `predictions` and `gold`."""
+    """lighteval: details with `doc` and `model_response` (its reference of Doc and ModelResponse,
+    v0.13), or, before 0.10, `full_prompt`, `predictions` and `gold`."""
     if "doc" not in row:
         part = _move_columns(row, prompt="full_prompt", completion="predictions", reference="gold")
         part["reference"] = _one_or_all(part["reference"])
@@ -258,7 +262,8 @@ def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
 
 
 def _inspect(row: Row) -> Iterator[dict[str, Any]]:
-    """inspect_ai: samples of a log (EvalSample in its reference of inspect_ai.log); a log in JSON holds all of them."""
+    """inspect_ai: samples of a log (EvalSample in its reference of inspect_ai.log); a log in JSON
+    holds all of them."""
     for sample in row.get("samples", [row]):
         output = sample["output"]
         completion = output.get("completion") or _content(output["choices"][0]["message"])
@@ -274,8 +279,8 @@ def _inspect(row: Row) -> Iterator[dict[str, Any]]:
 
 
 def _lm_eval(row: Row) -> Iterator[dict[str, Any]]:
-    """lm-evaluation-harness: `samples_*.jsonl` of --log_samples (lm_eval/evaluator.py, v0.4.9: doc_id, doc, target,
-    arguments, resps, filter)."""
+    """lm-evaluation-harness: `samples_*.jsonl` of --log_samples (lm_eval/evaluator.py, v0.4.9:
+    doc_id, doc, target, arguments, resps, filter)."""
     completion = row["resps"]
     while isinstance(completion, list) and len(completion) == 1 and isinstance(completion[0], list):
         completion = completion[0]

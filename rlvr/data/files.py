@@ -35,7 +35,8 @@ _LOCK_S = 0.5  # `rlvr view` asks by a lock of an instant whether a file is bein
 
 
 def sync_file(file: IO[bytes]) -> None:
-    """Have the disk hold what was written; without it a power cut can leave an empty file under a new name.
+    """Have the disk hold what was written; without it a power cut can leave an empty file under a
+    new name.
 
     Args:
         file: open for writing.
@@ -45,7 +46,8 @@ def sync_file(file: IO[bytes]) -> None:
 
 
 def lock_file(file: IO[Any]) -> None:
-    """Lock a file for the one process that writes it; the lock ends with that process, even if it is killed.
+    """Lock a file for the one process that writes it; the lock ends with that process, even if it
+    is killed.
 
     Args:
         file: open.
@@ -101,7 +103,8 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
             os.link(partial, path)  # unlike a rename, it replaces nothing
         except FileExistsError:
             raise UsageError(
-                f"{path} was made by another program meanwhile and is left as it is; what this run wrote is whole and "
+                f"{path} was made by another program meanwhile and is left as it is; what this run "
+                f"wrote is whole and "
                 f"stands in {partial}: give it another name"
             ) from None
         except OSError:  # a file system without links
@@ -120,7 +123,8 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
-    """A file to write, which gets its name when the block ends well; otherwise nothing is left of it.
+    """A file to write, which gets its name when the block ends well; otherwise nothing is left of
+    it.
 
     Args:
         path: the name that it gets.
@@ -143,9 +147,11 @@ def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to write into, which gets its name when the block ends well; otherwise nothing is left of it.
+    """A folder to write into, which gets its name when the block ends well; otherwise nothing is
+    left of it.
 
-    A folder that is there is replaced.  Unlike with files this takes two steps: between them the old one is `PATH.old`.
+    A folder that is there is replaced.  Unlike with files this takes two steps: between them the
+    old one is `PATH.old`.
 
     Args:
         path: the name that it gets.

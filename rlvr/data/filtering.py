@@ -2,11 +2,11 @@
 
     rows ─▶ tasks with their rollouts counted, in a temporary file ─▶ why some are dropped ─▶ each task, in order
 
-Ids, counts and reasons are in memory, a few hundred bytes for each task; prompts and all else are on disk.  Prompts are
-compared in several processes, with the same result for any number of them.
+Ids, counts and reasons are in memory, a few hundred bytes for each task; prompts and all else are
+on disk.  Prompts are compared in several processes, with the same result for any number of them.
 
-A task that every rollout solves, or none, does not train a policy: all advantages of its group are 0.  UNSCORED
-rollouts are no failures of the policy and do not count.
+A task that every rollout solves, or none, does not train a policy: all advantages of its group are
+0.  UNSCORED rollouts are no failures of the policy and do not count.
 """
 
 from __future__ import annotations
@@ -41,21 +41,25 @@ class FilterRules:
     """The rules that a task must meet to be kept.
 
     Attributes:
-        min_rate, max_rate: limits of the pass rate, the share of correct rollouts; both are allowed.
+        min_rate, max_rate: limits of the pass rate, the share of correct rollouts; both are
+            allowed.
         min_n: least number of scored rollouts.
-        by: "rate" compares k/n with the limits; "interval" drops a task only if its whole 95 % interval lies outside,
-            so that a few unlucky rollouts do not drop it.
-        duplicates: of tasks with the same prompt, apart from case and the punctuation of sentences, keep the first.
-        near: of tasks that share at least this part of their 5-grams, such as 0.8, keep the first; None to keep all.
-        ngram: number of words in a row that a task must not share with a test: 13, as for GPT-3 (arXiv:2005.14165, C);
-            of a shorter test all its words, from 4 up.
-        max_characters: the most characters that a prompt may have, messages together; None for any number.
+        by: "rate" compares k/n with the limits; "interval" drops a task only if its whole 95 %
+            interval lies outside, so that a few unlucky rollouts do not drop it.
+        duplicates: of tasks with the same prompt, apart from case and the punctuation of sentences,
+            keep the first.
+        near: of tasks that share at least this part of their 5-grams, such as 0.8, keep the first;
+            None to keep all.
+        ngram: number of words in a row that a task must not share with a test: 13, as for GPT-3
+            (arXiv:2005.14165, C); of a shorter test all its words, from 4 up.
+        max_characters: the most characters that a prompt may have, messages together; None for any
+            number.
         max_tokens: the most tokens that a prompt may have, messages together; None for any number.
         tokenizer: counts them: a file tokenizer.json, the folder of a model, or its id on the hub.
         frame: what the chat template adds to a prompt, which counts too; None for nothing.
         strengths: the report of `rlvr strength` on these tasks; None if no rule looks at it.
-        min_strength: least strength; a task that was not tested is dropped.  With `by="interval"` only a task whose
-            whole interval lies below.
+        min_strength: least strength; a task that was not tested is dropped.  With `by="interval"`
+            only a task whose whole interval lies below.
 
     Raises:
         UsageError: a number is out of range.
@@ -78,7 +82,8 @@ class FilterRules:
     def __post_init__(self) -> None:
         if not 0 <= self.min_rate <= self.max_rate <= 1:  # false for NaN
             raise UsageError(
-                f"rates from {self.min_rate!r} to {self.max_rate!r}: give 0 <= min_rate <= max_rate <= 1"
+                f"rates from {self.min_rate!r} to {self.max_rate!r}: give 0 <= min_rate <= "
+                f"max_rate <= 1"
             )
         require_whole("min_n", self.min_n, 0)
         require_one_of("by", self.by, ("rate", "interval"))
@@ -89,12 +94,14 @@ class FilterRules:
         require_optional_whole("max_tokens", self.max_tokens, 1, none="any number")
         if (self.max_tokens is None) != (self.tokenizer is None):
             raise UsageError(
-                "max_tokens and tokenizer go together: the limit, and the model whose tokens are counted"
+                "max_tokens and tokenizer go together: the limit, and the model whose tokens are "
+                "counted"
             )
         require_number("min_strength", self.min_strength, 0, 1)
         if (self.strengths is None) != (self.min_strength == 0):
             raise UsageError(
-                "a report of strength and min_strength go together: what was measured, and the limit, above 0"
+                "a report of strength and min_strength go together: what was measured, and the "
+                "limit, above 0"
             )
 
     @property
@@ -151,7 +158,8 @@ class Kept:
         return wilson(self.correct, self.scored) if self.scored else (0.0, 1.0)
 
     def row(self) -> dict[str, Any]:
-        """The task as a row for `Environment.from_rows`: prompt and reference; the rest becomes its meta.
+        """The task as a row for `Environment.from_rows`: prompt and reference; the rest becomes its
+        meta.
 
         A task without rollouts keeps the rates of the row that it came from, if any.
         """
@@ -198,7 +206,8 @@ class DroppedTask:
 
 # The columns of a record that belong to the rollout or the run; all others belong to the task.
 _OF_THE_ROLLOUT: Final = frozenset(
-    "outcome total parts value why answer detail completion length_tokens truncated env config verifier reward rlvr "
+    "outcome total parts value why answer detail completion length_tokens truncated env config "
+    "verifier reward rlvr "
     "versions row".split()
 )
 _OF_THE_TASK: Final = frozenset({"id", "task", "reference", "meta"})
@@ -210,7 +219,8 @@ class _Tasks:
     Args:
         column: the column of the prompts.
         needed: whether rows must have a prompt, since a rule looks at it.
-        compared_with_tests: whether prompts are compared with a test set, so that an empty one is an error.
+        compared_with_tests: whether prompts are compared with a test set, so that an empty one is
+            an error.
     """
 
     def __init__(self, column: str, needed: bool, compared_with_tests: bool) -> None:
@@ -275,7 +285,8 @@ class _Tasks:
             raise DataError(f"row {number} is {brief(row)}; it must be a mapping of columns")
         if "reference" not in row:
             raise DataError(
-                f"row {number} has no column 'reference'; give what `rlvr score` wrote, or tasks with theirs"
+                f"row {number} has no column 'reference'; give what `rlvr score` wrote, or tasks "
+                f"with theirs"
             )
         prompt, is_rollout = self._prompt(row, number), "outcome" in row
         outcome = _outcome(row["outcome"], number) if is_rollout else None
@@ -318,7 +329,8 @@ class _Tasks:
     def _prompt(self, row: Row, number: int) -> Prompt:
         if self.column not in row and self.needed:
             raise DataError(
-                f"row {number} has no column {self.column!r}; it has {', '.join(map(repr, row))}: name that of the "
+                f"row {number} has no column {self.column!r}; it has {', '.join(map(repr, row))}: "
+                f"name that of the "
                 "prompts with --prompt-column, or look for neither tests nor duplicates"
             )
         prompt = row.get(self.column)
@@ -328,7 +340,8 @@ class _Tasks:
             or (isinstance(prompt, (list, tuple)) and all(map(_is_message, prompt)))
         ):
             raise DataError(
-                f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of messages with 'content'"
+                f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of "
+                f"messages with 'content'"
             )
         if not prompt and self.compared_with_tests:
             raise DataError(
@@ -355,7 +368,8 @@ def key_of_task(row: Row, own: str, prompt: Prompt, alone: int | None = None) ->
         prompt: "" if the row has none.
         alone: tells the row from others that are alike; None for a rollout of the same task.
     """
-    # Rows that bring their own reference may all be called "row"; and completions without a task have ids.
+    # Rows that bring their own reference may all be called "row"; and completions without a task
+    # have ids.
     named = own if row.get("task") not in (None, "row") or not prompt else None
     return digest_of(
         [json.dumps([named, prompt, row.get("reference"), alone], sort_keys=True, default=str)]
@@ -370,7 +384,8 @@ def filter_tasks(
     prompt: str = "prompt",
     processes: int | None = None,
 ) -> tuple[list[Kept], list[DroppedTask]]:
-    """Split tasks into those that are kept and those that are dropped; `filtered` does not hold them all in memory.
+    """Split tasks into those that are kept and those that are dropped; `filtered` does not hold
+    them all in memory.
 
     Args:
         rows, rules, tests, prompt, processes: see `filtered`.
@@ -400,14 +415,15 @@ def filter_rows(
     processes: int | None = None,
     left_out: Callable[[Line, str], object] | None = None,
 ) -> Iterator[Kept | DroppedTask]:
-    """Every task in the order of the rows, kept or dropped.  All rows are read before the first comes.
+    """Every task in the order of the rows, kept or dropped.  All rows are read before the first
+    comes.
 
-    Contamination is checked first, then duplicates, lengths, strength, and rates: a task is dropped for the first
-    reason that holds.
+    Contamination is checked first, then duplicates, lengths, strength, and rates: a task is dropped
+    for the first reason that holds.
 
     Args:
-        rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at rollouts; as
-            mappings, or as lines of a file.
+        rows: records of `rlvr score`; or tasks with a prompt and `reference`, if no rule looks at
+            rollouts; as mappings, or as lines of a file.
         rules: the rules; by default only duplicates are dropped.
         tests: prompts of a test set that must not be trained on.
         prompt: the column of the prompts.
@@ -415,8 +431,8 @@ def filter_rows(
         left_out: is told each row that is neither, and why; None if the first is an error.
 
     Raises:
-        DataError: no row can be used, or, without `left_out`, one cannot; or a rule looks at rollouts and no row has
-            an outcome.
+        DataError: no row can be used, or, without `left_out`, one cannot; or a rule looks at
+            rollouts and no row has an outcome.
     """
     rules = rules or FilterRules()
     if rules.tokenizer is not None:
@@ -432,7 +448,8 @@ def filter_rows(
             pass
         if rules.need_rollouts and len(tasks) and not tasks.rolled_out:
             raise DataError(
-                "no row has an outcome, so that there are no pass rates: give what `rlvr score` wrote"
+                "no row has an outcome, so that there are no pass rates: give what `rlvr score` "
+                "wrote"
             )
         tasks.gathered()
         why: dict[int, str] = {}

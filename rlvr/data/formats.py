@@ -1,9 +1,11 @@
 """Rows from files of any common format, one at a time: by the name's ending, or by the content where that says more.
 
-    JSON lines, JSON arrays (.jsonl .ndjson .json) · .csv .tsv · .parquet · .arrow .feather · logs of inspect (.eval)
-    the first two also as .gz or .zst · folders of `datasets` · "owner/name:split" on the hub · "-" for stdin
+    JSON lines, JSON arrays (.jsonl .ndjson .json) · .csv .tsv · .parquet · .arrow .feather · logs
+    of inspect (.eval) the first two also as .gz or .zst · folders of `datasets` ·
+    "owner/name:split" on the hub · "-" for stdin
 
-A row that cannot be read is a `Line` with its error; a file of which nothing can be read is a `DataError`.
+A row that cannot be read is a `Line` with its error; a file of which nothing can be read is a
+`DataError`.
 """
 
 from __future__ import annotations
@@ -104,9 +106,10 @@ def read_rows(
 
     Args:
         source: one of what `sources` gives.
-        through: is given the lines of a file of JSON lines and returns those to be read, an empty one for each that is
-            not; of other files it is not called.
-        limits: of a row; one that has more is a `Line` with an error.  Saved data sets and those of the hub have none.
+        through: is given the lines of a file of JSON lines and returns those to be read, an empty
+            one for each that is not; of other files it is not called.
+        limits: of a row; one that has more is a `Line` with an error.  Saved data sets and those of
+            the hub have none.
 
     Raises:
         DataError: there is no such file, or it is in no format that holds rows.
@@ -132,7 +135,8 @@ def read_rows(
 
 
 def count_rows(source: str | Path) -> int:
-    """About as many rows as `read_rows` will give, for a progress bar; 0 where that cannot be told beforehand.
+    """About as many rows as `read_rows` will give, for a progress bar; 0 where that cannot be told
+    beforehand.
 
     Args:
         source: as for `read_rows`.
@@ -248,7 +252,8 @@ def _by_content(
         path = Path(name)
         if is_pipe or path.suffix in _PACKED:
             raise DataError(
-                f"{name}: {kind[1:]} cannot be read from a pipe or packed; give it as a file of its own"
+                f"{name}: {kind[1:]} cannot be read from a pipe or packed; give it as a file of "
+                f"its own"
             )
         return _binary(path, kind, limits)
     if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
@@ -258,7 +263,8 @@ def _by_content(
         delimiter = "\t" if first.count(b"\t") > first.count(b",") else ","
         return _table(again, name, delimiter, limits)
     raise DataError(
-        f"{name}: neither its name nor its content says what it is; rows are read from files that end in "
+        f"{name}: neither its name nor its content says what it is; rows are read from files that "
+        f"end in "
         f"{' '.join(ENDINGS)}, those of text also with .gz or .zst"
     )
 
@@ -385,7 +391,8 @@ def _is_json(text: bytes) -> bool:
 
 
 def _is_list_without_rows(line: bytes) -> bool:
-    """A line `[1, 2]` is a bad row of JSON lines; a list that begins here, or holds objects, is all there is."""
+    """A line `[1, 2]` is a bad row of JSON lines; a list that begins here, or holds objects, is all
+    there is."""
     if _ROWS_OF_ARRAY.match(line):
         return False
     try:
@@ -617,7 +624,8 @@ def _saved_dataset(path: Path) -> Iterable[Any]:
         return cast("Iterable[Any]", dataset)
     if len(dataset) != 1:
         raise DataError(
-            f"{path} has the splits {', '.join(dataset)}; give one of them: {path / next(iter(dataset), 'train')}"
+            f"{path} has the splits {', '.join(dataset)}; give one of them: "
+            f"{path / next(iter(dataset), 'train')}"
         )
     return cast("Iterable[Any]", next(iter(dataset.values())))
 

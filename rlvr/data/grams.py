@@ -2,8 +2,8 @@
 
     texts ─▶ 5-grams of each, as numbers ─▶ a file ─▶ those that two texts share, with their first ten holders ─▶ pairs
 
-In memory are about 50 bytes for each text, and tables of a fixed size.  Numbers of 64 bits stand for 5-grams: that two
-of a hundred million are taken for one another has a chance of 3e-4.
+In memory are about 50 bytes for each text, and tables of a fixed size.  Numbers of 64 bits stand
+for 5-grams: that two of a hundred million are taken for one another has a chance of 3e-4.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class GramFile:
     def _near(
         self, later: Any, holders: Any, is_rare: Any, sizes: Any, rare: Any, least: float
     ) -> Iterator[tuple[int, int]]:
-        """The pairs of some texts: of the earlier texts that share enough with one, the one that shares most."""
+        """The pairs of some texts: of the earlier texts that share enough with one, the one that
+        shares most."""
         rows, columns = np.nonzero((holders >= 0) & (holders < later[:, None]))
         later_texts, earlier = later[rows], holders[rows, columns].astype(np.int64)
         pairs, which, shared_counts = np.unique(
@@ -154,7 +155,8 @@ class GramFile:
             yield int(earlier[hit]), int(later_texts[hit])
 
     def _share_grams(self, sizes: Any) -> tuple[Any, Any, Any]:
-        """The 5-grams that two texts share, in order of size; how many texts have each; the first holders."""
+        """The 5-grams that two texts share, in order of size; how many texts have each; the first
+        holders."""
         total = int(sizes.sum())
         passes = max(1, -(-total // _SORTED))
         bounds = [(i << 64) // passes for i in range(passes + 1)]
@@ -191,7 +193,8 @@ class GramFile:
         return np.concatenate(numbers), np.concatenate(texts)
 
     def _blocks(self, sizes: Any, most: int = _BLOCK) -> Iterator[tuple[int, int, Any]]:
-        """(first text, text after the last, their numbers) of runs of texts with about `most` numbers."""
+        """(first text, text after the last, their numbers) of runs of texts with about `most`
+        numbers."""
         self._file.seek(0)
         ends = np.cumsum(sizes)
         start, before = 0, 0

@@ -13,7 +13,8 @@ _PATIENCE_S = 2.5
 
 @contextlib.contextmanager
 def at_once() -> Iterator[None]:
-    """Within it, loading from the hub takes what was kept here, or fails at once, where the hub does not answer.
+    """Within it, loading from the hub takes what was kept here, or fails at once, where the hub
+    does not answer.
 
     Its library tries for half a minute otherwise; a hub that answers is used as ever.
     """
@@ -34,7 +35,8 @@ def at_once() -> Iterator[None]:
 
 
 def _answers() -> bool:
-    """Whether the hub answers, by the way that its library takes: mirrors and proxies are respected."""
+    """Whether the hub answers, by the way that its library takes: mirrors and proxies are
+    respected."""
     from huggingface_hub import constants, get_session
 
     try:

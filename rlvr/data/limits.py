@@ -1,6 +1,7 @@
 """What one row may take: held while it is read, so that a row of a stranger fills no memory.
 
-A longer row is found where it is still bytes, a JSON text or Arrow's columns, and is left out before Python has it.
+A longer row is found where it is still bytes, a JSON text or Arrow's columns, and is left out
+before Python has it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class RowLimits:
 
     Attributes:
         size_bytes: as it stands in the file, unpacked.  A service takes no longer request.
-        values: texts, numbers, lists and objects; a million take 100 MiB, in a text of as little as 2 MB.
+        values: texts, numbers, lists and objects; a million take 100 MiB, in a text of as little as
+            2 MB.
         depth: lists and objects in each other; Python cannot copy or send what is 1000 deep.
     """
 
@@ -31,7 +33,8 @@ class RowLimits:
     def why(self) -> str:
         """What is said of a row that has more."""
         return (
-            f"it has more than {self.size_bytes >> 20} MiB (--row-mib), {self.values:,} values, or lists and objects "
+            f"it has more than {self.size_bytes >> 20} MiB (--row-mib), {self.values:,} values, or "
+            f"lists and objects "
             f"{self.depth} deep in each other; write it as several rows"
         )
 
@@ -125,7 +128,8 @@ def batch_rows(batch: Any, limits: RowLimits) -> Iterator[dict[str, Any] | None]
     if any(_depth(field.type) >= limits.depth for field in batch.schema):
         yield from [None] * batch.num_rows
         return
-    # A dictionary is counted once and copied for each row that names it, so its rows are looked at one by one.
+    # A dictionary is counted once and copied for each row that names it, so its rows are looked at
+    # one by one.
     has_dictionary = any(pa.types.is_dictionary(column.type) for column in batch.columns)
     if not has_dictionary and _is_small(batch, limits):
         yield from batch.to_pylist()

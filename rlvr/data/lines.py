@@ -34,16 +34,17 @@ __all__ = [
 Row: TypeAlias = Mapping[str, Any]
 """The columns of a row by name."""
 
-# A checksum is the last key of a line, or a column of Parquet; it covers all that stands before it in the line, or the
-# other cells of the row as they are read.
+# A checksum is the last key of a line, or a column of Parquet; it covers all that stands before it
+# in the line, or the other cells of the row as they are read.
 CHECKSUM = "rlvr_crc32"
 _STAMP = re.compile(rb', "rlvr_crc32": "([0-9a-f]{8})"\}')
 _SHOWN_BYTES = 200  # of a row that is too large
 _STAMP_BYTES = len(b', "rlvr_crc32": "00000000"}')
 
 
-# In Parquet, nested values are written as JSON text, since their keys differ from row to row; so is text that is not
-# UTF-8 (lone surrogates) or that begins with the mark.  A file with this mark in its metadata was written by rlvr.
+# In Parquet, nested values are written as JSON text, since their keys differ from row to row; so is
+# text that is not UTF-8 (lone surrogates) or that begins with the mark.  A file with this mark in
+# its metadata was written by rlvr.
 MARK = "json:"
 
 
@@ -120,7 +121,8 @@ def json_lines(
 
 
 def checked_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes, str, bool]]:
-    """(number from 1, line, what is wrong with it or "", whether it has a checksum) of each line that is not empty.
+    """(number from 1, line, what is wrong with it or "", whether it has a checksum) of each line
+    that is not empty.
 
     Args:
         lines: lines of JSON.
@@ -228,7 +230,8 @@ def _batches(file: Any, limits: RowLimits) -> Iterator[Any]:
     """Batches of rows that are small in memory, as far as the sizes of the groups of rows say.
 
     Yields:
-        A `pyarrow.RecordBatch`, or the number of rows of a group in which an average row is too large.
+        A `pyarrow.RecordBatch`, or the number of rows of a group in which an average row is too
+        large.
     """
     for place in range(file.num_row_groups):
         group = file.metadata.row_group(place)

@@ -1,7 +1,7 @@
 """Sets that papers report on, by name: where they are, which revision, what their licence is.
 
-`rlvr.make("math-v3", data="aime-2025")` takes one.  The revision is pinned, so that a name means the same rows for
-ever; a file with the same columns works without the hub.
+`rlvr.make("math-v3", data="aime-2025")` takes one.  The revision is pinned, so that a name means
+the same rows for ever; a file with the same columns works without the hub.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class NamedSet:
         split: the one that is meant.
         rows: how many it has.
         columns: that are read.
-        licence: as its page says; "not stated", or "not confirmed" where that could not be looked up.
+        licence: as its page says; "not stated", or "not confirmed" where that could not be looked
+            up.
         config: its configuration; "" for the default.
     """
 
@@ -40,7 +41,8 @@ class NamedSet:
     config: str = ""
 
     def part(self, split: str) -> str:
-        """The split on the hub, with the part of it that is asked for: "test[:10]" is "train[:10]" there.
+        """The split on the hub, with the part of it that is asked for: "test[:10]" is "train[:10]"
+        there.
 
         Args:
             split: of an environment.

@@ -1,10 +1,11 @@
 """Texts that share n-grams: near-duplicates within a set, and overlap of a set with a test set.
 
-There are two normal forms of a text.  `folded` drops only case and the punctuation of sentences: two texts with the
-same form are the same problem.  `words` keeps only words and a few signs, to compare runs of words, which another pair
-of brackets must not hide.  Runs that occur in more than ten different texts of the set (such as an instruction that all
-prompts end with) say nothing about one of them and are left out, as in GPT-3's filter (arXiv:2005.14165, appendix C,
-which takes n = 13).
+There are two normal forms of a text.  `folded` drops only case and the punctuation of sentences:
+two texts with the same form are the same problem.  `words` keeps only words and a few signs, to
+compare runs of words, which another pair of brackets must not hide.  Runs that occur in more than
+ten different texts of the set (such as an instruction that all prompts end with) say nothing about
+one of them and are left out, as in GPT-3's filter (arXiv:2005.14165, appendix C, which takes n =
+13).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _Words: TypeAlias = tuple[str, ...]
 _COMMON: Final = 10  # a run of words in more texts than this is common
 _SHORTEST: Final = 4  # a test of fewer words is not looked for within longer texts
 
-# Thai, Lao, Burmese, Khmer, kana and Han are written without spaces: each character counts as a word.
+# Thai, Lao, Burmese, Khmer, kana and Han are written without spaces: each character counts as a
+# word.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -47,8 +49,8 @@ _TYPED = str.maketrans("‘’′“”−–", "'''\"\"--")
 def fold_text(text: str) -> _Words:
     """The words and signs of a text, in one case, without the punctuation of sentences.
 
-    Superscripts are written with ^ and subscripts with _, since 2³ is not 23.  In a line without any letter or digit,
-    such as a row of a puzzle's grid, every character counts.
+    Superscripts are written with ^ and subscripts with _, since 2³ is not 23.  In a line without
+    any letter or digit, such as a row of a puzzle's grid, every character counts.
 
     Args:
         text: any text.
@@ -63,7 +65,8 @@ def fold_text(text: str) -> _Words:
 
 
 def words(text: str) -> _Words:
-    """The words of a text, in one case.  Signs such as + and - are words of their own; all else is dropped.
+    """The words of a text, in one case.  Signs such as + and - are words of their own; all else is
+    dropped.
 
     Args:
         text: any text.
@@ -87,7 +90,8 @@ class TestSetOverlap:
 
     Args:
         tests: the texts of the test set.
-        n: number of words in a row.  A test with fewer than 4 words must equal a prompt or one of its messages.
+        n: number of words in a row.  A test with fewer than 4 words must equal a prompt or one of
+            its messages.
     """
 
     __test__ = False  # no test for pytest to collect
@@ -110,7 +114,8 @@ class TestSetOverlap:
     ) -> Iterator[tuple[str, str] | None]:
         """For each prompt, (what is shared, the test that it is shared with); None for nothing.
 
-        All prompts are read before the first result; what is remembered of them is what they share with tests.
+        All prompts are read before the first result; what is remembered of them is what they share
+        with tests.
 
         Args:
             prompts: texts, or the texts of each prompt's messages.
@@ -139,7 +144,8 @@ class TestSetOverlap:
                 yield None if rare is None else (" ".join(rare), self._runs[len(rare)][rare])
 
     def _look(self, prompts: Sequence[_Words]) -> list[tuple[list[_Words], _Words | None]]:
-        """For each prompt, given as its messages: the runs that it shares with tests, and the test that it equals."""
+        """For each prompt, given as its messages: the runs that it shares with tests, and the test
+        that it equals."""
         looked = []
         for messages in prompts:
             wholes = map(fold_text, ("\n".join(messages), *messages))
@@ -155,19 +161,21 @@ class TestSetOverlap:
                     yield run
 
     def _goes_on(self, found: _Words, start: int, end: int) -> bool:
-        """Whether a sign follows or precedes: "what is 2 + 2" is another problem than "what is 2 + 2 * 5"."""
+        """Whether a sign follows or precedes: "what is 2 + 2" is another problem than "what is 2 +
+        2 * 5"."""
         return bool(_SIGNS & {*found[max(start - 1, 0) : start], *found[end : end + 1]})
 
 
 def near_duplicates(
     texts: Iterable[str], least: float = 0.8, *, processes: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Pairs (earlier, later) of texts that share a large part of their 5-grams, but are not the same.
+    """Pairs (earlier, later) of texts that share a large part of their 5-grams, but are not the
+    same.
 
-    Compares the Jaccard index over the 5-grams of `folded` that occur in few texts with `least`.  In a cluster of more
-    than ten texts no such 5-gram is shared; there the index over all 5-grams must reach (1 + least) / 2, so that a long
-    instruction at the end does not make texts near-duplicates.  Each later text is paired once, an exact duplicate
-    never.
+    Compares the Jaccard index over the 5-grams of `folded` that occur in few texts with `least`.
+    In a cluster of more than ten texts no such 5-gram is shared; there the index over all 5-grams
+    must reach (1 + least) / 2, so that a long instruction at the end does not make texts
+    near-duplicates.  Each later text is paired once, an exact duplicate never.
 
     The texts may be any number: see `rlvr.data.grams`.
 
@@ -208,7 +216,8 @@ def digest_of(parts: Sequence[str]) -> bytes:
 
 
 def _near(texts: Sequence[str]) -> tuple[list[str], list[object]]:
-    """What `near_duplicates` has to know of each text: a digest of `folded`, and the numbers of its 5-grams."""
+    """What `near_duplicates` has to know of each text: a digest of `folded`, and the numbers of its
+    5-grams."""
     from rlvr.data.grams import gram_numbers, pack_arrays
 
     every = [fold_text(text) for text in texts]

@@ -2,8 +2,9 @@
 
     rows ─▶ candidates of each task ─▶ pairs that are drawn ─▶ the texts of these, in a second reading of the file
 
-A pair has a CORRECT and a WRONG completion of one task.  UNSCORED completions are in none: that they could not be
-scored says nothing about them.  The columns are TRL's: prompt, chosen, rejected; or prompt, completion, label.
+A pair has a CORRECT and a WRONG completion of one task.  UNSCORED completions are in none: that
+they could not be scored says nothing about them.  The columns are TRL's: prompt, chosen, rejected;
+or prompt, completion, label.
 """
 
 from __future__ import annotations
@@ -57,10 +58,11 @@ class PairRules:
 
     Attributes:
         per_task: most pairs of a task; of labelled or right completions, most of each label.
-        unparsed: take UNPARSED completions as wrong ones too; pairs with these teach the form of an answer.
+        unparsed: take UNPARSED completions as wrong ones too; pairs with these teach the form of an
+            answer.
         truncated: take truncated completions too; pairs with these teach to be brief.
-        near: the greatest difference in length, as a share of the longer one, at which two completions count as near.
-            Near pairs are drawn first.
+        near: the greatest difference in length, as a share of the longer one, at which two
+            completions count as near. Near pairs are drawn first.
         near_only: draw no others.
         seed: draws between completions that are equally good.
 
@@ -121,10 +123,11 @@ class Drawn:
 
 
 def draw(candidates: Sequence[Candidate], rules: PairRules, *key: str | int) -> Drawn:
-    """Pairs of one task: near ones in length first, and of these the ones with the most frequent wrong answers.
+    """Pairs of one task: near ones in length first, and of these the ones with the most frequent
+    wrong answers.
 
-    Completions that stand in no pair yet come first; where these are used up, one may stand in several pairs.  No pair
-    is drawn twice.
+    Completions that stand in no pair yet come first; where these are used up, one may stand in
+    several pairs.  No pair is drawn twice.
 
     Args:
         candidates: completions of the task.
@@ -166,7 +169,8 @@ def draw_labelled(candidates: Sequence[Candidate], rules: PairRules, *key: str |
 
 
 def draw_right(candidates: Sequence[Candidate], rules: PairRules, *key: str | int) -> list[int]:
-    """At most `per_task` right completions of a task, those with the greatest score first, as indices.
+    """At most `per_task` right completions of a task, those with the greatest score first, as
+    indices.
 
     Args:
         candidates, rules, key: see `draw`.
@@ -235,7 +239,8 @@ def _by_frequency(
 
 
 def _lot(candidate: Candidate, rules: PairRules, key: Sequence[str | int]) -> bytes:
-    """The place of a completion among equals.  A hash of its text: the order of the file does not matter."""
+    """The place of a completion among equals.  A hash of its text: the order of the file does not
+    matter."""
     return digest_of([candidate.text.hex(), str(rules.seed), *map(str, key)])
 
 
@@ -266,7 +271,8 @@ class PairReport:
         all_right, all_wrong: tasks whose usable completions are all right, or all wrong.
         pairs: number of pairs.
         near: pairs of nearly equal length.
-        shorter_wins: pairs whose chosen completion is the shorter one; `equal`: those of equal length.
+        shorter_wins: pairs whose chosen completion is the shorter one; `equal`: those of equal
+            length.
         chosen_length, rejected_length: sums of lengths.
         left_out: why how many completions could not be drawn.
     """
@@ -307,7 +313,8 @@ class PairReport:
 
     @property
     def shorter_share(self) -> float:
-        """Share of the pairs of unequal length whose chosen completion is the shorter one; ½ if there are none."""
+        """Share of the pairs of unequal length whose chosen completion is the shorter one; ½ if
+        there are none."""
         unequal = self.pairs - self.equal
         return self.shorter_wins / unequal if unequal else 0.5
 
@@ -350,15 +357,15 @@ def preference_rows(
 ) -> tuple[Iterator[dict[str, Any]], PairReport]:
     """Rows of preference data, in TRL's columns, and counts; from a file that `rlvr score` wrote.
 
-    The file is read twice: once here, and once when the rows are taken.  In memory are a few hundred bytes for each
-    completion, and the texts of pairs of which one side was read.
+    The file is read twice: once here, and once when the rows are taken.  In memory are a few
+    hundred bytes for each completion, and the texts of pairs of which one side was read.
 
     Args:
         path: a file with prompt, completion and outcome in each row; a pipe cannot be read twice.
         rules: see `PairRules`.
         form: see `Form`.
-        margin_scale: give each pair a column `margin`, this times the difference of the verdicts' credit; None for no
-            such column.
+        margin_scale: give each pair a column `margin`, this times the difference of the verdicts'
+            credit; None for no such column.
         left_out: is told each line that cannot be used, and why; None if the first is an error.
 
     Raises:
@@ -452,12 +459,14 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate, int]:
     for name in ("prompt", "completion", "outcome"):
         if name not in row:
             raise DataError(
-                f"row {number} has no column {name!r}, it has {', '.join(map(repr, row))}; give what `rlvr score` wrote"
+                f"row {number} has no column {name!r}, it has {', '.join(map(repr, row))}; give "
+                f"what `rlvr score` wrote"
             )
     prompt, text = row["prompt"], row["completion"]
     if not prompt or not _is_prompt(prompt):
         raise DataError(
-            f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of chat messages"
+            f"row {number}: the prompt is {brief(prompt)}; it must be a text, or a list of chat "
+            f"messages"
         )
     if not isinstance(text, str):
         raise DataError(f"row {number}: the completion is {brief(text)}; it must be a text")
@@ -526,9 +535,11 @@ class Labelled:
 
 
 def read_pairs(path: Path) -> list[TextPair]:
-    """Pairs from a file with the columns prompt, chosen and rejected, as `rlvr pairs` writes it and TRL takes it.
+    """Pairs from a file with the columns prompt, chosen and rejected, as `rlvr pairs` writes it and
+    TRL takes it.
 
-    Without a prompt, chosen and rejected are conversations, which begin with the same messages: the prompt.
+    Without a prompt, chosen and rejected are conversations, which begin with the same messages: the
+    prompt.
 
     Args:
         path: the file.
@@ -545,12 +556,14 @@ def read_pairs(path: Path) -> list[TextPair]:
                 "completion" in row
             )
             raise DataError(
-                f"{where} has no {' and no '.join(missing)}: a pair needs both sides, as `rlvr pairs` writes them{hint}"
+                f"{where} has no {' and no '.join(missing)}: a pair needs both sides, as `rlvr "
+                f"pairs` writes them{hint}"
             )
         prompt, chosen, rejected = _split(row, where)
         if chosen == rejected:
             raise DataError(
-                f"{where}: both sides are the same text, so that neither can be preferred; leave it out"
+                f"{where}: both sides are the same text, so that neither can be preferred; leave "
+                f"it out"
             )
         pairs.append(
             TextPair(
@@ -571,7 +584,8 @@ def read_pairs(path: Path) -> list[TextPair]:
 
 
 def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
-    """Labelled completions from a file with the columns prompt, completion and label; or both sides of pairs.
+    """Labelled completions from a file with the columns prompt, completion and label; or both sides
+    of pairs.
 
     Args:
         path: the file.  Without the column `label` a completion is right.
@@ -602,12 +616,14 @@ def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
     ]
     if not items:
         raise DataError(
-            f"{path} has no rows; make some with `rlvr pairs scored.jsonl -o labels.jsonl --form labels`"
+            f"{path} has no rows; make some with `rlvr pairs scored.jsonl -o labels.jsonl --form "
+            f"labels`"
         )
     labels = {example.label for example in items}
     if needs_both and len(labels) == 1:
         raise DataError(
-            f"all {len(items)} rows of {path} have the label {items[0].label}, and right ones can be told from wrong "
+            f"all {len(items)} rows of {path} have the label {items[0].label}, and right ones can "
+            f"be told from wrong "
             "ones only where there are both; add completions with the other label"
         )
     return items
@@ -631,7 +647,8 @@ class LabelledSteps:
 
 
 def read_steps(path: Path) -> list[LabelledSteps]:
-    """Labelled steps from a file with TRL's columns prompt, completions and labels, or with right and scored.
+    """Labelled steps from a file with TRL's columns prompt, completions and labels, or with right
+    and scored.
 
     A label alone counts as one continuation.
 
@@ -665,12 +682,14 @@ def _steps(row: Row, where: str) -> LabelledSteps:
     for name, values in (("labels or right", right), ("scored", scored)):
         if not isinstance(values, list) or len(values) != len(steps):
             raise DataError(
-                f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for each step"
+                f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for "
+                f"each step"
             )
     for k, count in zip(right, scored, strict=True):
         if not (isinstance(k, bool) or is_number(k)) or not is_number(count) or not 0 <= k <= count:
             raise DataError(
-                f"{where}: {brief(k)} of {brief(count)} continuations are right; give 0 <= right <= scored"
+                f"{where}: {brief(k)} of {brief(count)} continuations are right; give 0 <= right "
+                f"<= scored"
             )
     prompt = _prompt(row.get("prompt"), where)
     return LabelledSteps(
@@ -694,7 +713,8 @@ def _read_labelled_row(row: Row, where: str) -> Labelled:
 
 
 def _split(row: Row, where: str) -> tuple[Prompt, str, str]:
-    """Prompt and texts of a pair; a prompt that is not named is what both conversations begin with."""
+    """Prompt and texts of a pair; a prompt that is not named is what both conversations begin
+    with."""
     chosen, rejected = row["chosen"], row["rejected"]
     if row.get("prompt"):
         prompt = _prompt(row["prompt"], where)
@@ -728,7 +748,8 @@ def _prompt(value: Any, where: str) -> Prompt:
 
 
 def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
-    """The text of a completion: itself after a text, or the content of one message of the assistant after a chat."""
+    """The text of a completion: itself after a text, or the content of one message of the assistant
+    after a chat."""
     if isinstance(value, str):
         return value
     if (
@@ -741,7 +762,8 @@ def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
         if isinstance(content, str):
             return content
     raise DataError(
-        f"{where}: {name} is {brief(value)}; it must be a text or, after chat messages, a list with one message of "
+        f"{where}: {name} is {brief(value)}; it must be a text or, after chat messages, a list "
+        f"with one message of "
         "the assistant"
     )
 

@@ -49,15 +49,17 @@ def in_chunks(texts: Iterable[_T]) -> Iterator[list[_T]]:
 def map_chunks(
     function: Callable[[_Chunk], Any], chunks: Iterable[_Chunk], processes: int | None = None
 ) -> Iterator[tuple[_Chunk, Any]]:
-    """Each chunk with what a function makes of it, in order; a bounded number of chunks is under way.
+    """Each chunk with what a function makes of it, in order; a bounded number of chunks is under
+    way.
 
-    The processes are those of a `WorkerPool`: the calling process does not fork, and no `if __name__ == "__main__"` is
-    needed.
+    The processes are those of a `WorkerPool`: the calling process does not fork, and no `if
+    __name__ == "__main__"` is needed.
 
     Args:
         function: of a chunk; cloudpickle can send it, and its value is JSON-able.
         chunks: lists of what cloudpickle can send.
-        processes: number of processes; None for one per core, 0 for this one.  A few chunks are worked on here anyway.
+        processes: number of processes; None for one per core, 0 for this one.  A few chunks are
+            worked on here anyway.
 
     Raises:
         UsageError: `processes` is no whole number, or a chunk cannot be sent.

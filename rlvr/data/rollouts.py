@@ -16,11 +16,13 @@ __all__ = ["is_rollouts", "read_rollouts", "rollout_table", "rollouts_with", "wr
 def write_rollouts(path: Path, rows: Iterable[Row]) -> None:
     """Write rollouts to a file, which is there whole or not at all.
 
-    Columns that a row lacks are null.  Texts that are no UTF-8 (lone surrogates) are written with escapes.
+    Columns that a row lacks are null.  Texts that are no UTF-8 (lone surrogates) are written with
+    escapes.
 
     Args:
         path: the file; its folder is made.
-        rows: with the columns that docs/reference/records.md lists under "Rollouts of a run"; others are left out.
+        rows: with the columns that docs/reference/records.md lists under "Rollouts of a run";
+            others are left out.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -51,7 +51,8 @@ _BUFFER = 1 << 18  # bytes; with the usual 8 KiB a tenth of the time goes into c
 
 
 def _pack_value(name: str, value: Any) -> Any:
-    """A value for a Parquet column.  A column has one type, so references, which may differ in type, become texts."""
+    """A value for a Parquet column.  A column has one type, so references, which may differ in
+    type, become texts."""
     if isinstance(value, str):
         return value if _is_utf8(value) and not value.startswith(MARK) else MARK + json.dumps(value)
     if name == "id":
@@ -102,7 +103,8 @@ def require_output(path: Path, *, overwrite: bool, device: bool = False) -> None
         device: whether a device or a pipe will do, such as /dev/stdout.
 
     Raises:
-        UsageError: its folder is missing, it is a folder or another thing than a file, or it exists and must not.
+        UsageError: its folder is missing, it is a folder or another thing than a file, or it exists
+            and must not.
     """
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
@@ -124,8 +126,8 @@ class Journal:
         resume: continue a run that was stopped; `done` then counts the rows that it wrote.
         overwrite: replace an output, or the rows of a stopped run.
         checksums: give every row a checksum, by which `read_rows` tells one that was damaged later.
-        flush_s: hand rows to the system at most so long after they were written, once more rows come.  0 does it with
-            each row; it then survives a kill of this process.
+        flush_s: hand rows to the system at most so long after they were written, once more rows
+            come.  0 does it with each row; it then survives a kill of this process.
 
     Attributes:
         path: see above.
@@ -133,8 +135,8 @@ class Journal:
         done: rows of the stopped run that are kept.
 
     Raises:
-        UsageError: the path cannot be written; another run writes it; or the output, or rows of a stopped run, exist
-            and neither `resume` nor `overwrite` was given.
+        UsageError: the path cannot be written; another run writes it; or the output, or rows of a
+            stopped run, exist and neither `resume` nor `overwrite` was given.
     """
 
     def __init__(
@@ -162,7 +164,8 @@ class Journal:
             self._size = os.fstat(self._file.fileno()).st_size
             if self._size and not (resume or overwrite):
                 raise UsageError(
-                    f"{self.partial} is from a run that was stopped; pass --resume to go on, or --overwrite"
+                    f"{self.partial} is from a run that was stopped; pass --resume to go on, or "
+                    f"--overwrite"
                 )
             if resume:
                 self._drop_torn_line()
@@ -177,7 +180,8 @@ class Journal:
             raise
 
     def _claim_partial(self) -> IO[bytes]:
-        """The partial file, open and locked.  The lock ends with this process, however that ends."""
+        """The partial file, open and locked.  The lock ends with this process, however that
+        ends."""
         while True:
             with contextlib.suppress(
                 FileNotFoundError
@@ -220,7 +224,8 @@ class Journal:
             yield line.row
 
     def backwards(self) -> Iterator[Row]:
-        """The rows of the stopped run from the last to the first; no more are read than are asked for.
+        """The rows of the stopped run from the last to the first; no more are read than are asked
+        for.
 
         Raises:
             UsageError: one of them is damaged.
@@ -247,7 +252,8 @@ class Journal:
 
     def _damaged(self, number: int, why: str) -> UsageError:
         return UsageError(
-            f"{self.partial}, line {number}: {why}; no run leaves this behind, so it cannot be resumed: "
+            f"{self.partial}, line {number}: {why}; no run leaves this behind, so it cannot be "
+            f"resumed: "
             "pass --overwrite to begin anew"
         )
 
@@ -332,7 +338,8 @@ class Journal:
             notes: texts for the metadata of Parquet.
 
         Raises:
-            UsageError: another program changed the partial file or made the output meanwhile; nothing was replaced.
+            UsageError: another program changed the partial file or made the output meanwhile;
+                nothing was replaced.
             DataError: Parquet cannot hold the rows.
         """
         try:
@@ -342,7 +349,8 @@ class Journal:
             raise
         if not self._is_ours(self._file) or os.fstat(self._file.fileno()).st_size != self._size:
             raise UsageError(
-                f"{self.partial} was replaced or changed by another program while this run wrote it, so there is no "
+                f"{self.partial} was replaced or changed by another program while this run wrote "
+                f"it, so there is no "
                 f"{self.path.name}; run the command again with --overwrite, and no other beside it"
             )
         if self.path.suffix == ".parquet":
@@ -462,7 +470,8 @@ class KeptLines:
         return without_checksum(self.raw)
 
     def peek(self, count: int, size: int) -> bytes | None:
-        """The next lines as they stand in the file, which can be read again; None if they are others.
+        """The next lines as they stand in the file, which can be read again; None if they are
+        others.
 
         Args:
             count: number of lines.
@@ -476,7 +485,8 @@ class KeptLines:
         return lines if len(lines) == size and lines.count(b"\n") == count else None
 
     def skip(self, count: int, size: int) -> None:
-        """Pass over lines.  One must have been read before: it says whether the others have checksums.
+        """Pass over lines.  One must have been read before: it says whether the others have
+        checksums.
 
         Args:
             count, size: see `peek`.
@@ -494,14 +504,16 @@ _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<start>\d+%?)?:(?P<stop>\d+%?)?\]
 
 
 def dataset_lines(source: str, split: str, *, name: str | None = None) -> Iterable[Line]:
-    """Lines of a data set, with those that cannot be read: a local file as `read_rows` takes it, a folder, or a hub id.
+    """Lines of a data set, with those that cannot be read: a local file as `read_rows` takes it, a
+    folder, or a hub id.
 
     Args:
-        source: a path if there is such a file or folder, else a name of `rlvr.data.named_sets`, else a hub id such as
-            "openai/gsm8k".
-        split: "train", "test" …; a single file serves for every split.  A part of a split is written as in `datasets`,
-            in rows or percent: "train[:100]", "train[10%:]".  Percents round up, so that "train[:10%]" has a row if
-            there is any, and "train[10%:]" the others.  Rows that cannot be read count too.
+        source: a path if there is such a file or folder, else a name of `rlvr.data.named_sets`,
+            else a hub id such as "openai/gsm8k".
+        split: "train", "test" …; a single file serves for every split.  A part of a split is
+            written as in `datasets`, in rows or percent: "train[:100]", "train[10%:]".  Percents
+            round up, so that "train[:10%]" has a row if there is any, and "train[10%:]" the others.
+            Rows that cannot be read count too.
         name: the configuration of a data set on the hub.
 
     Raises:
@@ -536,7 +548,8 @@ def load_dataset(source: str, split: str, *, name: str | None = None) -> Iterabl
 
 
 def _local(source: str, split: str) -> tuple[Path, str, str] | None:
-    """The file of a split, and the rows from and to which it is asked for; None for a data set on the hub."""
+    """The file of a split, and the rows from and to which it is asked for; None for a data set on
+    the hub."""
     path = Path(source)
     if not path.is_dir() and ending_of(path) not in ENDINGS:
         return None
@@ -568,12 +581,14 @@ def _readable(line: Line, source: str | Path) -> Row:
 
 
 def _place(text: str, count: int) -> int:
-    """The row at which a part begins or ends, given as a number of rows or as a percentage, which rounds up."""
+    """The row at which a part begins or ends, given as a number of rows or as a percentage, which
+    rounds up."""
     return -(-count * int(text[:-1]) // 100) if text.endswith("%") else int(text)
 
 
 def as_dataset(rows: Iterable[Row]) -> Any:
-    """Rows as a `datasets.Dataset`, for trainers that take one; its `to_parquet` and `to_json` write files.
+    """Rows as a `datasets.Dataset`, for trainers that take one; its `to_parquet` and `to_json`
+    write files.
 
     Args:
         rows: mappings of columns.
@@ -606,7 +621,8 @@ def usable(
 
     Args:
         lines: of a file, as `read_rows` gives them.
-        use: makes something of a row and the number of its line; raises DataError for one that cannot be used.
+        use: makes something of a row and the number of its line; raises DataError for one that
+            cannot be used.
         where: the lines come from.
         left_out: is told each line that is left out, and why; None if the first is an error.
 

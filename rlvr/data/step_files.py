@@ -1,6 +1,7 @@
 """Files of one training step: rows, log-probabilities, advantages and gradients, from which anyone recomputes it.
 
-The layout is safetensors', with the step's head as JSON in the metadata; docs/reference/step_files.md lists the arrays.
+The layout is safetensors', with the step's head as JSON in the metadata;
+docs/reference/step_files.md lists the arrays.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _DTYPES: Final = {
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 _OF_ROWS = "group score scored truncated owner bootstrap row_weights margins".split()
 _OF_TOKENS = (
-    "token_ids mask used kept behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values implicit_rewards "
+    "token_ids mask used kept behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values "
+    "implicit_rewards "
     "advantages returns"
 ).split()
 _OF_UPDATES = ("logprobs", "weights", "entropies", "entropy_weights", "selected")
@@ -114,7 +116,8 @@ def read_step(path: Path) -> StepFile:
         size = path.stat().st_size
         if length > min(_MOST_HEAD_BYTES, size - 8):
             raise DataError(
-                f"{path} says that its head has {length} bytes, and it has {size}; it is truncated, or no step file"
+                f"{path} says that its head has {length} bytes, and it has {size}; it is "
+                f"truncated, or no step file"
             )
         text, body = file.read(length), file.read()
     try:
@@ -128,7 +131,8 @@ def read_step(path: Path) -> StepFile:
         raise DataError(f"{path} has no head of a step file: {type(error).__name__}") from None
     if version > STEP_VERSION:
         raise DataError(
-            f"{path} has version {version}, and this rlvr reads up to {STEP_VERSION}; install a newer one"
+            f"{path} has version {version}, and this rlvr reads up to {STEP_VERSION}; install a "
+            f"newer one"
         )
     arrays = _arrays(path, listed, body)
     if digest != recorded:
@@ -162,7 +166,8 @@ def _arrays(path: Path, listed: Mapping[str, Any], body: bytes) -> dict[str, NDA
     for start, stop, name, dtype, shape in sorted(spans, key=lambda span: span[:3]):
         if start != end or stop > len(body):
             raise DataError(
-                f"{path}: {name} begins at byte {start}, ends at {stop} and should begin at {end} of {len(body)}; "
+                f"{path}: {name} begins at byte {start}, ends at {stop} and should begin at {end} "
+                f"of {len(body)}; "
                 "arrays may not overlap or leave a gap"
             )
         end = stop

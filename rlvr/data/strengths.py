@@ -56,7 +56,8 @@ class Strengths:
         known = self.tasks.get(task)
         if known is not None and known.digest != digest_of_reference(reference):
             raise DataError(
-                f"{self.source} is of other data: its task {task!r} has another reference; run rlvr strength on "
+                f"{self.source} is of other data: its task {task!r} has another reference; run "
+                f"rlvr strength on "
                 "these data"
             )
         return known

@@ -29,7 +29,8 @@ def load_tokenizer(name: str) -> Any:
         from tokenizers import Tokenizer
     except ImportError:
         raise UsageError(
-            "lengths in tokens need the package `tokenizers`, which the extra `train` installs; --max-characters "
+            "lengths in tokens need the package `tokenizers`, which the extra `train` installs; "
+            "--max-characters "
             "needs none"
         ) from None
     path = Path(name)
@@ -45,7 +46,8 @@ def load_tokenizer(name: str) -> Any:
         Exception
     ) as error:  # the errors of the hub's library, and of a parser in Rust, share no root
         raise DataError(
-            f"tokenizer {name!r}: {type(error).__name__}: {str(error)[:200]}; give a file tokenizer.json, a model's "
+            f"tokenizer {name!r}: {type(error).__name__}: {str(error)[:200]}; give a file "
+            f"tokenizer.json, a model's "
             "folder that has one, or its id on the hub"
         ) from error
     tokenizer.no_truncation()

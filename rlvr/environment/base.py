@@ -1,7 +1,7 @@
 """`Environment`: a task is data, an episode is what a policy does with it, and `verify` is a pure function.
 
-`split` and an index determine a task; the same task and completion always give the same verdict.  Tasks are addressed
-by index, so that shuffling, sharding and resuming need only a position.
+`split` and an index determine a task; the same task and completion always give the same verdict.
+Tasks are addressed by index, so that shuffling, sharding and resuming need only a position.
 
     class Sums(rlvr.Environment):                # annotated names are options: Sums(terms=4, split="test")
         terms: int = 3
@@ -74,7 +74,8 @@ _E = TypeVar("_E", bound="Environment")
 def seeded(*key: str | int) -> random.Random:
     """A random generator for one task, seeded with a hash of (id, split, index).
 
-    Seeding with seed + index would give neighbouring seeds the same tasks, and splits would overlap.
+    Seeding with seed + index would give neighbouring seeds the same tasks, and splits would
+    overlap.
 
     Args:
         key: strings and whole numbers that identify the task.
@@ -89,14 +90,16 @@ def seeded(*key: str | int) -> random.Random:
             raise UsageError(
                 f"seeded({brief(part)}): give strings and whole numbers, str(…) of anything else"
             )
-    # The repr of numpy's integers differs from that of Python's, and both must lead to the same task.
+    # The repr of numpy's integers differs from that of Python's, and both must lead to the same
+    # task.
     plain = tuple(str(part) if isinstance(part, str) else int(part) for part in key)
     digest = hashlib.sha256(repr(plain).encode()).digest()
     return random.Random(int.from_bytes(digest[:16], "big"))
 
 
 def _default_of(option: Field[Any]) -> Any:
-    """The default of an option, or MISSING; a class that was sent to another process has a MISSING of its own."""
+    """The default of an option, or MISSING; a class that was sent to another process has a MISSING
+    of its own."""
     missing = type(MISSING)
     factory: Any = option.default_factory
     if isinstance(factory, missing):
@@ -127,8 +130,8 @@ class Environment:
     Attributes:
         id: name and version, which `register` sets.
         reward: makes a score from the verdict.
-        max_concurrent: how many completions are awaited at once, if `verify`, the verifier or a part of the reward is
-            async; in all worker processes of a scorer together.
+        max_concurrent: how many completions are awaited at once, if `verify`, the verifier or a
+            part of the reward is async; in all worker processes of a scorer together.
         domain: what its tasks are about, in a word or two, for `rlvr envs`.
         split: the part of the tasks, such as "train" or "test".
     """
@@ -172,7 +175,8 @@ class Environment:
             "__slots__" in cls.__dict__
         ):  # its options would be lost: slots take the place of their defaults
             raise UsageError(
-                f"{cls.__name__}: an environment is a dataclass without slots; drop @dataclass(slots=True)"
+                f"{cls.__name__}: an environment is a dataclass without slots; drop "
+                f"@dataclass(slots=True)"
             )
         check_annotations(cls)
         if cls._has_hooks():
@@ -193,7 +197,8 @@ class Environment:
             method = getattr(cls, name, None)
             if iscoroutinefunction(method) or isasyncgenfunction(method):
                 raise UsageError(
-                    f"{cls.__name__}.{name} is async; of an environment's methods only verify may be: make it a plain "
+                    f"{cls.__name__}.{name} is async; of an environment's methods only verify may "
+                    f"be: make it a plain "
                     "def, and let it call asyncio.run(…) if it has to wait for something"
                 )
         require_whole(f"{cls.__name__}.max_concurrent", cls.max_concurrent, 1)
@@ -244,15 +249,18 @@ class Environment:
 
     @classmethod
     def _check_reward(cls, reward: Reward) -> None:
-        """Refuse two sources of the verdict: `verify` would silently replace the verifier of the reward."""
+        """Refuse two sources of the verdict: `verify` would silently replace the verifier of the
+        reward."""
         if not isinstance(reward, Reward):
             raise UsageError(
-                f"{cls.__name__}: the reward is {reward!r}; make it of parts such as Correct() and Format(…)"
+                f"{cls.__name__}: the reward is {reward!r}; make it of parts such as Correct() and "
+                f"Format(…)"
             )
         named = reward.primary is not None and reward.primary.verifier is not None
         if named and cls.verify is not Environment.verify:
             raise UsageError(
-                f"{cls.__name__} defines verify, and its reward {reward} names a verifier too; write Correct() for "
+                f"{cls.__name__} defines verify, and its reward {reward} names a verifier too; "
+                f"write Correct() for "
                 "the verdict of verify, or drop verify"
             )
 
@@ -263,7 +271,8 @@ class Environment:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options that differ from their defaults: with `id`, all that is needed to make it again."""
+        """The options that differ from their defaults: with `id`, all that is needed to make it
+        again."""
         changed = {
             name: getattr(self, name)
             for name, default in self.options().items()
@@ -299,13 +308,15 @@ class Environment:
     def task_of(self, row: Mapping[str, Any]) -> Task:
         """The task that a row of completions answers.
 
-        Environments over a data set override `task_from`, so that rows may have the data set's own columns.
+        Environments over a data set override `task_from`, so that rows may have the data set's own
+        columns.
 
         Args:
             row: the columns of the row.
 
         Raises:
-            LookupError, TypeError, DataError: the task cannot be determined; becomes an error of that row alone.
+            LookupError, TypeError, DataError: the task cannot be determined; becomes an error of
+                that row alone.
         """
         if "reference" in row:
             name = str(row.get("task", row.get("id", "row")))
@@ -330,10 +341,12 @@ class Environment:
         )
 
     def reference_of(self, value: Any) -> Any:
-        """The reference as the verifier takes it, from a row's column `reference`; by default unchanged.
+        """The reference as the verifier takes it, from a row's column `reference`; by default
+        unchanged.
 
-        Numbers of other libraries are Python's own by now, see `rlvr.types.plain_reference`.  The verifier of the
-        reward reads it, so that what it cannot read is an error of one row, and not of each of its completions.
+        Numbers of other libraries are Python's own by now, see `rlvr.types.plain_reference`.  The
+        verifier of the reward reads it, so that what it cannot read is an error of one row, and not
+        of each of its completions.
 
         Override it if that column may hold more than the answer, such as a whole solution.
 
@@ -366,13 +379,15 @@ class Environment:
 
     @property
     def rows_left_out(self) -> Mapping[str, int]:
-        """Number of rows of the data that cannot be used, by an example of each reason; reads the tasks."""
+        """Number of rows of the data that cannot be used, by an example of each reason; reads the
+        tasks."""
         if type(self).task is Environment.task:
             _ = self._tasks
         return self._left_out or {}
 
     def stop_at_bad_rows(self) -> None:
-        """Make a row that cannot be used an error, instead of leaving it out: `--strict` of commands.
+        """Make a row that cannot be used an error, instead of leaving it out: `--strict` of
+        commands.
 
         Raises:
             UsageError: the environment reads no rows.
@@ -383,7 +398,8 @@ class Environment:
         """All tasks of the split, in a fixed order; without end if `task` generates them."""
         if type(self).task is Environment.task:
             raise UsageError(
-                f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for a generator"
+                f"{type(self).__name__} has no tasks: define tasks(self), or task(self, index) for "
+                f"a generator"
             )
         return (self.task(index) for index in itertools.count())
 
@@ -397,17 +413,20 @@ class Environment:
     ) -> Iterator[Task]:
         """The tasks of a data set's rows, by `task_from`: for `tasks`.
 
-        A row that cannot be read or used, and one whose reference the reward's verifier cannot read, is left out; one
-        warning counts them by reason.  The ids of the others have the numbers of their rows.
+        A row that cannot be read or used, and one whose reference the reward's verifier cannot
+        read, is left out; one warning counts them by reason.  The ids of the others have the
+        numbers of their rows.
 
         Args:
             source: a file, a folder or a hub id, see `rlvr.data.rows.dataset_lines`; or rows.
             name: the configuration of a data set on the hub.
             key: column with the row's own name, which takes the place of its number in the id.
-            make: makes the task from a row and an id, by default `task_from`; None leaves the row out on purpose.
+            make: makes the task from a row and an id, by default `task_from`; None leaves the row
+                out on purpose.
 
         Raises:
-            DataError: no row can be used, or more than one in twenty cannot; or, with `strict_rows`, one cannot.
+            DataError: no row can be used, or more than one in twenty cannot; or, with
+                `strict_rows`, one cannot.
         """
         lines: Iterable[Line] = (
             dataset_lines(source, self.split, name=name)
@@ -472,7 +491,8 @@ class Environment:
         """
         if index < 0 or index >= len(self._tasks):
             raise IndexError(
-                f"{self.id} has {len(self._tasks)} tasks in split {self.split!r}; there is no task {index}"
+                f"{self.id} has {len(self._tasks)} tasks in split {self.split!r}; there is no task "
+                f"{index}"
             )
         return self._tasks[index]
 
@@ -482,7 +502,8 @@ class Environment:
         return None if type(self).task is not Environment.task else len(self._tasks)
 
     def find(self, task: str | int) -> Task:
-        """The task with this id, or at this index; ids of generated tasks must end in `/index` to be found.
+        """The task with this id, or at this index; ids of generated tasks must end in `/index` to
+        be found.
 
         Args:
             task: an id, or an index counted from 0.
@@ -512,7 +533,8 @@ class Environment:
         for index, task in enumerate(tasks):
             if not isinstance(task, Task):
                 raise UsageError(
-                    f"{type(self).__name__}.tasks() gave {task!r} at {index}; it must give Task(id, prompt, …)"
+                    f"{type(self).__name__}.tasks() gave {task!r} at {index}; it must give "
+                    f"Task(id, prompt, …)"
                 )
             if task.id in ids:
                 raise UsageError(
@@ -615,16 +637,18 @@ class Environment:
         """Change an environment, or each one of a mixture.
 
         Args:
-            change: a function of a share (None where this is no mixture) and its environment that gives the other
-                environment.
+            change: a function of a share (None where this is no mixture) and its environment that
+                gives the other environment.
         """
         return change(None, self)
 
     def verify(self, task: Task, completion: Any) -> Verdict | Awaitable[Verdict]:
-        """The verdict on a completion, by default from the verifier of the reward's first `Correct`.
+        """The verdict on a completion, by default from the verifier of the reward's first
+        `Correct`.
 
-        What the completion did wrong is a verdict; raise only if the environment itself failed.  One that waits for
-        something, such as a judge behind an endpoint, is an `async def verify`; so is that of an async verifier.
+        What the completion did wrong is a verdict; raise only if the environment itself failed.
+        One that waits for something, such as a judge behind an endpoint, is an `async def verify`;
+        so is that of an async verifier.
 
         Args:
             task: what the completion answers.
@@ -635,14 +659,16 @@ class Environment:
         """
         if self._verifier is None:
             raise UsageError(
-                f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, completion), or name a "
+                f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, "
+                f"completion), or name a "
                 "verifier, reward = Correct(MathVerifier())"
             )
         return verified(self._verifier, completion, task)
 
     @property
     def is_async(self) -> bool:
-        """True if the first stage of a score waits: `verify`, the verifier or a part of the reward is async."""
+        """True if the first stage of a score waits: `verify`, the verifier or a part of the reward
+        is async."""
         return self._awaits_verify or self.reward.observes_async
 
     @property
@@ -674,12 +700,14 @@ class Environment:
                 verdict = await verdict
             if not isinstance(verdict, Verdict):
                 raise UsageError(
-                    f"{type(self).__name__}.verify returned {describe_returned(verdict)}; it must be a Verdict"
+                    f"{type(self).__name__}.verify returned {describe_returned(verdict)}; it must "
+                    f"be a Verdict"
                 )
         return await self.reward.aobserve(task, completion, verdict)
 
     def _verdict_on(self, task: Task, completion: Completion) -> Verdict | Awaitable[Verdict]:
-        """The verdict of `verify`; it reads the text, or the record of an episode with several turns."""
+        """The verdict of `verify`; it reads the text, or the record of an episode with several
+        turns."""
         record = completion.episode
         if record is not None and record.fault:
             return Verdict(Outcome.WRONG, why=record.fault, answer=record.answer)
@@ -697,7 +725,8 @@ class Environment:
     def score(self, task: Task, completion: str | Completion) -> Score:
         """Score one completion in this process.
 
-        Exceptions of the environment are raised; `Scorer` turns them into UNSCORED and contains hangs and crashes.
+        Exceptions of the environment are raised; `Scorer` turns them into UNSCORED and contains
+        hangs and crashes.
 
         Args:
             task: what the completion answers.
@@ -708,7 +737,8 @@ class Environment:
         """
         if self.reward.group_level:
             raise UsageError(
-                f"the reward of {self.id}, {self.reward}, compares completions of one task: use score_group"
+                f"the reward of {self.id}, {self.reward}, compares completions of one task: use "
+                f"score_group"
             )
         return self.score_group(task, [completion])[0]
 
@@ -765,7 +795,8 @@ class Environment:
         return tools_of(self, state)
 
     def user(self, task: Task, transcript: Sequence[Mapping[str, Any]]) -> Any:
-        """The next message of a simulated user after a turn without calls; None ends the episode.  Plain or async.
+        """The next message of a simulated user after a turn without calls; None ends the episode.
+        Plain or async.
 
         Args:
             task: of the episode.
@@ -773,7 +804,8 @@ class Environment:
         """
 
     def final(self, task: Task, state: Any) -> Any:
-        """What `verify` needs of the state, read at the end: JSON, `EpisodeRecord.final`.  Plain or async.
+        """What `verify` needs of the state, read at the end: JSON, `EpisodeRecord.final`.  Plain or
+        async.
 
         Not called if a call was over its time and took the state with it.
 
@@ -783,10 +815,11 @@ class Environment:
         """
 
     def grade(self, task: Task, box: Any) -> Any:
-        """What `verify` needs of the `outputs`, found in a fresh box: JSON, `EpisodeRecord.final`, in place of `final`.
+        """What `verify` needs of the `outputs`, found in a fresh box: JSON, `EpisodeRecord.final`,
+        in place of `final`.
 
-        All processes of the session are dead by then.  Outputs that are too large, or that a session does not live
-        to give, are WRONG; an exception is our failure.  Plain or async.
+        All processes of the session are dead by then.  Outputs that are too large, or that a
+        session does not live to give, are WRONG; an exception is our failure.  Plain or async.
 
         Args:
             task: of the episode.
@@ -794,10 +827,11 @@ class Environment:
         """
 
     def turn_rewards(self, task: Task, episode: EpisodeRecord) -> Sequence[float | None] | None:
-        """A reward for each turn, for algorithms that credit turns; None, the default, for none.  Pure.
+        """A reward for each turn, for algorithms that credit turns; None, the default, for none.
+        Pure.
 
-        They are a division of the total among the turns and do not change it: what they do not sum up to counts for the
-        last turn.
+        They are a division of the total among the turns and do not change it: what they do not sum
+        up to counts for the last turn.
 
         Args:
             task: of the episode.
@@ -844,14 +878,16 @@ class Environment:
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Prompt, dict[str, Any]]:
-        """Begin an episode as in Gymnasium, with a task drawn at random or that of `options={"index": 7}`.
+        """Begin an episode as in Gymnasium, with a task drawn at random or that of
+        `options={"index": 7}`.
 
         Args:
             seed: makes this draw and the following ones repeatable.
             options: `index`, counted from 0, or none.
 
         Returns:
-            The task's prompt, and info with "task", "index" and, where there are several turns, "tools", the schemas.
+            The task's prompt, and info with "task", "index" and, where there are several turns,
+            "tools", the schemas.
         """
         self.close()
         index, task = self._draw_task(seed, options)
@@ -860,15 +896,17 @@ class Environment:
         return episode.prompt, info if self.single_turn else {**info, "tools": episode.schemas}
 
     def step(self, action: Any) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
-        """Take a turn of the policy, as in Gymnasium.  The last one's reward is the total of the episode.
+        """Take a turn of the policy, as in Gymnasium.  The last one's reward is the total of the
+        episode.
 
         Args:
-            action: a text, with calls in <tool_call> tags; or another form of a turn, see `TurnLike`, such
-                as `Completion(text, length_tokens=…)` where the reward reads the length.
+            action: a text, with calls in <tool_call> tags; or another form of a turn, see
+                `TurnLike`, such as `Completion(text, length_tokens=…)` where the reward reads the
+                length.
 
         Returns:
-            The messages that the policy is told, and info with "task"; at the end also "score", and "episode", the
-            record, where there are several turns.
+            The messages that the policy is told, and info with "task"; at the end also "score", and
+            "episode", the record, where there are several turns.
 
         Raises:
             UsageError: there was no `reset` before, or the verdict is UNSCORED.
@@ -906,7 +944,8 @@ class Environment:
         score = self.score(self._playing or episode.task, episode.completion(length))
         if score.total is None:
             raise UsageError(
-                f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise instead"
+                f"{self.id}: verify returned UNSCORED ({score.verdict.why}); here it has to raise "
+                f"instead"
             )
         return score
 
@@ -935,16 +974,17 @@ class Environment:
     ) -> RowsEnv:
         """An environment made from a data set, without a class.
 
-        Rows of completions may have the same columns as `rows`, or else `task` or `reference`; see `task_of`.
+        Rows of completions may have the same columns as `rows`, or else `task` or `reference`; see
+        `task_of`.
 
         Args:
-            rows: a list of dicts, a `datasets.Dataset`, or another iterable of mappings; or a .jsonl or .parquet file,
-                or a hub id.
+            rows: a list of dicts, a `datasets.Dataset`, or another iterable of mappings; or a
+                .jsonl or .parquet file, or a hub id.
             prompt, reference: the name of a column, or a function of the row.
             verifier: checks completions; short for `reward=Correct(verifier)`.
             reward: the whole reward, instead of `verifier`.
-            example: a completion that must be CORRECT, for `check_environment`: the name of a column, or a function of
-                the task; by default the reference in \\boxed{}.
+            example: a completion that must be CORRECT, for `check_environment`: the name of a
+                column, or a function of the task; by default the reference in \\boxed{}.
             id: the environment's name in records.
 
         Raises:
@@ -964,7 +1004,8 @@ class Environment:
                 and (name, column) != ("example", None)
             ):
                 raise UsageError(
-                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of the {what}"
+                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of "
+                    f"the {what}"
                 )
         if isinstance(rows, Iterator):
             rows = list(rows)  # an iterator can be read only once
@@ -984,7 +1025,8 @@ class RowsEnv(Environment):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Without the rows: a record cannot repeat them, and each recorded task has what its verdict needs."""
+        """Without the rows: a record cannot repeat them, and each recorded task has what its
+        verdict needs."""
         return {name: value for name, value in super().config.items() if name != "rows"}
 
     def tasks(self) -> Iterator[Task]:

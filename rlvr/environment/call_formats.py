@@ -1,8 +1,8 @@
 """How models write calls of tools: one reader for each wire format, text in, `PolicyTurn` out.
 
-Which one a model uses is told by its chat template, see `rlvr.samplers.tokenization`.  A reader never raises.  A
-call that is begun and cannot be read comes with its fault, which the model is told; text that begins no call is the
-answer.  Calls inside of a model's thinking are none.
+Which one a model uses is told by its chat template, see `rlvr.samplers.tokenization`.  A reader
+never raises.  A call that is begun and cannot be read comes with its fault, which the model is
+told; text that begins no call is the answer.  Calls inside of a model's thinking are none.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def _end_of_thinking(text: str, opening: str) -> int | None:
 
 
 def _read_tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> PolicyTurn:
-    """Calls in <tool_call> tags, each read by a function of (text, place), which gives the call and where it ends."""
+    """Calls in <tool_call> tags, each read by a function of (text, place), which gives the call and
+    where it ends."""
     begin = _end_of_thinking(text, "<tool_call>")
     if begin is None:
         return PolicyTurn(text)
@@ -149,7 +150,8 @@ def _hermes(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
 
 
 def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
-    """Qwen 3 Coder, Qwen 3.5: <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>."""
+    """Qwen 3 Coder, Qwen 3.5:
+    <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>."""
     opened, parameter = (
         re.compile(r"\s*<function=([^<>\s]+)>"),
         re.compile(r"\s*<parameter=([^<>\s]+)>\n?"),
@@ -250,7 +252,8 @@ def _llama(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
 
 
 def _mistral(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
-    """Mistral: [TOOL_CALLS] [{"name": …, "arguments": {…}, "id": …}], or [TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…} each."""
+    """Mistral: [TOOL_CALLS] [{"name": …, "arguments": {…}, "id": …}], or
+    [TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…} each."""
     text_before, *pieces = text.split("[TOOL_CALLS]", _MOST)
     if not pieces:
         return PolicyTurn(text)
@@ -351,7 +354,8 @@ def _depth(text: str) -> int:
 
 
 def _harmony(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
-    """gpt-oss: messages with channels; a call is one to functions.NAME, the answer is in the channel "final"."""
+    """gpt-oss: messages with channels; a call is one to functions.NAME, the answer is in the
+    channel "final"."""
     calls: list[Ask] = []
     answers: list[str] = []
     recipient = re.compile(r"\bto=(?:functions\.)?([^\s<]+)")

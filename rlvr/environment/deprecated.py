@@ -31,7 +31,8 @@ class ToolEnv(Environment):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "open" in cls.__dict__:
             raise UsageError(
-                f"{cls.__name__}.open gives a state; name it setup, since open gives the episode now"
+                f"{cls.__name__}.open gives a state; name it setup, since open gives the episode "
+                f"now"
             )
         super().__init_subclass__(**kwargs)
 
@@ -41,6 +42,8 @@ class MultiTurnEnv(Environment):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         raise UsageError(
-            f"{cls.__name__}: rlvr.MultiTurnEnv is gone; derive from rlvr.Environment, make the prompt in "
-            "task(index), answer a turn in user(task, transcript), and judge the record in verify(task, episode)"
+            f"{cls.__name__}: rlvr.MultiTurnEnv is gone; derive from rlvr.Environment, make the "
+            f"prompt in "
+            "task(index), answer a turn in user(task, transcript), and judge the record in "
+            "verify(task, episode)"
         )

@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 TurnLike: TypeAlias = str | Completion | PolicyTurn | Ask | Mapping[str, Any]
-"""A turn of the policy: a text, whose calls are in <tool_call> tags; a completion; a turn as it was read; one call; or
-a chat message with OpenAI's `tool_calls`."""
+"""A turn of the policy: a text, whose calls are in <tool_call> tags; a completion; a turn as it was
+read; one call; or a chat message with OpenAI's `tool_calls`."""
 
 _CUT = ("tokens", "turns", "positions")
 

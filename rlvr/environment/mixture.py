@@ -1,11 +1,11 @@
 """Several environments as one: each task comes from one of them, with its own prompt, verifier and reward.
 
-    env = rlvr.Mixture(envs={"arithmetic-v1": 0.5, "gsm8k-v3": 0.5})
-    env = rlvr.Mixture(envs=[Share("arithmetic-v1", 3, options={"difficulty": 4}, group_size=16), Share(my_env)])
-    env = rlvr.make("arithmetic-v1:0.5,difficulty=4 gsm8k-v3:0.5", temperature=2.0)
+    env = rlvr.Mixture(envs={"arithmetic-v1": 0.5, "gsm8k-v3": 0.5}) env =
+    rlvr.Mixture(envs=[Share("arithmetic-v1", 3, options={"difficulty": 4}, group_size=16),
+    Share(my_env)]) env = rlvr.make("arithmetic-v1:0.5,difficulty=4 gsm8k-v3:0.5", temperature=2.0)
 
-The environment itself only numbers the tasks of all, one of each in turn.  Which are sampled next, by weights and by a
-curriculum, is decided by `rlvr.collect.mixing`.
+The environment itself only numbers the tasks of all, one of each in turn.  Which are sampled next,
+by weights and by a curriculum, is decided by `rlvr.collect.mixing`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Share:
     Args:
         env: the environment, or what `rlvr.make` takes to make it.
         weight: its part of the tasks, relative to the other weights; above 0.
-        name: of the environment in task ids and metrics, unique in the mixture; None for the environment's id.
+        name: of the environment in task ids and metrics, unique in the mixture; None for the
+            environment's id.
         options: of the environment, if `env` is an id.
         group_size: rollouts per task in training; None for that of the run.
         max_tokens: most tokens of a completion; None for that of the run.
@@ -67,7 +68,8 @@ class Share:
         require_optional_whole(f"max_tokens of {where}", self.max_tokens, 1, none="that of the run")
         if isinstance(self.env, Environment) and self.options:
             raise UsageError(
-                f"{where} is made already and takes no options; give them where it is made, or its id"
+                f"{where} is made already and takes no options; give them where it is made, or its "
+                f"id"
             )
 
 
@@ -75,17 +77,20 @@ class Share:
 class Curriculum:
     """Which tasks come again, by the pass rate of their last group: the share of CORRECT among its scored rollouts.
 
-    A solved task is dropped, until every task of the mixture is solved; then all begin anew.  A hopeless task is
-    delayed and tried again later.  An environment all of whose recent groups were solved or hopeless keeps a part of
-    its weight only, so that it is looked at again; this is what counts where tasks are generated without end.
+    A solved task is dropped, until every task of the mixture is solved; then all begin anew.  A
+    hopeless task is delayed and tried again later.  An environment all of whose recent groups were
+    solved or hopeless keeps a part of its weight only, so that it is looked at again; this is what
+    counts where tasks are generated without end.
 
     Args:
         solved: pass rate from which a task is solved, above `hopeless`.
         hopeless: pass rate up to which a task is hopeless.
-        delay: further tasks of its environment before a hopeless task is tried again.  It doubles each time in a row.
+        delay: further tasks of its environment before a hopeless task is tried again.  It doubles
+            each time in a row.
         longest_delay: the delay grows no longer than this.
         window: number of an environment's last groups whose mean pass rate decides on its weight.
-        rest: part of its weight that an environment keeps while that mean is solved or hopeless, in (0, 1].
+        rest: part of its weight that an environment keeps while that mean is solved or hopeless, in
+            (0, 1].
 
     Raises:
         UsageError: a value is out of range.
@@ -103,7 +108,8 @@ class Curriculum:
         require_number("solved", self.solved, 0, 1)
         if self.solved <= self.hopeless:
             raise UsageError(
-                f"solved is {self.solved:g} and hopeless is {self.hopeless:g}; solved must be the greater"
+                f"solved is {self.solved:g} and hopeless is {self.hopeless:g}; solved must be the "
+                f"greater"
             )
         require_whole("delay", self.delay, 1)
         require_whole("longest_delay", self.longest_delay, self.delay)
@@ -111,7 +117,8 @@ class Curriculum:
         require_number("rest", self.rest, 0, 1)
         if self.rest == 0:
             raise UsageError(
-                "rest is 0, so that an environment which is left out never comes back; give 0.1, say"
+                "rest is 0, so that an environment which is left out never comes back; give 0.1, "
+                "say"
             )
 
 
@@ -119,14 +126,16 @@ class Curriculum:
 class Mixture(Environment):
     """Several environments as one, of any number of turns, each with its own group size, tokens and tools.
 
-    Task ids are those of the environments, with the name and a colon before them.  Task numbers go round: one of each
-    environment that still has one.
+    Task ids are those of the environments, with the name and a colon before them.  Task numbers go
+    round: one of each environment that still has one.
 
     Options:
-        envs: the environments: a mapping from id to weight; or a sequence of `Share` objects, of mappings with their
+        envs: the environments: a mapping from id to weight; or a sequence of `Share` objects, of
+        mappings with their
             fields, of (id, weight) or of ids.
-        temperature: flattens the weights, to weight ** (1 / temperature): 1 keeps them, infinity makes all equal.
-        curriculum: a `Curriculum`, or a mapping with its fields; None: every task comes once in each epoch.
+        temperature: flattens the weights, to weight ** (1 / temperature): 1 keeps them, infinity
+        makes all equal. curriculum: a `Curriculum`, or a mapping with its fields; None: every task
+        comes once in each epoch.
     """
 
     domain = "several"
@@ -138,7 +147,8 @@ class Mixture(Environment):
         shares = [_share(share_like) for share_like in _listed(self.envs)]
         if not shares:
             raise UsageError(
-                "a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v3': 0.5})"
+                "a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v3': "
+                "0.5})"
             )
         if self.temperature != float("inf"):
             require_number("temperature", self.temperature, above=0)
@@ -155,7 +165,8 @@ class Mixture(Environment):
         for share in shares:
             if share.name in self._shares:
                 raise UsageError(
-                    f"two environments of the mixture are named {share.name!r}; give one another name=…"
+                    f"two environments of the mixture are named {share.name!r}; give one another "
+                    f"name=…"
                 )
             self._shares[share.name] = share
         members = self.members.values()
@@ -168,7 +179,8 @@ class Mixture(Environment):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options, as plain JSON; an environment that was given as an object stands there as its id and options."""
+        """The options, as plain JSON; an environment that was given as an object stands there as
+        its id and options."""
         described: dict[str, Any] = {
             "envs": [self._describe_share(share) for share in _listed(self.envs)]
         }
@@ -253,7 +265,8 @@ class Mixture(Environment):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The part of each environment in the tasks, by name, after `temperature`; they sum to 1."""
+        """The part of each environment in the tasks, by name, after `temperature`; they sum to
+        1."""
         raw = {name: share.weight ** (1 / self.temperature) for name, share in self.shares.items()}
         total = sum(raw.values())
         return {name: weight / total for name, weight in raw.items()}
@@ -262,7 +275,8 @@ class Mixture(Environment):
 
     @cached_property
     def _rounds(self) -> list[tuple[int, int | None, list[str]]]:
-        """(first round, end, names that still have tasks) of each stretch of rounds; the end is None for ever."""
+        """(first round, end, names that still have tasks) of each stretch of rounds; the end is
+        None for ever."""
         sizes = {name: self.env_of(name).size for name in self.shares}
         empty = [name for name, size in sizes.items() if size == 0]
         if empty:
@@ -496,7 +510,8 @@ def _made(what: str, kind: Any, given: Mapping[str, Any]) -> Any:
     for name in given:
         if name not in fields_of_kind:
             raise UsageError(
-                f"{what} has no field {name!r}; there are {', '.join(fields_of_kind)}{nearest(name, fields_of_kind)}"
+                f"{what} has no field {name!r}; there are "
+                f"{', '.join(fields_of_kind)}{nearest(name, fields_of_kind)}"
             )
     if kind is Share and "env" not in given:
         raise UsageError(f"{what} holds {brief(dict(given))}, which names no environment in 'env'")
@@ -513,7 +528,8 @@ def _name_share(share: Share, split: str) -> Share:
     name = env.id if share.name is None else share.name
     if not name or ":" in name or name != "".join(name.split()):
         raise UsageError(
-            f"an environment of the mixture is named {name!r}; give it a name without spaces and colons"
+            f"an environment of the mixture is named {name!r}; give it a name without spaces and "
+            f"colons"
         )
     return replace(share, env=env, name=name, options={})
 
@@ -527,8 +543,9 @@ def shares_of(line: str) -> tuple[Share, ...]:
     """The shares of a mixture that is written in one line.
 
     Args:
-        line: `ENV:WEIGHT` of each, separated by spaces; after a comma options of the environment, and `group_size`,
-            `max_tokens` and `name` of the share: "arithmetic-v1:0.5,difficulty=4,group_size=16 gsm8k-v3:0.5".
+        line: `ENV:WEIGHT` of each, separated by spaces; after a comma options of the environment,
+            and `group_size`, `max_tokens` and `name` of the share:
+            "arithmetic-v1:0.5,difficulty=4,group_size=16 gsm8k-v3:0.5".
 
     Raises:
         UsageError: a piece has another form.
@@ -541,7 +558,8 @@ def _read_spec(piece: str) -> Share:
     match = SHARE.fullmatch(piece)
     if match is None:
         raise UsageError(
-            f"{piece!r} in a mixture: write ENV:WEIGHT, such as gsm8k-v3:0.5, with options after a comma"
+            f"{piece!r} in a mixture: write ENV:WEIGHT, such as gsm8k-v3:0.5, with options after a "
+            f"comma"
         )
     env = match["env"]
     defaults, fields, options = defaults_of(env), {}, {}

@@ -1,7 +1,7 @@
 """Options of an environment: their values are checked against the annotated types.
 
-A typo in a value should be one clear error, not a wrong task.  Simple types are checked; values of other types are
-passed on as they are.
+A typo in a value should be one clear error, not a wrong task.  Simple types are checked; values of
+other types are passed on as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["check_annotations", "typed_options"]
 
 
 def check_annotations(cls: type) -> None:
-    """Refuse annotations that make an option by accident, and mutable defaults, which all environments would share.
+    """Refuse annotations that make an option by accident, and mutable defaults, which all
+    environments would share.
 
     Args:
         cls: the class of an environment.
@@ -31,7 +32,8 @@ def check_annotations(cls: type) -> None:
             continue
         if name == "id":  # seeds depend on it, so two of one class cannot differ in it
             raise UsageError(
-                f"{cls.__name__}: the id is no option; write id = … without a type, or @rlvr.register(…)"
+                f"{cls.__name__}: the id is no option; write id = … without a type, or "
+                f"@rlvr.register(…)"
             )
         if (
             name == "reward"
@@ -42,13 +44,15 @@ def check_annotations(cls: type) -> None:
         default = cls.__dict__.get(name)
         if isinstance(default, (list, dict, set)):
             raise UsageError(
-                f"{cls.__name__}: all would share the default {name} = {default!r}; make it a tuple, or write "
+                f"{cls.__name__}: all would share the default {name} = {default!r}; make it a "
+                f"tuple, or write "
                 f"{name}: … = dataclasses.field(default_factory={type(default).__name__})"
             )
 
 
 def typed_options(cls: type, given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The options with the types that are annotated: a list becomes a tuple if one is annotated, as JSON has no tuples.
+    """The options with the types that are annotated: a list becomes a tuple if one is annotated, as
+    JSON has no tuples.
 
     Args:
         cls: the class of the environment.
@@ -73,7 +77,8 @@ def typed_options(cls: type, given: dict[str, Any], defaults: dict[str, Any]) ->
                 else ""
             )
             raise UsageError(
-                f"{cls.__name__}: {name} is {brief(value)}; it must be {_type_name(kinds[name])}{such}"
+                f"{cls.__name__}: {name} is {brief(value)}; it must be "
+                f"{_type_name(kinds[name])}{such}"
             ) from None
     return read
 

@@ -1,7 +1,7 @@
 """When and for how long a reference is read: it is data from a stranger, and `read` may be code of a user.
 
-Rows that are scored bring their references with them: the caller moves columns, and the worker reads, where it can be
-killed.  Tasks of a data set are read once, when they are loaded.
+Rows that are scored bring their references with them: the caller moves columns, and the worker
+reads, where it can be killed.  Tasks of a data set are read once, when they are loaded.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def reading_budget(cpu_s: float) -> Iterator[ReadingBudget]:
 
 @contextmanager
 def limited_reading() -> Iterator[None]:
-    """Refuse a reference that takes too much CPU time of this thread.  A call of C ends first, as with any signal.
+    """Refuse a reference that takes too much CPU time of this thread.  A call of C ends first, as
+    with any signal.
 
     Raises:
         DataError: it did.
@@ -169,7 +170,8 @@ class _Watcher:
             self._forget(thread)
 
     def _forget(self, thread: int) -> None:
-        """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits for."""
+        """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
+        for."""
         late: OutOfTime | None = None
         while True:
             try:
@@ -196,7 +198,8 @@ class _Watcher:
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in a thread at its next instruction; None takes back one that has not come."""
+    """Raise an exception in a thread at its next instruction; None takes back one that has not
+    come."""
     exception = ctypes.py_object() if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
 

@@ -1,7 +1,7 @@
 """Environments by versioned id.
 
-A package, rlvr itself included, names its environments under the entry-point group `rlvr.envs`.  They are imported when
-they are asked for.
+A package, rlvr itself included, names its environments under the entry-point group `rlvr.envs`.
+They are imported when they are asked for.
 
     [project.entry-points."rlvr.envs"]
     "chess-mates-v1" = "my_package.chess:Mates"
@@ -113,8 +113,8 @@ _RETIRED = {
 def register(id: str) -> Callable[[_C], _C]:
     """Class decorator that gives an environment its id, `[owner/]name-vN` in lower case.
 
-    The version goes up whenever tasks, prompts or verdicts of the environment change.  Registering the same class
-    again, as a notebook does when a cell is run twice, replaces it.
+    The version goes up whenever tasks, prompts or verdicts of the environment change.  Registering
+    the same class again, as a notebook does when a cell is run twice, replaces it.
 
     Args:
         id: the id.
@@ -136,16 +136,19 @@ def register(id: str) -> Callable[[_C], _C]:
             cls = cast("_C", environment_class(cls))  # type: ignore[arg-type]
         if not (isinstance(cls, type) and issubclass(cls, Environment)):
             raise UsageError(
-                f"register({id!r}) is for subclasses of rlvr.Environment, and classes with task and verify, not {cls!r}"
+                f"register({id!r}) is for subclasses of rlvr.Environment, and classes with task "
+                f"and verify, not {cls!r}"
             )
         registered = _registered.get(id)
         if registered is not None and _where(registered) != _where(cls):
             raise UsageError(
-                f"environment id {id!r} belongs to {_where(registered)}; {_where(cls)} needs another"
+                f"environment id {id!r} belongs to {_where(registered)}; {_where(cls)} needs "
+                f"another"
             )
         if cls.id != id and _registered.get(cls.id) is cls:  # its tasks are drawn from its id
             raise UsageError(
-                f"{_where(cls)} is {cls.id!r} already; to have it as {id!r} too, register a subclass"
+                f"{_where(cls)} is {cls.id!r} already; to have it as {id!r} too, register a "
+                f"subclass"
             )
         cls.id = id
         _registered[id] = cls
@@ -166,8 +169,8 @@ def load(id: str) -> type[Environment]:
         id: a registered id, or `"module:Class"` or `"path/to/file.py:Class"`.
 
     Raises:
-        UnknownEnvironment: there is no such environment, or its id is retired; the message names the nearest id, or
-            the successor.
+        UnknownEnvironment: there is no such environment, or its id is retired; the message names
+            the nearest id, or the successor.
         UsageError: the entry point of the id cannot be loaded.
     """
     if is_mixture(id):
@@ -195,7 +198,8 @@ def load(id: str) -> type[Environment]:
             ) from error
         if _registered.get(id) is not cls:
             raise UsageError(
-                f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that class"
+                f"entry point {id!r} leads to {point.value}; put @rlvr.register({id!r}) on that "
+                f"class"
             )
     if id not in _registered:
         raise UnknownEnvironment(_unknown_error(id))
@@ -205,18 +209,19 @@ def load(id: str) -> type[Environment]:
 def make(id: str, **config: Any) -> Environment:
     """An environment by id, with options: `rlvr.make("gsm8k-v3", split="test")`.
 
-    Several ids with weights, `"arithmetic-v1:0.5 gsm8k-v3:0.5"`, make a mixture, see `rlvr.Mixture`.  A place may also
-    hold an environment, such as one that `from_rows` made, or a function without arguments that gives one; then there
-    are no options.
+    Several ids with weights, `"arithmetic-v1:0.5 gsm8k-v3:0.5"`, make a mixture, see
+    `rlvr.Mixture`.  A place may also hold an environment, such as one that `from_rows` made, or a
+    function without arguments that gives one; then there are no options.
 
     Args:
         id: see `load`.
-        config: options of the environment by name; and `reward`, an expression, for another reward than its own:
-            `"2*correct - 1 + 0.2*format('<think>...</think>')"`.
+        config: options of the environment by name; and `reward`, an expression, for another reward
+            than its own: `"2*correct - 1 + 0.2*format('<think>...</think>')"`.
 
     Raises:
         UnknownEnvironment: there is no such environment.
-        UsageError: it has no such option, or an option without a default is missing; or the reward is no expression.
+        UsageError: it has no such option, or an option without a default is missing; or the reward
+            is no expression.
     """
     reward = config.pop("reward", "")
     env = _with_options(id, config)
@@ -234,7 +239,8 @@ def _with_options(id: str, config: Mapping[str, Any]) -> Environment:
     for name in config:
         if name not in options:
             raise UsageError(
-                f"{id} has no option {name!r}; its options are {', '.join(options)}{nearest(name, options)}"
+                f"{id} has no option {name!r}; its options are "
+                f"{', '.join(options)}{nearest(name, options)}"
             )
     missing = [
         name for name, default in options.items() if default is MISSING and name not in config
@@ -250,7 +256,8 @@ def _entry_points() -> dict[str, Any]:
 
 
 def defaults_of(id: str) -> dict[str, Any]:
-    """The options that `make` takes for an environment, with their defaults; `dataclasses.MISSING` where there is none.
+    """The options that `make` takes for an environment, with their defaults; `dataclasses.MISSING`
+    where there is none.
 
     Args:
         id: what `make` takes.
@@ -262,7 +269,8 @@ def defaults_of(id: str) -> dict[str, Any]:
 
 
 def takes_options(id: str) -> bool:
-    """False where the environment is an object at a place, or comes from a function there, and is as it is.
+    """False where the environment is an object at a place, or comes from a function there, and is
+    as it is.
 
     Args:
         id: what `make` takes.
@@ -318,7 +326,8 @@ def object_at(place: str, *, what: str = "environment") -> Any:
     allowed = _allowed.get()
     if allowed is not None and place not in allowed:
         raise UntrustedPlace(
-            f"the {what} {place!r} is code that a record names, and only you name code: look at it, then pass "
+            f"the {what} {place!r} is code that a record names, and only you name code: look at "
+            f"it, then pass "
             f"--allow {place} (in Python allow=[{place!r}])"
         )
     file, _, name = place.rpartition(":")
@@ -337,7 +346,8 @@ def object_at(place: str, *, what: str = "environment") -> Any:
 
 @contextlib.contextmanager
 def only_places(places: Iterable[str]) -> Iterator[None]:
-    """Within this, `object_at` and with it `make` run no code at any other place: names come from a file.
+    """Within this, `object_at` and with it `make` run no code at any other place: names come from a
+    file.
 
     Ids lead to packages that are installed, so they are not refused.
 
@@ -375,18 +385,21 @@ def _made(id: str, config: Mapping[str, Any]) -> Environment:
     env = value() if _is_factory(value) else value
     if not isinstance(env, Environment):
         raise UnknownEnvironment(
-            f"{id!r} is {brief(value)}{f', which gave {brief(env)}' if env is not value else ''}; name an environment "
+            f"{id!r} is {brief(value)}{f', which gave {brief(env)}' if env is not value else ''}; "
+            f"name an environment "
             "class, an environment, or a function without arguments that gives one"
         )
     if config:
         raise UsageError(
-            f"{id} is an environment as it is and has no option {next(iter(config))!r}; name a class for that"
+            f"{id} is an environment as it is and has no option {next(iter(config))!r}; name a "
+            f"class for that"
         )
     return env
 
 
 def _import_file(path: Path) -> Any:
-    """Import a file under its own name, its folder on the path, so that workers can import it too."""
+    """Import a file under its own name, its folder on the path, so that workers can import it
+    too."""
     path = path.resolve()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -395,7 +408,8 @@ def _import_file(path: Path) -> Any:
     module = importlib.import_module(path.stem)
     if Path(getattr(module, "__file__", None) or "").resolve() != path:
         raise ImportError(
-            f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}; rename the file"
+            f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}; rename the "
+            f"file"
         )
     return module
 
@@ -403,7 +417,8 @@ def _import_file(path: Path) -> Any:
 def _unknown_error(id: str) -> str:
     if id in _RETIRED:
         return (
-            f"environment {id!r} is retired: its verdicts have changed, so records of it cannot be repeated; its "
+            f"environment {id!r} is retired: its verdicts have changed, so records of it cannot be "
+            f"repeated; its "
             f"successor is {_RETIRED[id]!r}"
         )
     ids = environment_ids()

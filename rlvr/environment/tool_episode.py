@@ -1,8 +1,8 @@
 """An episode with tools or a simulated user: its state, its thread, its budgets, and the record of what was called.
 
-Everything of an episode that the author wrote (`setup`, tools, `user`, `final`, the state's `close`) runs in one
-thread of the episode's own, one after another.  So a connection that belongs to a thread works, episodes do not wait
-for each other, and a call that hangs costs its own episode.
+Everything of an episode that the author wrote (`setup`, tools, `user`, `final`, the state's
+`close`) runs in one thread of the episode's own, one after another.  So a connection that belongs
+to a thread works, episodes do not wait for each other, and a call that hangs costs its own episode.
 """
 
 from __future__ import annotations
@@ -286,7 +286,8 @@ class ToolEpisode(Episode):
             if hasattr(member, "outputs"):
                 return member
         raise UsageError(
-            f"{self.env.id} declares outputs, and its setup gave {brief(self._state)}: give a session"
+            f"{self.env.id} declares outputs, and its setup gave {brief(self._state)}: give a "
+            f"session"
         )
 
     def _grade_in_box(self, session: Any, files: Mapping[str, bytes]) -> Any:
@@ -318,7 +319,8 @@ class ToolEpisode(Episode):
     # --------------------------------------------------------------------------------------------------------- calls
 
     def _own_id(self, asked: str, own: str) -> str:
-        """The id of a call: the policy's, unless it is long or another call of the episode has it."""
+        """The id of a call: the policy's, unless it is long or another call of the episode has
+        it."""
         asked = clean(asked)
         call_id = own if not asked or asked in self._ids or len(asked) > _LONGEST_ID else asked
         self._ids.add(call_id)
@@ -335,7 +337,8 @@ class ToolEpisode(Episode):
         return key
 
     def _make(self, asks: Sequence[tuple[Ask, str]]) -> list[ToolCall]:
-        """Make calls side by side, each with its id, or say what is wrong with them; in their order."""
+        """Make calls side by side, each with its id, or say what is wrong with them; in their
+        order."""
         calls: list[ToolCall] = []
         accepted: list[int] = []
         for ask, own_id in asks:
@@ -369,7 +372,8 @@ class ToolEpisode(Episode):
         return calls
 
     def _why_refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
-        """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals end."""
+        """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals
+        end."""
         names = ", ".join(self.tools) or "none"
         if self._calls >= self.limits.calls:
             return f"no calls are left, all {self.limits.calls} are used; answer now"
@@ -422,7 +426,8 @@ class ToolEpisode(Episode):
             raise _failure_of(f"{what} of {self.env.id}", raised) from raised
 
     def _call_limited(self, function: Callable[[], Any], limit_s: float, *, kills: bool) -> Any:
-        """Run something in the episode's thread; at its limit, a coroutine is cancelled, and the state killed.
+        """Run something in the episode's thread; at its limit, a coroutine is cancelled, and the
+        state killed.
 
         Raises:
             _LateError: it took longer.
@@ -432,7 +437,8 @@ class ToolEpisode(Episode):
         return self._wait(running, kills=kills)
 
     def _start_all(self, functions: Sequence[Callable[[], Any]], limit_s: float) -> list[_Running]:
-        """Begin calls side by side: async ones in the episode's loop, others in threads of their own."""
+        """Begin calls side by side: async ones in the episode's loop, others in threads of their
+        own."""
         if len(functions) < 2:
             started = [self._start(function, limit_s, self._thread) for function in functions]
         elif is_async(functions[0]):
@@ -484,7 +490,8 @@ class ToolEpisode(Episode):
             self._over = "an earlier call was over its time limit and has not ended"
             if next(_lost) > _LOST_MOST:
                 raise RlvrError(
-                    f"{_LOST_MOST} calls of tools hang in this process, the last in {self.env.id}: Python code cannot "
+                    f"{_LOST_MOST} calls of tools hang in this process, the last in {self.env.id}: "
+                    f"Python code cannot "
                     "be ended from outside; let tools work in a sandbox session, or bound them"
                 )
         raise _LateError
@@ -545,7 +552,8 @@ def _failure_of(where: str, raised: Exception) -> EpisodeFailed:
 
 
 def _members(state: Any) -> Iterator[Any]:
-    """A state, and what it consists of: the items of a tuple, list or mapping, the fields of a dataclass."""
+    """A state, and what it consists of: the items of a tuple, list or mapping, the fields of a
+    dataclass."""
     yield state
     if isinstance(state, (tuple, list)):
         yield from state
@@ -556,7 +564,8 @@ def _members(state: Any) -> Iterator[Any]:
 
 
 def _each(state: Any, method: str) -> int:
-    """Call a method without arguments on all of a state that have it, and count them.  What they raise is dropped."""
+    """Call a method without arguments on all of a state that have it, and count them.  What they
+    raise is dropped."""
     count = 0
     for member in _members(state):
         method_of_member = getattr(member, method, None)
@@ -572,7 +581,8 @@ def _each(state: Any, method: str) -> int:
 
 
 def _close(state: Any) -> Any:
-    """Close a state; what its `close` raises is dropped, as the episode is over.  Gives what is to be awaited."""
+    """Close a state; what its `close` raises is dropped, as the episode is over.  Gives what is to
+    be awaited."""
     waiting = []
     for member in reversed(list(_members(state))):
         close = getattr(member, "close", None) or getattr(member, "aclose", None)

@@ -79,10 +79,12 @@ class Tool:
         name: that the policy calls it by.
         description: for the policy; "" for none.
         parameters: JSON schema of the arguments, an object.
-        function: takes the arguments by name and gives the reply: a text, or what JSON can hold.  May be async.
+        function: takes the arguments by name and gives the reply: a text, or what JSON can hold.
+            May be async.
         checked: False where `function` itself says what is wrong with arguments, as a server does.
-        parallel: calls of it in one turn run side by side, with those of other such tools beside them: plain functions
-            in threads of their own, async ones in the episode's loop.  Replies come in the order of the calls.
+        parallel: calls of it in one turn run side by side, with those of other such tools beside
+            them: plain functions in threads of their own, async ones in the episode's loop.
+            Replies come in the order of the calls.
     """
 
     name: str
@@ -99,7 +101,8 @@ class Tool:
         )
         if not well:
             raise UsageError(
-                f"a tool is named {self.name!r}; a name has at most {_LONGEST_NAME} letters, digits, '_', '-' and '.'"
+                f"a tool is named {self.name!r}; a name has at most {_LONGEST_NAME} letters, "
+                f"digits, '_', '-' and '.'"
             )
 
     @property
@@ -153,8 +156,8 @@ def tool(
 ) -> Any:
     """Make a method of an `Environment` a tool.  Its schema comes from its signature and docstring.
 
-    The method's first argument is the episode's state; the others have annotations: str, int, float, bool, Literal,
-    list, dict, None and unions of these, or Any.  It is plain or async.
+    The method's first argument is the episode's state; the others have annotations: str, int,
+    float, bool, Literal, list, dict, None and unions of these, or Any.  It is plain or async.
 
     Args:
         function: the method.
@@ -220,7 +223,8 @@ def schema_of(
     for one in given[skip:]:
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
             raise UsageError(
-                f"{where}: {one} has no name to be given by; write each argument with a name of its own"
+                f"{where}: {one} has no name to be given by; write each argument with a name of "
+                f"its own"
             )
         if one.name not in hints:
             raise UsageError(
@@ -280,7 +284,8 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     for item in tools:
         if not isinstance(item, Tool):
             raise UsageError(
-                f"tools gave {brief(item)}; it must give Tool objects, such as rlvr.tools.python(session)"
+                f"tools gave {brief(item)}; it must give Tool objects, such as "
+                f"rlvr.tools.python(session)"
             )
         if item.name in named_tools:
             raise UsageError(f"two tools are named {item.name!r}; give one another name")
@@ -370,13 +375,15 @@ def _schema(hint: Any, where: str) -> dict[str, Any]:
             **({"additionalProperties": _schema(args[1], where)} if args else {}),
         }
     raise UsageError(
-        f"{where} is annotated {hint!r}, of which no schema can be made; use str, int, float, bool, Literal, list, "
+        f"{where} is annotated {hint!r}, of which no schema can be made; use str, int, float, "
+        f"bool, Literal, list, "
         "dict[str, …], unions of these, or Any"
     )
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a JSON value is one of a schema that `_schema` made.  A float may be written without its point."""
+    """Whether a JSON value is one of a schema that `_schema` made.  A float may be written without
+    its point."""
     if "anyOf" in schema:
         return any(_fits(value, choice) for choice in schema["anyOf"])
     if "enum" in schema and not any(

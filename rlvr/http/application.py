@@ -167,7 +167,8 @@ class Application:
 
     Args:
         state: what its requests share.
-        routes: what answers.  `/health`, `/health/live` and `/metrics` are added by `standard_routes`.
+        routes: what answers.  `/health`, `/health/live` and `/metrics` are added by
+            `standard_routes`.
         errors: the form of errors.
         headers: of every answer.
         refusal_of: what an exception of a handler means; None for a bug, which is status 500.
@@ -407,7 +408,8 @@ def standard_routes(
 
 @functools.lru_cache(maxsize=64)
 def is_loopback_name(host: str) -> bool:
-    """Whether a Host header names this machine's loopback, and no name that another machine gives it.
+    """Whether a Host header names this machine's loopback, and no name that another machine gives
+    it.
 
     Args:
         host: the header; "" if there was none, which no browser leaves out.

@@ -24,8 +24,9 @@ _log = logging.getLogger("rlvr.http")
 class AuditLog:
     """Lines of JSON in a file of bounded size: time, caller, method, path, status, ms.
 
-    A full file becomes `FILE.1`, in place of the one before, so the two have at most twice the size.  Several processes
-    may write one file: a line is one write.  A line that cannot be written is lost; the first is reported.
+    A full file becomes `FILE.1`, in place of the one before, so the two have at most twice the
+    size.  Several processes may write one file: a line is one write.  A line that cannot be written
+    is lost; the first is reported.
 
     Args:
         path: the file; lines are added to what it has.

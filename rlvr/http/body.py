@@ -1,7 +1,8 @@
 """Bodies of requests: read within their limits, and parsed so that the event loop goes on meanwhile.
 
-`json.loads` holds the interpreter until it returns.  So a large body is first scanned for how many values it has, which
-bounds the time and the memory of parsing it, and then parsed row by row, in a thread.
+`json.loads` holds the interpreter until it returns.  So a large body is first scanned for how many
+values it has, which bounds the time and the memory of parsing it, and then parsed row by row, in a
+thread.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class BodyReader:
             "",
             "identity",
         ):
-            # A web page can send other types to this machine without a CORS request, but never JSON.
+            # A web page can send other types to this machine without a CORS request, but never
+            # JSON.
             named = kind[:60] or "of no stated type"
             raise Refused(
                 415, "not-json", f"the body is {named}; send application/json, uncompressed"
@@ -214,7 +216,8 @@ def _loaded(text: bytes | bytearray, *, plain: bool) -> Any:
 
     Args:
         text: the text.
-        plain: whether no number in it is long: orjson, which is ten times as fast, makes floats of those.
+        plain: whether no number in it is long: orjson, which is ten times as fast, makes floats of
+            those.
 
     Raises:
         ValueError: it is not JSON.
@@ -242,12 +245,13 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
     A step of the loop is a text or a bracket; other threads have their turn in between.
 
     Returns:
-        The number of values; where the objects in the list `rows` are, none if they are not plain to see; and whether
-        no number is longer than 64 bits.
+        The number of values; where the objects in the list `rows` are, none if they are not plain
+        to see; and whether no number is longer than 64 bits.
 
     Raises:
         Refused: there are more than `most` values.
-        ValueError: they are too deep, or there is a window of white space, or of a number, and of no value.
+        ValueError: they are too deep, or there is a window of white space, or of a number, and of
+            no value.
     """
     values = depth = begin = end = 0
     places: list[tuple[int, int]] = []

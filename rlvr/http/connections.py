@@ -1,8 +1,8 @@
 """Connections: how long each may take to say what it wants, and which of them go when there are too many.
 
-uvicorn parses and answers requests.  What is added here is for callers that go on sending after their answer, never
-send a request, send the next one before the answer, or do not read.  A request's scope has its connection as
-`rlvr.connection`.
+uvicorn parses and answers requests.  What is added here is for callers that go on sending after
+their answer, never send a request, send the next one before the answer, or do not read.  A
+request's scope has its connection as `rlvr.connection`.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class Connection(HttpToolsProtocol):
             self.when_lost()
 
     def data_received(self, data: bytes) -> None:
-        # In slices: what is in one read would be parsed to its end, thousands of headers or chunks, before a check.
-        # They are small until there is a body that is worth it.
+        # In slices: what is in one read would be parsed to its end, thousands of headers or chunks,
+        # before a check. They are small until there is a body that is worth it.
         at = 0
         while at < len(data):
             if self._sipped is not None:
@@ -274,7 +274,8 @@ class Connection(HttpToolsProtocol):
     # ------------------------------------------------------------------------------------------ the answer
 
     async def has_room(self) -> bool:
-        """Wait until the caller has read what was sent before; if it does not, the connection is ended."""
+        """Wait until the caller has read what was sent before; if it does not, the connection is
+        ended."""
         try:
             async with asyncio.timeout(self._all.limits.stall_s):
                 await self.flow.drain()
@@ -287,11 +288,13 @@ class Connection(HttpToolsProtocol):
     def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
         """Send a whole answer in one write; False if the caller has left.
 
-        If another answer has begun, its caller would read this one as a part of it: the connection is ended instead.
+        If another answer has begun, its caller would read this one as a part of it: the connection
+        is ended instead.
 
         Args:
             status: the HTTP status.
-            headers: names in small letters, with values that need no check; the length of the body is one of them.
+            headers: names in small letters, with values that need no check; the length of the body
+                is one of them.
             body: the body; of a HEAD request it is left out.
         """
         cycle = self.cycle

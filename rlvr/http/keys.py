@@ -73,16 +73,17 @@ class Keys:
 
     Args:
         key: the only key, which has no name; None for none.
-        file: a file with a name and a key in each line, and comments behind #.  Behind the key there may be
-            `until=2027-01-31` or a time in ISO 8601, UTC unless it says otherwise, and `rights=score,metrics`.  The
-            file is read again all the time: a key is revoked, added or replaced within a second.  A line that cannot
-            be read loses its own key, and a file that cannot be read, or is gone or empty, all of them.
+        file: a file with a name and a key in each line, and comments behind #.  Behind the key
+            there may be `until=2027-01-31` or a time in ISO 8601, UTC unless it says otherwise, and
+            `rights=score,metrics`.  The file is read again all the time: a key is revoked, added or
+            replaced within a second.  A line that cannot be read loses its own key, and a file that
+            cannot be read, or is gone or empty, all of them.
         schemes: of the header, in small letters.
         challenge, refusal: see `KeyCheck`.
 
     Raises:
-        UsageError: at the start a key is blank or no header can carry it, a line is wrong, or the file cannot be read
-            or holds no key.
+        UsageError: at the start a key is blank or no header can carry it, a line is wrong, or the
+            file cannot be read or holds no key.
     """
 
     def __init__(
@@ -154,7 +155,8 @@ class Keys:
         return holder.caller
 
     def _look(self) -> None:
-        """Read the file again.  Its content is compared: an edit within a tick of the clock keeps time and size."""
+        """Read the file again.  Its content is compared: an edit within a tick of the clock keeps
+        time and size."""
         looked_at = time.monotonic()
         if self._file is None or looked_at - self._looked < _LOOK_S:
             return
@@ -231,7 +233,8 @@ def _key_of(words: list[str]) -> tuple[bytes, _Key]:
             rights = frozenset(value.split(","))
         else:
             raise UsageError(
-                f"{word[:40]!r} stands behind the key; until=2027-01-31 and rights=score,metrics may"
+                f"{word[:40]!r} stands behind the key; until=2027-01-31 and rights=score,metrics "
+                f"may"
             )
     return _check_key(key, "the key"), _Key(Caller(name, rights), until)
 

@@ -17,17 +17,21 @@ class HttpLimits:
 
     Attributes:
         body_mib: Greatest size of a request's body, in MiB.
-        body_values: Greatest number of values in a request's body: texts, and items of lists and objects.
-        held_mib: Memory for the rows of all requests and the answers that are not read yet, in MiB; beyond it, 429.
+        body_values: Greatest number of values in a request's body: texts, and items of lists and
+            objects.
+        held_mib: Memory for the rows of all requests and the answers that are not read yet, in MiB;
+            beyond it, 429.
         body_s: Seconds within which the body of a request must arrive.
         drain_s: Seconds that requests under way get to finish when the service is told to stop.
         stall_s: Seconds within which a caller must read the next part of its answer, or is cut off.
         head_s: Seconds within which a connection must send the head of a request.
-        connections: Greatest number of connections; beyond it the longest idle one is closed, and if none is idle, 503.
+        connections: Greatest number of connections; beyond it the longest idle one is closed, and
+            if none is idle, 503.
         peer_connections: The same for the connections of one address.
 
     Raises:
-        UsageError: a limit is no finite number above 0, or a body of the greatest size would not fit the memory.
+        UsageError: a limit is no finite number above 0, or a body of the greatest size would not
+            fit the memory.
     """
 
     body_mib: float = 32
@@ -53,6 +57,7 @@ class HttpLimits:
         """
         if getattr(self, part) > getattr(self, whole):
             raise UsageError(
-                f"{part} is {getattr(self, part)} and {whole} {getattr(self, whole)}; a request of the greatest "
+                f"{part} is {getattr(self, part)} and {whole} {getattr(self, whole)}; a request of "
+                f"the greatest "
                 f"size has to fit, so {whole} must be at least {part}"
             )

@@ -41,7 +41,8 @@ class Memory:
                 raise Refused(
                     429,
                     "memory-full",
-                    f"the requests under way have {self.held / MIB:.1f} MiB and {over / MIB:.1f} more would exceed the "
+                    f"the requests under way have {self.held / MIB:.1f} MiB and {over / MIB:.1f} "
+                    f"more would exceed the "
                     f"limit of {self._mib:g} MiB; ask again in {_RETRY_AFTER_S} s",
                     retry_after_s=_RETRY_AFTER_S,
                 )

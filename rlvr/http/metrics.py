@@ -1,7 +1,8 @@
 """What the service counts, in Prometheus's text format.
 
-Several processes on one port keep their numbers in files of one folder (`PROMETHEUS_MULTIPROC_DIR`, the way of
-Prometheus's client library), so that each of them answers for all: counters go on when a process is replaced.
+Several processes on one port keep their numbers in files of one folder (`PROMETHEUS_MULTIPROC_DIR`,
+the way of Prometheus's client library), so that each of them answers for all: counters go on when a
+process is replaced.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ class Refused(Exception):
         status: the HTTP status.
         reason: short and stable, counted in the metrics.
         message: what the caller is told.
-        retry_after_s: seconds after which the request may be sent again; None if it would be refused again.
+        retry_after_s: seconds after which the request may be sent again; None if it would be
+            refused again.
     """
 
     def __init__(

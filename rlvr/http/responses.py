@@ -219,7 +219,8 @@ class PieceWriter:
         await self._send(head)
 
     async def write(self, piece: bytes, *, more: bool = True) -> None:
-        """Send a piece once there is room for it: the server holds back while the caller does not read.
+        """Send a piece once there is room for it: the server holds back while the caller does not
+        read.
 
         Args:
             piece: bytes.

@@ -58,7 +58,8 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
         )
         if not beyond_this_machine and not ipaddress.ip_address(address[0]).is_loopback:
             raise UsageError(
-                f"{host!r} can be reached from other machines and there is no API key; set RLVR_API_KEY, listen on "
+                f"{host!r} can be reached from other machines and there is no API key; set "
+                f"RLVR_API_KEY, listen on "
                 "127.0.0.1, or pass --without-key to serve all that can reach it"
             )
         listening = socket.create_server(address[:2], family=family, backlog=1024)
@@ -66,8 +67,9 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
         raise UsageError(
             f"cannot listen on {host!r}, port {port}: {error}; choose another --host or --port"
         ) from error
-    # Its connections inherit this.  asyncio sets it only where a socket's protocol is spelled out, which this one's is
-    # not, and without it every answer in two parts waits 40 ms for the caller's acknowledgement of the first.
+    # Its connections inherit this.  asyncio sets it only where a socket's protocol is spelled out,
+    # which this one's is not, and without it every answer in two parts waits 40 ms for the caller's
+    # acknowledgement of the first.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -94,10 +96,11 @@ def url_of(listening: socket.socket) -> str:
 def run(
     app: Application, listening: socket.socket, *, on_ready: Callable[[], None] | None = None
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP, then drain: refuse new requests with 503, finish those under way, return.
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain: refuse new requests with 503, finish those
+    under way, return.
 
-    Requests that are not finished `limits.drain_s` later are ended by the application's `on_abort`.  A second signal
-    does not wait for them.
+    Requests that are not finished `limits.drain_s` later are ended by the application's `on_abort`.
+    A second signal does not wait for them.
 
     Args:
         app: what to serve.
@@ -286,7 +289,8 @@ def run_processes(
     A process that ends is replaced.  The signals of `run` stop all of them.
 
     Args:
-        serve: called in each process with what to call when it is ready; serves until it is stopped.
+        serve: called in each process with what to call when it is ready; serves until it is
+            stopped.
         count: number of processes.
         on_ready: called when all are ready.
 

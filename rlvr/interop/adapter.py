@@ -47,14 +47,15 @@ CountTokens: TypeAlias = Callable[[str], int]
 class Adapter:
     """An environment with a scorer of its own, behind a trainer's calling convention.
 
-    Workers start with the first call, in the process that makes it: a pickled or forked copy has workers of its own.
-    They end with `close`, with the `with` block, or with the program.
+    Workers start with the first call, in the process that makes it: a pickled or forked copy has
+    workers of its own. They end with `close`, with the `with` block, or with the program.
 
     Args:
         env: a single-turn environment.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.
-        scorer: addresses of services or of a Ray cluster, as the flag `--scorer` takes them, which score instead of
-            workers here.  One that is not there for five minutes is `rlvr.errors.ServiceFailed`, never a reward.
+        scorer: addresses of services or of a Ray cluster, as the flag `--scorer` takes them, which
+            score instead of workers here.  One that is not there for five minutes is
+            `rlvr.errors.ServiceFailed`, never a reward.
 
     Raises:
         UsageError: `env` is no environment, or a setting cannot work.
@@ -72,7 +73,8 @@ class Adapter:
         if isinstance(env, Environment):
             require_one_reply(
                 env,
-                "and a completion alone is no episode; use to_trl_environment or to_gymnasium, or rlvr's own trainer",
+                "and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
+                "rlvr's own trainer",
             )
         self._settings: dict[str, Any] = {
             "workers": workers,
@@ -94,7 +96,8 @@ class Adapter:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Uses cloudpickle, so that classes of a script or notebook, and lambdas, reach a spawned process."""
+        """Uses cloudpickle, so that classes of a script or notebook, and lambdas, reach a spawned
+        process."""
         left = ("scorer", "dataset")  # a trainer has its own copy of the data set
         return {
             "shipped": ship({name: value for name, value in vars(self).items() if name not in left})
@@ -122,7 +125,8 @@ def score_batch(
         group_size: completions per group; needed if the reward compares the completions of a group.
 
     Raises:
-        UsageError: the reward compares the completions of a group, and the batch is not made of whole groups.
+        UsageError: the reward compares the completions of a group, and the batch is not made of
+            whole groups.
     """
     if scorer.env.reward.group_level:
         by_index: dict[int, Score] = {}
@@ -137,10 +141,12 @@ def score_batch(
 
 
 def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[list[int]]:
-    """Positions of the groups' members: `size` of one task each, in order.  A task drawn twice has two groups."""
+    """Positions of the groups' members: `size` of one task each, in order.  A task drawn twice has
+    two groups."""
     if size is None:
         raise UsageError(
-            f"the reward {reward} compares the completions of a group: say how many it has, group_size=…"
+            f"the reward {reward} compares the completions of a group: say how many it has, "
+            f"group_size=…"
         )
     of_task: dict[str, list[int]] = {}
     for position, task in enumerate(tasks):
@@ -151,14 +157,17 @@ def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[lis
     short = next((group for group in groups if len(group) != size), None)
     if short is not None:
         raise UsageError(
-            f"the reward {reward} compares groups of {size}, and task {tasks[short[0]].id!r} came with {len(short)} "
-            "completions: give each process whole groups (batch size per device a multiple of the group's)"
+            f"the reward {reward} compares groups of {size}, and task {tasks[short[0]].id!r} came "
+            f"with {len(short)} "
+            "completions: give each process whole groups (batch size per device a multiple of the "
+            "group's)"
         )
     return groups
 
 
 def task_key(task: Task) -> str:
-    """Text that differs between tasks: a user's rows may share id and prompt, as questions about images do.
+    """Text that differs between tasks: a user's rows may share id and prompt, as questions about
+    images do.
 
     Args:
         task: the task.
@@ -167,7 +176,8 @@ def task_key(task: Task) -> str:
 
 
 def refuse_group_reward(env: Environment, trainer: str) -> None:
-    """Refuse a reward that compares the completions of a group, for a trainer that passes on one at a time.
+    """Refuse a reward that compares the completions of a group, for a trainer that passes on one at
+    a time.
 
     Args:
         env: the environment.
@@ -178,7 +188,8 @@ def refuse_group_reward(env: Environment, trainer: str) -> None:
     """
     if env.reward.group_level:
         raise UsageError(
-            f"{trainer} scores one completion at a time, and the reward {env.reward} compares those of a group; leave "
+            f"{trainer} scores one completion at a time, and the reward {env.reward} compares "
+            f"those of a group; leave "
             "that part out with env.with_reward(…)"
         )
 
@@ -200,7 +211,8 @@ def completion_with_length(
         return Completion(text)
     if count_tokens is None:
         raise UsageError(
-            f"the reward {env.reward} reads the length in tokens, and this trainer hands out text alone: give "
+            f"the reward {env.reward} reads the length in tokens, and this trainer hands out text "
+            f"alone: give "
             "count_tokens=lambda text: len(tokenizer(text).input_ids)"
         )
     return Completion(text, length_tokens=count_tokens(text))
@@ -227,7 +239,8 @@ def finite_tasks(env: Environment, count: int | None) -> Iterator[Task]:
 
 
 def task_as_json(task: Task) -> str:
-    """A task as JSON text, with all that scoring needs, so that the scoring process needs no data set.
+    """A task as JSON text, with all that scoring needs, so that the scoring process needs no data
+    set.
 
     Args:
         task: the task.
@@ -251,7 +264,8 @@ def task_as_json(task: Task) -> str:
 
 
 def task_of(env: Environment, row: Mapping[str, Any]) -> Task:
-    """The task of a trainer's row: from `task_as_json`, or else made by the environment from the row's columns.
+    """The task of a trainer's row: from `task_as_json`, or else made by the environment from the
+    row's columns.
 
     Args:
         env: the environment.
@@ -309,7 +323,8 @@ def reward_value(task: Task, score: Score, unscored: float | None) -> float:
         return score.total
     if unscored is None:
         raise Unscored(
-            f"task {task.id!r} could not be scored ({score.verdict.why}), and this trainer cannot mask a completion; "
+            f"task {task.id!r} could not be scored ({score.verdict.why}), and this trainer cannot "
+            f"mask a completion; "
             "fix the cause, or choose a reward for it: unscored=0.0"
         )
     return unscored

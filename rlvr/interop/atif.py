@@ -32,8 +32,8 @@ def to_atif(
     The reward stands under `extra`, with outcome and reason; UNSCORED has the reward None.
 
     Args:
-        source: a rollout, whose tokens and log-probabilities are then those of its turns; or a record as `rlvr eval`
-            and `rlvr score` write it.
+        source: a rollout, whose tokens and log-probabilities are then those of its turns; or a
+            record as `rlvr eval` and `rlvr score` write it.
         model: name of the policy.
         tools: the schemas of the tools, as `Episode.schemas` gives them.
 
@@ -77,7 +77,8 @@ def _parts(source: Any) -> tuple[str, Any, EpisodeRecord, dict[str, Any]]:
         return str(source["task"]), source["prompt"], record, {**score, "why": source.get("why")}
     except (AttributeError, KeyError, TypeError) as error:
         raise DataError(
-            f"{brief(source)} is neither a rollout nor a record of a score ({type(error).__name__}: {error})"
+            f"{brief(source)} is neither a rollout nor a record of a score "
+            f"({type(error).__name__}: {error})"
         ) from None
 
 

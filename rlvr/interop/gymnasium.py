@@ -4,8 +4,8 @@
     prompt, info = env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step("… \\boxed{72}")
 
-Needs the extra `gym`.  Single-turn environments are scored in worker processes.  Multi-turn environments run in this
-process, since they hold the state of their episode.
+Needs the extra `gym`.  Single-turn environments are scored in worker processes.  Multi-turn
+environments run in this process, since they hold the state of their episode.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SEEDS: Final = 2**31
 class Texts(gymnasium.Space[Any]):
     """All texts, of any length and in any script; with `chat`, lists of chat messages as well.
 
-    Gymnasium's own `Text` has a fixed set of characters, and a model may write others.  A sample is up to 32 printable
-    ASCII characters.
+    Gymnasium's own `Text` has a fixed set of characters, and a model may write others.  A sample is
+    up to 32 printable ASCII characters.
 
     Args:
         chat: lists of chat messages belong to the space too.
@@ -131,16 +131,20 @@ def to_gymnasium(
 ) -> GymEnv | VectorEnv[Any, Any, Any]:
     """An environment as Gymnasium's; with `num_envs`, a vector environment.
 
-    A vector of single-turn environments is scored as one batch; multi-turn environments are stepped one after another.
-    Either resets an environment in the step that ends its episode (`AutoresetMode.SAME_STEP`), so that a reset takes
-    no step of its own.  All options but `num_envs` are for single-turn environments, and refused for others.
+    A vector of single-turn environments is scored as one batch; multi-turn environments are stepped
+    one after another. Either resets an environment in the step that ends its episode
+    (`AutoresetMode.SAME_STEP`), so that a reset takes no step of its own.  All options but
+    `num_envs` are for single-turn environments, and refused for others.
 
     Args:
-        env: a single-turn or multi-turn environment whose reward does not compare the completions of a group.
+        env: a single-turn or multi-turn environment whose reward does not compare the completions
+            of a group.
         num_envs: number of environments in the vector; None for a single environment.
         unscored: the reward for UNSCORED completions; None to raise `rlvr.Unscored`.
-        count_tokens: from a completion's text to its number of tokens, for a reward that reads the length.
-        workers: see `rlvr.Scorer`; by default one for a single environment, one per core for a vector.
+        count_tokens: from a completion's text to its number of tokens, for a reward that reads the
+            length.
+        workers: see `rlvr.Scorer`; by default one for a single environment, one per core for a
+            vector.
         wall_s, memory_mib: see `rlvr.Scorer`.
         scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
@@ -167,8 +171,10 @@ def to_gymnasium(
     settings = (unscored, count_tokens, workers, wall_s, memory_mib, scorer)
     if settings != (None, None, None, WALL_S, MEMORY_MIB, None):
         raise UsageError(
-            f"{env.id} has several turns, which the environment itself scores in this process: unscored, "
-            "count_tokens, workers, wall_s, memory_mib and scorer have no meaning there; leave them out"
+            f"{env.id} has several turns, which the environment itself scores in this process: "
+            f"unscored, "
+            "count_tokens, workers, wall_s, memory_mib and scorer have no meaning there; leave "
+            "them out"
         )
     if num_envs is None:
         return GymEnv(env, None)
@@ -220,12 +226,14 @@ def _info(task: Task, score: Score) -> dict[str, Any]:
 class GymEnv(gymnasium.Env[Any, str]):
     """One environment as Gymnasium's; made by `to_gymnasium`.
 
-    `reset(seed=…)` gives the same episode as the environment's own; further ones are drawn from Gymnasium's generator.
-    `reset(options={"index": 7})` chooses a task.  The last step's `info` has the whole `Score` under "score".
+    `reset(seed=…)` gives the same episode as the environment's own; further ones are drawn from
+    Gymnasium's generator. `reset(options={"index": 7})` chooses a task.  The last step's `info` has
+    the whole `Score` under "score".
 
     Args:
         env: a single-turn or multi-turn environment.
-        judge: scores the completions of a single-turn environment; None for a multi-turn one, which scores itself.
+        judge: scores the completions of a single-turn environment; None for a multi-turn one, which
+            scores itself.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  as Gymnasium declares it
@@ -263,7 +271,8 @@ class GymEnv(gymnasium.Env[Any, str]):
         """
         if self._task is None:
             raise UsageError(
-                f"{self._env.id}: step before reset; an episode has one step, call reset() for the next"
+                f"{self._env.id}: step before reset; an episode has one step, call reset() for the "
+                f"next"
             )
         return self._task
 
@@ -277,8 +286,8 @@ class GymEnv(gymnasium.Env[Any, str]):
 class GymVectorEnv(VectorEnv[Any, Any, Any]):
     """Single-turn episodes side by side; one step scores them all as a batch and gives the next prompts.
 
-    The info of the episodes that ended is in `info["final_info"]`, as in Gymnasium's own vectors: arrays of shape
-    [num_envs], and `final_info["parts"]` a dict of such arrays.
+    The info of the episodes that ended is in `info["final_info"]`, as in Gymnasium's own vectors:
+    arrays of shape [num_envs], and `final_info["parts"]` a dict of such arrays.
 
     Args:
         env: a single-turn environment.
@@ -305,7 +314,8 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         """Begin every episode.
 
         Args:
-            seed: one seed for each environment; or a number, which gives `seed`, `seed + 1` … as in Gymnasium's own.
+            seed: one seed for each environment; or a number, which gives `seed`, `seed + 1` … as in
+                Gymnasium's own.
             options: see `GymEnv`.
 
         Raises:
@@ -318,7 +328,8 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
             seeds = [*map(plain, seed)]
         if len(seeds) != self.num_envs:
             raise UsageError(
-                f"{len(seeds)} seeds for {self.num_envs} environments; give one for each, or one number"
+                f"{len(seeds)} seeds for {self.num_envs} environments; give one for each, or one "
+                f"number"
             )
         observations, infos = zip(
             *(
@@ -330,7 +341,8 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         return observations, self._join_infos(infos)
 
     def step(self, actions: Any) -> tuple[tuple[Any, ...], Any, Any, Any, dict[str, Any]]:
-        """Score every action and begin the next episodes; if scoring raises, the current episodes go on.
+        """Score every action and begin the next episodes; if scoring raises, the current episodes
+        go on.
 
         Args:
             actions: one completion for each environment.
@@ -377,5 +389,6 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def _copy_observation(observation: Any) -> Any:
-    """A copy of chat messages, which the caller may change without changing the environment's own."""
+    """A copy of chat messages, which the caller may change without changing the environment's
+    own."""
     return observation if isinstance(observation, str) else deepcopy(list(observation))

@@ -4,9 +4,9 @@
     env = from_harbor("tasks/")                 # a bash session for each episode
     to_harbor(rlvr.make("bash-v1"), "out/", tasks=20)
 
-A folder loads if its own `validation.json` says that the solution earned 1 and doing nothing 0, with these files and
-this Python.  Needs no harbor: written against harbor 0.25.0, task schema 1.4.  For `harbor run` itself there is
-`rlvr.interop.harbor_sandbox:RlvrSandbox`.
+A folder loads if its own `validation.json` says that the solution earned 1 and doing nothing 0,
+with these files and this Python.  Needs no harbor: written against harbor 0.25.0, task schema 1.4.
+For `harbor run` itself there is `rlvr.interop.harbor_sandbox:RlvrSandbox`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def from_harbor(
 ) -> HarborEnv:
     """Task folders as an environment: a bash session, and the folder's own tests in a fresh box.
 
-    A folder in a folder of several that cannot be used is left out, counted by reason in `rows_left_out`, and named in
-    a warning.
+    A folder in a folder of several that cannot be used is left out, counted by reason in
+    `rows_left_out`, and named in a warning.
 
     Args:
         path: one task's folder, or a folder of such folders.
@@ -57,7 +57,8 @@ def from_harbor(
         options: limits, see `EpisodeLimits`; and `test_seconds`, which the tests may take at most.
 
     Raises:
-        DataError: no folder can be used; names what it needs with file and line, or that `validate_harbor` has to run.
+        DataError: no folder can be used; names what it needs with file and line, or that
+            `validate_harbor` has to run.
     """
     return HarborEnv(
         path=str(path), python=python, packages=tuple(packages), split=split, **options
@@ -67,8 +68,8 @@ def from_harbor(
 class HarborEnv(Environment):
     """Task folders of harbor; made by `from_harbor`.
 
-    The reasons: `full-reward` is CORRECT; `reward` (below 1), `no-reward` (the tests wrote none) and `outputs` (too
-    many files) WRONG.  `detail` has the rewards by name.
+    The reasons: `full-reward` is CORRECT; `reward` (below 1), `no-reward` (the tests wrote none)
+    and `outputs` (too many files) WRONG.  `detail` has the rewards by name.
 
     Options:
         path, python, packages: see there.

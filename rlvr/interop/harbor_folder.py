@@ -2,8 +2,9 @@
 
     task.toml  instruction.md  environment/Dockerfile  solution/solve.sh  tests/test.sh
 
-The Dockerfile may have FROM a plain Python, WORKDIR, ENV and COPY.  All else that a task would miss here (networks,
-images, accelerators, other users, steps …) is refused, with file and line.  Written against harbor 0.25.0.
+The Dockerfile may have FROM a plain Python, WORKDIR, ENV and COPY.  All else that a task would miss
+here (networks, images, accelerators, other users, steps …) is refused, with file and line.  Written
+against harbor 0.25.0.
 """
 
 from __future__ import annotations
@@ -520,7 +521,8 @@ def _tree(root: Path) -> dict[str, bytes]:
             size += path.stat().st_size
             if size > _MOST_BYTES or len(tree) >= _MOST_FILES:
                 raise DataError(
-                    f"{path}: a task's folder has at most {_MOST_BYTES >> 20} MiB in {_MOST_FILES:,} files here"
+                    f"{path}: a task's folder has at most {_MOST_BYTES >> 20} MiB in "
+                    f"{_MOST_FILES:,} files here"
                 )
             tree[path.relative_to(root).as_posix()] = path.read_bytes()
     return tree

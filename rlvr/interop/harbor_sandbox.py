@@ -2,9 +2,10 @@
 
     harbor run -p tasks/ -a oracle --env rlvr.interop.harbor_sandbox:RlvrSandbox
 
-The folder is read as `from_harbor` reads it, so that what is not offered here is refused before a trial begins.  There
-is no network, whatever the task's policy says, one user, and no process goes on between two commands.  Needs harbor
-(Python 3.12 or newer): pip install harbor==0.25.0.  Written against harbor 0.25.0.
+The folder is read as `from_harbor` reads it, so that what is not offered here is refused before a
+trial begins.  There is no network, whatever the task's policy says, one user, and no process goes
+on between two commands.  Needs harbor (Python 3.12 or newer): pip install harbor==0.25.0.  Written
+against harbor 0.25.0.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     begin ─▶ Workplace ─▶ leave ─▶ files ─▶ judge (a fresh session, which gets the tests and these files) ─▶ reward
 
-Also where the task would have its tests run in the policy's own container: there a process, an alias or a variable of
-the policy could decide.  The files of its writable folders are then what it leaves.
+Also where the task would have its tests run in the policy's own container: there a process, an
+alias or a variable of the policy could decide.  The files of its writable folders are then what it
+leaves.
 """
 
 from __future__ import annotations
@@ -196,7 +197,8 @@ def _open(sandbox: Sandbox, folder: HarborFolder, seconds: float, total_s: float
 
 
 def _put(session: Session, files: Mapping[str, bytes]) -> None:
-    """Write files.  Those that begin with #! can be executed: what a session leaves has no modes."""
+    """Write files.  Those that begin with #! can be executed: what a session leaves has no
+    modes."""
     for path, data in files.items():
         if not session.write(path, data):
             raise SandboxFailed(f"{path} could not be written: {session.over or 'no room'}")

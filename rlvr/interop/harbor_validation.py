@@ -28,10 +28,12 @@ _VALIDATED_S: Final = 600.0  # that a solution may take, if the task does not sa
 def validate_harbor(
     path: str | Path, *, python: str | None = None, packages: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Play each task twice, by its own solution and by doing nothing, and write down what each earned.
+    """Play each task twice, by its own solution and by doing nothing, and write down what each
+    earned.
 
     Args:
-        path: one task's folder, or a folder of such folders; each that can be read gets a `validation.json`.
+        path: one task's folder, or a folder of such folders; each that can be read gets a
+            `validation.json`.
         python, packages: see `from_harbor`.
 
     Returns:
@@ -132,8 +134,8 @@ def fault_of(task: HarborFolder, python: str | None, packages: Sequence[str]) ->
     if earned["oracle"] != 1 or earned["nop"] != 0:
         tail = " ".join(str(report["oracle"].get("tail", "")).split())[-120:]
         return (
-            f"its solution earned {earned['oracle']} and doing nothing {earned['nop']}, and it needs 1 and 0"
-            + (f" (the tests said: {tail})" if tail else "")
+            f"its solution earned {earned['oracle']} and doing nothing {earned['nop']}, and it "
+            f"needs 1 and 0" + (f" (the tests said: {tail})" if tail else "")
         )
     return ""
 

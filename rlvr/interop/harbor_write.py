@@ -4,8 +4,8 @@
     solution/solve.sh         the environment's own example
     tests/test.sh             grade.py, with what of rlvr the verdict needs in rlvr.zip: nothing is installed
 
-`[verifier] environment_mode = "separate"` and `artifacts` say that the tests see a copy of /app and nothing else of the
-policy's container.  They read files as data, and import none of them.
+`[verifier] environment_mode = "separate"` and `artifacts` say that the tests see a copy of /app and
+nothing else of the policy's container.  They read files as data, and import none of them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ __all__ = ["to_harbor"]
 _APP: Final = "/app"
 _REPLY: Final = "reply.txt"
 _ROOMS: Final = (
-    "rlvr rlvr.data rlvr.environment rlvr.rewards rlvr.scoring rlvr.workers rlvr.tools rlvr.envs rlvr.sandbox "
-    "rlvr.sandbox.guest rlvr.sandbox.languages rlvr.verifiers rlvr.verifiers.code rlvr.verifiers.instructions "
+    "rlvr rlvr.data rlvr.environment rlvr.rewards rlvr.scoring rlvr.workers rlvr.tools rlvr.envs "
+    "rlvr.sandbox "
+    "rlvr.sandbox.guest rlvr.sandbox.languages rlvr.verifiers rlvr.verifiers.code "
+    "rlvr.verifiers.instructions "
     "rlvr.verifiers.math rlvr.verifiers.math.latex docstring_parser"
 ).split()
 _ASK: Final = f"\n\nWrite your reply to {_APP}/{_REPLY}, and nothing else: that file is judged.\n"
@@ -134,8 +136,8 @@ def to_harbor(
     """Write tasks as folders that harbor, and whatever reads its folders, can run.
 
     Args:
-        env: of one reply, which the policy then writes to a file; or with a bash session whose files are judged, by
-            `final` or by a `grade` that reads them.
+        env: of one reply, which the policy then writes to a file; or with a bash session whose
+            files are judged, by `final` or by a `grade` that reads them.
         path: a new or empty folder.
         tasks: number of tasks; None for all of a finite split.
         seconds: that a policy may take.
@@ -205,7 +207,8 @@ def _begun(env: Environment, task: Task) -> dict[str, bytes]:
         session = next((one for one in members if hasattr(one, "outputs")), None)
         if session is None or set(episode.tools) != {"bash"}:
             raise UsageError(
-                f"{env.id} cannot be such a folder: it needs one reply, or a bash session alone, and has the tools "
+                f"{env.id} cannot be such a folder: it needs one reply, or a bash session alone, "
+                f"and has the tools "
                 f"{', '.join(episode.tools) or 'none'}"
             )
         files: dict[str, bytes] = session.outputs(("**",))
@@ -230,7 +233,8 @@ def _require_reads(env: Environment, task: Task, files: Mapping[str, bytes]) -> 
         env.grade(task, _OnlyFiles(files))
     except AttributeError as error:
         raise UsageError(
-            f"{env.id} cannot be such a folder: its grade runs code in a box ({error}), and a container of harbor's "
+            f"{env.id} cannot be such a folder: its grade runs code in a box ({error}), and a "
+            f"container of harbor's "
             "offers files alone"
         ) from None
 

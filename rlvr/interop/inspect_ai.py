@@ -4,9 +4,9 @@
     env = AgentEnv(env=door, program=door.play)
     inspect_ai.eval(to_inspect(rlvr.make("bash-v1"), tasks=20), model="…")
 
-inspect_ai runs one evaluation in a process, so each episode has a process of its own.  Our sandbox is its provider
-"rlvr", see `inspect_sandbox`.  Needs inspect_ai, which is no extra: pip install inspect-ai==0.3.285.  Written against
-inspect_ai 0.3.285.
+inspect_ai runs one evaluation in a process, so each episode has a process of its own.  Our sandbox
+is its provider "rlvr", see `inspect_sandbox`.  Needs inspect_ai, which is no extra: pip install
+inspect-ai==0.3.285.  Written against inspect_ai 0.3.285.
 """
 
 from __future__ import annotations
@@ -73,20 +73,22 @@ def from_inspect(
     best: float = 1.0,
     split: str = "train",
 ) -> InspectEnv:
-    """A task of inspect_ai, played by its own solver and judged by its own scorers, as an environment for `AgentEnv`.
+    """A task of inspect_ai, played by its own solver and judged by its own scorers, as an
+    environment for `AgentEnv`.
 
     Args:
         place: of a `Task` or a function that gives one: "path/to/file.py:name" or "module:name".
         args: of the function.
         tasks: number of samples; None for all.
         sandbox: in place of the task's own, "rlvr" for ours.
-        score: the scorer that counts, "name" or "name.key" of one with several values; "" for the first.
+        score: the scorer that counts, "name" or "name.key" of one with several values; "" for the
+            first.
         best: the most that a sample can earn.
         split: name of the tasks' split.
 
     Raises:
-        UsageError: it is none, or needs what is not offered here: images, grading models, a sandbox that does not
-            isolate; names it.
+        UsageError: it is none, or needs what is not offered here: images, grading models, a sandbox
+            that does not isolate; names it.
     """
     return InspectEnv(
         place=place,
@@ -239,7 +241,8 @@ def to_inspect(
     memory_mib: int | None = MEMORY_MIB,
     scorer: str | None = None,
 ) -> Any:
-    """An environment as a task of inspect_ai: its prompts, its tools and users, and its totals as scores.
+    """An environment as a task of inspect_ai: its prompts, its tools and users, and its totals as
+    scores.
 
     UNSCORED is `Score.unscored`, which inspect_ai leaves out of its metrics.
 

@@ -2,11 +2,13 @@
 
     env = from_nemo_gym("http://127.0.0.1:8000", "rows.jsonl")
 
-Each episode is a session: `/seed_session` with the row, a POST for each call of the row's tools, and `/verify` with the
-row and the policy's response.  Its number is recorded, so that `rlvr replay` needs no server.
+Each episode is a session: `/seed_session` with the row, a POST for each call of the row's tools,
+and `/verify` with the row and the policy's response.  Its number is recorded, so that `rlvr replay`
+needs no server.
 
-What the server fails at is UNSCORED: sessions that could not be reset entered GRPO as zeros in 1,172 of 1,280 rollouts
-of a run (NVIDIA-NeMo/Gym, pull request 2552).  Needs no package of NeMo Gym.  Written against 0.4.0 to 0.7.0.
+What the server fails at is UNSCORED: sessions that could not be reset entered GRPO as zeros in
+1,172 of 1,280 rollouts of a run (NVIDIA-NeMo/Gym, pull request 2552).  Needs no package of NeMo
+Gym.  Written against 0.4.0 to 0.7.0.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def from_nemo_gym(
         options: its limits, see `EpisodeLimits`.
 
     Raises:
-        DataError: a row asks for what is not offered here, such as images or hosted tools; names the row.
+        DataError: a row asks for what is not offered here, such as images or hosted tools; names
+            the row.
         ServiceFailed: the server does not seed a session.
         UsageError: the server has its tools behind MCP alone.
     """
@@ -73,7 +76,8 @@ def from_nemo_gym(
 class NemoGymEnv(Environment):
     """Rows of NeMo Gym; made by `from_nemo_gym`.
 
-    The reasons: `full-reward` is CORRECT; `reward` WRONG.  `detail` has the other numbers of the server's answer.
+    The reasons: `full-reward` is CORRECT; `reward` WRONG.  `detail` has the other numbers of the
+    server's answer.
 
     Options:
         url, rows, headers, best: see there.
@@ -102,13 +106,15 @@ class NemoGymEnv(Environment):
         with _GymSession(self, first) as session:
             if session.by_mcp and not first.meta["tools"]:
                 raise UsageError(
-                    f"{self.url} has its tools behind MCP alone, and the rows name none: give rows with "
+                    f"{self.url} has its tools behind MCP alone, and the rows name none: give rows "
+                    f"with "
                     "responses_create_params.tools"
                 )
 
     @property
     def config(self) -> dict[str, Any]:
-        """Without the rows, which stand in the tasks, and without the headers, which may have a key."""
+        """Without the rows, which stand in the tasks, and without the headers, which may have a
+        key."""
         left = ("rows", "headers")
         return {name: value for name, value in super().config.items() if name not in left}
 

@@ -3,8 +3,8 @@
     uvicorn.run(to_openenv(rlvr.make("bash-v1")).app(), port=8000)      # ours, for any client of OpenEnv
     env = from_openenv("http://localhost:8000", [{"prompt": "…", "seed": 7}])       # theirs, as ours
 
-Needs openenv-core, which brings a web server and much else, so it is no extra: pip install openenv-core==0.3.0.
-Written against openenv-core 0.3.0.
+Needs openenv-core, which brings a web server and much else, so it is no extra: pip install
+openenv-core==0.3.0. Written against openenv-core 0.3.0.
 """
 
 from __future__ import annotations
@@ -92,9 +92,10 @@ def to_openenv(
 ) -> OpenEnvServer:
     """An environment for OpenEnv: `.app()` is the server, `.environment` an environment.
 
-    A turn of the policy is a step: `{"text": …}`, with calls in <tool_call> tags or as `tool_calls`.  OpenEnv's own
-    `list_tools` and `call_tool` work too; then the last step is the answer, `{"text": …}`.  `reset` takes a seed, or
-    `index` of a task.  UNSCORED is an error and never a reward.
+    A turn of the policy is a step: `{"text": …}`, with calls in <tool_call> tags or as
+    `tool_calls`.  OpenEnv's own `list_tools` and `call_tool` work too; then the last step is the
+    answer, `{"text": …}`.  `reset` takes a seed, or `index` of a task.  UNSCORED is an error and
+    never a reward.
 
     Args:
         env: an environment, of one turn or of several.
@@ -103,7 +104,8 @@ def to_openenv(
             them; None to score in this process.
 
     Raises:
-        UsageError: it is none, its reward compares the completions of a group, or it has several turns and a scorer.
+        UsageError: it is none, its reward compares the completions of a group, or it has several
+            turns and a scorer.
     """
     if not isinstance(env, Environment):
         raise UsageError(f"{env!r} is no environment; rlvr.make('bash-v1') gives one")
@@ -131,7 +133,8 @@ class OpenEnvServer:
         return _Served(env, None if self._adapter is None else self._adapter.scorer)
 
     def app(self) -> Any:
-        """OpenEnv's server, an application for uvicorn.  It has no access control: let it listen on this machine."""
+        """OpenEnv's server, an application for uvicorn.  It has no access control: let it listen on
+        this machine."""
         return create_fastapi_app(
             self.environment, TurnAction, TurnObservation, max_concurrent_envs=self.max_sessions
         )
@@ -244,15 +247,16 @@ def from_openenv(
 ) -> OpenEnvTools:
     """A server of OpenEnv with tools as an `Environment`.
 
-    Each episode is a session of its own: `reset` with the row's columns, the tools that it lists, its calls, and at the
-    end the answer.  The verdict is about the sum of the rewards that the server gave: `best` or more is CORRECT, and
-    the value is its share of `best`, between 0 and 1.  The sum is part of the record, so a replay needs no server.
+    Each episode is a session of its own: `reset` with the row's columns, the tools that it lists,
+    its calls, and at the end the answer.  The verdict is about the sum of the rewards that the
+    server gave: `best` or more is CORRECT, and the value is its share of `best`, between 0 and 1.
+    The sum is part of the record, so a replay needs no server.
 
     Args:
         url: of the server.
-        rows: for each task `prompt`, `answer_as` if the server takes answers, and what `reset` takes, such as `seed`.
-            `answer_as` names the field of the action in which the policy's answer is sent: "text" for servers of
-            `to_openenv`, "message" for others.
+        rows: for each task `prompt`, `answer_as` if the server takes answers, and what `reset`
+            takes, such as `seed`. `answer_as` names the field of the action in which the policy's
+            answer is sent: "text" for servers of `to_openenv`, "message" for others.
         best: the most that an episode can earn.
         split: name of the tasks' split.
         options: its limits: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.

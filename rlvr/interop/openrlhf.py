@@ -5,12 +5,13 @@
     from rlvr.interop import to_openrlhf
     reward_func = to_openrlhf(rlvr.make("gsm8k-v3"))
 
-The convention of OpenRLHF 0.9.3 and later: `f(queries, prompts, labels) -> {"rewards", "scores", "extra_logs"}`,
-tensors of one value per query.  Earlier versions took plain functions only (docs/using/openrlhf.md).  A query is the
-prompt and the completion, decoded with special tokens; prompt and special tokens are cut off here.
+The convention of OpenRLHF 0.9.3 and later: `f(queries, prompts, labels) -> {"rewards", "scores",
+"extra_logs"}`, tensors of one value per query.  Earlier versions took plain functions only
+(docs/using/openrlhf.md).  A query is the prompt and the completion, decoded with special tokens;
+prompt and special tokens are cut off here.
 
-The names of the request's and the reply's fields stand in this module alone: `work_of` reads a request and `reply_of`
-makes a reply, for the reward function as well as for `rlvr serve`.
+The names of the request's and the reply's fields stand in this module alone: `work_of` reads a
+request and `reply_of` makes a reply, for the reward function as well as for `rlvr serve`.
 """
 
 from __future__ import annotations
@@ -85,15 +86,15 @@ def to_openrlhf(
     """An environment as OpenRLHF's `reward_func`.
 
     Args:
-        env: a single-turn environment whose reward does not compare the completions of a group: OpenRLHF asks for one
-            completion at a time.
-        unscored: the reward for UNSCORED completions, which OpenRLHF cannot mask.  None raises: OpenRLHF logs that, and
-            its step then fails because the reward is missing.
-        count_tokens: from a completion's text to its number of tokens, for a reward that reads the length; OpenRLHF
-            passes on the text alone.
+        env: a single-turn environment whose reward does not compare the completions of a group:
+            OpenRLHF asks for one completion at a time.
+        unscored: the reward for UNSCORED completions, which OpenRLHF cannot mask.  None raises:
+            OpenRLHF logs that, and its step then fails because the reward is missing.
+        count_tokens: from a completion's text to its number of tokens, for a reward that reads the
+            length; OpenRLHF passes on the text alone.
         ends: special tokens to cut off the end of a completion.
-        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since the process of each vLLM engine
-            has workers of its own.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since the process
+            of each vLLM engine has workers of its own.
         scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
     Raises:
@@ -109,7 +110,8 @@ class OpenRLHFReward(Adapter):
     """OpenRLHF's `reward_func`; made by `to_openrlhf`.
 
     Args:
-        env, unscored, count_tokens, ends, settings: see `to_openrlhf`; its other arguments are the settings.
+        env, unscored, count_tokens, ends, settings: see `to_openrlhf`; its other arguments are the
+            settings.
     """
 
     def __init__(
@@ -141,8 +143,9 @@ class OpenRLHFReward(Adapter):
             labels: what `rows` wrote for each, or its reference.
 
         Returns:
-            `rewards`, the totals; `scores`, 1 for CORRECT, else 0, for dynamic filtering; `extra_logs`, the parts and
-            outcomes.  All are float64 tensors of shape [queries], which hold the totals exactly.
+            `rewards`, the totals; `scores`, 1 for CORRECT, else 0, for dynamic filtering;
+            `extra_logs`, the parts and outcomes.  All are float64 tensors of shape [queries], which
+            hold the totals exactly.
         """
         import torch
 
@@ -158,7 +161,8 @@ class OpenRLHFReward(Adapter):
         }
 
     def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
-        """Rows for `--input_key prompt --label_key label`; with a chat template, `--apply_chat_template`.
+        """Rows for `--input_key prompt --label_key label`; with a chat template,
+        `--apply_chat_template`.
 
         Args:
             tasks: number of tasks; None for all of a finite split.
@@ -191,8 +195,10 @@ def remote_reply(
         unscored, count_tokens, ends: see `to_openrlhf`.
 
     Raises:
-        DataError: the request does not have this shape, a query does not hold its prompt, or a label is no reference.
-        UsageError: the reward compares the completions of a group, or `unscored` is no finite number.
+        DataError: the request does not have this shape, a query does not hold its prompt, or a
+            label is no reference.
+        UsageError: the reward compares the completions of a group, or `unscored` is no finite
+            number.
         Unscored: a completion is UNSCORED and `unscored` is None.
     """
     env = scorer.env
@@ -269,14 +275,16 @@ def _read_request_rows(request: Mapping[str, Any]) -> Iterator[tuple[str, str, A
     for name, values in (("query", queries), ("prompts", prompts), ("labels", labels)):
         if not isinstance(values, (list, tuple)):
             raise DataError(
-                f"{name!r} is {brief(values)}; it must be a list, with one entry for each completion"
+                f"{name!r} is {brief(values)}; it must be a list, with one entry for each "
+                f"completion"
             )
     assert queries is not None
     assert prompts is not None
     assert labels is not None
     if not len(queries) == len(prompts) == len(labels):
         raise DataError(
-            f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels; as many of each"
+            f"{len(queries)} queries, {len(prompts)} prompts and {len(labels)} labels; as many of "
+            f"each"
         )
     for query, prompt, label in zip(queries, prompts, labels, strict=True):
         if not isinstance(query, str) or not isinstance(prompt, str):
@@ -287,7 +295,8 @@ def _read_request_rows(request: Mapping[str, Any]) -> Iterator[tuple[str, str, A
 
 
 def _task(env: Environment, label: Any, prompt: str) -> Task:
-    """The label's task: `rows` wrote it, or the label is the reference in a data set of the user's own."""
+    """The label's task: `rows` wrote it, or the label is the reference in a data set of the user's
+    own."""
     if isinstance(label, str) and label.startswith('{"id": ') and '"reference": ' in label:
         return task_of(env, {TASK: label})
     if label is None or label == "":
@@ -298,8 +307,8 @@ def _task(env: Environment, label: Any, prompt: str) -> Task:
 def completion_in_query(query: str, prompt: str, ends: Sequence[str] = ENDS) -> str:
     """The completion in a query: what follows the prompt, without the special tokens at its end.
 
-    The tokenizer may have changed white space in the prompt and put tokens before it.  Any other difference is refused,
-    since what is left of a prompt would be scored as the model's own words.
+    The tokenizer may have changed white space in the prompt and put tokens before it.  Any other
+    difference is refused, since what is left of a prompt would be scored as the model's own words.
 
     Args:
         query: prompt and completion, decoded with special tokens.
@@ -307,12 +316,14 @@ def completion_in_query(query: str, prompt: str, ends: Sequence[str] = ENDS) -> 
         ends: special tokens to cut off the end.
 
     Raises:
-        DataError: the prompt is not there: OpenRLHF cut it short, or the tokenizer changes more than white space.
+        DataError: the prompt is not there: OpenRLHF cut it short, or the tokenizer changes more
+            than white space.
     """
     start = _end_of(prompt, query)
     if start is None:
         raise DataError(
-            f"the query begins with {query[:60]!r} and does not hold its prompt, {prompt[:60]!r}…; raise "
+            f"the query begins with {query[:60]!r} and does not hold its prompt, {prompt[:60]!r}…; "
+            f"raise "
             "--prompt_max_len (--max_len) if prompts are cut short"
         )
     stop = len(query)
@@ -327,7 +338,8 @@ def completion_in_query(query: str, prompt: str, ends: Sequence[str] = ENDS) -> 
 
 
 def _end_of(prompt: str, query: str) -> int | None:
-    """The position after the prompt at the query's beginning, white space and special tokens aside; None if absent."""
+    """The position after the prompt at the query's beginning, white space and special tokens aside;
+    None if absent."""
     at = query.find(prompt)
     if at >= 0:
         return at + len(prompt) if _BEFORE.fullmatch(query, 0, at) else None

@@ -2,11 +2,12 @@
 
     env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v3", family="gcd")
 
-Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of family, split and
-index: reasoning-gym adds the index to the seed, so that neighbouring seeds share nearly all tasks.  Its scorers run in
-a process that can be killed, and an answer at which one crashes or hangs is WRONG.  Only full marks earn credit, unless
-`strict=False`.  And families whose scorers accept wrong answers are refused (`measured_holes`), above all those whose
-scorers run the answer as Python, on this machine, outside any sandbox.  Needs the extra `puzzles`.
+Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of
+family, split and index: reasoning-gym adds the index to the seed, so that neighbouring seeds share
+nearly all tasks.  Its scorers run in a process that can be killed, and an answer at which one
+crashes or hangs is WRONG.  Only full marks earn credit, unless `strict=False`.  And families whose
+scorers accept wrong answers are refused (`measured_holes`), above all those whose scorers run the
+answer as Python, on this machine, outside any sandbox.  Needs the extra `puzzles`.
 """
 
 from __future__ import annotations
@@ -77,11 +78,12 @@ def from_reasoning_gym(
     Args:
         name: the family, such as "gcd".
         split: any name; tasks of different splits are drawn from different seeds.
-        strict: True: only full marks are CORRECT, and anything less is worth 0.  False keeps reasoning-gym's partial
-            credit, which in many families pays for an answer that only contains the right one.
-        force: True takes a family in spite of its holes, or one that was not measured in the installed version.  A
-            family whose scorer runs the answer as Python, on this machine, outside any sandbox, needs
-            `force="run-model-code"`; use a machine that may be lost.
+        strict: True: only full marks are CORRECT, and anything less is worth 0.  False keeps
+            reasoning-gym's partial credit, which in many families pays for an answer that only
+            contains the right one.
+        force: True takes a family in spite of its holes, or one that was not measured in the
+            installed version.  A family whose scorer runs the answer as Python, on this machine,
+            outside any sandbox, needs `force="run-model-code"`; use a machine that may be lost.
         settings: of the family's own configuration, such as `max_numbers=4`; not `seed` and `size`.
 
     Raises:
@@ -95,14 +97,15 @@ def from_reasoning_gym(
 class ReasoningGym(Environment):
     """A family of reasoning-gym's puzzles; the answer stands between <answer> tags.
 
-    The reasons: `full-marks` is CORRECT; `no-answer` and `empty-box` UNPARSED; `hedged`, `too-long`, `not-full-marks`,
-    `crash` (of the scorer), `limit` and `odd-score` WRONG.  `detail` has reasoning-gym's own score.
+    The reasons: `full-marks` is CORRECT; `no-answer` and `empty-box` UNPARSED; `hedged`,
+    `too-long`, `not-full-marks`, `crash` (of the scorer), `limit` and `odd-score` WRONG.  `detail`
+    has reasoning-gym's own score.
 
     Attributes:
         family, settings, strict, force: see `name` and the others of `from_reasoning_gym`.
         instruction: text after each prompt, which says where the answer goes.
-        wall_s: wall seconds that scoring an answer may take.  The `wall_s` of a `Scorer` has to be clearly longer,
-            since a completion that the `Scorer` kills is UNSCORED.
+        wall_s: wall seconds that scoring an answer may take.  The `wall_s` of a `Scorer` has to be
+            clearly longer, since a completion that the `Scorer` kills is UNSCORED.
     """
 
     domain = "logic"
@@ -123,7 +126,8 @@ class ReasoningGym(Environment):
         require_seconds("wall_s", self.wall_s)
         if not isinstance(self.settings, Mapping) or {"seed", "size"} & self.settings.keys():
             raise UsageError(
-                f"settings are {self.settings!r}: options of the family by name, without seed and size"
+                f"settings are {self.settings!r}: options of the family by name, without seed and "
+                f"size"
             )
         try:
             self._settings = json.dumps(dict(self.settings), sort_keys=True)
@@ -137,7 +141,8 @@ class ReasoningGym(Environment):
         self.reward = Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Starts the scoring process of a `Scorer`'s worker: that takes a second, which no completion should pay."""
+        """Starts the scoring process of a `Scorer`'s worker: that takes a second, which no
+        completion should pay."""
         vars(self).update(state)
         _workers().warm()
 
@@ -148,7 +153,8 @@ class ReasoningGym(Environment):
         return Task(name, prompt, entry["answer"], {"seed": self._seed(index)})
 
     def task_of(self, row: Mapping[str, Any]) -> Task:
-        """By index or id, or from a record: a reference alone does not say which puzzle it answers."""
+        """By index or id, or from a record: a reference alone does not say which puzzle it
+        answers."""
         task = super().task_of(row)
         if not isinstance(task.meta.get("seed"), int):
             raise DataError(_WHICH)
@@ -231,12 +237,14 @@ class _Puzzled(NamedTuple):
 
 @lru_cache(maxsize=1)
 def measured_holes() -> Mapping[str, Any]:
-    """What was measured of reasoning-gym's families, as `reasoning_gym_holes.json` holds it.  Not to be changed.
+    """What was measured of reasoning-gym's families, as `reasoning_gym_holes.json` holds it.  Not
+    to be changed.
 
     Returns:
-        `reasoning_gym`, the version that was measured; `command`, which measures it; `tasks`, the number of puzzles of
-        each family; and `families`, by name with `holes`, which a policy would find although full marks are needed,
-        and `partial_holes`, for which partial credit pays besides, as a share of full marks.
+        `reasoning_gym`, the version that was measured; `command`, which measures it; `tasks`, the
+        number of puzzles of each family; and `families`, by name with `holes`, which a policy would
+        find although full marks are needed, and `partial_holes`, for which partial credit pays
+        besides, as a share of full marks.
     """
     holes: Mapping[str, Any] = json.loads(
         Path(__file__).with_name("reasoning_gym_holes.json").read_text("utf-8")
@@ -251,21 +259,25 @@ def _require_sound(family: str, strict: bool, force: Force) -> None:
     holes = record["holes"] + ([] if strict else record["partial_holes"])
     if RUNS_ANSWERS in holes and force != "run-model-code":
         raise UsageError(
-            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  force='run-model-code' accepts it; "
+            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  "
+            f"force='run-model-code' accepts it; "
             "use a machine that may be lost"
         )
     if force:
         return
     if holes:
         raise UsageError(
-            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  A policy would find that; force=True "
+            f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  A policy would "
+            f"find that; force=True "
             "accepts it"
         )
     installed = version("reasoning-gym")
     if family not in measured["families"] or installed != measured["reasoning_gym"]:
         raise UsageError(
-            f"reasoning-gym's family {family!r} is refused: its holes were not measured in version {installed}, only "
-            f"those of {len(measured['families'])} families in {measured['reasoning_gym']}.  Install that version; or "
+            f"reasoning-gym's family {family!r} is refused: its holes were not measured in version "
+            f"{installed}, only "
+            f"those of {len(measured['families'])} families in {measured['reasoning_gym']}.  "
+            f"Install that version; or "
             "force=True accepts it, better after benchmarks/reasoning_gym_families.py"
         )
 
@@ -291,7 +303,8 @@ def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, Any]
 
 
 def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -> tuple[str, Any]:
-    """("marks", the score); or the answer's fault ("crash", "odd-score" or "limit") and its description.
+    """("marks", the score); or the answer's fault ("crash", "odd-score" or "limit") and its
+    description.
 
     Raises:
         Unscored: the scorer fails at the reference too, so that the answer is not at fault.
@@ -321,7 +334,8 @@ def _asked(request: tuple[str, str, int, Any, str], wall_s: float) -> tuple[str,
 
 
 def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
-    """Set-up of the worker.  If the generator raises, we failed; if the scorer raises, the answer is at fault."""
+    """Set-up of the worker.  If the generator raises, we failed; if the scorer raises, the answer
+    is at fault."""
     _families()  # imports reasoning-gym now, before the first answer's time begins
 
     def handle(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:

@@ -70,7 +70,8 @@ def referee(
 
     Args:
         name: of `PEERS`.
-        python: interpreter of an environment in which the trainer, torch and safetensors are installed.
+        python: interpreter of an environment in which the trainer, torch and safetensors are
+            installed.
         source: a folder to import the trainer from; None for what is installed.
         keep: a folder for cases and answers; None to remove them.
 

@@ -3,8 +3,8 @@
     door = from_verifiers(taskset, loop="theirs")
     env = AgentEnv(env=door, program=door.play)
 
-`play` gives a report, which is the recorded completion, so that a recorded score replays without the library.  What the
-library fails at is UNSCORED, never a reward of 0.
+`play` gives a report, which is the recorded completion, so that a recorded score replays without
+the library.  What the library fails at is UNSCORED, never a reward of 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def report(
 class ReportedEnv(Environment):
     """Episodes that another library plays; derived classes add `tasks` and `play`.
 
-    The reasons: `full-reward` is CORRECT; `reward` (less than `best`), `no-reward` and `no-report` WRONG.
+    The reasons: `full-reward` is CORRECT; `reward` (less than `best`), `no-reward` and `no-report`
+    WRONG.
 
     Options:
         best: the most that an episode can earn.

@@ -38,9 +38,11 @@ _VERL_NAMES: Final = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
 
 
 def record_trl(trainer: Any, folder: str | Path, *, every: int = 1) -> None:
-    """Write step files while TRL's GRPOTrainer trains, one for each batch of completions, with all updates on it.
+    """Write step files while TRL's GRPOTrainer trains, one for each batch of completions, with all
+    updates on it.
 
-    Takes no forward pass and changes no number of the training.  Checked with TRL 1.16, on one process.
+    Takes no forward pass and changes no number of the training.  Checked with TRL 1.16, on one
+    process.
 
     Args:
         trainer: before `train`.
@@ -48,13 +50,15 @@ def record_trl(trainer: Any, folder: str | Path, *, every: int = 1) -> None:
         every: batches after which one is recorded again; the first one is.
 
     Raises:
-        UsageError: the trainer's loss, scale or process count is not one of those that can be recorded.
+        UsageError: the trainer's loss, scale or process count is not one of those that can be
+            recorded.
     """
     require_whole("every", every, 1)
     args = trainer.args
     if trainer.accelerator.num_processes > 1:
         raise UsageError(
-            f"the trainer has {trainer.accelerator.num_processes} processes, of which each sees its rows alone; record "
+            f"the trainer has {trainer.accelerator.num_processes} processes, of which each sees "
+            f"its rows alone; record "
             "on one process"
         )
     if getattr(args, "use_liger_kernel", False):
@@ -64,8 +68,10 @@ def record_trl(trainer: Any, folder: str | Path, *, every: int = 1) -> None:
     require_one_of("scale_rewards", scale, ("group", "none"))
     if args.gradient_accumulation_steps > args.steps_per_generation:
         raise UsageError(
-            f"gradient_accumulation_steps is {args.gradient_accumulation_steps} and steps_per_generation "
-            f"{args.steps_per_generation}: an update has several batches of completions, and a step file has one"
+            f"gradient_accumulation_steps is {args.gradient_accumulation_steps} and "
+            f"steps_per_generation "
+            f"{args.steps_per_generation}: an update has several batches of completions, and a "
+            f"step file has one"
         )
     recording = _TrlBatches(trainer, Path(folder), every)
     watch(trainer, recording.take_update)
@@ -267,15 +273,16 @@ class _TrlBatches:
 def record_verl(
     batch: Any, path: str | Path, *, algorithm: str = "grpo", step: int | None = None
 ) -> None:
-    """Write the rows of verl's batch, after `compute_advantage`, to a step file: `rlvr step verify` judges advantages.
+    """Write the rows of verl's batch, after `compute_advantage`, to a step file: `rlvr step verify`
+    judges advantages.
 
     verl's updates run in its workers, so the file has none.
 
     Args:
         batch: a `DataProto`.
         path: of the file; its folder is made.
-        algorithm: by which advantages were computed: grpo, dr_grpo (`norm_adv_by_std_in_grpo=False`), rloo, or
-            reinforce_pp_baseline.
+        algorithm: by which advantages were computed: grpo, dr_grpo
+            (`norm_adv_by_std_in_grpo=False`), rloo, or reinforce_pp_baseline.
         step: its number.
 
     Raises:

@@ -1,11 +1,12 @@
 """TRL: an environment as a reward function and a data set for its trainers, and TRL's reward functions as parts.
 
-    reward = to_trl(rlvr.make("gsm8k-v3"))
-    trainer = GRPOTrainer(model, reward_funcs=reward.reward_funcs, train_dataset=reward.dataset, args=…)
+    reward = to_trl(rlvr.make("gsm8k-v3")) trainer = GRPOTrainer(model,
+    reward_funcs=reward.reward_funcs, train_dataset=reward.dataset, args=…)
 
-The convention: `f(prompts, completions, completion_ids, **columns) -> list[float | None]`, with the columns of the data
-set.  From TRL 1.6 on, GRPO and RLOO leave a completion with None out of its group's statistics and give it no
-advantage; earlier versions counted None as 0.  Checked with TRL 1.16.
+The convention: `f(prompts, completions, completion_ids, **columns) -> list[float | None]`, with the
+columns of the data set.  From TRL 1.6 on, GRPO and RLOO leave a completion with None out of its
+group's statistics and give it no advantage; earlier versions counted None as 0.  Checked with TRL
+1.16.
 """
 
 from __future__ import annotations
@@ -79,16 +80,18 @@ def to_trl(
     Args:
         env: a single-turn environment.
         tasks: number of tasks in the data set; None for all of a finite split.
-        conversational: True: prompts are chat messages, to which TRL applies the model's chat template; prompts that
-            are messages already stay so.
-        group_size: TRL's `num_generations`, for a reward that compares the completions of a group.  Each process then
-            needs whole groups: `per_device_train_batch_size` has to be a multiple of it.
-        unscored: the reward for UNSCORED completions; by default None, which TRL masks.  With a TRL before 1.6, which
-            counts None as 0, the default raises `rlvr.Unscored`.
-        beginning: the text with which the model's chat template begins every reply, such as `"<think>\\n"`.  TRL
-            counts it to the prompt; with it given, the reward sees each completion whole.
-        workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, divided among the processes
-            that `torchrun` or `accelerate` started on this machine.
+        conversational: True: prompts are chat messages, to which TRL applies the model's chat
+            template; prompts that are messages already stay so.
+        group_size: TRL's `num_generations`, for a reward that compares the completions of a group.
+            Each process then needs whole groups: `per_device_train_batch_size` has to be a multiple
+            of it.
+        unscored: the reward for UNSCORED completions; by default None, which TRL masks.  With a TRL
+            before 1.6, which counts None as 0, the default raises `rlvr.Unscored`.
+        beginning: the text with which the model's chat template begins every reply, such as
+            `"<think>\\n"`.  TRL counts it to the prompt; with it given, the reward sees each
+            completion whole.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, divided
+            among the processes that `torchrun` or `accelerate` started on this machine.
         scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
     Raises:
@@ -112,13 +115,13 @@ def to_trl(
 class TRLReward(Adapter):
     """A TRL reward function: the score's total, None for UNSCORED.  Made by `to_trl`.
 
-    The trainer logs, beside its own `rewards/ID/mean`: `ID/parts/NAME`, the mean of each part of the reward;
-    `ID/outcomes/correct` … `unscored`, shares of the outcomes; and in its table of completions the columns `outcome`,
-    `why` and `answer`.
+    The trainer logs, beside its own `rewards/ID/mean`: `ID/parts/NAME`, the mean of each part of
+    the reward; `ID/outcomes/correct` … `unscored`, shares of the outcomes; and in its table of
+    completions the columns `outcome`, `why` and `answer`.
 
     Args:
-        env, tasks, conversational, group_size, unscored, beginning, settings: see `to_trl`; its other arguments are
-            the settings.
+        env, tasks, conversational, group_size, unscored, beginning, settings: see `to_trl`; its
+            other arguments are the settings.
     """
 
     def __init__(
@@ -152,10 +155,11 @@ class TRLReward(Adapter):
 
     @cached_property
     def dataset(self) -> Any:
-        """A `datasets.Dataset` with the columns `prompt` and `rlvr_task`, which the reward function reads.
+        """A `datasets.Dataset` with the columns `prompt` and `rlvr_task`, which the reward function
+        reads.
 
-        A data set of your own can be used instead, if the environment knows its columns (`question` and `answer` for
-        `gsm8k-v3`), or if it has a column `reference`.
+        A data set of your own can be used instead, if the environment knows its columns (`question`
+        and `answer` for `gsm8k-v3`), or if it has a column `reference`.
         """
         return as_dataset(
             {
@@ -183,7 +187,8 @@ class TRLReward(Adapter):
             completion_ids: token ids; parts such as `Overlong` read the number of them.
             log_extra: the trainer's function that adds a column to its table of completions.
             log_metric: the trainer's function that logs a number.
-            columns: of the data set, lists or arrays of one value per completion; other values are ignored.
+            columns: of the data set, lists or arrays of one value per completion; other values are
+                ignored.
 
         Raises:
             DataError: lists of different lengths, or a row that is no task.
@@ -194,7 +199,8 @@ class TRLReward(Adapter):
         for name, values in batch_columns.items():
             if values is not None and len(values) != len(completions):
                 raise DataError(
-                    f"{name!r} has {len(values)} entries for {len(completions)} completions; one for each"
+                    f"{name!r} has {len(values)} entries for {len(completions)} completions; one "
+                    f"for each"
                 )
         tasks: dict[str, Task] = {}  # siblings share theirs
         work = []
@@ -229,14 +235,16 @@ class TRLReward(Adapter):
 
 
 def _require_mask(task: Task, score: Score) -> None:
-    """Refuse None if the installed TRL counts it as 0.  Other trainers with TRL's convention may work without TRL."""
+    """Refuse None if the installed TRL counts it as 0.  Other trainers with TRL's convention may
+    work without TRL."""
     try:
         installed = version("trl")
     except PackageNotFoundError:
         return
     if tuple(map(int, re.findall(r"\d+", installed)[:2])) < _MASKS_NONE:
         raise Unscored(
-            f"task {task.id!r} could not be scored ({score.verdict.why}), and TRL {installed} counts that as 0; "
+            f"task {task.id!r} could not be scored ({score.verdict.why}), and TRL {installed} "
+            f"counts that as 0; "
             "pip install 'trl>=1.6', which masks it, or choose a reward for it: unscored=0.0"
         )
 
@@ -290,23 +298,28 @@ def from_trl(
 
         reward = rlvr.Correct(from_trl(accuracy_reward)) + 0.2 * from_trl(think_format_reward)
 
-    It is called with one completion.  As a verifier, its upper bound is CORRECT, and a smaller value is WRONG with
-    credit in proportion.  None means that it has no opinion of this task: UNSCORED in a `Scorer`.  So is a value out of
-    bounds, since the bounds have to hold for any text.  The `Scorer` kills a function that hangs: UNSCORED as well.
+    It is called with one completion.  As a verifier, its upper bound is CORRECT, and a smaller
+    value is WRONG with credit in proportion.  None means that it has no opinion of this task:
+    UNSCORED in a `Scorer`.  So is a value out of bounds, since the bounds have to hold for any
+    text.  The `Scorer` kills a function that hangs: UNSCORED as well.
 
     Args:
-        reward_func: `f(prompts, completions, **columns) -> [float | None]`; an async one is awaited, see
-            `Environment.max_concurrent`.
+        reward_func: `f(prompts, completions, **columns) -> [float | None]`; an async one is
+            awaited, see `Environment.max_concurrent`.
         bounds: the least and the greatest value that it can return.
-        reference: the column in which it expects the task's reference; the task's `meta` gives the others.
-        conversational: True: it takes completions as lists of messages, as TRL's own functions do; False: as texts.
+        reference: the column in which it expects the task's reference; the task's `meta` gives the
+            others.
+        conversational: True: it takes completions as lists of messages, as TRL's own functions do;
+            False: as texts.
         name: of the part; by default the function's name.
-        failure: "wrong": a completion at which it raises or returns NaN or an infinity is worth the lower bound, with
-            the reason `crash` or `odd-score`, so that a policy gains nothing by it; "unscored": it is our failure.  By
-            default "wrong", and "unscored" for an async function, which raises where its endpoint fails.
+        failure: "wrong": a completion at which it raises or returns NaN or an infinity is worth the
+            lower bound, with the reason `crash` or `odd-score`, so that a policy gains nothing by
+            it; "unscored": it is our failure.  By default "wrong", and "unscored" for an async
+            function, which raises where its endpoint fails.
 
     Raises:
-        UsageError: it cannot be called as TRL does, or needs the token ids, which rlvr does not keep.
+        UsageError: it cannot be called as TRL does, or needs the token ids, which rlvr does not
+            keep.
     """
     if not callable(reward_func):
         raise UsageError(f"from_trl got {brief(reward_func)}; give a reward function")
@@ -314,14 +327,16 @@ def from_trl(
     ids = parameters.get("completion_ids")
     if ids is not None and ids.default is inspect.Parameter.empty:
         raise UsageError(
-            f"{_name(reward_func)} reads completion_ids, and rlvr keeps lengths alone; rlvr.Overlong, Length and "
+            f"{_name(reward_func)} reads completion_ids, and rlvr keeps lengths alone; "
+            f"rlvr.Overlong, Length and "
             "Repetition do what TRL's functions of this kind do"
         )
     if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()) and set(
         _GIVEN
     ) - set(parameters):
         raise UsageError(
-            f"{_name(reward_func)} has no **kwargs; TRL's functions do, for {', '.join(_GIVEN)} and columns"
+            f"{_name(reward_func)} has no **kwargs; TRL's functions do, for {', '.join(_GIVEN)} "
+            f"and columns"
         )
     if reference in (*_GIVEN, "completion_ids"):
         raise UsageError(
@@ -338,7 +353,8 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
         return inspect.signature(function).parameters
     except (TypeError, ValueError) as error:  # a built-in
         raise UsageError(
-            f"{_name(function)} does not say what it takes; wrap it in a function (completions, **_)"
+            f"{_name(function)} does not say what it takes; wrap it in a function (completions, "
+            f"**_)"
         ) from error
 
 
@@ -372,7 +388,8 @@ class TRLPart(Part):
 
     @property
     def id(self) -> str:
-        """Id of the verifier, always with version 0, since the function has no version of its own."""
+        """Id of the verifier, always with version 0, since the function has no version of its
+        own."""
         return f"trl:{self.name}-v0"
 
     @cached_property
@@ -436,10 +453,12 @@ class TRLPart(Part):
     def _arguments(
         self, prompts: list[Any], completions: list[Any], columns: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The arguments that TRL would pass.  A call that cannot work is a UsageError here, no completion's fault."""
+        """The arguments that TRL would pass.  A call that cannot work is a UsageError here, no
+        completion's fault."""
         if reserved := columns.keys() & {*_GIVEN, "completion_ids"}:
             raise UsageError(
-                f"the task's meta has {min(reserved)!r}, which TRL passes to {self.name} itself; rename it"
+                f"the task's meta has {min(reserved)!r}, which TRL passes to {self.name} itself; "
+                f"rename it"
             )
         arguments = dict(zip(_GIVEN, (prompts, completions, None, _nothing, _nothing), strict=True))
         arguments |= {name: [value] for name, value in columns.items()}
@@ -456,7 +475,8 @@ class TRLPart(Part):
             [value] = map(plain, given)
         except (TypeError, ValueError):
             raise RewardError(
-                f"{self.name} gave {describe_returned(given)}; it must be a list of one value for each completion"
+                f"{self.name} gave {describe_returned(given)}; it must be a list of one value for "
+                f"each completion"
             ) from None
         if value is None:
             return None, f"no-opinion: {self.name} gave None"
@@ -465,7 +485,8 @@ class TRLPart(Part):
             return low, f"odd-score: {self.name} gave {value}"
         if not isinstance(value, (int, float)) or not low <= value <= high:  # false for NaN
             raise RewardError(
-                f"{self.name} gave {brief(value)}, which is no number in [{low:g}, {high:g}]; declare its bounds=…"
+                f"{self.name} gave {brief(value)}, which is no number in [{low:g}, {high:g}]; "
+                f"declare its bounds=…"
             )
         return float(value), f"{self.name}: {value:g}"
 

@@ -1,12 +1,14 @@
 """TRL's `environment_factory`: an environment with tools for `GRPOTrainer`, which runs the loop of calls itself.
 
-    tools = to_trl_environment(rlvr.make("bash-v1"), tasks=1000)
-    trainer = GRPOTrainer(model, environment_factory=tools.environment_factory, reward_funcs=tools.reward_funcs,
-                          train_dataset=tools.dataset, args=GRPOConfig(max_tool_calling_iterations=7, …))
+    tools = to_trl_environment(rlvr.make("bash-v1"), tasks=1000) trainer = GRPOTrainer(model,
+    environment_factory=tools.environment_factory, reward_funcs=tools.reward_funcs,
+                          train_dataset=tools.dataset,
+                          args=GRPOConfig(max_tool_calling_iterations=7, …))
 
-TRL makes one instance for each rollout, calls `reset(**row)`, shows the instance's methods to the model, and makes the
-calls that it reads.  The score needs the final answer too, which `get_reward` is not given, so it comes from a reward
-function, to which TRL gives both.  UNSCORED is None, which TRL from 1.6 on leaves out of the group.
+TRL makes one instance for each rollout, calls `reset(**row)`, shows the instance's methods to the
+model, and makes the calls that it reads.  The score needs the final answer too, which `get_reward`
+is not given, so it comes from a reward function, to which TRL gives both.  UNSCORED is None, which
+TRL from 1.6 on leaves out of the group.
 """
 
 from __future__ import annotations
@@ -40,15 +42,17 @@ _TYPES: Final = {
 def to_trl_environment(env: Environment, *, tasks: int | None = None) -> TRLTools:
     """An environment with tools for TRL: `.environment_factory`, `.reward_funcs` and `.dataset`.
 
-    Its tools must be those of every task, and there can be no simulated user: TRL ends a rollout with the first turn
-    without a call.  The limit on turns is TRL's `max_tool_calling_iterations`; that on calls is the environment's.
+    Its tools must be those of every task, and there can be no simulated user: TRL ends a rollout
+    with the first turn without a call.  The limit on turns is TRL's `max_tool_calling_iterations`;
+    that on calls is the environment's.
 
     Args:
         env: an environment with tools.
         tasks: number of tasks in the data set; None for all of a finite split.
 
     Raises:
-        UsageError: it is no environment with tools, simulates a user, or compares the completions of a group.
+        UsageError: it is no environment with tools, simulates a user, or compares the completions
+            of a group.
     """
     return TRLTools(env, tasks)
 
@@ -74,11 +78,13 @@ class TRLTools:
             )
         if type(env).user is not Environment.user:
             raise UsageError(
-                f"{env.id} simulates a user, and TRL ends a rollout with the first turn without a call"
+                f"{env.id} simulates a user, and TRL ends a rollout with the first turn without a "
+                f"call"
             )
         if env.reward.group_level:
             raise UsageError(
-                f"the reward {env.reward} compares completions of a group, and these are scored alone"
+                f"the reward {env.reward} compares completions of a group, and these are scored "
+                f"alone"
             )
         self.env = env
         methods = {name: _method(tool) for name, tool in self._tools.items()}
@@ -115,7 +121,8 @@ class _TRLEnvironment:
             return
         if frozenset(running.tools) != self._names:
             raise UsageError(
-                f"{self._env.id}: task {self._task.id!r} has the tools {sorted(running.tools)} and others have "
+                f"{self._env.id}: task {self._task.id!r} has the tools {sorted(running.tools)} and "
+                f"others have "
                 f"{sorted(self._names)}; TRL shows all tasks the same"
             )
 

@@ -1,12 +1,13 @@
-"""Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as an `Environment`; and ours as
-a taskset.
+"""Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as an
+`Environment`; and ours as a taskset.
 
     env = from_verifiers(MyTaskset(MyConfig()))                                  # theirs, as ours
     taskset = to_verifiers(rlvr.make("gsm8k-v3"), scorer="http://10.0.0.7:8000")  # ours, for prime-rl and others
 
-The tasks' prompts, the `@vf.tool` methods of their toolsets, called in this process, and their `@vf.reward` methods
-over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the episode.  Needs verifiers, which brings
-much else and is no extra: pip install verifiers==0.4.0.  Written against verifiers 0.4.0 (its `v1`).
+The tasks' prompts, the `@vf.tool` methods of their toolsets, called in this process, and their
+`@vf.reward` methods over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the
+episode.  Needs verifiers, which brings much else and is no extra: pip install verifiers==0.4.0.
+Written against verifiers 0.4.0 (its `v1`).
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def to_verifiers(
 ) -> Any:
     """An environment as a taskset of `verifiers`: each task has the reward `total`.
 
-    UNSCORED, and services that are not there, are errors of the trace, whose reward then is None and never 0.
+    UNSCORED, and services that are not there, are errors of the trace, whose reward then is None
+    and never 0.
 
     Args:
         env: a single-turn environment whose reward does not compare the completions of a group.
@@ -132,28 +134,32 @@ def from_verifiers(
 ) -> Any:
     """A taskset of `verifiers` as an `Environment`.
 
-    What is scored by its trace alone is played here.  What has hooks, a runtime, tool servers, users or several agents
-    owns its loop: with `loop="theirs"` verifiers plays it on our endpoint, and its reward is recorded:
+    What is scored by its trace alone is played here.  What has hooks, a runtime, tool servers,
+    users or several agents owns its loop: with `loop="theirs"` verifiers plays it on our endpoint,
+    and its reward is recorded:
 
         door = from_verifiers(taskset, loop="theirs")
         env = AgentEnv(env=door, program=door.play)
 
-    An episode has toolsets of its own, also where the taskset would share them.  The verdict is about the weighted sum
-    of the task's rewards over the recorded messages: `best` or more is CORRECT, and the value is its share of `best`.
+    An episode has toolsets of its own, also where the taskset would share them.  The verdict is
+    about the weighted sum of the task's rewards over the recorded messages: `best` or more is
+    CORRECT, and the value is its share of `best`.
 
     Args:
-        taskset: an object of a class derived from `vf.Taskset`; with `loop="theirs"` also of `vf.Env`.
+        taskset: an object of a class derived from `vf.Taskset`; with `loop="theirs"` also of
+            `vf.Env`.
         tasks: number of its tasks; None for all of a finite one.
         best: the most that an episode can earn.
-        failure: the outcome where a reward method raises, which the policy's words may have caused: "wrong", or
-            "unscored", which says that they never do.
+        failure: the outcome where a reward method raises, which the policy's words may have caused:
+            "wrong", or "unscored", which says that they never do.
         split: name of the tasks' split.
         loop: "ours" or "theirs".
         harness: that plays with `loop="theirs"`, such as "null", a chat with tools, or "bash".
         options: its limits: `turns`, `calls`, `call_seconds`, `episode_seconds`, `reply_chars`.
 
     Raises:
-        UsageError: it is no taskset, has no end and `tasks` is None, or needs a runtime or a harness of verifiers.
+        UsageError: it is no taskset, has no end and `tasks` is None, or needs a runtime or a
+            harness of verifiers.
     """
     require_one_of("loop", loop, ("ours", "theirs"))
     if loop == "theirs":
@@ -168,8 +174,8 @@ def from_verifiers(
 class VerifiersEnv(Environment):
     """A taskset of `verifiers`; made by `from_verifiers`.
 
-    The reasons: `full-reward` is CORRECT; `reward` and `crash` (of a reward method) WRONG.  `detail` has the rewards by
-    name.
+    The reasons: `full-reward` is CORRECT; `reward` and `crash` (of a reward method) WRONG.
+    `detail` has the rewards by name.
 
     Options:
         taskset, count, best, failure: see there; `count` is `tasks`.
@@ -189,7 +195,8 @@ class VerifiersEnv(Environment):
         require_optional_whole("tasks", self.count, 1, none="all")
         if not isinstance(self.taskset, vf.Taskset):
             raise UsageError(
-                f"{brief(self.taskset)} is no taskset; give an object of a class derived from vf.Taskset"
+                f"{brief(self.taskset)} is no taskset; give an object of a class derived from "
+                f"vf.Taskset"
             )
         if self.count is None and not self.taskset.bounded:
             raise UsageError(f"{type(self.taskset).__name__} has no end: say how many, tasks=1000")
@@ -224,7 +231,8 @@ class VerifiersEnv(Environment):
         peer_task = self._theirs.get(task.id)
         if peer_task is None:
             raise UsageError(
-                f"this taskset has no task {task.id!r}; replay a record with the taskset that made it"
+                f"this taskset has no task {task.id!r}; replay a record with the taskset that made "
+                f"it"
             )
         trace = _trace(peer_task, task, episode)
         try:
@@ -340,7 +348,8 @@ def _require_plain(one: Any) -> None:
             ", ".join([*needs, *(f"{name}(runtime)" for name in required)]) or "a user that begins"
         )
         raise UsageError(
-            f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have: give "
+            f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have: "
+            f"give "
             'loop="theirs" and let AgentEnv play it'
         )
 

@@ -37,9 +37,9 @@ class VerifiersLoopEnv(ReportedEnv):
     Several trainable traces of one episode count by the mean of their rewards.
 
     Options:
-        theirs: object of a class derived from `vf.Taskset` or `vf.Env`.
-        count: number of tasks; None for all of a finite one.
-        harness: id of the harness that plays a taskset, such as "null", a plain chat with tools, or "bash".
+        theirs: object of a class derived from `vf.Taskset` or `vf.Env`. count: number of tasks;
+        None for all of a finite one. harness: id of the harness that plays a taskset, such as
+        "null", a plain chat with tools, or "bash".
     """
 
     id: ClassVar[str] = "verifiers-loop-v0"
@@ -129,7 +129,8 @@ def _require_here(env: Any) -> None:
         place = spec.runtime.type
         if place not in ("subprocess", "docker", "apptainer"):
             raise UsageError(
-                f"{type(env).__name__}: its agent {name!r} runs on {place!r}, which cannot reach our endpoint: "
+                f"{type(env).__name__}: its agent {name!r} runs on {place!r}, which cannot reach "
+                f"our endpoint: "
                 'give {"runtime": {"type": "subprocess"}} in its configuration'
             )
 

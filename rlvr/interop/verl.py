@@ -5,11 +5,13 @@
     from rlvr.interop import to_verl
     compute_score = to_verl(rlvr.make("gsm8k-v3"))
 
-For an environment that waits, such as one with a judge, `compute_score = to_verl(env).acompute_score` is awaited in
-verl's event loop; verl calls a plain function in a few threads.
+For an environment that waits, such as one with a judge, `compute_score =
+to_verl(env).acompute_score` is awaited in verl's event loop; verl calls a plain function in a few
+threads.
 
-The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.  verl makes arrays of
-the other values, so every reply has the same keys.  Written against verl 0.9.1.
+The convention: `f(data_source, solution_str, ground_truth, extra_info) -> {"score": float, …}`.
+verl makes arrays of the other values, so every reply has the same keys.  Written against verl
+0.9.1.
 """
 
 from __future__ import annotations
@@ -60,17 +62,18 @@ def to_verl(
     """One or more environments as verl's `compute_score`.
 
     Args:
-        env, more: single-turn environments.  If there are several, a row's `data_source` is the id of its environment.
-        unscored: the score for UNSCORED completions.  verl has no way to leave a completion out, and NaN would spoil
-            the whole batch, so None raises, which stops the step; under the reward manager `limited`, which makes 0 of
-            an exception, it raises `VerlStopped`.  A number is a reward like any other, and `unscored` in the reply is
-            1.
-        count_tokens: from a completion's text to its number of tokens, for a reward that reads the length; verl passes
-            on the text alone.
-        group_size: verl's `rollout.n`, for a reward that compares the completions of a group; only `batch` can score
-            such a reward.
-        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since each environment has workers of
-            its own in each of verl's `reward.num_workers` processes.
+        env, more: single-turn environments.  If there are several, a row's `data_source` is the id
+            of its environment.
+        unscored: the score for UNSCORED completions.  verl has no way to leave a completion out,
+            and NaN would spoil the whole batch, so None raises, which stops the step; under the
+            reward manager `limited`, which makes 0 of an exception, it raises `VerlStopped`.  A
+            number is a reward like any other, and `unscored` in the reply is 1.
+        count_tokens: from a completion's text to its number of tokens, for a reward that reads the
+            length; verl passes on the text alone.
+        group_size: verl's `rollout.n`, for a reward that compares the completions of a group; only
+            `batch` can score such a reward.
+        workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since each
+            environment has workers of its own in each of verl's `reward.num_workers` processes.
         scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
 
     Raises:
@@ -107,7 +110,8 @@ def _heard() -> Iterator[None]:
         manager = getattr(module, "RateLimitedRewardManager", None)
         if getattr(manager, "_class_initialized", False):  # one was made in this process
             raise VerlStopped(
-                f"{type(error).__name__}: {error} (verl's reward manager 'limited' makes 0 of an error, so this one "
+                f"{type(error).__name__}: {error} (verl's reward manager 'limited' makes 0 of an "
+                f"error, so this one "
                 "ends the step; use the manager 'naive', or choose a reward: unscored=0.0)"
             ) from error
         raise
@@ -116,9 +120,10 @@ def _heard() -> Iterator[None]:
 class VerlReward:
     """verl's `compute_score`; made by `to_verl`.  Picklable.
 
-    Every reply has the same keys, and all but the last two are numbers: `score`, the total; `acc`, 1 for CORRECT, for
-    group filters; `unparsed` and `unscored`, 0 or 1; `part/NAME` for each part of any of the environments, 0 where it
-    has no such part; `pred`, the answer, which verl takes its majority votes from; `why`, the reason.
+    Every reply has the same keys, and all but the last two are numbers: `score`, the total; `acc`,
+    1 for CORRECT, for group filters; `unparsed` and `unscored`, 0 or 1; `part/NAME` for each part
+    of any of the environments, 0 where it has no such part; `pred`, the answer, which verl takes
+    its majority votes from; `why`, the reason.
 
     Args:
         envs, unscored, count_tokens, group_size: see `to_verl`.
@@ -154,7 +159,8 @@ class VerlReward:
         Args:
             data_source: id of the environment; any text if there is only one.
             solution_str: the completion.
-            ground_truth: the reference; not used if `extra_info` holds the task, as `rows` writes it.
+            ground_truth: the reference; not used if `extra_info` holds the task, as `rows` writes
+                it.
             extra_info: the row's column of that name.
 
         Raises:
@@ -171,7 +177,8 @@ class VerlReward:
         extra_info: Row | None = None,
         **_: Any,
     ) -> dict[str, Any]:
-        """Score one completion without blocking the event loop; verl recognises it as async and awaits it.
+        """Score one completion without blocking the event loop; verl recognises it as async and
+        awaits it.
 
         Args:
             data_source, solution_str, ground_truth, extra_info: see `__call__`.
@@ -192,14 +199,17 @@ class VerlReward:
         extra_infos: Sequence[Row | None],
         **_: Any,
     ) -> list[dict[str, Any]]:
-        """Score a batch, as the reward manager `batch` of older versions of verl asks; a group shares its task.
+        """Score a batch, as the reward manager `batch` of older versions of verl asks; a group
+        shares its task.
 
         Args:
-            data_sources, solution_strs, ground_truths, extra_infos: see `__call__`; lists of one length.
+            data_sources, solution_strs, ground_truths, extra_infos: see `__call__`; lists of one
+                length.
 
         Raises:
             DataError: lists of different lengths, or a row that is no task.
-            UsageError: a data source is the id of no environment here, or the batch is not made of whole groups.
+            UsageError: a data source is the id of no environment here, or the batch is not made of
+                whole groups.
             Unscored: a completion is UNSCORED, and `unscored` is None.
         """
         batch_columns = {
@@ -233,7 +243,8 @@ class VerlReward:
         for source, indices in members.items():
             if source not in self._adapters:
                 raise UsageError(
-                    f"data_source is {source!r}; with several environments it must be the id of one: "
+                    f"data_source is {source!r}; with several environments it must be the id of "
+                    f"one: "
                     f"{', '.join(self._adapters)}"
                 )
             yield self._adapters[source], indices
@@ -258,7 +269,8 @@ class VerlReward:
         }
 
     def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
-        """The rows of verl's data set: `data_source`, `prompt`, `ability`, `reward_model`, `extra_info`.
+        """The rows of verl's data set: `data_source`, `prompt`, `ability`, `reward_model`,
+        `extra_info`.
 
         Args:
             tasks: number of tasks of each environment; None for all of a finite split.
@@ -281,7 +293,8 @@ class VerlReward:
                 }
 
     def to_parquet(self, path: str | Path, *, tasks: int | None = None) -> Path:
-        """Write `rows` as a Parquet file for `data.train_files` or `data.val_files`; returns its path.
+        """Write `rows` as a Parquet file for `data.train_files` or `data.val_files`; returns its
+        path.
 
         Args:
             path: of the file.

@@ -1,7 +1,8 @@
 """The agent loop that verl calls; see `rlvr.interop.verl_episodes`.
 
-verl's own loop, `tool_agent`, is not used: it opens and releases a tool around every call, drops calls beyond
-`max_parallel_calls` without a reply, and tells an exception of a tool to the model.  Written against verl 0.9.1.
+verl's own loop, `tool_agent`, is not used: it opens and releases a tool around every call, drops
+calls beyond `max_parallel_calls` without a reply, and tells an exception of a tool to the model.
+Written against verl 0.9.1.
 """
 
 from __future__ import annotations

@@ -7,11 +7,13 @@
 
     to_verl_episodes(rlvr.make("bash-v1"), "train.parquet", tasks=1000)       # data.train_files
 
-An episode is played as in rlvr's own trainer: the same prompt with its tools, the same reading of calls, the same
-replies and limits, and no token is encoded twice.  verl's server generates, and verl's trainer gets the tokens, their
-mask and log-probabilities, and the total as `reward_score`, so that its reward managers have no part in it.
+An episode is played as in rlvr's own trainer: the same prompt with its tools, the same reading of
+calls, the same replies and limits, and no token is encoded twice.  verl's server generates, and
+verl's trainer gets the tokens, their mask and log-probabilities, and the total as `reward_score`,
+so that its reward managers have no part in it.
 
-Here is what needs no verl; `rlvr.interop.verl_agent` has the class that verl calls.  Written against verl 0.9.1.
+Here is what needs no verl; `rlvr.interop.verl_agent` has the class that verl calls.  Written
+against verl 0.9.1.
 """
 
 from __future__ import annotations
@@ -125,7 +127,8 @@ class _Server:
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
     ) -> Sequence[int]:
-        """See `Sampler.encode`.  With the first prompt it is known how long the episode may become."""
+        """See `Sampler.encode`.  With the first prompt it is known how long the episode may
+        become."""
         ids = self._tokenization.encode(prompt, after, tools=tools)
         if not after:
             if len(ids) > self._prompt_length:
@@ -140,15 +143,17 @@ class _Server:
 class VerlEpisodes:
     """Plays episodes for verl: one for each row that verl samples.
 
-    If an episode is UNSCORED it is played again, `retries` times; then it raises, which stops verl's step.  It is never
-    given a reward: verl has no way to leave a rollout out.
+    If an episode is UNSCORED it is played again, `retries` times; then it raises, which stops
+    verl's step.  It is never given a reward: verl has no way to leave a rollout out.
 
     Args:
-        env: an environment with tools or several turns, whose reward does not compare the completions of a group.
+        env: an environment with tools or several turns, whose reward does not compare the
+            completions of a group.
         tokenizer: of the policy, with a chat template.
         end_ids: tokens that end a turn.
         prompt_length: verl's `rollout.prompt_length`, in tokens.
-        response_length: verl's `rollout.response_length`: most tokens of an episode after the prompt.
+        response_length: verl's `rollout.response_length`: most tokens of an episode after the
+            prompt.
         retries: how often an episode that is UNSCORED is played again.
         max_turns: most turns of an environment that has no limit of its own.
         workers: processes that score, see `rlvr.Scorer`.
@@ -203,8 +208,10 @@ class VerlEpisodes:
                 return replace(rollout, score=score)
             why = score.verdict.why
         raise Unscored(
-            f"task {rollout.task.id!r} was played {self.retries + 1} times and not scored ({why}); verl "
-            "has no way to leave a rollout out, and 0 would be a reward, so the step stops; mend the cause"
+            f"task {rollout.task.id!r} was played {self.retries + 1} times and not scored ({why}); "
+            f"verl "
+            "has no way to leave a rollout out, and 0 would be a reward, so the step stops; mend "
+            "the cause"
         )
 
     def close(self) -> None:

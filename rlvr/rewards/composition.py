@@ -3,13 +3,14 @@
     reward = Correct(verifier) + 0.1 * Format(BOXED) + 0.5 * Overlong(max_tokens=4096, cache=512)
     reward = Correct(verifier).gate(by=Format(BOXED)).clip(-1, 1)
 
-A reward is evaluated in two stages.  `observe` looks at one completion and gives each part's raw value; it may be slow
-or crash, so it runs in a worker.  `combine` is arithmetic on those values; group-level parts are evaluated there, where
-all completions of the group are known.  Both are coroutines underneath, which wait only where a part is async.
+A reward is evaluated in two stages.  `observe` looks at one completion and gives each part's raw
+value; it may be slow or crash, so it runs in a worker.  `combine` is arithmetic on those values;
+group-level parts are evaluated there, where all completions of the group are known.  Both are
+coroutines underneath, which wait only where a part is async.
 
-`Score.parts` says what each part added to the total.  A gate, a clip and a constant change the total too, so each has
-an entry of its own with what it added or took away; two with the same name share an entry.  The entries of one score
-sum to its total, up to rounding.
+`Score.parts` says what each part added to the total.  A gate, a clip and a constant change the
+total too, so each has an entry of its own with what it added or took away; two with the same name
+share an entry.  The entries of one score sum to its total, up to rounding.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Reward(ABC):
     @property
     @abstractmethod
     def bounds(self) -> Bounds:
-        """The least and the greatest total, computed through the expression and enforced on every score."""
+        """The least and the greatest total, computed through the expression and enforced on every
+        score."""
 
     @property
     @abstractmethod
@@ -117,7 +119,8 @@ class Reward(ABC):
         if not _is_number(factor) or not math.isfinite(factor):
             factor_text = str(factor) if isinstance(factor, Reward) else brief(factor)
             raise UsageError(
-                f"{factor_text} * {self}: a reward is scaled by a finite number; to multiply two, use gate"
+                f"{factor_text} * {self}: a reward is scaled by a finite number; to multiply two, "
+                f"use gate"
             )
         return _Scaled(self, float(factor))
 
@@ -145,7 +148,8 @@ class Reward(ABC):
         """
         if not isinstance(by, Reward):
             raise UsageError(
-                f"{self} gated by {brief(by)}: a gate is a reward; to scale by a number, write 0.5 * …"
+                f"{self} gated by {brief(by)}: a gate is a reward; to scale by a number, write 0.5 "
+                f"* …"
             )
         return _Gated(self, by)
 
@@ -162,7 +166,8 @@ class Reward(ABC):
             math.isfinite(low) and math.isfinite(high) and low <= high
         ):
             raise UsageError(
-                f"{self} clipped to [{low!r}, {high!r}]: the limits must be finite numbers and in order"
+                f"{self} clipped to [{low!r}, {high!r}]: the limits must be finite numbers and in "
+                f"order"
             )
         return _Clipped(self, float(low), float(high))
 
@@ -216,7 +221,8 @@ class Reward(ABC):
             verdict: of the environment on this completion.
 
         Raises:
-            RewardError: a part's value is not finite or outside its bounds, or it needs a length that is not recorded.
+            RewardError: a part's value is not finite or outside its bounds, or it needs a length
+                that is not recorded.
             Unscored: the verifier of a further `Correct` failed.
             UsageError: a part is async; await `aobserve`.
         """
@@ -243,7 +249,8 @@ class Reward(ABC):
     def combine(
         self, task: Task, completions: Sequence[Completion], observations: Sequence[Observation]
     ) -> list[Score]:
-        """The second stage: scores of the completions of one task.  Group-level parts do not see UNSCORED ones.
+        """The second stage: scores of the completions of one task.  Group-level parts do not see
+        UNSCORED ones.
 
         Args:
             task: what the completions answer.
@@ -277,11 +284,13 @@ class Reward(ABC):
             column = await column if waits else column
             if not isinstance(column, Collection):
                 raise RewardError(
-                    f"part {leaf.name!r} of task {task.id!r} gave {describe_returned(column)}, not a list of values"
+                    f"part {leaf.name!r} of task {task.id!r} gave {describe_returned(column)}, not "
+                    f"a list of values"
                 )
             if len(column) != len(present):
                 raise RewardError(
-                    f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for {len(present)} completions; "
+                    f"part {leaf.name!r} of task {task.id!r} gave {len(column)} values for "
+                    f"{len(present)} completions; "
                     "it must give one for each"
                 )
             joint[leaf.name] = [_check_value(leaf, value, task) for value in column]
@@ -328,7 +337,8 @@ class _Leaf(Reward):
         return value, {self.name: value}
 
     def __str__(self) -> str:
-        """The name and the settings that are not the default: rewards that differ must not read the same."""
+        """The name and the settings that are not the default: rewards that differ must not read the
+        same."""
         changed = settings(self, but=("name",))
         return f"{self.name}({', '.join(changed)})" if changed else self.name
 
@@ -344,8 +354,8 @@ class Part(_Leaf):
             def value(self, task, completion, verdict):
                 return float("please" in completion.text)
 
-    It must be pure and take bounded time.  Set `needs_length = True` if it reads `completion.length_tokens`.  One that
-    waits for something is an `async def value`.
+    It must be pure and take bounded time.  Set `needs_length = True` if it reads
+    `completion.length_tokens`.  One that waits for something is an `async def value`.
     """
 
     @property
@@ -378,7 +388,8 @@ class GroupPart(_Leaf):
     ) -> Sequence[float] | Awaitable[Sequence[float]]:
         """One raw value per completion, each inside `bounds`; may be `async def`.
 
-        One that wants to see the prompt has a third argument with the name `task` and a default, and gets the `Task`.
+        One that wants to see the prompt has a third argument with the name `task` and a default,
+        and gets the `Task`.
 
         Args:
             completions: of one task, without UNSCORED ones.
@@ -390,11 +401,12 @@ class GroupPart(_Leaf):
 class Correct(Part):
     """The verdict's credit, in [0, 1].
 
-    The first `Correct` of a reward gives the score its verdict.  Further ones need a verifier and a name of their own.
+    The first `Correct` of a reward gives the score its verdict.  Further ones need a verifier and a
+    name of their own.
 
     Args:
-        verifier: a `Verifier`, or a function `(completion, reference) -> bool | Verdict`, which get the task too if
-            they have an argument `task`; None for the environment's own `verify`.
+        verifier: a `Verifier`, or a function `(completion, reference) -> bool | Verdict`, which get
+            the task too if they have an argument `task`; None for the environment's own `verify`.
         name: of the part in `Score.parts`.
     """
 
@@ -409,7 +421,8 @@ class Correct(Part):
         object.__setattr__(self, "name", name)
 
     def __str__(self) -> str:
-        """The name with the verifier's id and settings, or with the verifier's own `__str__` if it has one."""
+        """The name with the verifier's id and settings, or with the verifier's own `__str__` if it
+        has one."""
         if self.verifier is None:
             return self.name
         if type(self.verifier).__str__ is not object.__str__:
@@ -423,7 +436,8 @@ class Correct(Part):
     def value(
         self, task: Task, completion: Completion, verdict: Verdict
     ) -> float | Coroutine[Any, Any, float]:
-        """Credit from this part's own verifier; not called for the first `Correct`, whose verdict is known.
+        """Credit from this part's own verifier; not called for the first `Correct`, whose verdict
+        is known.
 
         Args:
             task, completion, verdict: see `Part.value`.
@@ -445,13 +459,15 @@ class Correct(Part):
     def _credit(self, own: Any, task: Task) -> float:
         if not isinstance(own, Verdict):
             raise UsageError(
-                f"part {self.name!r}: its verifier returned {describe_returned(own)}; it must be a Verdict"
+                f"part {self.name!r}: its verifier returned {describe_returned(own)}; it must be a "
+                f"Verdict"
             )
         if (
             own.outcome is Outcome.UNSCORED
         ):  # a failure of the verifier has no value: the whole completion is unscored
             raise Unscored(
-                f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED ({own.why})"
+                f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED "
+                f"({own.why})"
             )
         return own.value
 
@@ -483,7 +499,8 @@ class _Sum(Reward):
         for name in self.left.names:
             if name in leaves and name in self.right.names:
                 raise UsageError(
-                    f"{self}: two parts are named {name!r}; give one of them another name=…, or scale one part "
+                    f"{self}: two parts are named {name!r}; give one of them another name=…, or "
+                    f"scale one part "
                     "instead of adding it twice"
                 )
         _require_finite(self)
@@ -565,7 +582,8 @@ class _Gated(_Unary):
         low, high = self.by.bounds
         if not (low >= 0 and high <= 1):
             raise UsageError(
-                f"{self.inner} gated by {self.by}: a gate lies in [0, 1], this one in [{low:g}, {high:g}]; clip it"
+                f"{self.inner} gated by {self.by}: a gate lies in [0, 1], this one in [{low:g}, "
+                f"{high:g}]; clip it"
             )
         if self.label in self.inner.names:
             raise UsageError(
@@ -604,7 +622,8 @@ class _Clipped(_Unary):
     def __post_init__(self) -> None:
         if self.label in self.inner.names:
             raise UsageError(
-                f"{self.inner} is already clipped to [{number(self.low)}, {number(self.high)}]; once will do"
+                f"{self.inner} is already clipped to [{number(self.low)}, {number(self.high)}]; "
+                f"once will do"
             )
 
     @property
@@ -628,12 +647,14 @@ class _Clipped(_Unary):
 
 
 def _merge_leaves(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:
-    """Each part once: the same part may stand in a sum and as a gate, two parts under one name may not."""
+    """Each part once: the same part may stand in a sum and as a gate, two parts under one name may
+    not."""
     by_name = {leaf.name: leaf for leaf in first}
     for leaf in second:
         if by_name.setdefault(leaf.name, leaf) != leaf:
             raise UsageError(
-                f"two different parts are named {leaf.name!r}; give one of them another name=…, or use one object twice"
+                f"two different parts are named {leaf.name!r}; give one of them another name=…, or "
+                f"use one object twice"
             )
     return tuple(by_name.values())
 
@@ -676,7 +697,8 @@ def _as_reward(other: Reward | float) -> Reward:
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    """Whether a value is a real number, numpy's included.  Booleans count: a part may return `text.isascii()`."""
+    """Whether a value is a real number, numpy's included.  Booleans count: a part may return
+    `text.isascii()`."""
     return isinstance(value, Real)
 
 

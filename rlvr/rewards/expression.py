@@ -1,7 +1,8 @@
 """Rewards as text: `2*correct - 1 + 0.2*format('<think>...</think>') + overlong(20480, 4096)`.
 
-Python's parser reads the text and nothing evaluates it: the operations, names and methods are those below, and anything
-else is an error that names its place.  The result is what the same expression gives in Python.
+Python's parser reads the text and nothing evaluates it: the operations, names and methods are those
+below, and anything else is an error that names its place.  The result is what the same expression
+gives in Python.
 """
 
 from __future__ import annotations
@@ -58,14 +59,16 @@ def parse_reward(text: str, *, own: Reward, load: Callable[[str], Any]) -> Rewar
     """The reward that an expression describes.
 
     Args:
-        text: numbers, `+`, `-`, `*`, parentheses, `a.gate(by=b)`, `a.clip(low, high)`, and parts: `correct`, the
-            environment's verdict; `reward`, its whole reward; a name of `PARTS`; or `path/to/file.py:Name`, a part of
-            one's own.  A part without arguments needs no parentheses.
+        text: numbers, `+`, `-`, `*`, parentheses, `a.gate(by=b)`, `a.clip(low, high)`, and parts:
+            `correct`, the environment's verdict; `reward`, its whole reward; a name of `PARTS`; or
+            `path/to/file.py:Name`, a part of one's own.  A part without arguments needs no
+            parentheses.
         own: the environment's reward.
         load: gives what stands at a place such as `path/to/file.py:Name`.
 
     Raises:
-        UsageError: the text is no such expression, or a part refuses its arguments; it names the character.
+        UsageError: the text is no such expression, or a part refuses its arguments; it names the
+            character.
     """
     return _Reader(text, own, load).read()
 
@@ -155,8 +158,8 @@ class _Reader:
             part_names = (*_OWN, *PARTS)
             self._fail_at(
                 name,
-                f"there is no part {name.id!r}; the parts are {', '.join(part_names)}, or path/to/file.py:Name"
-                + nearest(name.id, part_names),
+                f"there is no part {name.id!r}; the parts are {', '.join(part_names)}, or "
+                f"path/to/file.py:Name" + nearest(name.id, part_names),
             )
         args, options = ([], {}) if call is None else self._arguments(call, depth)
         if name.id in _OWN:

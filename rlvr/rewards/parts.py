@@ -26,10 +26,11 @@ class Format(Part):
 
     Args:
         form: a predicate on the text, such as `rlvr.verifiers.math.BOXED`; or a template such as
-            `"<think>...</think> <answer>...</answer>"`: `...` is any text that is not blank, a space is any white space
-            or none, and each literal must occur exactly as often as in the template.  At the begin or end of a template
-            `...` may also be empty; white space at either end is ignored.  Regular expressions are not supported: on
-            hostile text one can take years.
+            `"<think>...</think> <answer>...</answer>"`: `...` is any text that is not blank, a
+            space is any white space or none, and each literal must occur exactly as often as in the
+            template.  At the begin or end of a template `...` may also be empty; white space at
+            either end is ignored.  Regular expressions are not supported: on hostile text one can
+            take years.
         name: of the part in `Score.parts`.
 
     Raises:
@@ -48,7 +49,8 @@ class Format(Part):
                 )
         elif not callable(self.form) or is_async(self.form):
             raise UsageError(
-                f"Format({self.form!r}): give a function str -> bool, or a template with '...'; not an async one"
+                f"Format({self.form!r}): give a function str -> bool, or a template with '...'; "
+                f"not an async one"
             )
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
@@ -68,8 +70,8 @@ class Format(Part):
 class Overlong(Part):
     """Soft overlong punishment, in [-1, 0]: DAPO (arXiv:2503.14476) eq. 13.
 
-    With L = length_tokens: 0 up to `max_tokens - cache`, then linear down to -1 at `max_tokens`, and -1 beyond.  The
-    paper takes max_tokens = 20480, cache = 4096.
+    With L = length_tokens: 0 up to `max_tokens - cache`, then linear down to -1 at `max_tokens`,
+    and -1 beyond.  The paper takes max_tokens = 20480, cache = 4096.
 
     Args:
         max_tokens: length from which the value is -1.
@@ -77,7 +79,8 @@ class Overlong(Part):
         name: of the part in `Score.parts`.
 
     Raises:
-        UsageError: a length is no whole number of at least 1, or `cache` is greater than `max_tokens`.
+        UsageError: a length is no whole number of at least 1, or `cache` is greater than
+            `max_tokens`.
     """
 
     max_tokens: int
@@ -91,7 +94,8 @@ class Overlong(Part):
         require_whole("Overlong: cache", self.cache, 1)
         if self.cache > self.max_tokens:
             raise UsageError(
-                f"Overlong: cache={self.cache} is more than max_tokens={self.max_tokens}; it is a part of it"
+                f"Overlong: cache={self.cache} is more than max_tokens={self.max_tokens}; it is a "
+                f"part of it"
             )
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
@@ -138,9 +142,10 @@ class Repetition(Part):
 class Length(Part):
     """Cosine length reward (arXiv:2502.03373, section 4): favours short right answers and long wrong ones.
 
-    With L = length_tokens the value follows half a cosine from `correct[0]` at L = 0 to `correct[1]` at `max_tokens`
-    if the verdict is CORRECT, else from `wrong[0]` to `wrong[1]`; from `max_tokens` on it is `exceeded`.  The paper's
-    values are correct=(2, 1), wrong=(-10, 0), exceeded=-10; the defaults keep the shape inside [-1, 1].
+    With L = length_tokens the value follows half a cosine from `correct[0]` at L = 0 to
+    `correct[1]` at `max_tokens` if the verdict is CORRECT, else from `wrong[0]` to `wrong[1]`; from
+    `max_tokens` on it is `exceeded`.  The paper's values are correct=(2, 1), wrong=(-10, 0),
+    exceeded=-10; the defaults keep the shape inside [-1, 1].
 
     Args:
         max_tokens: length from which the value is `exceeded`.
@@ -164,7 +169,8 @@ class Length(Part):
         for what, ends in (("correct", self.correct), ("wrong", self.wrong)):
             if not (isinstance(ends, Sequence) and len(ends) == 2 and all(map(is_number, ends))):
                 raise UsageError(
-                    f"Length: {what} is {ends!r}; it must be two numbers, at no length and at max_tokens"
+                    f"Length: {what} is {ends!r}; it must be two numbers, at no length and at "
+                    f"max_tokens"
                 )
         if not is_number(self.exceeded):
             raise UsageError(f"Length: exceeded is {self.exceeded!r}; it must be a finite number")
@@ -189,11 +195,12 @@ class Length(Part):
 class Language(Part):
     """The share of words in one language, in [0, 1]: DeepSeek-R1's consistency reward (arXiv:2501.12948, 2.3.2).
 
-    The paper counts words of the target language and does not say how it identifies them.  Here py3langid (extra
-    `language`) identifies the language of each sentence, and a word counts if its sentence is in the language and the
-    word in the sentence's main script, so that "I think, 所以 the answer" loses.  Formulas, code, numbers and single
-    letters do not count; a text of fewer than 24 letters, too short to identify, gives 1.  Closely related languages
-    (Danish and Norwegian, Croatian and Serbian) are confused: use it to distinguish distant languages.
+    The paper counts words of the target language and does not say how it identifies them.  Here
+    py3langid (extra `language`) identifies the language of each sentence, and a word counts if its
+    sentence is in the language and the word in the sentence's main script, so that "I think, 所以 the
+    answer" loses.  Formulas, code, numbers and single letters do not count; a text of fewer than 24
+    letters, too short to identify, gives 1.  Closely related languages (Danish and Norwegian,
+    Croatian and Serbian) are confused: use it to distinguish distant languages.
 
     Args:
         code: ISO 639-1 code of the language, such as "en" or "zh".
@@ -229,8 +236,8 @@ class Language(Part):
 class RelativeLength(GroupPart):
     """Length penalty of Kimi k1.5 (arXiv:2501.12599, 2.3.3), in [-0.5, 0.5]: favours the shorter ones of a group.
 
-    0.5 - (L - min) / (max - min) over the group for a CORRECT completion, and at most 0 for any other; 0 for all if all
-    lengths are equal.
+    0.5 - (L - min) / (max - min) over the group for a CORRECT completion, and at most 0 for any
+    other; 0 for all if all lengths are equal.
 
     Args:
         name: of the part in `Score.parts`.
@@ -256,12 +263,13 @@ class RelativeLength(GroupPart):
 class Majority(GroupPart):
     """1 for the most frequent answer of the group, else 0: TTRL's reward without labels (arXiv:2504.16084, 2.2).
 
-    All answers tied for the first place get 1, so that a group without a majority has no effect; a completion without
-    an answer gets 0.
+    All answers tied for the first place get 1, so that a group without a majority has no effect; a
+    completion without an answer gets 0.
 
     Args:
-        key: two answers are the same if their keys are equal; by default the text without spaces and case.  It must
-            take any text: if it raises, the whole group is UNSCORED.  None means no answer.
+        key: two answers are the same if their keys are equal; by default the text without spaces
+            and case.  It must take any text: if it raises, the whole group is UNSCORED.  None means
+            no answer.
         name: of the part in `Score.parts`.
 
     Raises:

@@ -20,9 +20,11 @@ __all__ = ["Rubric"]
 class Rubric(Part):
     """The weighted share of criteria that a completion meets, in [0, 1]; gate it by a rule where there is one.
 
-        reward = Correct(rule) + 0.2 * Rubric(judge, [("names its source", 2), ("has at most 100 words", 1)])
+        reward = Correct(rule) + 0.2 * Rubric(judge, [("names its source", 2), ("has at most 100
+        words", 1)])
 
-    A task's own criteria, `Task.meta["rubric"]` as a list of (criterion, weight), come before those given here.
+    A task's own criteria, `Task.meta["rubric"]` as a list of (criterion, weight), come before those
+    given here.
 
     Args:
         judge: an object with `async judged(question, criterion, answer) -> Verdict`, such as
@@ -64,7 +66,8 @@ class Rubric(Part):
         )
         if not criteria:
             raise UsageError(
-                f"task {task.id!r} has no criteria in meta['rubric'], and the Rubric has none of its own"
+                f"task {task.id!r} has no criteria in meta['rubric'], and the Rubric has none of "
+                f"its own"
             )
         begin = after_thinking(completion.text)
         if begin is None:

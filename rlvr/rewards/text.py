@@ -16,7 +16,8 @@ __all__ = ["classify", "fits", "languages", "pattern", "prose", "script", "sente
 
 @lru_cache(maxsize=64)
 def pattern(template: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
-    """A template taken apart: its literals in order, each with the gap before it and its count; and the last gap.
+    """A template taken apart: its literals in order, each with the gap before it and its count; and
+    the last gap.
 
     Args:
         template: see `rlvr.rewards.Format`.
@@ -36,7 +37,8 @@ def pattern(template: str) -> tuple[tuple[tuple[str, str, int], ...], str]:
 
 
 def fits(template: str, text: str) -> bool:
-    """Whether a text has the form of a template.  Linear in the text: each literal is looked for once.
+    """Whether a text has the form of a template.  Linear in the text: each literal is looked for
+    once.
 
     Args:
         template: see `rlvr.rewards.Format`.
@@ -72,7 +74,8 @@ def _blank(text: str) -> bool:
 # Scripts written without spaces: Thai, Lao, Tibetan, Myanmar, Khmer, Kana, Han.
 _UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
-# Marks that `re` does not count as letters: accents, Hebrew and Arabic points, the vowels of Indian scripts.
+# Marks that `re` does not count as letters: accents, Hebrew and Arabic points, the vowels of Indian
+# scripts.
 _MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"
 _LETTERS = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])(?:[^\W\d_]|[{_MARKS}])){{2,}}")
 _FORMULAS = (("```", "```"), ("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
@@ -81,7 +84,8 @@ _SENTENCES = 1000  # classify at most so many, so that 1 MB costs half a second 
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, split at white space; in scripts without spaces each character is a word.
+    """The words of a text, split at white space; in scripts without spaces each character is a
+    word.
 
     Args:
         text: any text.
@@ -101,7 +105,8 @@ def prose(text: str) -> str:
 
 
 def _without(text: str, opening: str, closing: str) -> str:
-    """Without every opening…closing pair and what is between; linear, unlike a lazy regular expression."""
+    """Without every opening…closing pair and what is between; linear, unlike a lazy regular
+    expression."""
     pieces, at = [], 0
     while (start := text.find(opening, at)) >= 0:
         stop = text.find(closing, start + len(opening))
@@ -113,7 +118,8 @@ def _without(text: str, opening: str, closing: str) -> str:
 
 
 def sentences(prose: str) -> list[tuple[str, list[str]]]:
-    """Runs of sentences, each with enough letters to identify its language, and their words; [] if there are too few.
+    """Runs of sentences, each with enough letters to identify its language, and their words; [] if
+    there are too few.
 
     Args:
         prose: a text without formulas and code.

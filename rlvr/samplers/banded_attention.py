@@ -4,8 +4,9 @@
     band 1                 [···············]
     band 2                         [·······]      most rows
 
-All rows of a batch end in the same column, so the youngest need the last columns only.  A step reads all keys and
-values that it computes on: without bands, a batch of skewed lengths would mostly read columns that are masked.
+All rows of a batch end in the same column, so the youngest need the last columns only.  A step
+reads all keys and values that it computes on: without bands, a batch of skewed lengths would mostly
+read columns that are masked.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def attention_in_bands(config: Any, bands: Sequence[Band]) -> Iterator[None]:
 def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
-    """What transformers calls: queries [B, H, 1, D], keys and values [B, H, L, D], mask [B, 1, 1, L]."""
+    """What transformers calls: queries [B, H, 1, D], keys and values [B, H, L, D], mask [B, 1, 1,
+    L]."""
     outputs = [
         sdpa_attention_forward(
             module,

@@ -136,7 +136,8 @@ class ChatFormat:
 
 
 def recorded_format(folder: str | Path) -> ChatFormat | None:
-    """How prompts were sent to the model of a run, by the run's folder or one in it; None if unknown.
+    """How prompts were sent to the model of a run, by the run's folder or one in it; None if
+    unknown.
 
     Runs of before the format was recorded say only whether `chat` was on: they count as raw if not.
 

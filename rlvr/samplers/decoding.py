@@ -2,8 +2,8 @@
 
 waiting ─▶ read the prompt, once for all its requests ─▶ take a free row ─▶ step, step, … ─▶ finished: the row is free
 
-A step runs the model on one token of each row and samples the next one.  A new row begins with the last token of its
-prompt, so that it needs no step of its own.
+A step runs the model on one token of each row and samples the next one.  A new row begins with the
+last token of its prompt, so that it needs no step of its own.
 """
 
 from __future__ import annotations
@@ -89,10 +89,12 @@ class _Rollout:
 
     Attributes:
         request: what was asked for.
-        prompt: what has to be read before it can go on: its context and, if it had to make room, its tokens so far.
+        prompt: what has to be read before it can go on: its context and, if it had to make room,
+            its tokens so far.
         forced: tokens that are taken instead of sampled ones; end tokens among them end nothing.
         limit: most tokens.
-        drawn: tokens, logprobs and model logprobs so far; only of one that had to make room, or was begun elsewhere.
+        drawn: tokens, logprobs and model logprobs so far; only of one that had to make room, or was
+            begun elsewhere.
         start: time of its prompt's first token.
         born: time at which its first token was sampled.
         place: row.
@@ -131,12 +133,13 @@ class DecodeResult(NamedTuple):
 class Decoding:
     """Samples the requests that it is given, `max_rows` at a time, in their order.
 
-    Requests with the same context share its keys and values until the last of them has its row.  Rows whose prompts
-    have one length need no attention mask, until one of them is refilled.
+    Requests with the same context share its keys and values until the last of them has its row.
+    Rows whose prompts have one length need no attention mask, until one of them is refilled.
 
-    Keys and values take `max_tokens` tokens at most, free columns and prompts that wait included; only prompts that are
-    being read come on top.  Rows are admitted while there is room; if the rows that are there outgrow it, the youngest
-    makes room: it waits again, keeps the tokens that it has, and these are read anew with its prompt.
+    Keys and values take `max_tokens` tokens at most, free columns and prompts that wait included;
+    only prompts that are being read come on top.  Rows are admitted while there is room; if the
+    rows that are there outgrow it, the youngest makes room: it waits again, keeps the tokens that
+    it has, and these are read anew with its prompt.
 
     Args:
         model: a causal language model of transformers.
@@ -225,7 +228,8 @@ class Decoding:
         self._unfinished = len(self._waiting) + len(self._live())
 
     def take_back(self, ids: Collection[Hashable] | None = None) -> list[Request]:
-        """Drop requests, and return them with the tokens that they have: those with rows first, the oldest first.
+        """Drop requests, and return them with the tokens that they have: those with rows first, the
+        oldest first.
 
         Args:
             ids: of requests; None for all.
@@ -299,7 +303,8 @@ class Decoding:
         return sum(read.tokens for read in self._reads)
 
     def _make_room(self) -> None:
-        """Have the youngest rows wait again where all rows would outgrow `max_tokens` with the next token."""
+        """Have the youngest rows wait again where all rows would outgrow `max_tokens` with the next
+        token."""
         if len(self._rows) * (self._room.width + 1) + self._stored() <= self._max_tokens:
             return
         live = sorted(self._live(), key=lambda rollout: rollout.born)
@@ -370,10 +375,11 @@ class Decoding:
         return chosen
 
     def _rearrange(self, new: int) -> list[int]:
-        """Close the places of finished rows up to `new` of them, and return the places of as many new rows.
+        """Close the places of finished rows up to `new` of them, and return the places of as many
+        new rows.
 
-        The oldest rows stand first, band by band, and new ones last: a hole in a band is filled by the oldest row of
-        the next one.
+        The oldest rows stand first, band by band, and new ones last: a hole in a band is filled by
+        the oldest row of the next one.
         """
         sources = [None if rollout is None else place for place, rollout in enumerate(self._rows)]
         ordered = self._in_bands and (new or self._padded) and len(sources) >= _FEWEST
@@ -538,7 +544,8 @@ class Decoding:
     # ------------------------------------------------------------------------------------ the model reads
 
     def _read_prompts(self, chosen: Sequence[_Rollout]) -> None:
-        """Read the prompts of new rows, all but their last tokens, and perhaps those of the next requests."""
+        """Read the prompts of new rows, all but their last tokens, and perhaps those of the next
+        requests."""
         unread = {
             id(r.prompt): r.prompt
             for r in chosen
@@ -648,7 +655,8 @@ class Decoding:
         return self._index([(r.forced or ())[self._room.now - r.born] for r in self._live()])
 
     def _ended(self) -> dict[int, bool]:
-        """Places of finished rows → True if an end token or stop text ended them, False at their limit."""
+        """Places of finished rows → True if an end token or stop text ended them, False at their
+        limit."""
         room = self._room
         token, model_logprobs = (
             self._tensors[name][: room.rows, room.now - 1 - room.origin] for name in ("ids", "own")
@@ -661,7 +669,8 @@ class Decoding:
             rollout = self._row(place)
             if model_logprobs[place].isnan():
                 raise RlvrError(
-                    f"the model's logits are not finite after {room.now - 1 - rollout.born} tokens of request "
+                    f"the model's logits are not finite after {room.now - 1 - rollout.born} tokens "
+                    f"of request "
                     f"{rollout.request.id}; look at the weights and at the learning rate"
                 )
             if int(token[place]) in self._end_ids or self._stops(rollout):
@@ -669,7 +678,8 @@ class Decoding:
         return ended
 
     def _stops(self, rollout: _Rollout) -> bool:
-        """True if the row ends with a stop text.  A character has at most four tokens; some more may be special."""
+        """True if the row ends with a stop text.  A character has at most four tokens; some more
+        may be special."""
         if not self.sampling.stop:
             return False
         span = 4 * max(map(len, self.sampling.stop)) + 32
@@ -722,10 +732,12 @@ def _ends(rows: int) -> list[int]:
 
 
 def possible_end_tokens(model: Any, tokenization: Tokenization, stop: Sequence[str]) -> Tensor:
-    """[V] True for tokens that may end a rollout: end tokens, and those that can complete a stop text.
+    """[V] True for tokens that may end a rollout: end tokens, and those that can complete a stop
+    text.
 
-    Only after one of these is the decoded text searched for stop texts.  A stop text may begin some tokens earlier, so
-    a token is among them if its text begins with any later part of a stop text, or if it is not a whole character.
+    Only after one of these is the decoded text searched for stop texts.  A stop text may begin some
+    tokens earlier, so a token is among them if its text begins with any later part of a stop text,
+    or if it is not a whole character.
 
     Args:
         model: a causal language model of transformers.

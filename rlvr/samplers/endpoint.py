@@ -3,12 +3,12 @@
     with EndpointSampler("https://host/v1", "some-model", key_env="HOST_KEY") as sampler:
         report = evaluate(env, sampler, sampling=Sampling(max_tokens=1024), limit=100)
 
-An endpoint takes texts and gives texts.  So a "token" here is a number that carries its whole text: a prompt is one for
-each message, and a completion one, followed by zeros up to the number of tokens that the endpoint counted.  There are
-no log-probabilities, and nothing can be trained on.
+An endpoint takes texts and gives texts.  So a "token" here is a number that carries its whole text:
+a prompt is one for each message, and a completion one, followed by zeros up to the number of tokens
+that the endpoint counted.  There are no log-probabilities, and nothing can be trained on.
 
-The `openai` package keeps the connections, and sends again what was limited (429, after the time that the endpoint asks
-for), what failed (408, 409, 5xx), what was cut off and what took too long.
+The `openai` package keeps the connections, and sends again what was limited (429, after the time
+that the endpoint asks for), what failed (408, 409, 5xx), what was cut off and what took too long.
 """
 
 from __future__ import annotations
@@ -69,19 +69,21 @@ def _as_spoken(message: Mapping[str, Any]) -> dict[str, Any]:
 class EndpointSampler:
     """A `Sampler` for evaluation, see above.  Close it, or use it as a context manager.
 
-    A request that fails for good gives a `SamplingFailed` in place of a sample, so that its rollout is UNSCORED and the
-    others go on.  What concerns all requests is raised: a key or a name that is refused, an endpoint that cannot be
-    reached or has stopped to answer.  The key is in no error.
+    A request that fails for good gives a `SamplingFailed` in place of a sample, so that its rollout
+    is UNSCORED and the others go on.  What concerns all requests is raised: a key or a name that is
+    refused, an endpoint that cannot be reached or has stopped to answer.  The key is in no error.
 
     Args:
         url: where the API begins, such as https://api.openai.com/v1.
         model: its name there.
         key_env: name of the environment variable with the key; None for an endpoint without keys.
-        api: "chat" sends messages, a text prompt as one of the user; "completions" sends texts to be continued.
+        api: "chat" sends messages, a text prompt as one of the user; "completions" sends texts to
+            be continued.
         in_flight: most requests at a time, at most 1000.
         retries: how often a request is sent again.
         timeout_s: seconds without a byte of an answer after which a request is sent again.
-        body: further parameters of every request; a value of None leaves the parameter of this name out.
+        body: further parameters of every request; a value of None leaves the parameter of this name
+            out.
 
     Raises:
         UsageError: a value cannot work, or there is no such environment variable.
@@ -178,10 +180,11 @@ class EndpointSampler:
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        """See `Sampler.encode`.  A text is a message of the user, or with the completions API a text.
+        """See `Sampler.encode`.  A text is a message of the user, or with the completions API a
+        text.
 
-        Tools stand in a message of the system, calls in <tool_call> tags, and replies in messages of the user: that
-        works with every endpoint, also those that read no calls.
+        Tools stand in a message of the system, calls in <tool_call> tags, and replies in messages
+        of the user: that works with every endpoint, also those that read no calls.
 
         Args:
             prompt: a text or chat messages.
@@ -195,7 +198,8 @@ class EndpointSampler:
             return [TextToken({"role": "user", "content": prompt})]
         if self.api == "completions":
             raise UsageError(
-                "the prompt is chat messages or has tools, and the completions API takes texts; use the chat API"
+                "the prompt is chat messages or has tools, and the completions API takes texts; "
+                "use the chat API"
             )
         messages = (
             [{"role": "user", "content": prompt}]
@@ -238,7 +242,8 @@ class EndpointSampler:
             UsageError: always.
         """
         raise UsageError(
-            f"{self.url} gives no log-probabilities of given tokens; use a sampler of your own model"
+            f"{self.url} gives no log-probabilities of given tokens; use a sampler of your own "
+            f"model"
         )
 
     def close(self) -> None:
@@ -268,7 +273,8 @@ class EndpointSampler:
         body |= {"model": self.model, "temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.stop:
             body["stop"] = list(sampling.stop)
-        # Not among OpenAI's parameters, but of vLLM and others; endpoints that do not know them refuse the request.
+        # Not among OpenAI's parameters, but of vLLM and others; endpoints that do not know them
+        # refuse the request.
         return body | {
             name: value for name in ("top_k", "min_p") if (value := getattr(sampling, name))
         }
@@ -409,7 +415,8 @@ def _place(url: str) -> tuple[str, dict[str, str]]:
         parts, host = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not host:
         raise UsageError(
-            f"the endpoint is {brief(url)}; write where its API begins, such as http://127.0.0.1:8000/v1"
+            f"the endpoint is {brief(url)}; write where its API begins, such as "
+            f"http://127.0.0.1:8000/v1"
         )
     if parts.username or parts.password:
         raise UsageError(
@@ -428,7 +435,8 @@ def _key(variable: str | None) -> str:
         # A key that was typed in place of the name is not repeated.
         name = f"{variable!r} " if re.fullmatch(r"[A-Z0-9]+(_[A-Z0-9]+)+", variable) else ""
         raise UsageError(
-            f"the environment variable {name}that key_env names is not set or empty; put the key into one, as in "
+            f"the environment variable {name}that key_env names is not set or empty; put the key "
+            f"into one, as in "
             "`export MY_API_KEY=…`, and give the name of the variable"
         )
     if not (key.isascii() and key.isprintable() and " " not in key):

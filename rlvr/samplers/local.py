@@ -1,7 +1,7 @@
 """The sampler in the trainer's process, for any causal language model of transformers.
 
-The keys and values of a prompt are computed once for all its rollouts, and the next request takes a finished rollout's
-place in the batch at once.
+The keys and values of a prompt are computed once for all its rollouts, and the next request takes a
+finished rollout's place in the batch at once.
 """
 
 from __future__ import annotations
@@ -40,25 +40,28 @@ _STEPS: Final = 16  # most decode steps of one poll
 class LocalSampler:
     """A `Sampler` over a transformers model in this process.
 
-    A rollout ends with an end token (of the model's generation config, or the tokenizer's), with a stop text, or at
-    its limit; at its limit it is truncated.  `completion_ids` include the end token and the tokens of the stop text,
-    as the policy sampled them and learns from them; `text` has neither, as in vLLM.  If a verifier needs a closing
-    tag, do not use that tag as a stop text.
+    A rollout ends with an end token (of the model's generation config, or the tokenizer's), with a
+    stop text, or at its limit; at its limit it is truncated.  `completion_ids` include the end
+    token and the tokens of the stop text, as the policy sampled them and learns from them; `text`
+    has neither, as in vLLM.  If a verifier needs a closing tag, do not use that tag as a stop text.
 
-    Requests begin in the order in which they are submitted, those with other settings than the ones that run after
-    these.  If weights are synced meanwhile, unfinished rollouts go on with the new ones: their keys and values of the
-    old ones are dropped, and their tokens so far are read anew (as in AReaL, arXiv:2505.24298, section 4).
+    Requests begin in the order in which they are submitted, those with other settings than the ones
+    that run after these.  If weights are synced meanwhile, unfinished rollouts go on with the new
+    ones: their keys and values of the old ones are dropped, and their tokens so far are read anew
+    (as in AReaL, arXiv:2505.24298, section 4).
 
     Args:
         model: shared with the trainer, unless `dtype` is given.
         tokenization: prompts to tokens, and the tokens that end a completion.
-        dtype: keep a copy of the weights in this type, which only `sync` changes; None to share the trainer's.  Faster
-            if the trainer's are float32 and the device prefers bfloat16; logprobs then differ from the trainer's by
-            rounding, for which there is `rlvr.algo.corrections`.
+        dtype: keep a copy of the weights in this type, which only `sync` changes; None to share the
+            trainer's.  Faster if the trainer's are float32 and the device prefers bfloat16;
+            logprobs then differ from the trainer's by rounding, for which there is
+            `rlvr.algo.corrections`.
         autocast: compute in this type, as the trainer does; None for that of the weights.
         max_rows: most rollouts sampled in parallel.
-        max_tokens_in_flight: most tokens whose keys and values are kept: rows × the longest of them, prompts that wait
-            included.  With long rollouts there are fewer rows than `max_rows`.
+        max_tokens_in_flight: most tokens whose keys and values are kept: rows × the longest of
+            them, prompts that wait included.  With long rollouts there are fewer rows than
+            `max_rows`.
         version: of the weights.
 
     Attributes:
@@ -67,7 +70,8 @@ class LocalSampler:
         poll_steps: most decode steps of one poll.
 
     Raises:
-        UsageError: a number is below 1; or the model keeps its state in a way that this sampler does not know.
+        UsageError: a number is below 1; or the model keeps its state in a way that this sampler
+            does not know.
     """
 
     def __init__(
@@ -85,7 +89,8 @@ class LocalSampler:
         require_whole("max_tokens_in_flight", max_tokens_in_flight, 1)
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise UsageError(
-                f"{type(model).__name__} does not keep its state in past_key_values, as models with attention do, so "
+                f"{type(model).__name__} does not keep its state in past_key_values, as models "
+                f"with attention do, so "
                 "the local sampler cannot use it; choose another model or sampler"
             )
         preallocated_cache(model.config, Room())  # refuses layers that it does not know
@@ -183,15 +188,16 @@ class LocalSampler:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
-        """Use new weights: copy them, unless they are the trainer's and shared, and so are here already.
+        """Use new weights: copy them, unless they are the trainer's and shared, and so are here
+        already.
 
         Args:
             weights: see `Sampler.sync`.
             version: of the new weights.
 
         Raises:
-            UsageError: they are not the model's, or not all; or this sampler shares the trainer's, and these are
-                others.
+            UsageError: they are not the model's, or not all; or this sampler shares the trainer's,
+                and these are others.
         """
         own_weights = self.model.state_dict()
         missing = {value.data_ptr(): name for name, value in reversed(own_weights.items())}
@@ -203,8 +209,10 @@ class LocalSampler:
                     )
                 if self._shared and own_weights[name].data_ptr() != value.data_ptr():
                     raise UsageError(
-                        f"this sampler shares the trainer's weights, and {name!r} is not among those given; give the "
-                        "weights of the same model, or make a sampler with its own: policy.sampler(dtype=torch.float32)"
+                        f"this sampler shares the trainer's weights, and {name!r} is not among "
+                        f"those given; give the "
+                        "weights of the same model, or make a sampler with its own: "
+                        "policy.sampler(dtype=torch.float32)"
                     )
                 if not self._shared:
                     own_weights[name].copy_(value)
@@ -219,8 +227,8 @@ class LocalSampler:
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The model's own log-probabilities of given completions, one list per row.
 
-        They are computed as in generation, token by token with the cache.  The canary compares them with those of
-        `Policy.logprobs`.
+        They are computed as in generation, token by token with the cache.  The canary compares them
+        with those of `Policy.logprobs`.
 
         Args:
             rows: prompts and completions.
@@ -269,7 +277,8 @@ class LocalSampler:
 
     @property
     def positions(self) -> int | None:
-        """The most tokens of prompt and completion together; None if the model's config does not say."""
+        """The most tokens of prompt and completion together; None if the model's config does not
+        say."""
         positions_of_model: int | None = getattr(
             self.model.config.get_text_config(), "max_position_embeddings", None
         )
@@ -279,27 +288,32 @@ class LocalSampler:
         length, limit, positions = len(request.context), request.limit, self.positions
         if limit < 1 or not length:
             raise UsageError(
-                f"request {request.id} has {length} tokens and limit {limit}; each must be at least 1"
+                f"request {request.id} has {length} tokens and limit {limit}; each must be at "
+                f"least 1"
             )
         if positions is not None and length >= positions:
             raise UsageError(
-                f"request {request.id} has {length} tokens and the model {positions} positions: no room is left for "
+                f"request {request.id} has {length} tokens and the model {positions} positions: no "
+                f"room is left for "
                 "a completion, so shorten the prompt, or choose a model with more"
             )
         if positions is not None and length + limit > positions:
             raise UsageError(
-                f"request {request.id} has {length} tokens and may get {limit} more, and the model has {positions} "
+                f"request {request.id} has {length} tokens and may get {limit} more, and the model "
+                f"has {positions} "
                 f"positions; set max_tokens to {positions - length} or less, or shorten the prompt"
             )
         if length + limit > self.max_tokens_in_flight:
             raise UsageError(
-                f"request {request.id} has {length} tokens and may get {limit} more, and max_tokens_in_flight is "
+                f"request {request.id} has {length} tokens and may get {limit} more, and "
+                f"max_tokens_in_flight is "
                 f"{self.max_tokens_in_flight}; raise it, lower max_tokens, or shorten the prompt"
             )
 
 
 def _copy_model(model: Any, dtype: torch.dtype) -> Any:
-    """A copy of the model with its weights in this type; buffers, such as rotary frequencies, keep theirs."""
+    """A copy of the model with its weights in this type; buffers, such as rotary frequencies, keep
+    theirs."""
     twin = copy.deepcopy(model).eval().requires_grad_(False)
     for parameter in twin.parameters():
         parameter.data = parameter.data.to(dtype)

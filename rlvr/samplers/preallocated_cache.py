@@ -6,10 +6,11 @@
     row 1                        [prompt][tokens]▲                  a row that has just taken another's place
     row 2                    ▒▒▒▒▒▒[prompt──────]▲
 
-All rows end in the same column, so that a step writes one column and reads one block, whatever the rows' ages.  A row
-that is finished leaves its place to the next one, whose prompt is written to the left of the current column.  Columns
-before a row's first token are masked.  transformers' own layer copies all keys and values at every step, which for a
-small model takes twice as long as the model itself.
+All rows end in the same column, so that a step writes one column and reads one block, whatever the
+rows' ages.  A row that is finished leaves its place to the next one, whose prompt is written to the
+left of the current column.  Columns before a row's first token are masked.  transformers' own layer
+copies all keys and values at every step, which for a small model takes twice as long as the model
+itself.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Room:
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
     """Keys and values of a layer: `keys` and `values` [B, H, L, D] are views of wider buffers.
 
-    A layer whose attention has a sliding window keeps all keys too: the model's mask leaves out those outside.
+    A layer whose attention has a sliding window keeps all keys too: the model's mask leaves out
+    those outside.
 
     Args:
         room: shared by all layers.
@@ -99,8 +101,9 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
     ) -> tuple[Tensor, Tensor]:
         """Write the keys and values of one token of each row, and return those of all tokens.
 
-        Under autocast, rotated keys are float32 and values bfloat16, and attention computes in bfloat16.  Keys are
-        kept in the type of the values; otherwise the whole cache would be cast at every token.
+        Under autocast, rotated keys are float32 and values bfloat16, and attention computes in
+        bfloat16.  Keys are kept in the type of the values; otherwise the whole cache would be cast
+        at every token.
 
         Args:
             key_states: of the new tokens, [B, H, 1, D].
@@ -154,7 +157,8 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
             places: the rows' places.
             read: the layer that has read the prompts.
             index: each row's prompt among these.
-            width: columns that are copied, counted from the right; at least the longest of these prompts.
+            width: columns that are copied, counted from the right; at least the longest of these
+                prompts.
         """
         if self._buffers is None:
             self._allocate(read.keys, read.values)
@@ -282,7 +286,8 @@ def _layer(layer: Any, room: Room) -> Any:
     ):  # older releases, such as the one that vLLM asks for, have no such class
         return layer
     raise UsageError(
-        f"the local sampler does not know layers that keep their state in a {type(layer).__name__}; choose another "
+        f"the local sampler does not know layers that keep their state in a "
+        f"{type(layer).__name__}; choose another "
         "model or sampler"
     )
 
@@ -303,7 +308,8 @@ class _PromptStateAndKeysLayer(LinearAttentionAndFullAttentionLayer):  # type: i
 
 
 def cache_for_prompts(config: Any) -> Cache:
-    """The cache of a batch of prompts that are read once.  Layers with a sliding window keep all keys.
+    """The cache of a batch of prompts that are read once.  Layers with a sliding window keep all
+    keys.
 
     Args:
         config: of the model.

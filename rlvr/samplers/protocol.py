@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 MAX_TOKENS_IN_FLIGHT: Final = 2**18
-"""Tokens of keys and values that a sampler in this process keeps: 256 rows of 1024, or 7 GiB for a model of 1.5 billion
-parameters with grouped heads in bfloat16."""
+"""Tokens of keys and values that a sampler in this process keeps: 256 rows of 1024, or 7 GiB for a
+model of 1.5 billion parameters with grouped heads in bfloat16."""
 
 TokenIds: TypeAlias = tuple[int, ...]
 """Token ids of a prompt, or of a prompt with an unfinished completion."""
@@ -50,9 +50,11 @@ class Sampling:
     Attributes:
         max_tokens: most tokens of the policy in one rollout, its end token included.
         temperature: logits are divided by it; 0 takes the most likely token (only for evaluation).
-        top_p: keep the smallest set of most likely tokens whose probabilities sum to at least this; 1 keeps all.
+        top_p: keep the smallest set of most likely tokens whose probabilities sum to at least this;
+            1 keeps all.
         top_k: keep this many most likely tokens; 0 keeps all.
-        min_p: keep tokens that are at least this share as likely as the most likely one; 0 keeps all.
+        min_p: keep tokens that are at least this share as likely as the most likely one; 0 keeps
+            all.
         stop: texts that end a completion.
 
     Raises:
@@ -117,13 +119,13 @@ class Request:
         id: names it among the unfinished requests.
         context: the tokens to continue, at least one; nothing is added to them.
         sampling: how tokens are sampled.
-        seed: a whole number in [0, 2**63).  It alone determines the completion's random numbers, whatever else is
-            sampled beside it.
-        limit: most tokens of the completion, at least 1; it replaces `sampling.max_tokens`, which holds for a whole
-            rollout.
+        seed: a whole number in [0, 2**63).  It alone determines the completion's random numbers,
+            whatever else is sampled beside it.
+        limit: most tokens of the completion, at least 1; it replaces `sampling.max_tokens`, which
+            holds for a whole rollout.
         rollout: number among the requests of one prompt; engines need not look at it.
-        begun: the completion goes on from these tokens, which count for `limit` and are in the sample.  Only a sampler
-            with `take_back` is given any.
+        begun: the completion goes on from these tokens, which count for `limit` and are in the
+            sample.  Only a sampler with `take_back` is given any.
     """
 
     id: Hashable
@@ -144,14 +146,16 @@ class Sample:
             chat template gave it, such as "<think>", see `beginning_of`.
         prompt_ids: the tokens before it, those of the chat template included.
         completion_ids: its tokens, the end token included, shape [T].
-        logprobs: natural log-probabilities of its tokens under the distribution they were sampled from, after
-            temperature, top-p, top-k and min-p, shape [T].
-        truncated: True if it hit the token limit; False if it ended with an end token or a stop text.
-        weights_version: version of the weights that sampled it; the oldest if they changed meanwhile.
-        token_versions: version of the weights that sampled each token, shape [T].  None: `weights_version` for all, or
-            the sampler does not know.
-        model_logprobs: the same as `logprobs` under the model itself, at temperature 1 and without top-p, top-k,
-            min-p; shape [T].  None if the sampler does not know them.
+        logprobs: natural log-probabilities of its tokens under the distribution they were sampled
+            from, after temperature, top-p, top-k and min-p, shape [T].
+        truncated: True if it hit the token limit; False if it ended with an end token or a stop
+            text.
+        weights_version: version of the weights that sampled it; the oldest if they changed
+            meanwhile.
+        token_versions: version of the weights that sampled each token, shape [T].  None:
+            `weights_version` for all, or the sampler does not know.
+        model_logprobs: the same as `logprobs` under the model itself, at temperature 1 and without
+            top-p, top-k, min-p; shape [T].  None if the sampler does not know them.
     """
 
     text: str
@@ -178,9 +182,10 @@ class Sample:
     def behaviour_logprobs(self, sampling: Sampling) -> Sequence[float]:
         """The log-probabilities that a rollout keeps, shape [T].
 
-        The model's own for plain sampling, if they are known; otherwise those of the distribution that the tokens were
-        sampled from, which is the same one for plain sampling.  The trainer computes its side at the same temperature,
-        but without top-p, top-k and min-p: with these, ratios begin below 1, by the probability that was excluded.
+        The model's own for plain sampling, if they are known; otherwise those of the distribution
+        that the tokens were sampled from, which is the same one for plain sampling.  The trainer
+        computes its side at the same temperature, but without top-p, top-k and min-p: with these,
+        ratios begin below 1, by the probability that was excluded.
 
         Args:
             sampling: the settings that this completion was sampled with.
@@ -210,8 +215,9 @@ class Sampler(Protocol):
     - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The trainer's canary then
       checks every engine, and more than log-probabilities.
     - `take_back(ids) -> Mapping[Hashable, Begun]`: drop requests, as `abort` does, and return the tokens of those that
-      have some.  A completion that is under way when the weights change is then submitted again with `Request.begun`,
-      and goes on with the new weights; without this method it is sampled from its beginning again.
+      have some.  A completion that is under way when the weights change is then submitted again
+      with `Request.begun`, and goes on with the new weights; without this method it is sampled from
+      its beginning again.
 
     Attributes:
         version: of the current weights.
@@ -226,15 +232,17 @@ class Sampler(Protocol):
             request: what is asked for.
 
         Raises:
-            UsageError: it can never be sampled, for example because it is longer than the model's positions.
+            UsageError: it can never be sampled, for example because it is longer than the model's
+                positions.
         """
         ...
 
     def poll(self) -> Sequence[tuple[Hashable, Sample | SamplingFailed]]:
         """Work for a moment, and return what has been finished: (id, sample) of each request, once.
 
-        May return nothing: an engine in this process does some decode steps, another one waits for some milliseconds.
-        A request for which there will be no sample comes with the error instead; its rollout becomes UNSCORED.
+        May return nothing: an engine in this process does some decode steps, another one waits for
+        some milliseconds. A request for which there will be no sample comes with the error instead;
+        its rollout becomes UNSCORED.
         """
         ...
 
@@ -247,17 +255,20 @@ class Sampler(Protocol):
         ...
 
     def sync(self, weights: Any, version: int) -> None:
-        """Use new weights.  They are given in every call, and nothing computed with the old ones may be used on.
+        """Use new weights.  They are given in every call, and nothing computed with the old ones
+        may be used on.
 
         Args:
-            weights: buckets, each name → tensor of some parameters, as in the trainer's `state_dict`; tied ones come
-                once.  A bucket is made when it is asked for, and is not to be kept.
+            weights: buckets, each name → tensor of some parameters, as in the trainer's
+                `state_dict`; tied ones come once.  A bucket is made when it is asked for, and is
+                not to be kept.
             version: of the new weights.
         """
         ...
 
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
-        """The model's own log-probabilities of given completions, one list per row.  The trainer compares them.
+        """The model's own log-probabilities of given completions, one list per row.  The trainer
+        compares them.
 
         Args:
             rows: prompts and completions.
@@ -271,11 +282,12 @@ class Sampler(Protocol):
 
         Args:
             prompt: a text or chat messages.
-            after: nothing for a first prompt.  Or the tokens of the conversation so far: then the result continues
-                them up to the policy's next turn, and for chat messages it includes the template's tokens that end the
-                open turn and begin the next.  A text is then taken as it is.
-            tools: schemas of the tools that the policy may call; the first prompt shows them.  Given only where an
-                environment has some, so a sampler for others need not take it.
+            after: nothing for a first prompt.  Or the tokens of the conversation so far: then the
+                result continues them up to the policy's next turn, and for chat messages it
+                includes the template's tokens that end the open turn and begin the next.  A text is
+                then taken as it is.
+            tools: schemas of the tools that the policy may call; the first prompt shows them.
+                Given only where an environment has some, so a sampler for others need not take it.
         """
         ...
 
@@ -296,7 +308,8 @@ class EndpointReply:
         text: the completion.
         finish: why it ended, such as "stop" or "length"; None if the endpoint does not say.
         prompt_tokens, completion_tokens: as the endpoint counted them; None if it does not say.
-        reasoning: text of the model's reasoning where the endpoint gives it apart; it is not scored.
+        reasoning: text of the model's reasoning where the endpoint gives it apart; it is not
+            scored.
     """
 
     text: str
@@ -350,7 +363,8 @@ def beginning_of(sampler: Sampler, context: Sequence[int]) -> str:
 
 
 def rollout_seed(*key: str | int) -> int:
-    """A seed in [0, 2**63) from a hash of the key: with sums, different keys would give the same seed.
+    """A seed in [0, 2**63) from a hash of the key: with sums, different keys would give the same
+    seed.
 
     Args:
         key: whatever identifies the rollout.
@@ -390,9 +404,11 @@ class Probe:
         version: of the weights that it says it has.
         expected: names of the weights of its own checkpoint format.
         taken: names of those that it took at the last sync.
-        logprobs: its log-probabilities of given completions, one list per row, computed anew from the first token.
-        token, logprob: a token that it samples after a long prompt at temperature 1, and the log-probability.  They
-            come by the same way as completions: through its cache of keys and values of earlier prompts.
+        logprobs: its log-probabilities of given completions, one list per row, computed anew from
+            the first token.
+        token, logprob: a token that it samples after a long prompt at temperature 1, and the
+            log-probability.  They come by the same way as completions: through its cache of keys
+            and values of earlier prompts.
     """
 
     engine: str

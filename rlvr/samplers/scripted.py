@@ -23,9 +23,11 @@ class ScriptedSampler:
     """Returns scripted completions.  A character is one token, its code point, and `END` follows the last.
 
     Args:
-        script: texts, of which rollout g gets the one at index g modulo their number; or a function of (context,
-            rollout index, seed) that always returns the same text for the same arguments.
-        logprobs: log-probability of every token, at most 0; or a function from completion ids to one for each.
+        script: texts, of which rollout g gets the one at index g modulo their number; or a function
+            of (context, rollout index, seed) that always returns the same text for the same
+            arguments.
+        logprobs: log-probability of every token, at most 0; or a function from completion ids to
+            one for each.
         version: weight version of the samples.
 
     Raises:
@@ -44,7 +46,8 @@ class ScriptedSampler:
             listed and script and all(isinstance(text, str) for text in script)
         ):
             raise UsageError(
-                f"script is {brief(script)}; give a list of texts, or a function of (prompt, rollout, seed)"
+                f"script is {brief(script)}; give a list of texts, or a function of (prompt, "
+                f"rollout, seed)"
             )
         if not callable(logprobs):
             require_number("logprobs", logprobs, most=0, hint="or a function of the tokens")
@@ -61,7 +64,8 @@ class ScriptedSampler:
         self._requests[request.id] = request
 
     def poll(self) -> list[tuple[Hashable, Sample]]:
-        """See `Sampler.poll`.  All requests come in their order, cut off at the limit and at the first stop text."""
+        """See `Sampler.poll`.  All requests come in their order, cut off at the limit and at the
+        first stop text."""
         requests, self._requests = self._requests, {}
         return [(request.id, self._sample(request)) for request in requests.values()]
 
@@ -85,7 +89,8 @@ class ScriptedSampler:
     def encode(
         self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
     ) -> Sequence[int]:
-        """See `Sampler.encode`.  Chat messages become lines `role: content`, followed by `assistant: `.
+        """See `Sampler.encode`.  Chat messages become lines `role: content`, followed by
+        `assistant: `.
 
         Tools stand in a first line `tools: NAME NAME`; calls are written in <tool_call> tags.
         """

@@ -3,8 +3,9 @@
     with ServerSampler(["http://127.0.0.1:8000"], policy.tokenization, model_sizes(policy.model.config)) as sampler:
         sampler.sync(policy.weights(), version=0)
 
-A request goes to the server with the fewest.  Where a server dies its requests go to the others, with their seeds: no
-rollout is lost, and none is changed.  A server that comes back is given the current weights before any work.
+A request goes to the server with the fewest.  Where a server dies its requests go to the others,
+with their seeds: no rollout is lost, and none is changed.  A server that comes back is given the
+current weights before any work.
 
 The servers are started with `python -m rlvr.samplers.vllm_server`, see docs/using/vllm.md.
 """
@@ -115,9 +116,10 @@ class ServerSampler:
         urls: of the servers, such as "http://127.0.0.1:8000".
         tokenization: prompts to tokens, and the tokens that end a completion.
         sizes: of the policy's model, see `model_sizes`; the servers have to have the same.
-        key_env: name of the environment variable with the servers' key; None for servers without keys.
-        folder: weights are written there, and the servers read them; None for this machine's shared memory, for
-            servers on it.
+        key_env: name of the environment variable with the servers' key; None for servers without
+            keys.
+        folder: weights are written there, and the servers read them; None for this machine's shared
+            memory, for servers on it.
         in_flight: most requests that a server has at a time.
         adapter: of a policy with LoRA; None for one without.
         timeout_s: wall seconds that a completion may take.
@@ -191,7 +193,8 @@ class ServerSampler:
             request: what is asked for.
 
         Raises:
-            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this way.
+            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this
+                way.
         """
         require_room(request, self.positions)
         sampling_parameters(
@@ -437,7 +440,8 @@ class ServerSampler:
                 busy = [server for server in self._servers if taken & server.running.keys()]
                 if not busy:
                     return begun_by_id
-                # Again and again: a request may be on its way to the server while that is told to end all.
+                # Again and again: a request may be on its way to the server while that is told to
+                # end all.
                 await asyncio.gather(
                     *(self._post(server, "/abort_requests") for server in busy),
                     return_exceptions=True,
@@ -486,7 +490,8 @@ class ServerSampler:
         self._dispatch()
 
     def _fail(self, request: Request, error: ServiceFailed) -> None:
-        """A server says that it failed: try again, as the fault may be the server's or the request's."""
+        """A server says that it failed: try again, as the fault may be the server's or the
+        request's."""
         failures = self._failures[request.id] = self._failures.get(request.id, 0) + 1
         if failures < _ATTEMPTS:
             self._queue.append(request)
@@ -515,10 +520,12 @@ class ServerSampler:
             self._none_since = time.monotonic()
 
     async def _watch(self) -> None:
-        """Look at every server now and then: those that do not answer are lost, and those that do again are used."""
+        """Look at every server now and then: those that do not answer are lost, and those that do
+        again are used."""
         while True:
             await asyncio.sleep(_HEALTH_S)
-            # What is wrong with one server, in whatever way, must not end the watch over the others.
+            # What is wrong with one server, in whatever way, must not end the watch over the
+            # others.
             await asyncio.gather(
                 *(self._look(server) for server in self._servers), return_exceptions=True
             )
@@ -589,10 +596,11 @@ class ServerSampler:
         self._dispatch()
 
     async def _update(self, server: _Server) -> None:
-        """Pause a server, give it the current weights, and let it go on: what it has begun goes on with them.
+        """Pause a server, give it the current weights, and let it go on: what it has begun goes on
+        with them.
 
-        The keys and values of the old weights are dropped, those of completions that are under way included, so that
-        their next tokens are sampled from the new policy alone.
+        The keys and values of the old weights are dropped, those of completions that are under way
+        included, so that their next tokens are sampled from the new policy alone.
         """
         version, weights, swapped = self.version, self._weights, self._swapped
         assert weights is not None
@@ -731,10 +739,12 @@ class ServerSampler:
         )
 
     async def _meet(self, server: _Server) -> None:
-        """Learn what a server runs, and refuse one that cannot be used; the message says what mends it.
+        """Learn what a server runs, and refuse one that cannot be used; the message says what mends
+        it.
 
         Raises:
-            UsageError: it is another version, has no extension or token endpoint, or another model or tokenizer.
+            UsageError: it is another version, has no extension or token endpoint, or another model
+                or tokenizer.
             ServiceFailed: it cannot be reached.
         """
         url = server.url
@@ -742,11 +752,13 @@ class ServerSampler:
             version = (await self._get(server, "/version")).get("version", "of an unknown version")
         except _GONE as error:
             raise ServiceFailed(
-                f"{url} cannot be reached ({type(error).__name__}): {_START}, or mend the address in --sampler"
+                f"{url} cannot be reached ({type(error).__name__}): {_START}, or mend the address "
+                f"in --sampler"
             ) from None
         if not is_tested(str(version)):
             raise UsageError(
-                f"{url} is vLLM {version}; weights are sent to {TESTED} alone: install it on that machine"
+                f"{url} is vLLM {version}; weights are sent to {TESTED} alone: install it on that "
+                f"machine"
             )
         nonce = secrets.token_hex(8)
         note = self._folder / f"note-{nonce}"
@@ -756,7 +768,8 @@ class ServerSampler:
             server_info = (await self._post(server, "/collective_rpc", body))["results"][0]
         except (UsageError, ServiceFailed) as error:
             raise UsageError(
-                f"{url} has no door for weights ({error}): {_START}, or give vLLM VLLM_SERVER_DEV_MODE=1 and "
+                f"{url} has no door for weights ({error}): {_START}, or give vLLM "
+                f"VLLM_SERVER_DEV_MODE=1 and "
                 f"--worker-extension-cls {EXTENSION}"
             ) from None
         finally:
@@ -772,7 +785,8 @@ class ServerSampler:
             )
         if server_info["logprobs"] != "processed_logprobs":
             raise UsageError(
-                f"{url} gives {server_info['logprobs']}: start it with --logprobs-mode processed_logprobs"
+                f"{url} gives {server_info['logprobs']}: start it with --logprobs-mode "
+                f"processed_logprobs"
             )
         if differing := differing_sizes(self._sizes, server_info["sizes"]):
             raise UsageError(
@@ -784,7 +798,8 @@ class ServerSampler:
             and (server_info["max_lora_rank"] or 0) < self._adapter.rank
         ):
             raise UsageError(
-                f"{url} takes LoRA adapters of rank {server_info['max_lora_rank'] or 0}: start it with --lora-rank "
+                f"{url} takes LoRA adapters of rank {server_info['max_lora_rank'] or 0}: start it "
+                f"with --lora-rank "
                 f"{self._adapter.rank}, or set sampler_lora to merged"
             )
         own_ids = list(self.tokenization.tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
@@ -859,7 +874,8 @@ def _folder(folder: Path | None, servers: Sequence[_Server]) -> Path:
             host = urlsplit(server.url).hostname or ""
             if host not in ("localhost", "::1") and not host.startswith("127."):
                 raise UsageError(
-                    f"{server.url} is on another machine: give --sampler-folder a folder that it and the trainer see"
+                    f"{server.url} is on another machine: give --sampler-folder a folder that it "
+                    f"and the trainer see"
                 )
         folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
     try:
@@ -878,8 +894,8 @@ def _folder(folder: Path | None, servers: Sequence[_Server]) -> Path:
 class _Remover:
     """Deletes a folder when it is closed, and when this process ends in whatever way, a SIGKILL included.
 
-    Weights in shared memory take a machine's memory until they are deleted.  A shell reads a pipe whose other end this
-    process holds: the read ends when the process does.
+    Weights in shared memory take a machine's memory until they are deleted.  A shell reads a pipe
+    whose other end this process holds: the read ends when the process does.
 
     Args:
         folder: is deleted with all that is in it.
@@ -917,6 +933,7 @@ def _key(variable: str | None) -> str:
         return ""
     if not (key := os.environ.get(variable, "").strip()):
         raise UsageError(
-            "the environment variable that key_env names is not set or empty; put the servers' key there"
+            "the environment variable that key_env names is not set or empty; put the servers' key "
+            "there"
         )
     return key

@@ -26,8 +26,9 @@ _GRACE_S: Final = 30.0  # for the first process to end the others
 class StartedServers:
     """Starts servers, and ends them when it is closed; use it as a context manager.
 
-    Each is in a process group of its own, whose first process holds one end of a pipe.  When this process ends, in
-    whatever way, so does the pipe, and the first process kills its group: vLLM's engine would go on otherwise.
+    Each is in a process group of its own, whose first process holds one end of a pipe.  When this
+    process ends, in whatever way, so does the pipe, and the first process kills its group: vLLM's
+    engine would go on otherwise.
 
     Args:
         model: folder with config and tokenizer; the servers begin without weights.
@@ -99,7 +100,8 @@ class StartedServers:
                 )
             except OSError as error:
                 raise UsageError(
-                    f"{command[0]} cannot be started ({error.strerror}); give --sampler-python the Python of the "
+                    f"{command[0]} cannot be started ({error.strerror}); give --sampler-python the "
+                    f"Python of the "
                     "environment that has vLLM"
                 ) from None
 
@@ -120,12 +122,14 @@ class StartedServers:
                     )
                     last = lines[-1].strip()[-300:] if lines else "it printed nothing"
                     raise UsageError(
-                        f"the vLLM server did not start: {last} (all of it is in {self._path(number)})"
+                        f"the vLLM server did not start: {last} (all of it is in "
+                        f"{self._path(number)})"
                     )
                 time.sleep(0.2)
 
     def kill(self, number: int) -> None:
-        """Kill one server with all its processes: its first one does, and leaves no shared memory behind.
+        """Kill one server with all its processes: its first one does, and leaves no shared memory
+        behind.
 
         Args:
             number: which one.
@@ -140,7 +144,8 @@ class StartedServers:
             process.wait()
 
     def start_again(self, number: int) -> None:
-        """Start a server that has ended, at the address that it had; does not wait until it answers.
+        """Start a server that has ended, at the address that it had; does not wait until it
+        answers.
 
         Args:
             number: which one.

@@ -127,14 +127,16 @@ class Template:
 
     @cached_property
     def opening_ids(self) -> list[int]:
-        """The tokens with which the template opens a turn of the assistant, `beginning` included."""
+        """The tokens with which the template opens a turn of the assistant, `beginning`
+        included."""
         closed = self.ids(self.render(_ASK, prompt=False))
         opened = self.ids(self.render(_ASK))
         return opened[common_prefix(opened, closed) :]
 
     @cached_property
     def end_text(self) -> str:
-        """The special token that ends a turn of the assistant; "" where the template writes none."""
+        """The special token that ends a turn of the assistant; "" where the template writes
+        none."""
         text = self._tried([*_ASK, _SAID]) or ""
         ending = text.rpartition(TURN)[2].lstrip()
         return next((token for token in self._special_texts if ending.startswith(token)), "")

@@ -1,8 +1,9 @@
 """Samples one token per row, with random numbers of each row's own.  Axes: B rows, V vocabulary.
 
-A row's random numbers depend only on its seed and the step, not on the other rows of the batch.  The logits may: a
-matrix product over another batch can round differently in the last bit, and a random number that lies within that
-bit of the boundary between two tokens then selects the other one.
+A row's random numbers depend only on its seed and the step, not on the other rows of the batch.
+The logits may: a matrix product over another batch can round differently in the last bit, and a
+random number that lies within that bit of the boundary between two tokens then selects the other
+one.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ _WIDE_ENOUGH: Final = (
 def uniforms(seeds: Sequence[int], steps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
     """Random numbers in (0, 1), a stream for each seed; shape [len(seeds), number of steps].
 
-    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, fig. 9 and 17), whose state is a counter.  The seed is mixed
-    first, since otherwise seeds that differ by a multiple of the increment would share a stream.  48 bits are kept, so
-    that the greatest number times a total still rounds to less than the total.
+    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014, fig. 9 and 17), whose state is a counter.  The
+    seed is mixed first, since otherwise seeds that differ by a multiple of the increment would
+    share a stream.  48 bits are kept, so that the greatest number times a total still rounds to
+    less than the total.
 
     Args:
         seeds: whole numbers, taken modulo 2**64.
@@ -52,10 +54,12 @@ def _mix_bits(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def sample_tokens(
     logits: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], sampling: Sampling
 ) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Sample by inverting the cumulative distribution: (tokens, their log-probabilities as sampled, the model's own).
+    """Sample by inverting the cumulative distribution: (tokens, their log-probabilities as sampled,
+    the model's own).
 
-    The order is temperature, then top-k, top-p and min-p, each applied to what the one before left (as in
-    transformers; vLLM applies min-p first).  At temperature 0 the most likely token is certain, with logprob 0.
+    The order is temperature, then top-k, top-p and min-p, each applied to what the one before left
+    (as in transformers; vLLM applies min-p first).  At temperature 0 the most likely token is
+    certain, with logprob 0.
 
     Args:
         logits: of the model.
@@ -98,7 +102,8 @@ def sample_tokens(
 
 
 def allowed_tokens(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tensor, "B V"]:
-    """True for tokens that top-k, top-p and min-p keep.  Ties with the least likely kept token are kept too.
+    """True for tokens that top-k, top-p and min-p keep.  Ties with the least likely kept token are
+    kept too.
 
     Args:
         probs: probabilities of all tokens.
@@ -116,7 +121,8 @@ def allowed_tokens(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tens
 
 
 def _nucleus_floor(probs: Float[Tensor, "B V"], mass: Float[Tensor, "B 1"]) -> Float[Tensor, "B 1"]:
-    """The probability of the least likely token in the smallest set of tokens that reaches the mass."""
+    """The probability of the least likely token in the smallest set of tokens that reaches the
+    mass."""
     for width in (_WIDE_ENOUGH, probs.shape[1]):
         falling = probs.topk(min(width, probs.shape[1]), dim=-1).values
         reached = falling.cumsum(dim=-1)

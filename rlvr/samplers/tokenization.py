@@ -65,8 +65,8 @@ class Tokenization:
             with which it ends a turn is added.
         chat: how text prompts are sent.  "on" makes one user message of the chat template of each;
             one that begins with the template's own tokens is taken as it is.  "off" takes all as
-            they are, with the special tokens that the tokenizer puts around them.  "auto": on if the
-            tokenizer has a template.  Chat messages always use the template.
+            they are, with the special tokens that the tokenizer puts around them.  "auto": on if
+            the tokenizer has a template.  Chat messages always use the template.
 
     Attributes:
         format: how prompts are sent.
@@ -164,15 +164,16 @@ class Tokenization:
 
         Args:
             prompt: a text or chat messages.
-            after: the tokens of the conversation so far; empty for a first prompt.  After something, chat messages
-                come with the template's tokens that end the open turn (unless `after` has its end token already) and
-                begin the next.  A text is then taken as it is, and so is a user's message without a chat template.
-            tools: schemas of the tools that the policy may call.  The template shows them with the first prompt, whose
-                text is then one user message.
+            after: the tokens of the conversation so far; empty for a first prompt.  After
+                something, chat messages come with the template's tokens that end the open turn
+                (unless `after` has its end token already) and begin the next.  A text is then taken
+                as it is, and so is a user's message without a chat template.
+            tools: schemas of the tools that the policy may call.  The template shows them with the
+                first prompt, whose text is then one user message.
 
         Raises:
-            UsageError: chat messages without a chat template, a prompt without any token, or a chat template that does
-                not show tools.
+            UsageError: chat messages without a chat template, a prompt without any token, or a chat
+                template that does not show tools.
         """
         if after:
             return self._encode_after(prompt, after)
@@ -191,7 +192,8 @@ class Tokenization:
             ids = self.template.ids(self.template.render(messages, tools))
         if not ids:
             raise UsageError(
-                f"the prompt {brief(prompt)} has no tokens; give a text, or a tokenizer that begins with one"
+                f"the prompt {brief(prompt)} has no tokens; give a text, or a tokenizer that "
+                f"begins with one"
             )
         return ids
 
@@ -201,7 +203,8 @@ class Tokenization:
         if not self.chat and [message["role"] for message in prompt] == ["user"]:
             return self._ids(str(prompt[0]["content"]), special=False)
         ids = self._ids(self._rendered_after(prompt), special=False)
-        # Llama ends a turn with calls by another token than its template; that of the policy stays alone.
+        # Llama ends a turn with calls by another token than its template; that of the policy stays
+        # alone.
         replies = prompt[0]["role"] == "tool"
         ended = bool(ids) and (ids[0] == after[-1] or (replies and after[-1] in self.end_ids))
         return ids[1:] if ended and ids[0] in self.end_ids else ids
@@ -216,7 +219,8 @@ class Tokenization:
         return self._ids(text.removeprefix(self.beginning(prompt_ids)), special=False)
 
     def beginning(self, context: Sequence[int]) -> str:
-        r"""The text with which the template began the reply after these tokens, such as "<think>\n".
+        r"""The text with which the template began the reply after these tokens, such as
+        "<think>\n".
 
         It is a part of the reply that the policy did not sample; "" for none.
 
@@ -254,7 +258,8 @@ class Tokenization:
         return read_turn(message, read_arguments)
 
     def _answer(self, text: str, completion_ids: Sequence[int]) -> str:
-        """The text of a turn without calls: of formats with channels the last one, else all but special tokens."""
+        """The text of a turn without calls: of formats with channels the last one, else all but
+        special tokens."""
         if self._call_format == "gemma" and "<channel|>" in text:
             text = text.rpartition("<channel|>")[2]
             return self.decode(self._ids(text, special=False))
@@ -262,7 +267,8 @@ class Tokenization:
 
     @cached_property
     def _call_format(self) -> str:
-        """The name of the format in which the chat template writes calls; "" where its response template reads them.
+        """The name of the format in which the chat template writes calls; "" where its response
+        template reads them.
 
         It is the first whose reader gives back the call that the template wrote.
         """
@@ -284,8 +290,10 @@ class Tokenization:
         if getattr(self.tokenizer, "response_template", None) is not None:
             return ""
         raise UsageError(
-            "this tokenizer's chat template writes calls of tools in a format that is not known, for example "
-            f"{brief(turn)}; set tokenizer.response_template, or chat_template = rlvr.samplers.HERMES_TEMPLATE"
+            "this tokenizer's chat template writes calls of tools in a format that is not known, "
+            "for example "
+            f"{brief(turn)}; set tokenizer.response_template, or chat_template = "
+            f"rlvr.samplers.HERMES_TEMPLATE"
         )
 
     def _without_end(self, text: str) -> str:
@@ -311,13 +319,16 @@ class Tokenization:
     def _require_tools(self) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
             raise UsageError(
-                "the environment has tools, and this tokenizer has no chat template; set tokenizer.chat_template = "
+                "the environment has tools, and this tokenizer has no chat template; set "
+                "tokenizer.chat_template = "
                 "rlvr.samplers.HERMES_TEMPLATE, or use a model that was trained for tools"
             )
         if not self._shows_tools:
             raise UsageError(
-                "the environment has tools, and this tokenizer's chat template does not show them; set "
-                "tokenizer.chat_template = rlvr.samplers.HERMES_TEMPLATE, or use a model that was trained for tools"
+                "the environment has tools, and this tokenizer's chat template does not show them; "
+                "set "
+                "tokenizer.chat_template = rlvr.samplers.HERMES_TEMPLATE, or use a model that was "
+                "trained for tools"
             )
 
     @cached_property
@@ -325,7 +336,8 @@ class Tokenization:
         return "probe" in self.template.render([{"role": "user", "content": "?"}], [_PROBE_TOOL])
 
     def decode(self, completion_ids: Sequence[int]) -> str:
-        """The text of a completion's tokens, or of its first ones, without end tokens and other special tokens.
+        """The text of a completion's tokens, or of its first ones, without end tokens and other
+        special tokens.
 
         Args:
             completion_ids: the tokens.
@@ -341,7 +353,8 @@ class Tokenization:
         """Tokens that end a completion: the end tokens, and the stop texts that are special tokens.
 
         Args:
-            stop: stop texts.  Decoded text has no special tokens, so these are recognised by their ids.
+            stop: stop texts.  Decoded text has no special tokens, so these are recognised by their
+                ids.
         """
         added = self.tokenizer.get_added_vocab()
         return self.end_ids | {added[text] for text in stop if text in added}
@@ -350,7 +363,8 @@ class Tokenization:
         return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
 
     def _rendered_after(self, messages: Sequence[Any]) -> str:
-        """What the template writes after the policy's turn, found by rendering a conversation with a known turn."""
+        """What the template writes after the policy's turn, found by rendering a conversation with
+        a known turn."""
         if messages[0]["role"] == "tool":
             messages = [self._harmless(message) for message in messages]
             if self._writes_calls:
@@ -359,18 +373,21 @@ class Tokenization:
         _, marker, ending = self.template.render([*earlier, *messages]).rpartition(TURN)
         if not marker:
             raise UsageError(
-                "the chat template leaves out earlier turns of the assistant; it cannot continue a chat"
+                "the chat template leaves out earlier turns of the assistant; it cannot continue a "
+                "chat"
             )
         return ending
 
     @cached_property
     def _writes_calls(self) -> bool:
-        """Whether the template shows calls of earlier turns; else a reply follows a turn as any message does."""
+        """Whether the template shows calls of earlier turns; else a reply follows a turn as any
+        message does."""
         conversation = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": TURN})])]
         return TURN in self.template.render(conversation, prompt=False)
 
     def _rendered_after_calls(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The same after a turn with calls: what follows the end token of a known turn with calls of these tools."""
+        """The same after a turn with calls: what follows the end token of a known turn with calls
+        of these tools."""
         calls = [
             Ask(
                 str(message.get("name") or "tool"),
@@ -395,13 +412,15 @@ class Tokenization:
         if not ends:
             raise UsageError(
                 "the chat template does not end a turn with calls by an end token of the policy "
-                f"({', '.join(map(repr, self._end_texts))}); add the token that does to the generation config's "
+                f"({', '.join(map(repr, self._end_texts))}); add the token that does to the "
+                f"generation config's "
                 "eos_token_id"
             )
         return rendered[min(ends)[0] :]
 
     def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """A reply of a tool in which no text is a special token, so that it cannot end its own message."""
+        """A reply of a tool in which no text is a special token, so that it cannot end its own
+        message."""
         content = str(message["content"])
         for text in self._special_texts:
             if text in content:

@@ -61,19 +61,22 @@ _CPU_CACHE_BYTES: Final = 2**30
 class VLLMSampler:
     """A `Sampler` over vLLM's engine in this process.  Close it, or use it as a context manager.
 
-    The engine begins with weights that mean nothing, unless `load` is True: call `sync` first, as the trainer does.
+    The engine begins with weights that mean nothing, unless `load` is True: call `sync` first, as
+    the trainer does.
 
-    A rollout depends on its prompt and its seed alone, not on what is sampled beside it, up to the last bit of the
-    logits.  There is one engine in a process at a time.
+    A rollout depends on its prompt and its seed alone, not on what is sampled beside it, up to the
+    last bit of the logits.  There is one engine in a process at a time.
 
     Args:
-        folder: of the model: its config.json and the tokenizer's files are read, and with `load` its weights.
+        folder: of the model: its config.json and the tokenizer's files are read, and with `load`
+            its weights.
         tokenization: prompts to tokens, and the tokens that end a completion.
         dtype: type of the engine's weights: "float32" or "bfloat16".
-        positions: most tokens of prompt and completion together; None for those of the model.  The engine reserves room
-            for one completion of this length at least.
+        positions: most tokens of prompt and completion together; None for those of the model.  The
+            engine reserves room for one completion of this length at least.
         max_rows: most rollouts sampled in parallel.
-        memory: share of a GPU's memory that the engine takes for weights and cache; on a CPU the cache has 1 GiB.
+        memory: share of a GPU's memory that the engine takes for weights and cache; on a CPU the
+            cache has 1 GiB.
         adapter: of a policy with LoRA; None for one without.
         sleeps: whether `sleep` and `wake` free a GPU's memory.
         timeout_s: wall seconds after which a request is given up: its rollout is UNSCORED.
@@ -145,7 +148,8 @@ class VLLMSampler:
             request: what is asked for.
 
         Raises:
-            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this way.
+            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this
+                way.
         """
         require_room(request, self.positions)
         self._add(request, f"rlvr-{next(self._count)}")
@@ -180,7 +184,8 @@ class VLLMSampler:
             return outputs
 
     def _without_compilation(self) -> AbstractContextManager[Any]:
-        """On a CPU, vLLM's small functions are not compiled: that takes ten seconds each, and a C++ compiler."""
+        """On a CPU, vLLM's small functions are not compiled: that takes ten seconds each, and a C++
+        compiler."""
         from vllm.platforms import current_platform
 
         return (
@@ -269,7 +274,8 @@ class VLLMSampler:
         return self.tokenization.decode(completion_ids)
 
     def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
-        """Use new weights.  Requests that are under way go on with them; their prompts are read again.
+        """Use new weights.  Requests that are under way go on with them; their prompts are read
+        again.
 
         Args:
             weights: see `Sampler.sync`; those of an adapter included.
@@ -309,16 +315,19 @@ class VLLMSampler:
             self._engine.remove_lora(before.lora_int_id)
 
     def _reset_cache(self) -> None:
-        """Drop keys and values of the old weights, those of requests that are under way included."""
+        """Drop keys and values of the old weights, those of requests that are under way
+        included."""
         if not self._llm.reset_prefix_cache(reset_running_requests=True):
             raise UsageError(
-                "vLLM keeps its prefix cache, of the old weights; sync while nothing is being sampled"
+                "vLLM keeps its prefix cache, of the old weights; sync while nothing is being "
+                "sampled"
             )
 
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The model's own log-probabilities of given completions, one list per row.
 
-        They are computed in one pass over each row, which does not use the cache of earlier prompts: see `probe`.
+        They are computed in one pass over each row, which does not use the cache of earlier
+        prompts: see `probe`.
 
         Args:
             rows: prompts and completions.
@@ -374,7 +383,8 @@ class VLLMSampler:
         ]
 
     def sleep(self) -> None:
-        """Free the GPU's memory until the next `sync`: weights and cache are dropped (vLLM's level 2).
+        """Free the GPU's memory until the next `sync`: weights and cache are dropped (vLLM's level
+        2).
 
         On a CPU the calls are made and free nothing.  What is under way ends.
         """
@@ -443,7 +453,8 @@ def _require_vllm() -> None:
         raise MissingDependency("vllm", "vllm") from None
     if not is_tested(vllm.__version__):
         raise UsageError(
-            f"vLLM {vllm.__version__} is installed, and weights are sent to {TESTED} alone, which was tested; install "
+            f"vLLM {vllm.__version__} is installed, and weights are sent to {TESTED} alone, which "
+            f"was tested; install "
             "it by constraints-vllm.txt (see docs/using/vllm.md)"
         )
 
@@ -471,8 +482,9 @@ def _engine(
         require_head_size(
             AutoConfig.from_pretrained(folder), CPUAttentionBackend.get_supported_head_sizes()
         )
-        # Blocks of 32 tokens, not 128: shorter prompts are read once for their group.  And prompts in one piece: behind
-        # each other piece vLLM turns the request's generator back, which those of a CPU refuse, and the engine ends.
+        # Blocks of 32 tokens, not 128: shorter prompts are read once for their group.  And prompts
+        # in one piece: behind each other piece vLLM turns the request's generator back, which those
+        # of a CPU refuse, and the engine ends.
         options = {
             "kv_cache_memory_bytes": _CPU_CACHE_BYTES,
             "block_size": 32,
@@ -504,7 +516,8 @@ def _engine(
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Leave the global random generators and settings of torch as they were; vLLM sets them for the whole process."""
+    """Leave the global random generators and settings of torch as they were; vLLM sets them for the
+    whole process."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  vLLM sets this one
     threads, set_threads, default = (
         torch.get_num_threads(),

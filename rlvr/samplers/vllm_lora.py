@@ -26,8 +26,8 @@ class AdapterSettings:
 
     Args:
         config: that of peft, as plain JSON.
-        swap: True gives vLLM the adapter alone at each sync, which is small; its layers compute W x + (alpha / rank) ·
-            B A x then.  False merges it into the weights, which are all sent.
+        swap: True gives vLLM the adapter alone at each sync, which is small; its layers compute W x
+            + (alpha / rank) · B A x then.  False merges it into the weights, which are all sent.
 
     Attributes:
         scale: alpha / rank, with which the products are multiplied.
@@ -55,11 +55,13 @@ class AdapterSettings:
         targets = self.config.get("target_modules") or ()
         if self.swap and any(name.rpartition(".")[2] in _ENDS for name in targets):
             raise UsageError(
-                "the LoRA adapter is on the head or the embedding, which cannot be swapped; set sampler_lora to merged"
+                "the LoRA adapter is on the head or the embedding, which cannot be swapped; set "
+                "sampler_lora to merged"
             )
         if self.swap and self.rank > _RANKS[-1]:
             raise UsageError(
-                f"lora_rank is {self.rank}, and vLLM takes at most {_RANKS[-1]}; send merged weights"
+                f"lora_rank is {self.rank}, and vLLM takes at most {_RANKS[-1]}; send merged "
+                f"weights"
             )
 
     @property
@@ -93,7 +95,8 @@ class AdapterFiles:
     def write(self, weights: Mapping[str, Tensor], version: int) -> tuple[str, int, Path]:
         """The name, number and folder of this version; the version before it is deleted.
 
-        Each call has a number that no other has had: under a number that it knows, vLLM would go on with what it has.
+        Each call has a number that no other has had: under a number that it knows, vLLM would go on
+        with what it has.
 
         Args:
             weights: a state dict of the trainer's model.

@@ -1,11 +1,12 @@
 """Starts a vLLM server from which rlvr samples: `python -m rlvr.samplers.vllm_server MODEL --port 8000`.
 
-Runs in the environment that has vLLM.  Every flag that rlvr needs is given, and what stands behind `--` goes to vLLM
-as it is.  The server can be given weights by anyone who reaches its port, with or without a key: it listens on this
-machine alone unless --host says otherwise, and then belongs on a private network.
+Runs in the environment that has vLLM.  Every flag that rlvr needs is given, and what stands behind
+`--` goes to vLLM as it is.  The server can be given weights by anyone who reaches its port, with or
+without a key: it listens on this machine alone unless --host says otherwise, and then belongs on a
+private network.
 
-The server ends with the process that started it, also after a SIGKILL, if that process holds the other end of a pipe
-(--alive-fd): vLLM's engine is a process of its own, which would go on.
+The server ends with the process that started it, also after a SIGKILL, if that process holds the
+other end of a pipe (--alive-fd): vLLM's engine is a process of its own, which would go on.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _guard(arguments: Sequence[str], alive_fd: int) -> int:
-    """Run the server in this process's group, and kill the group when the pipe ends or a signal says so."""
+    """Run the server in this process's group, and kill the group when the pipe ends or a signal
+    says so."""
     if os.getpgrp() != os.getpid():
         os.setpgrp()
 
@@ -180,10 +182,11 @@ def _guard(arguments: Sequence[str], alive_fd: int) -> int:
 
 
 def _end_group() -> None:
-    """Kill all processes of the group, this one among them: the engine does not end with its server.
+    """Kill all processes of the group, this one among them: the engine does not end with its
+    server.
 
-    Python's trackers of shared memory are left alone.  They end by themselves once the others are gone, and delete the
-    hundreds of megabytes that these have left.
+    Python's trackers of shared memory are left alone.  They end by themselves once the others are
+    gone, and delete the hundreds of megabytes that these have left.
     """
     while alive := [pid for pid in _members(os.getpgrp()) if pid != os.getpid()]:
         for pid in alive:

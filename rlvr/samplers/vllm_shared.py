@@ -1,6 +1,7 @@
 """What the samplers over vLLM have in common: its version, its parameters, samples of its answers, names of weights.
 
-Needs no vLLM, as a trainer that samples from servers runs without it, and no torch, as a server's first process does.
+Needs no vLLM, as a trainer that samples from servers runs without it, and no torch, as a server's
+first process does.
 """
 
 from __future__ import annotations
@@ -67,12 +68,13 @@ def is_tested(version: str) -> bool:
 def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[str, Any]:
     """The fields of vLLM's SamplingParams for a request.
 
-    Every field that changes a distribution is given: what is left out, a server fills from the model's generation
-    config.  Each completion is a request of its own with its own seed, since vLLM derives the seeds of several
-    completions from one.
+    Every field that changes a distribution is given: what is left out, a server fills from the
+    model's generation config.  Each completion is a request of its own with its own seed, since
+    vLLM derives the seeds of several completions from one.
 
     Args:
-        request: what is asked for.  One that was begun goes on with other random numbers than those of its tokens.
+        request: what is asked for.  One that was begun goes on with other random numbers than those
+            of its tokens.
         tokenization: of the policy.
 
     Raises:
@@ -84,7 +86,8 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
     )
     if 0 < sampling.temperature < _COLDEST:
         raise UsageError(
-            f"temperature is {sampling.temperature}, and vLLM raises it to {_COLDEST}; use 0 or at least {_COLDEST}"
+            f"temperature is {sampling.temperature}, and vLLM raises it to {_COLDEST}; use 0 or at "
+            f"least {_COLDEST}"
         )
     return {
         "n": 1,
@@ -183,7 +186,8 @@ def prompt_of(request: Request) -> list[int]:
 
 
 def version_of(label: str) -> int:
-    """The weights' version from the label that the engine has for it; -1 for weights that were not sent by rlvr.
+    """The weights' version from the label that the engine has for it; -1 for weights that were not
+    sent by rlvr.
 
     Args:
         label: such as "7"; an engine begins with "default".
@@ -208,8 +212,10 @@ def require_room(request: Request, positions: int) -> None:
         )
     if length + limit > positions:
         raise UsageError(
-            f"request {request.id} has {length} tokens and may get {limit} more, and the engine was started for "
-            f"{positions}; lower max_tokens, shorten the prompt, or start it with more (max_model_len)"
+            f"request {request.id} has {length} tokens and may get {limit} more, and the engine "
+            f"was started for "
+            f"{positions}; lower max_tokens, shorten the prompt, or start it with more "
+            f"(max_model_len)"
         )
 
 
@@ -230,7 +236,8 @@ def require_head_size(config: Any, supported: Sequence[int]) -> None:
     if width not in supported:
         raise UsageError(
             f"the model's attention heads are {width} wide, and vLLM's attention on a CPU has only "
-            f"{', '.join(map(str, supported))}; sample with --sampler local, or choose a model with such heads"
+            f"{', '.join(map(str, supported))}; sample with --sampler local, or choose a model "
+            f"with such heads"
         )
 
 
@@ -257,9 +264,11 @@ def differing_sizes(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
 def checkpoint_weights(
     weights: Mapping[str, Tensor], *, tied: bool, lora_scale: float | None = None
 ) -> dict[str, Tensor]:
-    """The weights of a state dict by their names in a checkpoint, without those that are there twice.
+    """The weights of a state dict by their names in a checkpoint, without those that are there
+    twice.
 
-    Those of a LoRA adapter are merged: W + scale · B A (Hu et al. 2021, arXiv:2106.09685, 4.1), in float32 at least.
+    Those of a LoRA adapter are merged: W + scale · B A (Hu et al. 2021, arXiv:2106.09685, 4.1), in
+    float32 at least.
 
     Args:
         weights: a state dict of the trainer's model.
@@ -289,7 +298,8 @@ def checkpoint_weights(
 
 
 def require_names(given: Iterable[str], expected: Iterable[str]) -> None:
-    """Refuse weights that are not all of those that the engine has: it would take a part of them without a word.
+    """Refuse weights that are not all of those that the engine has: it would take a part of them
+    without a word.
 
     Args:
         given: names that are about to be loaded.
@@ -301,11 +311,13 @@ def require_names(given: Iterable[str], expected: Iterable[str]) -> None:
     given, expected = set(given), set(expected)
     if missing := sorted(expected - given):
         raise UsageError(
-            f"the weights lack {len(missing)} of the {len(expected)} that the engine has, such as {missing[0]}; it "
+            f"the weights lack {len(missing)} of the {len(expected)} that the engine has, such as "
+            f"{missing[0]}; it "
             "would keep the old ones, so give the whole state dict"
         )
     if unknown := sorted(given - expected):
         raise UsageError(
-            f"the weights have {len(unknown)} names that the engine does not know, such as {unknown[0]}: its model is "
+            f"the weights have {len(unknown)} names that the engine does not know, such as "
+            f"{unknown[0]}: its model is "
             "another one, or is kept in another form than the trainer's, as mixtures of experts are"
         )

@@ -1,7 +1,7 @@
 """What vLLM's workers load by `--worker-extension-cls`, so that the policy's weights can be put into them.
 
-The methods are called by name, in this process or through a server's `/collective_rpc`.  Runs inside vLLM, so it is
-kept small and needs nothing of rlvr but `vllm_shared`.
+The methods are called by name, in this process or through a server's `/collective_rpc`.  Runs
+inside vLLM, so it is kept small and needs nothing of rlvr but `vllm_shared`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class WorkerExtension:
         """What the engine runs, as plain JSON.
 
         Args:
-            note: a file in the folder for weights; the result has its text, which shows that the folder is seen.
+            note: a file in the folder for weights; the result has its text, which shows that the
+                folder is seen.
         """
         import vllm
 
@@ -53,15 +54,17 @@ class WorkerExtension:
         }
 
     def rlvr_load(self, weights: Mapping[str, Any] | str) -> list[str]:
-        """Put new weights in the place of all old ones; returns the names that the engine has taken.
+        """Put new weights in the place of all old ones; returns the names that the engine has
+        taken.
 
-        `reload_weights` leaves three things that the caller has to mend: a tied head on a CPU keeps its own packed copy
-        of the embedding, which is packed anew here; a part of the weights is taken without a word, so names are
-        compared first; and keys and values that were computed with the old weights stay in the prefix cache, which
-        the engine (not its worker) clears.
+        `reload_weights` leaves three things that the caller has to mend: a tied head on a CPU keeps
+        its own packed copy of the embedding, which is packed anew here; a part of the weights is
+        taken without a word, so names are compared first; and keys and values that were computed
+        with the old weights stay in the prefix cache, which the engine (not its worker) clears.
 
         Args:
-            weights: name → tensor by the names of a checkpoint, or a folder of safetensors with them.
+            weights: name → tensor by the names of a checkpoint, or a folder of safetensors with
+                them.
 
         Raises:
             UsageError: names are missing, or unknown.
@@ -120,10 +123,11 @@ def pack_tied_head(model: Any) -> None:
 
 
 def unwrap_head(model: Any) -> None:
-    """Take away vLLM's layer for LoRA adapters on the head, with which prompts' logprobs end the engine.
+    """Take away vLLM's layer for LoRA adapters on the head, with which prompts' logprobs end the
+    engine.
 
-    The layer knows the adapters of the rows that are sampled, and then gets a row for each token of a prompt.  Adapters
-    on the head are refused by `AdapterSettings`.
+    The layer knows the adapters of the rows that are sampled, and then gets a row for each token of
+    a prompt.  Adapters on the head are refused by `AdapterSettings`.
 
     Args:
         model: vLLM's; without effect where there is no such layer.

@@ -3,9 +3,9 @@
     lines of the input ─▶ a hundred of them: digest, ids ┐
     their records      ─▶ digest, counts of their scores ┴─▶ one line of OUT.partial.blocks
 
-A block whose lines are in the input and in the output as they were is passed over as a whole.  All other rows are read
-one by one and compared with their records, so the file saves time and decides nothing: without it, or where it is
-damaged, a run is resumed to the same bytes.
+A block whose lines are in the input and in the output as they were is passed over as a whole.  All
+other rows are read one by one and compared with their records, so the file saves time and decides
+nothing: without it, or where it is damaged, a run is resumed to the same bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Block:
         lines: how many lines of that file.
         read: how many rows these are; one line may hold several completions.
         ids: numbers of the ids of the rows that were given to be scored, see `Ids`.
-        whole: whether every row was recorded and brings its task with it.  If not, its rows are read again.
+        whole: whether every row was recorded and brings its task with it.  If not, its rows are
+            read again.
         records: number of records.
         size: of the records, in bytes.
         tally: counts of their scores.
@@ -114,14 +115,16 @@ class Blocks:
     """The blocks of one run.  They are gone with its partial file.
 
     Attributes:
-        open: the block that takes the rows of the line that was read last; None where they are in no block.
+        open: the block that takes the rows of the line that was read last; None where they are in
+            no block.
 
     Args:
         partial: the partial file of the output.
         run: what must be the same for the blocks of a stopped run to be used.
         resume: whether there may be a stopped run.
         fits: says of a block whether its records come next in the output.
-        pass_over: called with a block whose lines are in the input and in the output; counts its rows as done.
+        pass_over: called with a block whose lines are in the input and in the output; counts its
+            rows as done.
     """
 
     def __init__(
@@ -147,8 +150,8 @@ class Blocks:
         self._ended = False
 
     def lines(self, lines: Iterable[bytes], file: int) -> Iterator[bytes]:
-        """The lines of a file; those of blocks that are passed over come as empty ones, so that the others keep their
-        numbers.
+        """The lines of a file; those of blocks that are passed over come as empty ones, so that the
+        others keep their numbers.
 
         Args:
             lines: of JSON, one row each.
@@ -226,7 +229,8 @@ class Blocks:
 
 
 def _read_blocks(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
-    """The blocks in a file with this header, each with the place of its end, up to the first that is damaged."""
+    """The blocks in a file with this header, each with the place of its end, up to the first that
+    is damaged."""
     with (
         contextlib.suppress(OSError, KeyError, TypeError, ValueError),
         path.open("rb") as file,

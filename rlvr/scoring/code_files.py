@@ -1,7 +1,8 @@
 """Which code takes part in judging: digests of rlvr's files and of one's own, versions of packages and of Python.
 
-Found by reading: the modules of environment, verifier and reward, and what they import, also in functions.  What is
-imported by a name that is computed is seen in the worker, see `rlvr.scoring.watch`.
+Found by reading: the modules of environment, verifier and reward, and what they import, also in
+functions.  What is imported by a name that is computed is seen in the worker, see
+`rlvr.scoring.watch`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ def code_of(env: Environment) -> dict[str, str]:
 
 
 def module_version(name: str) -> tuple[str, str] | None:
-    """(name, digest or version) of one loaded module as `code_of` has it; None for one that does not count.
+    """(name, digest or version) of one loaded module as `code_of` has it; None for one that does
+    not count.
 
     Args:
         name: of the module.
@@ -137,7 +139,8 @@ def _read(name: str, path: str, mtime_ns: int, size: int) -> tuple[str, tuple[st
 
 
 def _imported_by(text: bytes, package: str) -> Iterator[str]:
-    """Names of the modules that a file imports, wherever; a sentence that reads like an import does no harm."""
+    """Names of the modules that a file imports, wherever; a sentence that reads like an import does
+    no harm."""
     for base, names, modules in _IMPORT.findall(text):
         if modules:
             for clause in modules.split(b","):
@@ -180,7 +183,8 @@ def _package_version(package: str) -> str:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module, loaded or not; an import in a function runs when a completion is scored."""
+    """The file of a module, loaded or not; an import in a function runs when a completion is
+    scored."""
     if name in sys.modules:
         path = getattr(sys.modules[name], "__file__", None)
         return Path(path) if path and Path(path).is_file() else None

@@ -1,8 +1,9 @@
 """What stands behind a `Scorer`: something that looks at completions, on this machine or on others.
 
-Everything that depends on other completions (the order of rows, groups, composition of the reward) is the scorer's;
-everything that contains a completion (kill, memory limit, second try) is the engine's.  One item's observation depends
-on nothing but the item, so a chunk whose machine was lost is sent to another one, with the same result.
+Everything that depends on other completions (the order of rows, groups, composition of the reward)
+is the scorer's; everything that contains a completion (kill, memory limit, second try) is the
+engine's.  One item's observation depends on nothing but the item, so a chunk whose machine was lost
+is sent to another one, with the same result.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ class Engine(ABC):
         workers: number of processes that look at completions; 0 for this process.
         chunks_at_once: how many calls of `observe` are worth making at the same time.
         threads: the greatest number that `chunks_at_once` may become.
-        spread: into how many chunks the completions of one task are split, so that all workers have some.
-        chunk_s: seconds of work per chunk: long against the way to the workers, short enough that none is idle at the
-            end.
+        spread: into how many chunks the completions of one task are split, so that all workers have
+            some.
+        chunk_s: seconds of work per chunk: long against the way to the workers, short enough that
+            none is idle at the end.
         chunk_items: greatest number of items in a chunk.
         accept: parts in which the identities of workers and machines may differ.
         awaits: whether items go one by one to `begin`, and not in chunks to `observe`.
@@ -86,8 +88,8 @@ class Engine(ABC):
             items: the chunk.
             on_seen: called in this thread with each observation as soon as it is there.
             give_up: asked while an item takes long; True ends the call.
-            quick: whether a reference that takes more than `QUICK_READ_CPU_S` to read may be left as a
-                `SlowReference`, so that the worker is free for others.
+            quick: whether a reference that takes more than `QUICK_READ_CPU_S` to read may be left
+                as a `SlowReference`, so that the worker is free for others.
 
         Raises:
             GivenUp: `give_up` said so.
@@ -105,7 +107,8 @@ class Engine(ABC):
         """
 
     def begin(self, item: Item) -> Future[list[Seen]]:
-        """Look at one item in the background, where `awaits` says so; cancelling the future gives it up.
+        """Look at one item in the background, where `awaits` says so; cancelling the future gives
+        it up.
 
         Args:
             item: the item.
@@ -117,7 +120,8 @@ class Engine(ABC):
 
     @property
     def processes(self) -> tuple[int, int]:
-        """(started, lost): worker processes of this machine so far, and how many of them died or were killed."""
+        """(started, lost): worker processes of this machine so far, and how many of them died or
+        were killed."""
         return 0, 0
 
     @abstractmethod

@@ -15,7 +15,8 @@ __all__ = ["grade_again", "play_again"]
 
 
 def grade_again(env: Environment, task: Task, completion: Completion) -> Completion:
-    """A completion whose record has what `grade` finds now in the outputs that it holds; others as they are.
+    """A completion whose record has what `grade` finds now in the outputs that it holds; others as
+    they are.
 
     Args:
         env: the environment.

@@ -5,9 +5,10 @@
     inputs     files that judging opened, and variables that it read
     data       digests of blocks of the input's rows
 
-Two identities differ where one name has two values, not where one of them saw more: a machine that has judged one row
-may have opened fewer files.  Records carry the digest of settings and code, which are known before the first row; the
-whole stands once, beside the file (`OUT.identity.json`), in Parquet's metadata, in a shard's totals, in a run's folder.
+Two identities differ where one name has two values, not where one of them saw more: a machine that
+has judged one row may have opened fewer files.  Records carry the digest of settings and code,
+which are known before the first row; the whole stands once, beside the file (`OUT.identity.json`),
+in Parquet's metadata, in a shard's totals, in a run's folder.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Identity:
         settings: JSON values by name.
         code, inputs, data: digests or versions by name.
         accepted: the differences that were accepted, one line each.
-        written: the inputs that turned out to be written by judging itself, such as a cache: they are none.
+        written: the inputs that turned out to be written by judging itself, such as a cache: they
+            are none.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -268,7 +270,8 @@ def require_same(
         flags = " ".join(f"--accept {part}" for part in parts)
         flag = "" if "settings" in parts else f", or pass {flags}"
         raise UsageError(
-            f"{what_there} differs from {what_here} in {' and '.join(parts)}: {texts}{unshown}; {way_out}{flag}"
+            f"{what_there} differs from {what_here} in {' and '.join(parts)}: {texts}{unshown}; "
+            f"{way_out}{flag}"
         )
     for part, text in all_differences:
         line = f"{part} of {what_there}: {text}"
@@ -390,8 +393,10 @@ class IdentityFile:
         stopped = _read(path, None) if recorded is not None and path.is_file() else None
         if stopped is None and recorded not in (None, identity.digest) and "code" not in accept:
             raise UsageError(
-                f"{partial} was scored by another identity ({recorded}; here it is {identity.digest}), and "
-                f"{path.name}, which says what differs, is gone; pass --overwrite to begin anew, or --accept code"
+                f"{partial} was scored by another identity ({recorded}; here it is "
+                f"{identity.digest}), and "
+                f"{path.name}, which says what differs, is gone; pass --overwrite to begin anew, "
+                f"or --accept code"
             )
         return cls(path, identity, accept=accept, stopped=stopped, where=partial)
 
@@ -408,7 +413,8 @@ class IdentityFile:
             self.write()
 
     def follow(self, seen: Identity) -> None:
-        """`add` and `write`, where there is something new: before the first record, and seldom later.
+        """`add` and `write`, where there is something new: before the first record, and seldom
+        later.
 
         Args:
             seen: what the engine has seen; it grows.
@@ -453,7 +459,8 @@ class IdentityFile:
 class DataDigest:
     """Digests of blocks of a file's rows, taken while these are read.
 
-    A block's name says the place of its file and of its rows, so that an input under another path is the same.
+    A block's name says the place of its file and of its rows, so that an input under another path
+    is the same.
 
     Args:
         file: its place among those of the run, from 1.

@@ -1,8 +1,9 @@
 """Items to score, made from rows: the task that each row answers, or what is wrong with the row.
 
-What an environment's `task` or `task_from` raises is a `DataError` of that row; other rows are not affected.  Where a
-task has to be made of columns by the environment's own code, the worker that judges does so first: columns are data of
-strangers.  Only what it could make is made here, too, for those that want to see the task.
+What an environment's `task` or `task_from` raises is a `DataError` of that row; other rows are not
+affected.  Where a task has to be made of columns by the environment's own code, the worker that
+judges does so first: columns are data of strangers.  Only what it could make is made here, too, for
+those that want to see the task.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class RowTask(Task):
 
 
 def task_of_row(env: Environment, columns: Row) -> Task:
-    """The task that an environment makes of the columns of a row, within the time that reading may take.
+    """The task that an environment makes of the columns of a row, within the time that reading may
+    take.
 
     Args:
         env: the environment.
@@ -124,7 +126,8 @@ Rows: TypeAlias = Iterable[Row | Item | Line] | str | Path
 class Items:
     """The items of rows with their numbers, counted from 1, up to the first row that ends the run.
 
-    What ended the run is kept in `error`, so that items under way can be finished before it is raised.
+    What ended the run is kept in `error`, so that items under way can be finished before it is
+    raised.
 
     Args:
         env: the environment whose tasks the rows answer.
@@ -284,7 +287,8 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
     Args:
         env: the environment whose task the row answers.
         row: its columns, see `Scorer.stream`.
-        number: of the row, counted from 1.  A row without an id gets `line:7`, which cannot collide with numeric ids.
+        number: of the row, counted from 1.  A row without an id gets `line:7`, which cannot collide
+            with numeric ids.
         read: whether the row's reference is read here; else the worker that judges does so.
 
     Raises:
@@ -338,8 +342,8 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
 
 
 def _columns_of_task(env: Environment, row: Row) -> Row | None:
-    """The columns of which the environment's own code makes a task; None if it is a task of the data set, or needs no
-    more than columns to be moved."""
+    """The columns of which the environment's own code makes a task; None if it is a task of the
+    data set, or needs no more than columns to be moved."""
     kind = type(env)
     if "task" in row and ("reference" not in row or kind.task_of is not Environment.task_of):
         return None
@@ -356,8 +360,8 @@ def _is_record(value: Any) -> bool:
 
 
 def _passed_on(value: Any) -> Any:
-    """A value that scoring does not use, as a record can hold it: NaN is null there, dates and decimals are their text,
-    and bytes are base64."""
+    """A value that scoring does not use, as a record can hold it: NaN is null there, dates and
+    decimals are their text, and bytes are base64."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):

@@ -35,8 +35,8 @@ class SlowReference(DataError):
 
 
 Seen: TypeAlias = Observation | DataError
-"""Result of the first stage; a `DataError` for an item that cannot be sent to a worker, or whose reference it cannot
-read."""
+"""Result of the first stage; a `DataError` for an item that cannot be sent to a worker, or whose
+reference it cannot read."""
 
 Scores: TypeAlias = list[Score] | Future[list[Score]]
 """Result of the second stage; a future if a group-level part is async."""
@@ -84,7 +84,8 @@ class Ordering(Generic[_R]):
         env: the environment whose tasks the rows answer.
         rows, on_error: see `Scorer.stream`.
         combine: the second stage, for the completions of one task.
-        by_group: whether consecutive completions of one task go to the second stage together, not one by one.
+        by_group: whether consecutive completions of one task go to the second stage together, not
+            one by one.
         with_tasks: whether tasks that a worker has made of a row are made here, too.
     """
 
@@ -127,7 +128,8 @@ class Ordering(Generic[_R]):
         """The items whose turn has come, with what the second stage made of them.
 
         Args:
-            most: waits for async group-level parts while more than so many groups are under way; None never waits.
+            most: waits for async group-level parts while more than so many groups are under way;
+                None never waits.
 
         Raises:
             DataError: see `Scorer.stream`.

@@ -1,7 +1,8 @@
 """The engine of one machine: worker processes that can be killed, or this process.
 
-An item that hangs, fills memory, kills its process or raises is tried once more and is then UNSCORED, with the reason.
-This is one of the two places where exceptions become values; what the completion did wrong is a verdict already.
+An item that hangs, fills memory, kills its process or raises is tried once more and is then
+UNSCORED, with the reason. This is one of the two places where exceptions become values; what the
+completion did wrong is a verdict already.
 """
 
 from __future__ import annotations
@@ -229,7 +230,8 @@ class Pool(Engine):
 
 
 def _pack_item(item: Item, *, quick: bool = False) -> _Work:
-    """What a worker needs of an item: the fields alone, which take a fifth of the time to pickle."""
+    """What a worker needs of an item: the fields alone, which take a fifth of the time to
+    pickle."""
     task, completion = item.task, item.completion
     if type(task) is not Task or type(completion) is not Completion:
         return quick, task, completion
@@ -247,7 +249,8 @@ class _Watched:
     """Unpacked before the environment: what its modules read when they are loaded is noticed too.
 
     Args:
-        since: when the run began, also for a worker that comes later: temporary files of before are inputs.
+        since: when the run began, also for a worker that comes later: temporary files of before are
+            inputs.
         written: see `Watch.start`.
     """
 
@@ -286,7 +289,8 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
 
 
 def _read_task(env: Environment, task: Task) -> Task | UnreadReference:
-    """The task, made of its row where it has to be, with a reference that can be read; or why it cannot."""
+    """The task, made of its row where it has to be, with a reference that can be read; or why it
+    cannot."""
     try:
         if type(task) is RowTask:
             with read_later():
@@ -312,7 +316,8 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
 
 
 async def _observed_here(env: Environment, item: Item) -> list[Seen]:
-    """Without workers: the same handling of exceptions, the same round trip through JSON, no containment."""
+    """Without workers: the same handling of exceptions, the same round trip through JSON, no
+    containment."""
     for attempt in (1, 2):
         try:
             task = _read_task(env, item.task)
@@ -343,7 +348,8 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
 
 
 def cancelled_by_us() -> bool:
-    """Whether this call was given up; code of a verifier or a reward may raise CancelledError itself."""
+    """Whether this call was given up; code of a verifier or a reward may raise CancelledError
+    itself."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # without a loop: this environment is not async, or its loop is gone

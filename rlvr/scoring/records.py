@@ -1,7 +1,7 @@
 """Records of scores: each holds all that is needed to compute the same score again.
 
-`replay` makes the environment from the record, verifies the recorded completion against the recorded reference, and
-reports what differs.
+`replay` makes the environment from the record, verifies the recorded completion against the
+recorded reference, and reports what differs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ _NO_SCORE = Score(None, {}, Verdict(Outcome.UNSCORED))
 
 
 def provenance(env: Environment, name: str, identity: Identity | None = None) -> dict[str, Any]:
-    """The part of a record that all rows of a run have in common: what scored them, and the digest of its identity.
+    """The part of a record that all rows of a run have in common: what scored them, and the digest
+    of its identity.
 
     Args:
         env: the environment that scores.
@@ -200,7 +201,8 @@ class Recorder:
         return b"%b%b%b\n" % (before, _inner(score_fields(scored.score)), after)
 
     def score_in(self, line: bytes, inputs: tuple[bytes, bytes]) -> Row | None:
-        """The fields of the score in a line that was written for this item in such a run; None for any other line.
+        """The fields of the score in a line that was written for this item in such a run; None for
+        any other line.
 
         Args:
             line: without its checksum.
@@ -244,14 +246,16 @@ def require_same_run(
         row: a record of that run.
         run: what all records of this run have in common, such as its `provenance`.
         partial: the file that the record is in.
-        strict: whether the digest of the identity must be the same; not where identities were compared as a whole.
+        strict: whether the digest of the identity must be the same; not where identities were
+            compared as a whole.
 
     Raises:
         UsageError: the record is no record, or differs in one of these.
     """
     if missing := _READ.difference(row):
         raise UsageError(
-            f"{partial}, row {row.get('id')!r} lacks {', '.join(sorted(missing))}; no run leaves this behind, so it "
+            f"{partial}, row {row.get('id')!r} lacks {', '.join(sorted(missing))}; no run leaves "
+            f"this behind, so it "
             "cannot be resumed: pass --overwrite to begin anew"
         )
     for name, value in run.items():
@@ -293,17 +297,19 @@ def replay(
 ) -> Iterator[list[Difference]]:
     """Score every record again; one list per record, in order, empty where nothing differs.
 
-    Episodes are graded again from the outputs in their records.  UNSCORED records are passed over: they hold a failure
-    of rlvr, no verdict.
+    Episodes are graded again from the outputs in their records.  UNSCORED records are passed over:
+    they hold a failure of rlvr, no verdict.
 
     Args:
         records: mappings, or the file that `rlvr score` wrote.
         workers: number of worker processes; None for one per core, 0 to score in this process.
         allow: places of code that the records may name as environment or in an option, such as
             `"path/to/file.py:Class"`; a file of records runs no other code.
-        accept: parts of the identity in which a difference is expected, such as "code"; others are warned of.
+        accept: parts of the identity in which a difference is expected, such as "code"; others are
+            warned of.
         identity: that of the records; None for that of the file, if it has one.
-        rerun: whether the calls of episodes are made again, in this process, and their replies compared.
+        rerun: whether the calls of episodes are made again, in this process, and their replies
+            compared.
 
     Warns:
         RuntimeWarning: the scores were decided by another identity, such as before an edit.
@@ -354,7 +360,8 @@ def _another(
         if recorded in (now.digest, None) or "code" in accept:
             return ""
         return (
-            f"the records have the identity {recorded}, and here it is {now.digest}; what differs is not known, as the "
+            f"the records have the identity {recorded}, and here it is {now.digest}; what differs "
+            f"is not known, as the "
             "file that says it is not beside them"
         )
     try:
@@ -375,7 +382,8 @@ def _require_isolation(config: Mapping[str, Any], allow: Collection[str]) -> Non
     missing = [mapping["allow_missing"] for mapping in mappings if mapping.get("allow_missing")]
     if missing and "allow_missing" not in allow:
         raise UntrustedPlace(
-            f"the records run programs without {missing[0]!r} of the sandbox; if you know where they are from, pass "
+            f"the records run programs without {missing[0]!r} of the sandbox; if you know where "
+            f"they are from, pass "
             "--allow allow_missing"
         )
 
@@ -386,7 +394,8 @@ def _cut(value: Any) -> str:
 
 
 def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
-    """Batches of consecutive records with the same environment and configuration; nearly always one, the whole file."""
+    """Batches of consecutive records with the same environment and configuration; nearly always
+    one, the whole file."""
     key, run = "", dict[str, Any]()
     batch: list[Row] = []
     for row in records:
@@ -403,11 +412,13 @@ def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]
         } - set(row)
         if missing:
             raise DataError(
-                f"record {row.get('id')!r} is not one that `rlvr score` wrote: it lacks {', '.join(sorted(missing))}"
+                f"record {row.get('id')!r} is not one that `rlvr score` wrote: it lacks "
+                f"{', '.join(sorted(missing))}"
             )
         if not (isinstance(row["env"], str) and isinstance(row["config"], dict)):
             raise DataError(
-                f"record {row['id']!r}: env {row['env']!r} or config {row['config']!r} is not what `rlvr score` wrote"
+                f"record {row['id']!r}: env {row['env']!r} or config {row['config']!r} is not what "
+                f"`rlvr score` wrote"
             )
         this = json.dumps([row["env"], row["config"]], sort_keys=True)
         if batch and this != key:
@@ -426,7 +437,8 @@ def _grade_again(env: Environment, item: Item) -> Item:
 
 
 def _item(row: Row, number: int) -> Item:
-    """The item of a record, with a number as its id: records of two runs in one file may have the same ids."""
+    """The item of a record, with a number as its id: records of two runs in one file may have the
+    same ids."""
     try:
         task = Task(row["task"], row.get("prompt") or "", row["reference"], row.get("meta") or {})
         episode = None if row.get("episode") is None else EpisodeRecord.from_dict(row["episode"])

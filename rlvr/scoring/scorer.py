@@ -2,12 +2,12 @@
 
     rows ──▶ Item ──chunks──▶ Engine: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
 
-The engine is a pool of processes on this machine, or something that reaches such pools on other machines
-(`rlvr.scoring.engines`).  The completions of an async environment go to the pool one by one; its async group-level
-parts are awaited in this process.
+The engine is a pool of processes on this machine, or something that reaches such pools on other
+machines (`rlvr.scoring.engines`).  The completions of an async environment go to the pool one by
+one; its async group-level parts are awaited in this process.
 
-An item that hangs, fills memory, kills its process or raises is a failure of rlvr or the environment, since a verifier
-must bound itself: it is UNSCORED, with the reason.
+An item that hangs, fills memory, kills its process or raises is a failure of rlvr or the
+environment, since a verifier must bound itself: it is UNSCORED, with the reason.
 """
 
 from __future__ import annotations
@@ -56,20 +56,22 @@ class Scorer:
             score = await scorer.ascore(task, "… \\boxed{42}")
 
     Args:
-        env: sent to the workers with cloudpickle, so its class may stand in a script or a notebook.  If it is async,
-            `env.max_concurrent` completions are awaited at once, in all workers together.
-        workers: number of processes; None for one per available core; 0 scores in this process, where a debugger works
-            and nothing is contained.
-        wall_s: wall seconds after which the worker of an item is killed.  A last resort: verifiers bound themselves.
+        env: sent to the workers with cloudpickle, so its class may stand in a script or a notebook.
+            If it is async, `env.max_concurrent` completions are awaited at once, in all workers
+            together.
+        workers: number of processes; None for one per available core; 0 scores in this process,
+            where a debugger works and nothing is contained.
+        wall_s: wall seconds after which the worker of an item is killed.  A last resort: verifiers
+            bound themselves.
         memory_mib: limit on a worker's private memory, in MiB; None for no limit.
         engine: where completions are looked at, such as `rlvr.scoring.engines.Services("http://10.0.0.7:8000")`; None
             for worker processes on this machine.  The scorer closes it.
-        accept: parts of the identity that may differ between workers or machines, or change meanwhile: "code",
-            "inputs"; see `rlvr.scoring.identity`.
+        accept: parts of the identity that may differ between workers or machines, or change
+            meanwhile: "code", "inputs"; see `rlvr.scoring.identity`.
 
     Raises:
-        UsageError: `env` is no environment or has several turns, a number is out of range, or there are `workers` and
-            an engine.
+        UsageError: `env` is no environment or has several turns, a number is out of range, or there
+            are `workers` and an engine.
     """
 
     def __init__(
@@ -96,7 +98,8 @@ class Scorer:
             )
         elif workers is not None:
             raise UsageError(
-                f"workers={workers} are processes of this machine, and the engine has its own; leave out one"
+                f"workers={workers} are processes of this machine, and the engine has its own; "
+                f"leave out one"
             )
         require_acceptable(accept)
         engine.accept = accept
@@ -130,7 +133,8 @@ class Scorer:
 
     @property
     def processes(self) -> tuple[int, int]:
-        """(started, lost): worker processes so far, and how many of them died or were killed before their time."""
+        """(started, lost): worker processes so far, and how many of them died or were killed before
+        their time."""
         return self.engine.processes
 
     @property
@@ -222,7 +226,8 @@ class Scorer:
             item.completion.length_tokens is None for item in items
         ):
             raise UsageError(
-                f"the reward {self.env.reward} reads length_tokens: give Completion(text, length_tokens)"
+                f"the reward {self.env.reward} reads length_tokens: give Completion(text, "
+                f"length_tokens)"
             )
         return items
 
@@ -236,19 +241,20 @@ class Scorer:
     ) -> Generator[Scored, None, None]:
         """Scores in the order of the rows; a bounded number of rows is under way.
 
-        A row has `completion` and says which task it answers: `task`, an index or an id of the environment; or
-        `reference`, with or without `prompt`; or the columns of the environment's own data set.  `id`,
-        `length_tokens` and `truncated` are read if present; every other column is passed through.  If the reward
-        compares the completions of a task, these must stand in consecutive rows, which name the task in `task` if they
-        have a `reference`.
+        A row has `completion` and says which task it answers: `task`, an index or an id of the
+        environment; or `reference`, with or without `prompt`; or the columns of the environment's
+        own data set.  `id`, `length_tokens` and `truncated` are read if present; every other column
+        is passed through.  If the reward compares the completions of a task, these must stand in
+        consecutive rows, which name the task in `task` if they have a `reference`.
 
         Args:
             rows: mappings, items, or the path of a .jsonl or .parquet file.
-            on_error: called for a row that cannot be used, which is then left out; if None, such a row raises.
+            on_error: called for a row that cannot be used, which is then left out; if None, such a
+                row raises.
 
         Raises:
-            DataError: a row cannot be used and there is no `on_error`.  The scores of the rows before it come first,
-                except those of a group that it may belong to.
+            DataError: a row cannot be used and there is no `on_error`.  The scores of the rows
+                before it come first, except those of a group that it may belong to.
         """
         window: _Window = deque()
         ordering = Ordering(
@@ -269,7 +275,8 @@ class Scorer:
                     under_way: list[Future[Any]] = [
                         future for _, future in window if not future.done()
                     ]
-                    # In slices: a Ctrl-C that comes just before a wait without end is only seen after it.
+                    # In slices: a Ctrl-C that comes just before a wait without end is only seen
+                    # after it.
                     wait(
                         [*under_way, *filter(None, [ordering.combining])],
                         _SLICE_S,
@@ -283,7 +290,8 @@ class Scorer:
             ordering.cancel()
 
     def _wants_more(self, window: _Window) -> bool:
-        """Three chunks for each worker; more while the first one takes long, so that the other workers have work."""
+        """Three chunks for each worker; more while the first one takes long, so that the other
+        workers have work."""
         at_once = self.at_once
         if len(window) < 3 * at_once:
             return True
@@ -293,7 +301,8 @@ class Scorer:
 
     @property
     def awaits(self) -> bool:
-        """Whether completions go one by one to `begin`, as those of an async environment do; others go in chunks."""
+        """Whether completions go one by one to `begin`, as those of an async environment do; others
+        go in chunks."""
         return self.engine.awaits
 
     def _begin(self, items: Sequence[Item]) -> Future[list[Seen]]:
@@ -301,7 +310,8 @@ class Scorer:
         return self.begin(*items) if self.awaits else self._threads.submit(self._observe, items)
 
     def begin(self, item: Item) -> Future[list[Seen]]:
-        """The first stage for a completion of an async environment, in the background; cancelling it gives it up.
+        """The first stage for a completion of an async environment, in the background; cancelling
+        it gives it up.
 
         Args:
             item: the completion.
@@ -354,7 +364,8 @@ class Scorer:
             )
 
     def combine(self, items: Sequence[Item], seen: Sequence[Seen]) -> Scores:
-        """The second stage for the completions of a task: done at once, unless a group-level part is async.
+        """The second stage for the completions of a task: done at once, unless a group-level part
+        is async.
 
         Args:
             items: the completions.

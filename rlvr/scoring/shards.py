@@ -1,8 +1,9 @@
 """Shares of one input, scored by runs that know nothing of each other, and put together again.
 
-A row's place is its number in the input, from 1.  Shard i of n has the places i, n + i, 2n + i …; where the reward
-compares the completions of a task it has whole groups.  A shard's record begins with the place, and beside the shard
-stands what it needs to be joined: how many rows the input had, and what scored them.
+A row's place is its number in the input, from 1.  Shard i of n has the places i, n + i, 2n + i …;
+where the reward compares the completions of a task it has whole groups.  A shard's record begins
+with the place, and beside the shard stands what it needs to be joined: how many rows the input had,
+and what scored them.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Shard:
         number, count = int(match[1]), int(match[2])
         if not 1 <= number <= count:
             hint = (
-                f"; shards count from 1, so an array from 0 passes its number plus 1, here 1/{count}"
-                * (not number)
+                f"; shards count from 1, so an array from 0 passes its number plus 1, here "
+                f"1/{count}" * (not number)
             )
             raise UsageError(f"--shard {text}: there is no shard {number} of {count}{hint}")
         return cls(number, count, by_group=by_group)
@@ -89,10 +90,12 @@ class Shard:
         return (place - 1) % self.count == self.number - 1
 
     def has_task(self, task: Task) -> bool:
-        """Whether the next completion is ours, where they are dealt by groups.  To be asked of every usable row.
+        """Whether the next completion is ours, where they are dealt by groups.  To be asked of
+        every usable row.
 
-        Two groups of one task that do not touch in the input must not touch in a shard either, or they would be scored
-        as one.  Such a group goes to the next shard whose last group is of another task; there is always one.
+        Two groups of one task that do not touch in the input must not touch in a shard either, or
+        they would be scored as one.  Such a group goes to the next shard whose last group is of
+        another task; there is always one.
 
         Args:
             task: what it answers.
@@ -138,7 +141,8 @@ class ShardTotals:
 def read_totals(
     files: Sequence[Path], accept: Collection[str] = ()
 ) -> tuple[list[ShardTotals], Identity]:
-    """The totals of shards that are one whole, in the order of the files, and their common identity.
+    """The totals of shards that are one whole, in the order of the files, and their common
+    identity.
 
     Args:
         files: the records of each shard.
@@ -153,16 +157,19 @@ def read_totals(
     for file, shard in zip(files, all_totals, strict=True):
         if shard.of != first.of:
             raise UsageError(
-                f"{file} is one of {shard.of} shards, and {files[0]} one of {first.of}; join those of one run"
+                f"{file} is one of {shard.of} shards, and {files[0]} one of {first.of}; join those "
+                f"of one run"
             )
         if shard.shard in places:
             raise UsageError(
-                f"{file} and {places[shard.shard]} are both shard {shard.shard} of {shard.of}; give one of them"
+                f"{file} and {places[shard.shard]} are both shard {shard.shard} of {shard.of}; "
+                f"give one of them"
             )
         places[shard.shard] = file
         if shard.rows != first.rows:
             raise UsageError(
-                f"{file} is of an input of {shard.rows} rows, {files[0]} of one of {first.rows}; score all shards of "
+                f"{file} is of an input of {shard.rows} rows, {files[0]} of one of {first.rows}; "
+                f"score all shards of "
                 "one input"
             )
         shard_identity = Identity.from_dict(shard.identity)
@@ -170,7 +177,8 @@ def read_totals(
     if missing := [number for number in range(1, first.of + 1) if number not in places]:
         missing_text = ", ".join(map(str, missing[:20])) + " …" * (len(missing) > 20)
         raise UsageError(
-            f"of {first.of} shards {len(missing)} are missing: {missing_text}; run `rlvr score … --shard "
+            f"of {first.of} shards {len(missing)} are missing: {missing_text}; run `rlvr score … "
+            f"--shard "
             f"{missing[0]}/{first.of}`, with --resume if it was stopped, and name its output here"
         )
     return all_totals, identity
@@ -191,7 +199,8 @@ def _totals_of(file: Path) -> ShardTotals:
         return ShardTotals(**json.loads(path.read_bytes()))
     except FileNotFoundError:
         raise UsageError(
-            f"{file} is no shard: there is no {path.name} beside it, which `rlvr score --shard i/n` writes"
+            f"{file} is no shard: there is no {path.name} beside it, which `rlvr score --shard "
+            f"i/n` writes"
         ) from None
     except (ValueError, TypeError) as error:
         raise UsageError(
@@ -206,7 +215,8 @@ class JoinedRow:
     Attributes:
         place: in the input, from 1.
         file: of the shard.
-        line: its record as one run would have written it, without checksum; or the entry of a row that was left out.
+        line: its record as one run would have written it, without checksum; or the entry of a row
+            that was left out.
         is_record: which of the two.
     """
 
@@ -277,6 +287,7 @@ def _left_out(file: Path, totals: ShardTotals) -> list[JoinedRow]:
             rows.append(JoinedRow(int(place[1]), file, b"{" + line[place.end() :], False))
     if len(rows) != totals.left_out:
         raise DataError(
-            f"{file}: {len(rows)} of {totals.left_out} rows that were left out are known; score it again"
+            f"{file}: {len(rows)} of {totals.left_out} rows that were left out are known; score it "
+            f"again"
         )
     return sorted(rows, key=lambda row: row.place)

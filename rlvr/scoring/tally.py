@@ -124,7 +124,8 @@ class Tally:
         return self.outcomes[Outcome.UNSCORED]
 
     def show(self, console: Console) -> None:
-        """Print outcomes with reasons, texts of UNSCORED completions, and the mean of each part over the scored ones.
+        """Print outcomes with reasons, texts of UNSCORED completions, and the mean of each part
+        over the scored ones.
 
         Args:
             console: where to print.
@@ -173,6 +174,7 @@ def _reason(why: str) -> str:
 
 
 def _brief(text: str, most: int) -> str:
-    """Cut and without control characters: a verifier may put a model's text where the reason belongs."""
+    """Cut and without control characters: a verifier may put a model's text where the reason
+    belongs."""
     printable = "".join(char if char.isprintable() else "\ufffd" for char in text[:most])
     return printable if len(text) <= most else f"{printable}…"

@@ -1,7 +1,8 @@
 """What judging code reads beside its arguments: files that it opens, variables, modules that it imports by name.
 
-Python reports every opened file to an audit hook; variables are noticed where `os.environ` is read.  Only digests are
-kept, never what stood there.  What native code reads by itself (other than SQLite's databases) is not noticed.
+Python reports every opened file to an audit hook; variables are noticed where `os.environ` is read.
+Only digests are kept, never what stood there.  What native code reads by itself (other than
+SQLite's databases) is not noticed.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from rlvr.scoring.code_files import digest, is_installed, module_version
 __all__ = ["Noticed", "Watch", "watch_of_process"]
 
 Noticed = dict[str, dict[str, str]]
-"""{"code": {module: digest}, "inputs": {file or $VARIABLE: digest}}: two of the parts of an identity; and "written":
-files that judging wrote itself, which are no inputs."""
+"""{"code": {module: digest}, "inputs": {file or $VARIABLE: digest}}: two of the parts of an
+identity; and "written": files that judging wrote itself, which are no inputs."""
 
 _WHOLE_BYTES: Final = 64 << 20  # of a larger file, pieces from end to end are read
 _PIECE_BYTES: Final = 1 << 20
 _SYSTEM: Final = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib", "/usr/share/zoneinfo", "/lib")
 _OF_A_LOGIN: Final = frozenset(
-    "COLUMNS CUDA_VISIBLE_DEVICES DISPLAY EDITOR HOME HOSTNAME LANG LINES LOGNAME MAIL OLDPWD OMP_NUM_THREADS PATH PS1 "
+    "COLUMNS CUDA_VISIBLE_DEVICES DISPLAY EDITOR HOME HOSTNAME LANG LINES LOGNAME MAIL OLDPWD "
+    "OMP_NUM_THREADS PATH PS1 "
     "PWD PYTHONHASHSEED PYTHONPATH SHELL SHLVL TERM TMPDIR TZ USER VIRTUAL_ENV _".split()
 )
 """Variables that say where, and as whom, a process runs; they may differ between machines."""
@@ -62,7 +64,8 @@ class Watch:
 
         Args:
             since: when the run began; temporary files that have changed since are its own.
-            written: descriptor of a file, open for appending, in which all workers list what they write.
+            written: descriptor of a file, open for appending, in which all workers list what they
+                write.
         """
         with self._lock:
             self._list = written
@@ -159,7 +162,8 @@ class Watch:
             self._note("inputs", _name_of(path), file_digest)
 
     def _list_written(self, path: str) -> None:
-        """Note a file of its own, such as a cache, before it is there, so that no worker takes it for an input."""
+        """Note a file of its own, such as a cache, before it is there, so that no worker takes it
+        for an input."""
         if path in self._written:
             return
         self._written.add(path)
@@ -193,7 +197,8 @@ def watch_of_process() -> Watch:
 
 
 def _notice_lookups(note: Callable[[str, str | None], None]) -> None:
-    """Have each variable noted that own code asks for by name; copies of all of them are not noted."""
+    """Have each variable noted that own code asks for by name; copies of all of them are not
+    noted."""
     kind = type(os.environ)
     read, list_names = kind.__getitem__, kind.keys
     copying: list[tuple[int, int]] = [(0, 0)]  # where the names were last asked for

@@ -135,8 +135,10 @@ def _pack(value: Any, where: str) -> Any:
     if kind is dict and all(type(name) is str and name != _TUPLE for name in value):
         return {name: _pack(item, where) for name, item in value.items()}
     raise DataError(
-        f"the task's {where} holds {brief(value)}, a {kind.__name__}, which cannot be sent to another machine as JSON; "
-        "use texts, numbers, lists, tuples and dicts with texts as keys, or score with --workers on this one"
+        f"the task's {where} holds {brief(value)}, a {kind.__name__}, which cannot be sent to "
+        f"another machine as JSON; "
+        "use texts, numbers, lists, tuples and dicts with texts as keys, or score with --workers "
+        "on this one"
     )
 
 

@@ -1,7 +1,7 @@
 """Answers as texts: are two the same, and does a text contain one.
 
-False alarms make authors switch a check off.  In doubt, two answers therefore count as the same, and accepting a
-completion that may be right is no finding.
+False alarms make authors switch a check off.  In doubt, two answers therefore count as the same,
+and accepting a completion that may be right is no finding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ __all__ = [
 _LONGEST = 200  # characters of a short answer; a hedge between two longer texts would be no hedge
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|/\d+)?", re.ASCII)
 _NUMBERS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?", re.ASCII)
-# Pairs that look alike and stay different characters even after NFKC: Latin and Cyrillic, digits and letters.
+# Pairs that look alike and stay different characters even after NFKC: Latin and Cyrillic, digits
+# and letters.
 _LATIN = "aceopxyiABCEHKMOPTX"
 _CYRILLIC = (
     "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0410\u0412\u0421"
@@ -50,7 +51,8 @@ def plain_answer(value: Any) -> str | None:
 
 
 def answer_in(example: str, taken: Any, reference: Any) -> str | None:
-    """The answer in an example: what the verifier read, else the reference, else the whole example; None if long.
+    """The answer in an example: what the verifier read, else the reference, else the whole example;
+    None if long.
 
     Args:
         example: a completion that is right.
@@ -130,7 +132,8 @@ def _sizes(text: str) -> frozenset[Fraction]:
 
 
 def number_in(text: str) -> Fraction | None:
-    """The number that a text is, with its sign, commas, percent or currency; None if it is something else.
+    """The number that a text is, with its sign, commas, percent or currency; None if it is
+    something else.
 
     Args:
         text: any text.

@@ -1,7 +1,8 @@
 """How often is an environment's verdict right?  Compared with labels, by slices, and with another environment.
 
-Positive means CORRECT: a false positive is a wrong completion that was accepted, a false negative a right completion
-that was rejected.  UNSCORED stands for our own failures: it is neither, and is counted apart.
+Positive means CORRECT: a false positive is a wrong completion that was accepted, a false negative a
+right completion that was rejected.  UNSCORED stands for our own failures: it is neither, and is
+counted apart.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ class Confusion:
 
     @property
     def rates(self) -> dict[str, Rate]:
-        """False positives among the wrong, false negatives among the right, agreement among all scored completions."""
+        """False positives among the wrong, false negatives among the right, agreement among all
+        scored completions."""
         wrong, right = (
             self.false_positive + self.true_negative,
             self.false_negative + self.true_positive,
@@ -161,7 +163,8 @@ class AuditCase:
     """One completion at which label and verdict, or two environments, disagree; or that was not scored.
 
     Attributes:
-        kind: "false positive", "false negative", "unscored"; or "only the first" or "only the second" accepts it.
+        kind: "false positive", "false negative", "unscored"; or "only the first" or "only the
+            second" accepts it.
         id: the row's id.
         task: the task's id.
         completion, reference: the row's text and its task's reference.
@@ -224,9 +227,11 @@ class Ranking:
 
     @property
     def of_tasks(self) -> list[float]:
-        """Of each task with both labels: the share of its pairs of a right and a wrong one that are in order.
+        """Of each task with both labels: the share of its pairs of a right and a wrong one that are
+        in order.
 
-        A tie counts ½.  Between tasks nothing is compared: a model may find one harder than another.
+        A tie counts ½.  Between tasks nothing is compared: a model may find one harder than
+        another.
         """
         return [
             share
@@ -236,7 +241,8 @@ class Ranking:
 
     @property
     def of_all(self) -> float | None:
-        """The share among all pairs, of any tasks: the area under the ROC curve; None without both labels."""
+        """The share among all pairs, of any tasks: the area under the ROC curve; None without both
+        labels."""
         return _in_order(
             [
                 scores_of_task
@@ -274,13 +280,16 @@ class Ranking:
             return "no task has both a right and a wrong completion"
         within = estimate(self.of_tasks, 0.95)
         return (
-            f"right before wrong in {within} of a task's pairs, mean of {within.tasks} tasks; {self.of_all:.3f} of all "
-            f"pairs; mean score {self.mean(True):.3f} of right and {self.mean(False):.3f} of wrong completions"
+            f"right before wrong in {within} of a task's pairs, mean of {within.tasks} tasks; "
+            f"{self.of_all:.3f} of all "
+            f"pairs; mean score {self.mean(True):.3f} of right and {self.mean(False):.3f} of wrong "
+            f"completions"
         )
 
 
 def _in_order(found: Sequence[tuple[bool, float]]) -> float | None:
-    """The share of (right, wrong) pairs with the greater score on the right one; by ranks (Mann and Whitney 1947)."""
+    """The share of (right, wrong) pairs with the greater score on the right one; by ranks (Mann and
+    Whitney 1947)."""
     wrong = sorted(score for right, score in found if not right)
     right = [score for right, score in found if right]
     if not wrong or not right:
@@ -298,7 +307,8 @@ class Audit:
         label: the column with the labels.
         total: counts of all rows.
         slices: counts by column, then by value.
-        reasons: by kind, the commonest reasons of false positives, false negatives and unscored rows, with counts.
+        reasons: by kind, the commonest reasons of false positives, false negatives and unscored
+            rows, with counts.
         cases: the first few of each kind, with as many different reasons as possible.
         left_out: rows that could not be used, with the reason.
         disagreement: of a second environment with the first; None if there is no second.
@@ -380,8 +390,10 @@ class Audit:
         if self.disagreement is not None:
             second = self.disagreement
             say(
-                f"against {second.against}: they differ in {second.rate}; it alone accepts {second.only_second}, the "
-                f"first alone {second.only_first}; unscored: {second.unscored}; rows left out: {len(second.left_out)}"
+                f"against {second.against}: they differ in {second.rate}; it alone accepts "
+                f"{second.only_second}, the "
+                f"first alone {second.only_first}; unscored: {second.unscored}; rows left out: "
+                f"{len(second.left_out)}"
             )
 
 
@@ -421,19 +433,21 @@ def audit(
 
     Args:
         env: the environment.
-        rows: completions as `rlvr.score` takes them, each with its label.  With `against` they are read twice: an
-            iterator is then kept in memory, a file is not.
+        rows: completions as `rlvr.score` takes them, each with its label.  With `against` they are
+            read twice: an iterator is then kept in memory, a file is not.
         label: the column that says whether a completion is right; see `label_of`.
         by: columns to slice by; "task" is the task's id.
-        against: another environment, or the same with other options, whose verdicts are compared with the first's.
-        reward_model: is measured against the labels too, on every row that has one; in this process.
+        against: another environment, or the same with other options, whose verdicts are compared
+            with the first's.
+        reward_model: is measured against the labels too, on every row that has one; in this
+            process.
         worst: greatest number of cases of each kind.
         workers: see `rlvr.Scorer`.
         progress: show the progress.
 
     Raises:
-        UsageError: the label or a column to slice by has no value in the first 100 rows, a column to slice by has too
-            many values, or a setting cannot work.
+        UsageError: the label or a column to slice by has no value in the first 100 rows, a column
+            to slice by has too many values, or a setting cannot work.
         DataError: no row could be used.
     """
     require_whole("worst", worst, 0)
@@ -515,7 +529,8 @@ def _rank(
 
 
 def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
-    """The same rows, after a check of the columns' names: a mistyped name is found before scoring begins.
+    """The same rows, after a check of the columns' names: a mistyped name is found before scoring
+    begins.
 
     Raises:
         UsageError: none of the first rows has the label, or a value to slice by.
@@ -536,7 +551,8 @@ def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
         )
     if columns and label not in columns:
         raise UsageError(
-            f"no row has a label in column {label!r}; there are {', '.join(map(repr, sorted(columns)))}"
+            f"no row has a label in column {label!r}; there are "
+            f"{', '.join(map(repr, sorted(columns)))}"
         )
     for column in by:
         if columns and column not in columns | {"task"}:
@@ -594,7 +610,8 @@ class _Kept:
 def _label_of_row(scored: Scored, label: str) -> bool:
     if label not in scored.item.row:
         raise DataError(
-            f"no column {label!r}; it has {', '.join(map(repr, scored.item.row)) or 'none beside its task'}"
+            f"no column {label!r}; it has "
+            f"{', '.join(map(repr, scored.item.row)) or 'none beside its task'}"
         )
     return label_of(scored.item.row[label])
 

@@ -42,24 +42,27 @@ def check(
 ) -> CheckReport:
     """Look for holes in an environment: all that `HOLES` names.
 
-    Completions are scored in worker processes: one that hangs or ends its process is a finding, and does no harm.
-    Tasks are made in this process.
+    Completions are scored in worker processes: one that hangs or ends its process is a finding, and
+    does no harm. Tasks are made in this process.
 
     Args:
         env: the environment.
         tasks: number of tasks drawn for scoring; None for all of a finite set.
         seed: of the sample of tasks, and of the choice of wrong answers.
-        budget_s: wall seconds after which no further completion is scored; a note says what was left out.
+        budget_s: wall seconds after which no further completion is scored; a note says what was
+            left out.
         wall_s: wall seconds after which a completion counts as hanging.
         only: checks to run, of `CHECKS`; all if empty.
         skip: checks or holes to leave out.
-        workers: number of processes that score completions, with the same findings for any number; None for one per
-            core where more than 20 tasks are drawn, else one.
-        labels: a file of completions with `label`, right or wrong, as `rlvr view --labels` writes it; None for none.
+        workers: number of processes that score completions, with the same findings for any number;
+            None for one per core where more than 20 tasks are drawn, else one.
+        labels: a file of completions with `label`, right or wrong, as `rlvr view --labels` writes
+            it; None for none.
 
     Raises:
         DataError: no row of `labels` can be used.
-        UsageError: `env` is no environment, an argument cannot work, or this machine cannot score completions.
+        UsageError: `env` is no environment, an argument cannot work, or this machine cannot score
+            completions.
     """
     if not isinstance(env, Environment):
         raise UsageError(f"{env!r} is no environment; rlvr.make('gsm8k-v3') gives one")

@@ -22,7 +22,8 @@ _LENGTHS: Final = range(4, 60)
 
 
 def phrases_of(env: Environment) -> list[str]:
-    """Texts in the code of an author's verifier, as far as it is Python: one of them may be a word that opens the door.
+    """Texts in the code of an author's verifier, as far as it is Python: one of them may be a word
+    that opens the door.
 
     rlvr's own code is left out, and so are docstrings, reasons and formats.
 
@@ -38,7 +39,8 @@ def phrases_of(env: Environment) -> list[str]:
 
 
 def constants_of(env: Environment) -> list[str]:
-    """All texts in the code of an author's verifier, as far as it is Python, each once; without docstrings.
+    """All texts in the code of an author's verifier, as far as it is Python, each once; without
+    docstrings.
 
     Args:
         env: the environment.
@@ -99,7 +101,8 @@ def _constants(code: types.CodeType, doc: str | None) -> Iterator[str]:
 
 
 def canaries(trace: str, answer: str | None) -> Iterator[str]:
-    """Completions that leave a file behind if they are evaluated; some have the value of the right answer.
+    """Completions that leave a file behind if they are evaluated; some have the value of the right
+    answer.
 
     Args:
         trace: path of the file.

@@ -1,8 +1,8 @@
 """Checks of played episodes: the example, the replies, and what a policy could get out of them.
 
-They run in a worker, which can be killed.  Each tool is probed with values of its schema, with the names of what the
-state holds, and with code; what decides an episode is found by what it pays.  A finding is plain data: (hole,
-severity, what, got).
+They run in a worker, which can be killed.  Each tool is probed with values of its schema, with the
+names of what the state holds, and with code; what decides an episode is found by what it pays.  A
+finding is plain data: (hole, severity, what, got).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _NUMBERS: Final = (0, 1, -1, 10**9)
 _CODE: Final = (
     "__import__('os').getpid()",
     "print({k: v for k, v in globals().items()}, {k: v for k, v in locals().items()})",
-    "import os; print(dict(os.environ), [open(os.path.join(d, f)).read() for d, _, fs in os.walk('.') for f in fs])",
+    "import os; print(dict(os.environ), [open(os.path.join(d, f)).read() for d, _, fs in "
+    "os.walk('.') for f in fs])",
     "env; set; find . /tmp -type f -exec cat {} + 2>/dev/null",
 )
 _Turn: TypeAlias = str | Ask | PolicyTurn
@@ -170,7 +171,8 @@ def _without_times(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def _example(env: Environment, task: Task) -> Iterator[Breach]:
-    """Played twice: the same replies, the maximum, and a record that is verified again as it was."""
+    """Played twice: the same replies, the maximum, and a record that is verified again as it
+    was."""
     if env.example_episode(task) is None:
         what = "example_episode gives no turns, so it is not known that the maximum can be earned"
         yield "no-example", Severity.NOTE, what, ""
@@ -232,7 +234,8 @@ def _twice(
 
 
 def _probe_replies(env: Environment, task: Task) -> tuple[str, list[Breach]]:
-    """All that the policy is told before it knows anything, and what is wrong with these replies."""
+    """All that the policy is told before it knows anything, and what is wrong with these
+    replies."""
     breaches: list[Breach] = []
     prompt = json.dumps(task.prompt, ensure_ascii=False, default=str)
     replies: list[str] = []
@@ -394,7 +397,8 @@ def _is_paid(env: Environment, task: Task, answer: str | Callable[[Any], str]) -
 def _secrets(env: Environment, seen: Sequence[tuple[Task, str, Sequence[str]]]) -> Iterator[Breach]:
     """Answers in what a policy is told without having done anything for it.
 
-    A short one may stand in a reply by chance; so it has to be that task's own more often than another's.
+    A short one may stand in a reply by chance; so it has to be that task's own more often than
+    another's.
     """
     in_replies = prompted = in_foreign = count = 0
     for i, (task, replies_text, paid) in enumerate(seen):

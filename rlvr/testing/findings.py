@@ -189,12 +189,14 @@ class Findings:
         for name in only:
             if name not in CHECKS:
                 raise UsageError(
-                    f"there is no check {name!r}; the checks are {', '.join(CHECKS)}{nearest(name, CHECKS)}"
+                    f"there is no check {name!r}; the checks are "
+                    f"{', '.join(CHECKS)}{nearest(name, CHECKS)}"
                 )
         for name in skip:
             if name not in CHECKS and name not in HOLES:
                 raise UsageError(
-                    f"{name!r} cannot be skipped: it is neither a hole nor one of the checks {', '.join(CHECKS)}"
+                    f"{name!r} cannot be skipped: it is neither a hole nor one of the checks "
+                    f"{', '.join(CHECKS)}"
                     f"{nearest(name, (*CHECKS, *HOLES))}"
                 )
         self._only, self._skip = tuple(only) or CHECKS, frozenset(skip)
@@ -242,7 +244,8 @@ class Findings:
         """Add a finding; if the hole was found before, only its count grows.
 
         Args:
-            hole, severity, what, task, completion, got, wanted: see `Finding`; `what` is that of `HOLES` if empty.
+            hole, severity, what, task, completion, got, wanted: see `Finding`; `what` is that of
+                `HOLES` if empty.
         """
         assert hole in HOLES
         if self.wants(hole):
@@ -278,10 +281,11 @@ class CheckReport:
         took_s: wall seconds of the whole check.
         seed: of the sample.
         config: the environment's options.
-        guess: share of the sample for which the commonest answer is right: what a policy earns that always says it.
-            None where no short answers are known.
+        guess: share of the sample for which the commonest answer is right: what a policy earns that
+            always says it. None where no short answers are known.
         floor: mean total of an empty completion; None if none was scored.
-        rows_left_out: number of rows of the data that could not be used, by an example of each reason.
+        rows_left_out: number of rows of the data that could not be used, by an example of each
+            reason.
     """
 
     env: str
@@ -343,8 +347,10 @@ class CheckReport:
         counts_text = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] != 1)}" for s in Severity)
         if self.completions:
             scope = (
-                f"{self.completions} completions for {self.tasks} tasks in {self.took_s:.1f} s; a score takes "
-                f"{self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; the best constant answer is "
+                f"{self.completions} completions for {self.tasks} tasks in {self.took_s:.1f} s; a "
+                f"score takes "
+                f"{self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; the best "
+                f"constant answer is "
                 f"right for {_share(self.guess)}, no text earns {_number(self.floor)}"
             )
         else:

@@ -1,7 +1,7 @@
 """Graders of mathematics by name, each called as its own documentation calls it, for `rlvr audit --yardstick`.
 
-A grader takes a completion, the reference and the task's text (None where the rows have none), and says whether the
-completion is right.  It is made in the worker process in which it runs.
+A grader takes a completion, the reference and the task's text (None where the rows have none), and
+says whether the completion is right.  It is made in the worker process in which it runs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def grader(name: str) -> Grader:
     """A grader, ready to use; its packages are imported here.
 
     Args:
-        name: a key of `GRADERS`, or `path/to/file.py:NAME` or `module:NAME` of a function or verifier.  A function
-            takes (completion, reference), and also `task` if it has an argument of that name: the `Task` whose
-            prompt is the question, or None.  It gives true or false, a score (above 1/2 is accepted) or a `Verdict`.
-            A class is called without arguments; `verify` is used where there is one.
+        name: a key of `GRADERS`, or `path/to/file.py:NAME` or `module:NAME` of a function or
+            verifier.  A function takes (completion, reference), and also `task` if it has an
+            argument of that name: the `Task` whose prompt is the question, or None.  It gives true
+            or false, a score (above 1/2 is accepted) or a `Verdict`. A class is called without
+            arguments; `verify` is used where there is one.
 
     Raises:
         UsageError: there is no such grader, or a package of it is not installed.
@@ -56,14 +57,16 @@ def require_grader(name: str) -> None:
     if name not in GRADERS:
         if ":" not in name:
             raise UsageError(
-                f"there is no grader {name!r}; choose of {', '.join(GRADERS)}, or write file.py:function"
+                f"there is no grader {name!r}; choose of {', '.join(GRADERS)}, or write "
+                f"file.py:function"
             )
         _adapt(_import_object(name))
         return
     for package, pip in GRADERS[name][1].items():
         if importlib.util.find_spec(package) is None:
             raise UsageError(
-                f"the grader {name} needs the package {pip}, which is not installed; pip install {pip}"
+                f"the grader {name} needs the package {pip}, which is not installed; pip install "
+                f"{pip}"
             )
 
 
@@ -85,7 +88,8 @@ def _math_verify() -> Grader:
 
 
 def _trl() -> Grader:
-    """As its trainer calls a reward.  A score of None means that it could not read the reference: nothing is paid."""
+    """As its trainer calls a reward.  A score of None means that it could not read the reference:
+    nothing is paid."""
     rewards = importlib.import_module("trl.rewards")
 
     def grade(completion: str, reference: str, task: str | None) -> Grade:
@@ -178,7 +182,8 @@ def _grade(said: Any) -> Grade:
         score = float(said)  # numpy's and torch's scalars too
     except (TypeError, ValueError):
         raise TypeError(
-            f"a grader gives true or false, a score or a Verdict, not {type(said).__name__} {brief(said)}"
+            f"a grader gives true or false, a score or a Verdict, not {type(said).__name__} "
+            f"{brief(said)}"
         ) from None
     if not math.isfinite(score):
         raise ValueError(f"the score is {score}")

@@ -59,7 +59,8 @@ def _elsewhere(
 def check_task_repeats(
     env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float
 ) -> None:
-    """Check that another process makes the same tasks, where it can make them: rows of `from_rows` do not travel.
+    """Check that another process makes the same tasks, where it can make them: rows of `from_rows`
+    do not travel.
 
     Args:
         env: the environment.
@@ -176,7 +177,8 @@ def _compare(
 def check_episodes(
     env: Environment, tasks: Sequence[Task], found: Findings, seed: int, wall_s: float
 ) -> None:
-    """Check episodes: reset and step; the example, replies and answers of tasks; and the same in another process.
+    """Check episodes: reset and step; the example, replies and answers of tasks; and the same in
+    another process.
 
     Args:
         env: the environment.
@@ -205,7 +207,8 @@ def check_episodes(
 
 
 def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
-    """Add the findings of the other process; False if it was lost, or the environment breaks its contract."""
+    """Add the findings of the other process; False if it was lost, or the environment breaks its
+    contract."""
     lost, breaches = _asked(pool, asked, wall_s)
     if lost:
         found.add(

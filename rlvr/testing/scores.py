@@ -54,7 +54,8 @@ _DIFFERENT: Final = 3  # tasks at which a searched text is tried
 _SEARCH_S: Final = 20.0
 _MIN_TOKENS = 16  # so that parts that read the length treat all short texts alike
 
-# Partial credit for these proves nothing: a program may pass some tests, and an answer may be partly right.
+# Partial credit for these proves nothing: a program may pass some tests, and an answer may be
+# partly right.
 _MAY_EARN: Final = frozenset(
     {"other-answer", "prompt-echo", "look-alike", "hostile-code", "near-miss", "restated"}
 )
@@ -109,7 +110,8 @@ class Tries:
 
     @property
     def share(self) -> float:
-        """Share of the catalogue that was tried, over all tasks; 1 if the catalogue was not asked for."""
+        """Share of the catalogue that was tried, over all tasks; 1 if the catalogue was not asked
+        for."""
         return sum(self.shares) / len(self.shares) if self.shares else 1.0
 
 
@@ -131,7 +133,8 @@ def score_tasks(
     wall_s: float,
     workers: int | None = None,
 ) -> Tries:
-    """Score each task's example and the whole catalogue.  What is found is the same for any number of workers.
+    """Score each task's example and the whole catalogue.  What is found is the same for any number
+    of workers.
 
     Args:
         env: the environment.
@@ -349,7 +352,8 @@ def _examples(
 
 
 def _describe_known(run: _Run, task: Task, example: str | None, answer: str | None) -> Known:
-    """What is known of a task; a note says what cannot be tried because no short answer is known."""
+    """What is known of a task; a note says what cannot be tried because no short answer is
+    known."""
     result = Known(task, example, answer)
     if is_code(result):  # two programs, one after another, may well be a right program
         return replace(result, answer=None)
@@ -513,7 +517,8 @@ def _judge(
 
 
 def _try_code(run: _Run, known: Known) -> None:
-    """Try texts that stand in the verifier's own code, and programs that leave a file behind where they are run."""
+    """Try texts that stand in the verifier's own code, and programs that leave a file behind where
+    they are run."""
     for phrase in phrases_of(run.env) if run.found.wants("secret-phrase") else ():
         run.found.tried("secret-phrase")
         if known.answer is not None and mentions(phrase, known.answer):
@@ -553,7 +558,8 @@ def _try_code(run: _Run, known: Known) -> None:
 
 
 def _try_work(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> None:
-    """Try wrong and right work of the verifier's kind, at each task; a note says where there is none."""
+    """Try wrong and right work of the verifier's kind, at each task; a note says where there is
+    none."""
     holes = [hole for hole in ("wrong-work", "right-work") if run.found.wants(hole)]
     if not holes or not tasks:
         return
@@ -588,7 +594,8 @@ def _try_work(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> None:
 def _try_work_at(
     run: _Run, makers: Mapping[str, Maker], task: Task, budget: TimeBudget
 ) -> list[tuple[str, Work, Score | None, str]]:
-    """Hole, work, score, and what is wrong with the score, "" for nothing; without a score, why there is no work."""
+    """Hole, work, score, and what is wrong with the score, "" for nothing; without a score, why
+    there is no work."""
     tries: list[tuple[str, Work, Score | None, str]] = []
     if budget.spent or run.hopeless:
         return tries
@@ -614,7 +621,8 @@ def _try_work_at(
 
 
 def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
-    """Search for a text that three tasks accept whose answers differ; where the reference is the answer itself."""
+    """Search for a text that three tasks accept whose answers differ; where the reference is the
+    answer itself."""
     three: list[Known] = []
     for one in known:
         reference = plain_answer(one.task.reference)
@@ -647,7 +655,8 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
 
 
 def _judge_others(run: _Run) -> None:
-    """Add a finding for accepted answers of other tasks: a few may be right, as tasks may share their answer."""
+    """Add a finding for accepted answers of other tasks: a few may be right, as tasks may share
+    their answer."""
     count, tried = len(run.of_others), run.found.tries("other-answer")
     severity, what = Severity.NOTE, "the answer to another task, which may be right here"
     if count > 1 and count > _OTHERS * tried:

@@ -1,6 +1,7 @@
 """Texts found by search: made of what the verifier's own code names, and paid at tasks with different answers.
 
-A text that three tasks accept, whose answers differ, is wrong at two of them at least, whatever it says.
+A text that three tasks accept, whose answers differ, is wrong at two of them at least, whatever it
+says.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def search_texts(
     Args:
         env: its verifier's code is read for constants, as far as it is the author's.
         tasks: three tasks whose answers differ.
-        form: what stands before and behind the answer in the first task's example; None if it cannot be told.
+        form: what stands before and behind the answer in the first task's example; None if it
+            cannot be told.
         are_correct: which texts a task accepts.
         rng: draws texts.
     """
@@ -71,7 +73,8 @@ def search_texts(
 def _texts(
     constants: Sequence[str], task: Task, form: tuple[str, str] | None, rng: Random
 ) -> Iterator[str]:
-    """Texts without end: some tokens side by side, or what a pattern matches, in a form that prompts ask for."""
+    """Texts without end: some tokens side by side, or what a pattern matches, in a form that
+    prompts ask for."""
     tokens = _tokens(constants, prompt_text(task.prompt))
     matches = list(_from_patterns(constants, rng))
     forms = [form or _FORMS[0], *_FORMS]
@@ -98,7 +101,8 @@ def _tokens(constants: Sequence[str], prompt: str) -> list[str]:
 
 
 def _from_patterns(constants: Sequence[str], rng: Random) -> Iterator[str]:
-    """Texts that match regular expressions among the constants, by hypothesis where it is installed."""
+    """Texts that match regular expressions among the constants, by hypothesis where it is
+    installed."""
     try:
         from hypothesis import HealthCheck, Phase, given, seed, settings
         from hypothesis.errors import HypothesisException

@@ -74,11 +74,13 @@ class StrengthReport:
         env: id of the environment.
         config: its options.
         seed, works: of the run.
-        tasks: a record for each task, the weakest first, untested ones last: `task`, `state` (weak, strong or
-            untested), `why` of an untested one, the numbers `made`, `wrong`, `paid`, `open`, `doubtful`, `slow`,
-            `unproven` (refused, without a witness), `unscored` and `right`; `strength` with its Wilson `interval`,
-            `operators` (for each the numbers of wrong and paid works), `cases` (paid works with their witness, the
-            smallest first), `right_refused` and, where it was asked for, `mended` (`rlvr.testing.strengthen.Mending`).
+        tasks: a record for each task, the weakest first, untested ones last: `task`, `state` (weak,
+            strong or untested), `why` of an untested one, the numbers `made`, `wrong`, `paid`,
+            `open`, `doubtful`, `slow`, `unproven` (refused, without a witness), `unscored` and
+            `right`; `strength` with its Wilson `interval`, `operators` (for each the numbers of
+            wrong and paid works), `cases` (paid works with their witness, the smallest first),
+            `right_refused` and, where it was asked for, `mended`
+            (`rlvr.testing.strengthen.Mending`).
         left_out: number of tasks for which there was no time.
     """
 
@@ -178,12 +180,16 @@ def measure_strength(
         env: an environment of one turn, for whose verifier there is a maker of work.
         tasks: number of tasks; None for all of a finite set.
         works: number of wrong works that are made for each task.
-        completions: what models wrote, tried beside the made work; one that is labelled right must not be refused.
+        completions: what models wrote, tried beside the made work; one that is labelled right must
+            not be refused.
         seed: of the sample and of the work.
-        workers: number of programs and of scoring processes; None for one per core.  The report is the same.
+        workers: number of programs and of scoring processes; None for one per core.  The report is
+            the same.
         budget_s: wall seconds after which no further task is begun; None for no limit.
-        journal: file to which each task's record is written when it is done, and from which it is taken if it is there.
-        mending: whether cases are sought that refute the wrong work that is paid, for `write_strengthened`.
+        journal: file to which each task's record is written when it is done, and from which it is
+            taken if it is there.
+        mending: whether cases are sought that refute the wrong work that is paid, for
+            `write_strengthened`.
 
     Raises:
         UsageError: an argument cannot work, or there is no maker for this environment.
@@ -198,7 +204,8 @@ def measure_strength(
     maker = maker_for(env, workers)
     if maker is None:
         raise UsageError(
-            f"no maker of work serves {env.id}; write one beside its verifier, as docs/writing/checking.md shows"
+            f"no maker of work serves {env.id}; write one beside its verifier, as "
+            f"docs/writing/checking.md shows"
         )
     drawn = sample(env, Findings(), tasks, seeded("strength", seed))
     if not drawn:
@@ -404,7 +411,8 @@ class _Journal:
             raise DataError(f"{path} is no journal of rlvr strength") from None
         if file_digest != digest:
             raise DataError(
-                f"{path} is of another run: other data, options, seed, number of works or completions; "
+                f"{path} is of another run: other data, options, seed, number of works or "
+                f"completions; "
                 "remove it, or give the same ones"
             )
         for line in lines:
@@ -436,9 +444,11 @@ def summary(report: Mapping[str, Any]) -> list[str]:
     if mean is not None:
         share = f"mean strength {mean['value']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]"
     lines = [
-        f"{report['env']}: {states['weak']} weak, {states['strong']} strong and {states['untested']} untested "
+        f"{report['env']}: {states['weak']} weak, {states['strong']} strong and "
+        f"{states['untested']} untested "
         f"tasks; {share}",
-        f"of {counts['wrong']} wrong works {counts['paid']} are paid; besides, {counts['open']} paid without a "
+        f"of {counts['wrong']} wrong works {counts['paid']} are paid; besides, {counts['open']} "
+        f"paid without a "
         f"witness, {counts['doubtful']} with a doubtful one, {counts['slow']} slow; "
         f"{counts['right_refused']} of {counts['right']} right works refused",
     ]

@@ -155,7 +155,8 @@ def manifest_path(path: Path) -> Path:
 
 
 def write_strengthened(source: SourceRows, report: Mapping[str, Any], path: Path) -> list[str]:
-    """Write a copy of an environment's data with the cases that a report has, and its manifest beside it.
+    """Write a copy of an environment's data with the cases that a report has, and its manifest
+    beside it.
 
     Args:
         source: its data.
@@ -249,7 +250,8 @@ class SourceRows:
             object.__delattr__(env, "tasks_in")
         if not self.rows:
             raise UsageError(
-                f"{env.id} draws its tasks and reads no rows, so that there is no data to strengthen; "
+                f"{env.id} draws its tasks and reads no rows, so that there is no data to "
+                f"strengthen; "
                 "leave out --strengthen, and mend what draws them"
             )
 
@@ -300,7 +302,8 @@ def _strengthened(
 
 
 def _rows_with(row: Row, old: Any, new: Any) -> Iterator[Row]:
-    """Rows that may read as the new reference: where a part of the old one stands, its new value takes its place.
+    """Rows that may read as the new reference: where a part of the old one stands, its new value
+    takes its place.
 
     Whether one does is found out by reading it.
     """

@@ -174,7 +174,8 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
 
 
 def _find_repeated(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
-    """Repeated prompts: a note for a generator, whose tasks may be few, and a warning for a data set."""
+    """Repeated prompts: a note for a generator, whose tasks may be few, and a warning for a data
+    set."""
     severity = Severity.NOTE if env.size is None else Severity.WARNING
     by_text: dict[str, Task] = {}
     texts: list[str] = []

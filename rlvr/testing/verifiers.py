@@ -46,7 +46,8 @@ class _Known(NamedTuple):
 
 
 def check_verifier(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
-    """Try the properties of the environment's verifier, if it stands on `BaseVerifier` and judges without waiting.
+    """Try the properties of the environment's verifier, if it stands on `BaseVerifier` and judges
+    without waiting.
 
     Args:
         env: the environment.
@@ -80,7 +81,8 @@ def check_verifier(env: Environment, tasks: Sequence[Task], found: Findings) -> 
 
 
 def strange_references(reference: Any) -> Iterator[Any]:
-    """References as strangers write them: other types, and this one with any part replaced or left out.
+    """References as strangers write them: other types, and this one with any part replaced or left
+    out.
 
     Args:
         reference: one that can be read.

@@ -3,8 +3,9 @@
     report = measure_yardstick(["rlvr", "math-verify"])
     report.counts("math-verify").accepted_wrong
 
-The rows are in yardsticks/math.jsonl; yardsticks/README.md says what their fields mean and how the labels were checked.
-Rows whose label depends on a policy (`debatable`) are measured too and counted apart.
+The rows are in yardsticks/math.jsonl; yardsticks/README.md says what their fields mean and how the
+labels were checked. Rows whose label depends on a policy (`debatable`) are measured too and counted
+apart.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class YardstickRow:
         answer: the bare answer; None where the row is a whole completion.
         label: whether the completion is right.
         reason: why, in a sentence.
-        debatable: the setting of `MathPolicy` that decides the label; None where nothing else can be meant.
+        debatable: the setting of `MathPolicy` that decides the label; None where nothing else can
+            be meant.
     """
 
     id: str
@@ -160,10 +162,12 @@ class YardstickReport:
         return totals
 
     def false_grades(self, label: bool) -> Iterator[tuple[YardstickRow, dict[str, YardstickGrade]]]:
-        """Rows with this label that a grader got wrong, without debatable ones; the first of each family come first.
+        """Rows with this label that a grader got wrong, without debatable ones; the first of each
+        family come first.
 
         Args:
-            label: False for rows that were accepted though wrong, True for those that were rejected though right.
+            label: False for rows that were accepted though wrong, True for those that were rejected
+                though right.
 
         Returns:
             Rows, with the grades of the graders that were wrong.
@@ -213,7 +217,8 @@ class YardstickReport:
         return {"yardstick": self.name, "rows": len(self.rows), "graders": graders, "false": wrong}
 
     def show(self, console: Console, *, worst: int = 20) -> None:
-        """Print the counts by family, then rows that were accepted though wrong and rejected though right.
+        """Print the counts by family, then rows that were accepted though wrong and rejected though
+        right.
 
         Args:
             console: where to print.
@@ -227,7 +232,8 @@ class YardstickReport:
 
         kinds = Counter((row.label, row.debatable is not None) for row in self.rows)
         say(
-            f"{self.name}: {kinds[True, False]} right and {kinds[False, False]} wrong answers, without debatable ones"
+            f"{self.name}: {kinds[True, False]} right and {kinds[False, False]} wrong answers, "
+            f"without debatable ones"
         )
         total = _table("", *_COUNTED)
         for name in self.grades:
@@ -259,7 +265,8 @@ class YardstickReport:
                 )
                 text = row.answer if row.answer is not None else row.completion
                 say(
-                    f"  {row.id}: {text[:80]!r} for {row.reference[:60]!r}: {row.reason}.  By {graders}"
+                    f"  {row.id}: {text[:80]!r} for {row.reference[:60]!r}: {row.reason}.  By "
+                    f"{graders}"
                 )
 
 
@@ -275,7 +282,8 @@ def load_yardstick(name: str = "math", families: Sequence[str] = ()) -> list[Yar
     """
     if name not in YARDSTICKS:
         raise UsageError(
-            f"there is no yardstick {name!r}; there is {', '.join(YARDSTICKS)}{nearest(name, YARDSTICKS)}"
+            f"there is no yardstick {name!r}; there is "
+            f"{', '.join(YARDSTICKS)}{nearest(name, YARDSTICKS)}"
         )
     text = (files("rlvr.testing") / "yardsticks" / f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [_row(json.loads(line)) for line in text.split("\n") if line]
@@ -283,7 +291,8 @@ def load_yardstick(name: str = "math", families: Sequence[str] = ()) -> list[Yar
     for family in families:
         if family not in known_families:
             raise UsageError(
-                f"there is no family {family!r}{nearest(family, known_families)}; there are {', '.join(known_families)}"
+                f"there is no family {family!r}{nearest(family, known_families)}; there are "
+                f"{', '.join(known_families)}"
             )
     return [row for row in rows if not families or row.family in families]
 
@@ -313,20 +322,23 @@ def measure_yardstick(
     memory_mib: int | None = 4096,
     workers: int | None = None,
 ) -> YardstickReport:
-    """Grade the rows of a yardstick.  Each grader runs in worker processes, which are killed when they hang.
+    """Grade the rows of a yardstick.  Each grader runs in worker processes, which are killed when
+    they hang.
 
     Args:
         graders: names of graders; see `rlvr.testing.graders.grader`.
         name: one of `YARDSTICKS`.
         families: names of families to which it is restricted; none for all.
         rows: rows to grade instead of the yardstick's.
-        wall_s: wall seconds after which the process of a grader is killed; math-verify's own limits of 5 s may add up
-            to 15 s.
+        wall_s: wall seconds after which the process of a grader is killed; math-verify's own limits
+            of 5 s may add up to 15 s.
         memory_mib: memory limit of each worker process; None for no limit.
-        workers: number of worker processes, of which only one grader's run at a time; by default one per core.
+        workers: number of worker processes, of which only one grader's run at a time; by default
+            one per core.
 
     Raises:
-        UsageError: there is no such yardstick, family or grader, a package of it is missing, or a setting cannot work.
+        UsageError: there is no such yardstick, family or grader, a package of it is missing, or a
+            setting cannot work.
         WorkerError: a grader cannot be made in its worker.
     """
     for grader_name in graders:

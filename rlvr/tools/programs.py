@@ -22,7 +22,8 @@ def python(session: Session, *, name: str = "python") -> Tool:
     """
 
     def run(code: str) -> str:
-        """Run Python code and see what it prints and the value of its last line.  Variables are kept between calls.
+        """Run Python code and see what it prints and the value of its last line.  Variables are
+        kept between calls.
 
         Args:
             code: the code.
@@ -41,7 +42,8 @@ def bash(session: Session, *, name: str = "bash") -> Tool:
     """
 
     def run(command: str) -> str:
-        """Run bash commands and see what they print.  Files, variables and the folder are kept between calls.
+        """Run bash commands and see what they print.  Files, variables and the folder are kept
+        between calls.
 
         Args:
             command: the commands.
@@ -53,7 +55,8 @@ def bash(session: Session, *, name: str = "bash") -> Tool:
 
 @once_per_process
 def sandbox(limits: Limits | None = None, **settings: Any) -> Sandbox:
-    """This process's sandbox with these settings, for the sessions of many episodes; made at the first call.
+    """This process's sandbox with these settings, for the sessions of many episodes; made at the
+    first call.
 
     Args:
         limits: of each call, and of a session; None for the sandbox's own.

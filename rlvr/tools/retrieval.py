@@ -24,8 +24,9 @@ class Corpus:
     """Passages that can be searched; make it once and share it among episodes.
 
     Args:
-        source: a mapping from title to text; or a file or folder: each paragraph of .txt and .md files is a passage
-            with the file's name as its title (long ones are cut), each line of .jsonl one with "title" and "text".
+        source: a mapping from title to text; or a file or folder: each paragraph of .txt and .md
+            files is a passage with the file's name as its title (long ones are cut), each line of
+            .jsonl one with "title" and "text".
 
     Attributes:
         passages: (title, text) of each.
@@ -43,11 +44,13 @@ class Corpus:
             self.passages = _read(Path(source))
         else:
             raise UsageError(
-                f"the corpus is {brief(source)}; give a mapping from title to text, a file or a folder"
+                f"the corpus is {brief(source)}; give a mapping from title to text, a file or a "
+                f"folder"
             )
         if not self.passages:
             raise UsageError(
-                f"the corpus {brief(source)} has no passage; files must end in {', '.join(_SUFFIXES)}"
+                f"the corpus {brief(source)} has no passage; files must end in "
+                f"{', '.join(_SUFFIXES)}"
             )
         self._bm25s = _library()
         self._lock = threading.Lock()

@@ -35,8 +35,10 @@ def mcp(where: str | Sequence[str], *, env: Mapping[str, str] | None = None) -> 
     """Connect to an MCP server, for one episode.  Close it, or use it as a context manager.
 
     Args:
-        where: a command and its arguments, started here and spoken to over stdio; or the URL of a server.
-        env: variables of the command; None for a few such as PATH.  It gets no others of this process.
+        where: a command and its arguments, started here and spoken to over stdio; or the URL of a
+            server.
+        env: variables of the command; None for a few such as PATH.  It gets no others of this
+            process.
 
     Raises:
         MissingDependency: the SDK is not installed.
@@ -187,12 +189,14 @@ class Server:
         if isinstance(where, str):
             if not where.startswith(("http://", "https://")):
                 raise UsageError(
-                    f"mcp: {brief(where)} is no URL; a command is a list, such as ['python', 'server.py']"
+                    f"mcp: {brief(where)} is no URL; a command is a list, such as ['python', "
+                    f"'server.py']"
                 )
             return where
         if not where or not all(isinstance(word, str) for word in where):
             raise UsageError(
-                f"mcp: the command is {brief(where)}; give a list of texts, such as ['python', 'server.py']"
+                f"mcp: the command is {brief(where)}; give a list of texts, such as ['python', "
+                f"'server.py']"
             )
         variables = None if env is None else {"PATH": os.environ.get("PATH", ""), **env}
         return self._sdk.StdioServerParameters(

@@ -1,8 +1,8 @@
 """What goes wrong silently: alarms with reason and remedy, and the ends of runs that would learn nothing or the wrong.
 
-`ScoringAlarm` ends a run after `bad_steps` steps in which every rollout was UNSCORED.  `Alarms` says a line for others,
-or ends the run after it.
-`SecondOpinion` has a share of the rollouts verified once more, and ends a run whose rewards it does not confirm.
+`ScoringAlarm` ends a run after `bad_steps` steps in which every rollout was UNSCORED.  `Alarms`
+says a line for others, or ends the run after it. `SecondOpinion` has a share of the rollouts
+verified once more, and ends a run whose rewards it does not confirm.
 """
 
 from __future__ import annotations
@@ -82,13 +82,16 @@ class ScoringAlarm:
         if steps >= self.steps:
             if not unscored:
                 raise NothingScored(
-                    f"every prompt of the last {steps} steps, with max_tokens behind it, is longer than the model's "
+                    f"every prompt of the last {steps} steps, with max_tokens behind it, is longer "
+                    f"than the model's "
                     "positions; lower max_tokens, or choose a model with more"
                 )
             why, count = unscored_reasons(batch.dropped).most_common(1)[0]
             raise NothingScored(
-                f"none of the {unscored} rollouts of this step could be scored, nor any of the last {steps} steps; "
-                f"{count} of them because of {why[:200]!r}. `rlvr doctor` looks for what is missing here; the same "
+                f"none of the {unscored} rollouts of this step could be scored, nor any of the "
+                f"last {steps} steps; "
+                f"{count} of them because of {why[:200]!r}. `rlvr doctor` looks for what is "
+                f"missing here; the same "
                 "command continues from the last checkpoint"
             )
 
@@ -106,8 +109,10 @@ class Alarms:
 
     Args:
         steps: how many in a row.
-        prompts: how prompts are sent; a first step in which no completion ends by itself is said with it.
-        clips: whether the algorithm has a clip, which should act now and then where a batch makes several updates.
+        prompts: how prompts are sent; a first step in which no completion ends by itself is said
+            with it.
+        clips: whether the algorithm has a clip, which should act now and then where a batch makes
+            several updates.
 
     Attributes:
         raised: the last alarm that has begun; empty before the first one.
@@ -154,7 +159,8 @@ class Alarms:
             AlarmRaised: always; it names the alarm and the way on.
         """
         raise AlarmRaised(
-            f"on_alarm is 'stop', and step {step} raised an alarm: {self.raised.removeprefix('alarm: ')}. The same "
+            f"on_alarm is 'stop', and step {step} raised an alarm: "
+            f"{self.raised.removeprefix('alarm: ')}. The same "
             "command goes on from this step, with --on-alarm warn without stopping"
         )
 
@@ -184,16 +190,20 @@ class Alarms:
             accuracy = numbers.get("accuracy", float("nan"))
             yield (
                 "no update",
-                f"{begin}no weight was changed, as no completion had an advantage: within every group all rewards were "
-                f"equal (accuracy {accuracy:.2f}). Choose tasks nearer to what the policy can do (`rlvr filter`), "
+                f"{begin}no weight was changed, as no completion had an advantage: within every "
+                f"group all rewards were "
+                f"equal (accuracy {accuracy:.2f}). Choose tasks nearer to what the policy can do "
+                f"(`rlvr filter`), "
                 "raise group_size or temperature, or give partial credit",
             )
         elif numbers.get("reward_std") == 0:
             reward = numbers.get("reward", float("nan"))
             yield (
                 "no variation",
-                f"{begin}every completion had the same reward, {reward:g}: what moves the policy is noise, or the "
-                "critic's errors. Choose tasks nearer to what the policy can do (`rlvr filter`), give partial credit, "
+                f"{begin}every completion had the same reward, {reward:g}: what moves the policy "
+                f"is noise, or the "
+                "critic's errors. Choose tasks nearer to what the policy can do (`rlvr filter`), "
+                "give partial credit, "
                 "or look whether the verifier can tell completions apart (`rlvr check`)",
             )
         departs = [name for name in numbers if name.startswith("departs/")]
@@ -201,37 +211,47 @@ class Alarms:
             names = ", ".join(name.partition("/")[2] for name in departs)
             yield (
                 "departs",
-                f"alarm: this step is not what its algorithm says: {names} departs from what is recomputed, by "
-                f"{numbers[departs[0]]:.3g} times what rounding allows; `rlvr step verify` on the step's file in "
-                "RUN/steps names row and token. It is a fault of rlvr, of the machine, or of changed code: please "
+                f"alarm: this step is not what its algorithm says: {names} departs from what is "
+                f"recomputed, by "
+                f"{numbers[departs[0]]:.3g} times what rounding allows; `rlvr step verify` on the "
+                f"step's file in "
+                "RUN/steps names row and token. It is a fault of rlvr, of the machine, or of "
+                "changed code: please "
                 "report it",
             )
         if numbers.get("truncated") == 1:
             yield (
                 "no end",
-                f"{begin}every completion ran to its limit: the end token was never sampled. Raise max_tokens, send "
-                "prompts through the model's chat template (--chat on), or give a stop text; check that the "
+                f"{begin}every completion ran to its limit: the end token was never sampled. Raise "
+                f"max_tokens, send "
+                "prompts through the model's chat template (--chat on), or give a stop text; check "
+                "that the "
                 "tokenizer's end token is the one that the model was taught",
             )
         clipped = [numbers.get(f"clipped_{side}", float("nan")) for side in ("low", "high", "dual")]
         if self._clips and numbers.get("updates", 0) > 1 and not any(clipped):
             yield (
                 "clip",
-                f"alarm: in {_CLIP_STEPS} steps in a row no token was clipped, although each batch makes "
-                f"{numbers['updates']:.0f} updates: the policy hardly moves within a batch. Raise lr, or make more "
+                f"alarm: in {_CLIP_STEPS} steps in a row no token was clipped, although each batch "
+                f"makes "
+                f"{numbers['updates']:.0f} updates: the policy hardly moves within a batch. Raise "
+                f"lr, or make more "
                 "updates (--updates)",
             )
         if numbers.get("entropy", 1.0) < _ENTROPY:
             yield (
                 "entropy",
-                f"{begin}the policy's entropy was below {_ENTROPY} nats per token: it has collapsed, and its "
-                "completions differ too little to learn from. Go back to an earlier checkpoint with a lower lr, a KL "
+                f"{begin}the policy's entropy was below {_ENTROPY} nats per token: it has "
+                f"collapsed, and its "
+                "completions differ too little to learn from. Go back to an earlier checkpoint "
+                "with a lower lr, a KL "
                 "penalty, a higher clip_high or an entropy_target",
             )
 
 
 def never_ends(prompts: ChatFormat | None) -> str:
-    """What to say where no completion ended by itself: how prompts were sent, and what would end one.
+    """What to say where no completion ended by itself: how prompts were sent, and what would end
+    one.
 
     Args:
         prompts: how they were sent; None if that is unknown.
@@ -249,13 +269,15 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
 
     Args:
         parameters: what is trained.
-        lr: the highest learning rate of the run; AdamW's first step moves each weight by about as much.
+        lr: the highest learning rate of the run; AdamW's first step moves each weight by about as
+            much.
     """
     total = sum(float(p.detach().abs().sum(dtype=torch.float64)) for p in parameters)
     mean = total / max(1, sum(p.numel() for p in parameters))
     if 0 < mean < lr:
         return (
-            f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves each by about lr in "
+            f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves "
+            f"each by about lr in "
             "one step, which wipes out what the model knows; 1e-6 is usual, and 1e-4 with LoRA"
         )
     return None
@@ -269,16 +291,20 @@ class RewardsDisputed(RlvrError):
 class SecondOpinion:
     """Another verifier, or a function that asks a model, on a share of the scored rollouts.
 
-    A policy finds what a verifier pays for without a right answer.  A verifier of another make rarely has the same
-    hole, so the share of CORRECT rollouts that it calls wrong rises with the hack.
+    A policy finds what a verifier pays for without a right answer.  A verifier of another make
+    rarely has the same hole, so the share of CORRECT rollouts that it calls wrong rises with the
+    hack.
 
     Args:
-        verifier: with `verify(completion, reference)`, or a function of these; either may take `task`, and be async.
-            It runs in the trainer's process.  What it raises counts as no opinion.
+        verifier: with `verify(completion, reference)`, or a function of these; either may take
+            `task`, and be async. It runs in the trainer's process.  What it raises counts as no
+            opinion.
         share: of the scored rollouts, in (0, 1].
-        limit: the run ends once this share of the last `window` compared rollouts was judged otherwise; 1 for never.
+        limit: the run ends once this share of the last `window` compared rollouts was judged
+            otherwise; 1 for never.
         least: compared rollouts before which the run does not end; at most `window`.
-        window: compared rollouts that are counted.  A hack that begins late is seen as soon as one that begins early.
+        window: compared rollouts that are counted.  A hack that begins late is seen as soon as one
+            that begins early.
     """
 
     verifier: Verifier | VerifierFunction
@@ -304,7 +330,8 @@ class OpinionAlarm:
         seed: with the step, draws the rollouts.
 
     Attributes:
-        recent: (judged otherwise, and CORRECT before) of the last `opinion.window` compared rollouts, oldest first.
+        recent: (judged otherwise, and CORRECT before) of the last `opinion.window` compared
+            rollouts, oldest first.
     """
 
     def __init__(self, opinion: SecondOpinion, path: Path, seed: int) -> None:
@@ -352,8 +379,10 @@ class OpinionAlarm:
         )
         if total >= self.opinion.least and differing > self.opinion.limit * total:
             raise RewardsDisputed(
-                f"the second opinion differs on {differing} of the last {total} rollouts, above the limit of "
-                f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has them: read some, "
+                f"the second opinion differs on {differing} of the last {total} rollouts, above "
+                f"the limit of "
+                f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has "
+                f"them: read some, "
                 "mend the verifier that is wrong, or raise the limit"
             )
         return {"second/compared": compared, "second/disagrees": apart, "second/unscored": failed}
@@ -366,7 +395,8 @@ class OpinionAlarm:
         """Continue from what `state_dict` returned.
 
         Args:
-            state: what it returned; the three sums that runs before 0.2 kept say nothing of a window, and are left.
+            state: what it returned; the three sums that runs before 0.2 kept say nothing of a
+                window, and are left.
         """
         self.recent.extend(
             (bool(item[0]), bool(item[1])) for item in state if not isinstance(item, int)

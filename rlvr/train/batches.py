@@ -1,6 +1,7 @@
 """Rows of different lengths as padded tensors.  Axes: B rows, L tokens of a row, T tokens of a completion.
 
-Rows are padded on the right.  In a causal model no token attends to later ones, so padding needs no attention mask.
+Rows are padded on the right.  In a causal model no token attends to later ones, so padding needs no
+attention mask.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class Padded:
     """A padded batch of rows.  N = number of completion tokens in all rows.
 
     Attributes:
-        input_ids: prompt, completion, padding.  The completion's last token is left out, as it predicts nothing.
-        sources: for each completion token, the index in the flattened `input_ids` at which it is predicted, which is
-            one before its own.
+        input_ids: prompt, completion, padding.  The completion's last token is left out, as it
+            predicts nothing.
+        sources: for each completion token, the index in the flattened `input_ids` at which it is
+            predicted, which is one before its own.
         targets: the completion tokens, row after row.
         rows: the row of each completion token in [B, T].
         columns: the column of each completion token in [B, T].
@@ -65,7 +67,8 @@ def pad(
     completions = np.array([len(row.completion_ids) for row in rows])
     if not prompts.all():
         raise UsageError(
-            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>"
+            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as "
+            f"<bos>"
         )
     length = int((prompts + np.maximum(completions - 1, 0)).max())
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
@@ -110,9 +113,10 @@ def buckets(
 
     Args:
         lengths: tokens of each row, prompt and completion.
-        max_tokens: most tokens of a batch, padding included.  A single row that is longer gets a batch of its own.
-        overhead_tokens: the cost of starting a batch, in tokens: small on a CPU, 1000 or more on a GPU, which short
-            batches leave idle.
+        max_tokens: most tokens of a batch, padding included.  A single row that is longer gets a
+            batch of its own.
+        overhead_tokens: the cost of starting a batch, in tokens: small on a CPU, 1000 or more on a
+            GPU, which short batches leave idle.
 
     Raises:
         UsageError: `max_tokens` is below 1 or `overhead_tokens` below 0.

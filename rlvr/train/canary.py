@@ -1,19 +1,21 @@
 """Checks after every sync that the sampler has the trainer's weights.
 
-Sampler and trainer compute the log-probabilities of the same few tokens.  Detects another kernel or precision; missed
-syncs are smaller than rounding for hundreds of steps at published learning rates, so weights are compared too where
-the sampler keeps a copy of them in this process.
+Sampler and trainer compute the log-probabilities of the same few tokens.  Detects another kernel or
+precision; missed syncs are smaller than rounding for hundreds of steps at published learning rates,
+so weights are compared too where the sampler keeps a copy of them in this process.
 
-An engine keeps its weights to itself.  There are four probes of each one, since none alone is enough:
+An engine keeps its weights to itself.  There are four probes of each one, since none alone is
+enough:
 
 names      that it took are those of its own checkpoint format: a part of the weights is taken without an error
 version    is the one that was sent
 logprobs   of fixed rows, computed anew: detects weights that did not arrive, such as a stale copy of a tied head
 cache      a token after a long prompt, sampled as completions are.  The engine has read that prompt just before the
-           sync; keys and values of the old weights that are still in its cache would be used here, while the log-
-           probabilities of given rows do not go through that cache
+           sync; keys and values of the old weights that are still in its cache would be used here,
+           while the log- probabilities of given rows do not go through that cache
 
-Checksums of the engine's weights are no probe: on a CPU they do not cover the packed copies that it computes with.
+Checksums of the engine's weights are no probe: on a CPU they do not cover the packed copies that it
+computes with.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ class Canary:
     def watched(
         self, weights: Iterator[Mapping[str, Tensor]], sampler: Sampler
     ) -> Iterator[Mapping[str, Tensor]]:
-        """The buckets of a sync; each is compared with the weights of a local sampler when the next is asked for.
+        """The buckets of a sync; each is compared with the weights of a local sampler when the next
+        is asked for.
 
         Args:
             weights: of the policy.
@@ -129,8 +132,9 @@ class Canary:
             version: of the weights, for the message.
 
         Raises:
-            CanaryFailed: the difference is above the tolerance or NaN, the sampler's copy of the weights differed as
-                they were given (see `watched`), or an engine took a part of the weights or has another version.
+            CanaryFailed: the difference is above the tolerance or NaN, the sampler's copy of the
+                weights differed as they were given (see `watched`), or an engine took a part of the
+                weights or has another version.
         """
         own_logprobs = policy.logprobs(observed.rows).tolist()
         after = f"after the sync to version {version}"
@@ -175,18 +179,21 @@ class Canary:
         mine, reported = max(pairs, key=_distance, default=(0.0, 0.0))
         if not _distance((mine, reported)) <= self.tolerance:
             raise CanaryFailed(
-                f"{where} gives a token the logprob {reported:.6f}, the trainer {mine:.6f}, more than "
+                f"{where} gives a token the logprob {reported:.6f}, the trainer {mine:.6f}, more "
+                f"than "
                 f"{self.tolerance:g} apart: {meaning}"
             )
         return _distance((mine, reported))
 
 
 _DIFFERS: Final = (
-    "it does not have the trainer's weights, or computes differently; look at its sync, or raise canary if its "
+    "it does not have the trainer's weights, or computes differently; look at its sync, or raise "
+    "canary if its "
     "precision is lower on purpose"
 )
 _STALE: Final = (
-    "for a prompt that it has read before it uses keys and values of other weights, though a new prompt is computed "
+    "for a prompt that it has read before it uses keys and values of other weights, though a new "
+    "prompt is computed "
     "right; its prefix cache was not reset"
 )
 
@@ -196,8 +203,8 @@ class Observed:
     """What a sampler said of its weights.
 
     Attributes:
-        rows: for which the trainer has to say the same: the canary's, then one for each engine, with the token that it
-            sampled after the long prompt.
+        rows: for which the trainer has to say the same: the canary's, then one for each engine,
+            with the token that it sampled after the long prompt.
         logprobs: of the canary's rows, for each engine.
         probes: of each engine; empty for a sampler that has none.
     """
@@ -208,17 +215,20 @@ class Observed:
 
 
 def _require_whole_update(probe: Probe, version: int) -> None:
-    """Two probes of the four: the names that an engine took, and the version that it says it has."""
+    """Two probes of the four: the names that an engine took, and the version that it says it
+    has."""
     missing = sorted(set(probe.expected) - set(probe.taken))
     if missing:
         raise CanaryFailed(
             f"in the sync to version {version} {probe.engine} took {len(set(probe.taken))} of its "
-            f"{len(set(probe.expected))} weights, and not {missing[0]}: it goes on with the old ones; look at what is "
+            f"{len(set(probe.expected))} weights, and not {missing[0]}: it goes on with the old "
+            f"ones; look at what is "
             "sent"
         )
     if probe.version != version:
         raise CanaryFailed(
-            f"after the sync to version {version} {probe.engine} says that its weights are of version {probe.version}: "
+            f"after the sync to version {version} {probe.engine} says that its weights are of "
+            f"version {probe.version}: "
             "another program writes to it, or the sync did not reach it"
         )
 

@@ -3,8 +3,8 @@
 step-00000007.pt             what is not in shards, and what the folder beside it has to hold; written last
 step-00000007-a1b2c3d4/      the shards of several ranks (torch.distributed.checkpoint); opens on any number of them
 
-A run that was killed at any moment and resumed gives the same weights as an uninterrupted one; on a CPU, to the last
-bit.
+A run that was killed at any moment and resumed gives the same weights as an uninterrupted one; on a
+CPU, to the last bit.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ _NAME: Final = re.compile(r"step-(\d{8})\.pt")
 def save(
     folder: Path, step: int, state: Mapping[str, Any], *, keep: int, ranks: Ranks | None = None
 ) -> Path:
-    """Write `step-NNNNNNNN.pt` under another name, move it into place, and remove all but the `keep` newest.
+    """Write `step-NNNNNNNN.pt` under another name, move it into place, and remove all but the
+    `keep` newest.
 
     All ranks make this call; each writes its shards, and the first one the rest.
 
     Args:
         folder: of the checkpoints; it is made.
         step: number of steps done.
-        state: tensors, numbers, strings, and dicts, lists and tuples of them, which load without running code; on
-            ranks but the first only its shards are looked at.
+        state: tensors, numbers, strings, and dicts, lists and tuples of them, which load without
+            running code; on ranks but the first only its shards are looked at.
         keep: how many checkpoints stay, at least 1.
         ranks: over which tensors are sharded; None for this process alone.
 
@@ -240,7 +241,8 @@ def _without_shards(tree: Any, keys: tuple[Any, ...], shards: list[_Shard]) -> A
 
 
 def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[str, Any]:
-    """Write this rank's shards into a new folder; returns what the checkpoint's file says of all of them."""
+    """Write this rank's shards into a new folder; returns what the checkpoint's file says of all of
+    them."""
     folder = path.with_name(
         ranks.from_first(f"{path.stem}-{secrets.token_hex(4)}" if ranks.first else None)
     )
@@ -276,7 +278,8 @@ def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
         file = path.with_name(shards_info["folder"]) / name
         if not file.is_file() or crc32_of(file) != crc32:
             raise DataError(
-                f"{path} was damaged since it was written: {file} is gone, or its checksum does not fit"
+                f"{path} was damaged since it was written: {file} is gone, or its checksum does "
+                f"not fit"
             )
 
 
@@ -318,8 +321,9 @@ def crc32_of(path: Path) -> int:
     return crc32
 
 
-# torch writes a zip file and does not look at its checksums when it reads it.  The whole file's checksum stands in the
-# zip's comment, so that the file stays one that torch.load takes: two bytes, the comment's length, then the comment.
+# torch writes a zip file and does not look at its checksums when it reads it.  The whole file's
+# checksum stands in the zip's comment, so that the file stays one that torch.load takes: two bytes,
+# the comment's length, then the comment.
 _SEAL: Final = re.compile(rb"rlvr crc32 ([0-9a-f]{8})")
 _SEAL_BYTES: Final = len(b"rlvr crc32 00000000")
 _NO_COMMENT: Final = b"\0\0"
@@ -327,7 +331,8 @@ _NO_COMMENT: Final = b"\0\0"
 
 @contextmanager
 def _without_checksums_of_members() -> Iterator[None]:
-    """torch never reads those that it writes, and they cost as much time as the one that is checked."""
+    """torch never reads those that it writes, and they cost as much time as the one that is
+    checked."""
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(False)
     try:
@@ -391,9 +396,9 @@ def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) ->
 def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[Callable[[], bool]]:
     """Yields a function that is True once SIGTERM or SIGINT has arrived.
 
-    The first signal is caught; a second one has its usual effect.  A SIGINT that is ignored at the start, as `nohup`
-    and the `&` of a script have it, stays ignored; SIGTERM is still caught.  Outside the main thread, where Python does
-    not let signals be handled, none is caught.
+    The first signal is caught; a second one has its usual effect.  A SIGINT that is ignored at the
+    start, as `nohup` and the `&` of a script have it, stays ignored; SIGTERM is still caught.
+    Outside the main thread, where Python does not let signals be handled, none is caught.
 
     Args:
         say: called with a line of text at the first signal.
@@ -414,7 +419,8 @@ def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[C
         came.set()
         restore()
         say(
-            f"{signal.Signals(number).name}: this step is finished and saved first; a second one interrupts it"
+            f"{signal.Signals(number).name}: this step is finished and saved first; a second one "
+            f"interrupts it"
         )
 
     for number in before:

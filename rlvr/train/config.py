@@ -1,6 +1,7 @@
 """Settings of a run: as the user wrote them (`Config`), and with every None replaced by its value (`ResolvedConfig`).
 
-The numbers of an algorithm are in its class (`rlvr.algo.papers`); those of the run and of the machine are here.
+The numbers of an algorithm are in its class (`rlvr.algo.papers`); those of the run and of the
+machine are here.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _OnAlarm = Literal["warn", "stop"]
 
 
 def _default_hint(label: str) -> str:
-    """How `--help` shows a default: without the brackets that tyro puts around a name; "none" for an empty list."""
+    """How `--help` shows a default: without the brackets that tyro puts around a name; "none" for
+    an empty list."""
     return f"(default: {label.strip(chr(39) + '[]') or 'none'})"
 
 
@@ -57,34 +59,39 @@ class Config:
     """Settings of a run.  The same settings give the same run.
 
     Attributes:
-        env: Id of the environment; `rlvr envs` lists them.  With `pairs` it only evaluates, and may be left out.
+        env: Id of the environment; `rlvr envs` lists them.  With `pairs` it only evaluates, and may
+            be left out.
         model: Model id on the hub, or a local folder.
-        run: Folder for all files of the run.  An empty folder starts a run; one that holds a run with the same
-            settings continues it.
+        run: Folder for all files of the run.  An empty folder starts a run; one that holds a run
+            with the same settings continues it.
         env_options: Options of the environment, such as {"difficulty": 3}.
-        strict: Stop at the first row of the environment that cannot be used, instead of leaving it out.
+        strict: Stop at the first row of the environment that cannot be used, instead of leaving it
+            out.
         eval_options: Options that differ in evaluation, such as {"data": "test.jsonl"}.
-        algorithm: Name of a published algorithm, or FILE.py:CLASS or PACKAGE.MODULE:CLASS of your own.  In Python also
-            an `Algorithm`, such as `load_algorithm("dapo", clip_high=0.3)`.
+        algorithm: Name of a published algorithm, or FILE.py:CLASS or PACKAGE.MODULE:CLASS of your
+            own.  In Python also an `Algorithm`, such as `load_algorithm("dapo", clip_high=0.3)`.
         steps: Training steps.  Each one collects a batch of rollouts and trains on it.
-        pairs: File of pairs, labels or completions to train on instead of sampling, as `rlvr pairs` writes it or TRL
-            takes it; for dpo, ipo, kto, rft, sft and reward models.
-        prompts: Prompts per step, each with a group of completions.  With `pairs`: examples of the file per step.
-            None: 16, or as many as two updates need where the paper has several: 128 with groups of one.
+        pairs: File of pairs, labels or completions to train on instead of sampling, as `rlvr pairs`
+            writes it or TRL takes it; for dpo, ipo, kto, rft, sft and reward models.
+        prompts: Prompts per step, each with a group of completions.  With `pairs`: examples of the
+            file per step. None: 16, or as many as two updates need where the paper has several: 128
+            with groups of one.
         group_size: Completions per prompt (G).  None: the algorithm's number, or 8 if it has none.
-        updates: Optimiser steps per batch and epoch, in equal parts of whole groups, each with at least 8 groups and 64
-            completions; a smaller batch makes fewer.  None: the paper's.
+        updates: Optimiser steps per batch and epoch, in equal parts of whole groups, each with at
+            least 8 groups and 64 completions; a smaller batch makes fewer.  None: the paper's.
         max_tokens: Most tokens of a completion.
         temperature: Sampling temperature.  None: the algorithm's.
         stop: Texts that end a completion.
-        overlong: What is done with truncated completions: keep (train on them), mask (leave them out of the loss),
-            soft (lower the score of long ones, as DAPO does) or soft+mask (both).  None: the algorithm's choice.
-        overlong_cache: Tokens before `max_tokens` over which the soft punishment rises.  None: a fifth of
-            `max_tokens`, as in DAPO.
+        overlong: What is done with truncated completions: keep (train on them), mask (leave them
+            out of the loss), soft (lower the score of long ones, as DAPO does) or soft+mask (both).
+            None: the algorithm's choice.
+        overlong_cache: Tokens before `max_tokens` over which the soft punishment rises.  None: a
+            fifth of `max_tokens`, as in DAPO.
         max_turns: Most turns of an episode.
         step_s: Most wall seconds of an agent's own work between two completions.
-        turn_schedule: When an environment's reply is sampled from: ready (as soon as it is there) or tokens (after a
-            fixed number of decode steps, so that runs repeat to the last bit).  None: tokens with the local sampler.
+        turn_schedule: When an environment's reply is sampled from: ready (as soon as it is there)
+            or tokens (after a fixed number of decode steps, so that runs repeat to the last bit).
+            None: tokens with the local sampler.
         max_tries: Most tasks that dynamic sampling tries for each group of a batch.  None: 10.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
         scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or
@@ -92,97 +99,123 @@ class Config:
         reward_model: Add what a reward model says of completions to the reward: RUN/model of a run with the algorithm
             reward_model, computed in this process, http://HOST:PORT of rlvr serve --reward-model (several with
             commas), or implicit:RUN of a run of dpo.  Evaluations stay the verifier's.
-        reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.  None: 0.2.
-        reward_model_bounds: The score is limited to these two numbers first: what a guess can be worth has a limit.
-            None: 0 and 1.
-        teacher: Model that distill and gkd learn from: a local folder, or an id on the hub; with the same
-            vocabulary as the model.
+        reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.
+            None: 0.2.
+        reward_model_bounds: The score is limited to these two numbers first: what a guess can be
+            worth has a limit. None: 0 and 1.
+        teacher: Model that distill and gkd learn from: a local folder, or an id on the hub; with
+            the same vocabulary as the model.
         step_reward: What rewards the steps of a completion, for grpo_process, ppo, a2c and reinforce_pp: RUN/model of a
             process reward model, http://HOST:PORT of rlvr serve that has one, implicit:RUN of a run of dpo,
             FILE.py:FUNCTION of a rule (task, steps), which returns a number for each step, or forks (how much likelier
             a right answer is after the step).  None: the environment's turns.
         step_delimiter: Text that ends a step.  None: a line's end.
-        reward_range: Map the reward's bounds to these two numbers, such as -1 and 1 as in DAPO.  None: as it is.
-        lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None: train all weights.
+        reward_range: Map the reward's bounds to these two numbers, such as -1 and 1 as in DAPO.
+            None: as it is.
+        lora_rank: Rank of a LoRA adapter, which is then trained instead of the weights.  None:
+            train all weights.
         lora_alpha: The adapter's products are scaled by this over the rank.  None: twice the rank.
-        lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.  None given: all
-            linear layers but the head.
+        lora_targets: Endings of the names of the layers that get an adapter, such as q_proj v_proj.
+            None given: all linear layers but the head.
         lr: Learning rate of AdamW.
         warmup_steps: Optimiser steps over which the learning rate rises from 0.
-        schedule: Learning rate after the warm-up: constant, or falling to 0 at the last step (linear, cosine).
+        schedule: Learning rate after the warm-up: constant, or falling to 0 at the last step
+            (linear, cosine).
         betas: Decay rates of AdamW's running means of the gradient and of its square.
         weight_decay: Weight decay of AdamW.
         grad_clip: Largest norm of a gradient; longer ones are scaled down to it.
-        precision: fp32, or bf16: compute in bfloat16 with float32 weights; with LoRA, the frozen weights are bfloat16.
-        attention: Implementation of attention in transformers, such as sdpa, eager or flash_attention_2.  None: the
-            model's default.
-        packing: Put the rows of a micro-batch side by side instead of padding them.  Faster with flash attention on a
-            GPU; with other attention slower than padding.
-        gradient_checkpointing: Recompute layers in the backward pass: slower, but needs less memory.
-        micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out in the update.
+        precision: fp32, or bf16: compute in bfloat16 with float32 weights; with LoRA, the frozen
+            weights are bfloat16.
+        attention: Implementation of attention in transformers, such as sdpa, eager or
+            flash_attention_2.  None: the model's default.
+        packing: Put the rows of a micro-batch side by side instead of padding them.  Faster with
+            flash attention on a GPU; with other attention slower than padding.
+        gradient_checkpointing: Recompute layers in the backward pass: slower, but needs less
+            memory.
+        micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out
+            in the update.
         max_rows: Completions sampled in parallel.
-        max_tokens_in_flight: Tokens whose keys and values are kept while sampling.  Lower it if memory runs out then;
-            long completions are sampled in fewer rows.
+        max_tokens_in_flight: Tokens whose keys and values are kept while sampling.  Lower it if
+            memory runs out then; long completions are sampled in fewer rows.
         sampler: What samples: local (the trained model itself), vllm (a vLLM engine in this process), or addresses of
             vLLM servers, such as http://a:8000,http://b:8000.
-        serve_samplers: Start this many vLLM servers on this machine, which end with the run, and sample from them.
-        sampler_python: Python of the environment that has vLLM, for the servers that are started here.  None: this one.
+        serve_samplers: Start this many vLLM servers on this machine, which end with the run, and
+            sample from them.
+        sampler_python: Python of the environment that has vLLM, for the servers that are started
+            here.  None: this one.
         sampler_key_env: Environment variable that holds the servers' key.
-        sampler_folder: Folder through which servers get the weights; all of them have to see it.  None: the shared
-            memory of this machine.
-        sampler_positions: Most tokens of prompt and completion together in vLLM.  None: those of the model.
+        sampler_folder: Folder through which servers get the weights; all of them have to see it.
+            None: the shared memory of this machine.
+        sampler_positions: Most tokens of prompt and completion together in vLLM.  None: those of
+            the model.
         sampler_memory: Share of a GPU's memory that a vLLM engine in this process takes.
         sampler_sleep: Free the memory of a vLLM engine in this process while the policy is updated.
-        sampler_lora: How vLLM gets a LoRA adapter: merged into the weights, or swapped (the adapter alone).
+        sampler_lora: How vLLM gets a LoRA adapter: merged into the weights, or swapped (the adapter
+            alone).
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
-        chat: How text prompts are sent: on (as a user message of the model's chat template), off (as they are) or auto
-            (on if the tokenizer has a template; of a model that a run has saved, as in that run).  --chat alone is on.
-        system: System message before prompts that have none.  None: what the template does without one.
+        chat: How text prompts are sent: on (as a user message of the model's chat template), off
+            (as they are) or auto (on if the tokenizer has a template; of a model that a run has
+            saved, as in that run).  --chat alone is on.
+        system: System message before prompts that have none.  None: what the template does without
+            one.
         template_options: Variables of the chat template, such as {"enable_thinking": False}.
-        max_staleness: Most training steps between the weights that sample a token and the weights that are trained on
-            it.  0: sampling and training take turns.  1: the next batch is collected while this one is trained on.
-            From 2: further batches are under way too, and their completions go on while the weights change.  The
-            algorithm's correction makes up for it; if it has none, truncated importance sampling does.  So with vLLM.
-        vine_k: Completions per step of a rollout from which VinePPO estimates values (K).  None: 9, as in the paper.
-        eval_every: Steps between evaluations.  0: only before the first and after the last step.  None: never.
-        eval_split: Split of the evaluation tasks.  They only report: nothing in a run depends on them.
-        validation_tasks: Training tasks that are held out, by which resets on a stall and RUN/best, the best model of
-            the run, are decided; of generated tasks, this many of a split of their own.  None: 100, but at most a tenth
-            of the tasks, if the algorithm resets on a stall, or else 0.
-        validation_every: Steps between validations; others come before the first and after the last step.
-            None: 25.
+        max_staleness: Most training steps between the weights that sample a token and the weights
+            that are trained on it.  0: sampling and training take turns.  1: the next batch is
+            collected while this one is trained on. From 2: further batches are under way too, and
+            their completions go on while the weights change.  The algorithm's correction makes up
+            for it; if it has none, truncated importance sampling does.  So with vLLM.
+        vine_k: Completions per step of a rollout from which VinePPO estimates values (K).  None: 9,
+            as in the paper.
+        eval_every: Steps between evaluations.  0: only before the first and after the last step.
+            None: never.
+        eval_split: Split of the evaluation tasks.  They only report: nothing in a run depends on
+            them.
+        validation_tasks: Training tasks that are held out, by which resets on a stall and RUN/best,
+            the best model of the run, are decided; of generated tasks, this many of a split of
+            their own.  None: 100, but at most a tenth of the tasks, if the algorithm resets on a
+            stall, or else 0.
+        validation_every: Steps between validations; others come before the first and after the last
+            step. None: 25.
         eval_tasks: Number of evaluation tasks; all tasks of the split if it has fewer.
         eval_n: Completions per evaluation task.
-        eval_env: A further evaluation, such as math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all; may be
-            repeated.  The environment's options, and n, k, temperature, top_p, max_tokens, rows (a sample, or
-            all), every (steps) and name; each is that of the other evaluations where it is left out.
+        eval_env: A further evaluation, such as
+            math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all; may be repeated.  The
+            environment's options, and n, k, temperature, top_p, max_tokens, rows (a sample, or
+            all), every (steps) and name; each is that of the other evaluations where it is left
+            out.
         eval_temperature: Sampling temperature of evaluations.  None: that of training.
         eval_top_p: Top-p of evaluations.  1 keeps all tokens.
-        checkpoint_every: Steps between checkpoints.  One is always written at the end and on SIGTERM or Ctrl-C.
+        checkpoint_every: Steps between checkpoints.  One is always written at the end and on
+            SIGTERM or Ctrl-C.
         keep: Newest checkpoints that are kept.
         rollouts_every: Steps after which rollouts are written to RUN/rollouts again.  0: never.
-        token_logprobs: Write the tokens of these rollouts too, with advantages and with log-probabilities under the
-            policy that sampled them and after the step.  Takes one more pass over the batch.
-        step_files: Steps after which a training step is written to RUN/steps again, for `rlvr step verify`.  0: never.
-            Updates that are not finite are written always.
-        step_sketches: Write a sketch of each row's gradient into these files too, for `rlvr whatif`: a backward pass
-            for each row of such a step, on one rank alone.
-        verify_every: Steps after which a step is judged in float64, and its first update computed again in another
-            layout; what departs is an alarm, and the step is written to RUN/steps.  0: never.
+        token_logprobs: Write the tokens of these rollouts too, with advantages and with
+            log-probabilities under the policy that sampled them and after the step.  Takes one more
+            pass over the batch.
+        step_files: Steps after which a training step is written to RUN/steps again, for `rlvr step
+            verify`.  0: never. Updates that are not finite are written always.
+        step_sketches: Write a sketch of each row's gradient into these files too, for `rlvr
+            whatif`: a backward pass for each row of such a step, on one rank alone.
+        verify_every: Steps after which a step is judged in float64, and its first update computed
+            again in another layout; what departs is an alarm, and the step is written to RUN/steps.
+            0: never.
         show_rollouts: Completions of each step that are printed as a table.  0: none.
         track: Package that logs the metrics too: wandb, or one with the same interface.
-        bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite, or steps in which
-            no rollout could be scored.
-        on_alarm: What an alarm of a step does: warn (print a line) or stop (end the run, with its last step saved).
-        strength: Report of `rlvr strength` on the training tasks: the reward at weak, strong and untested ones is
-            logged, and an alarm says when it rises faster at weak ones.
-        accept: Parts of the identity (`code`, `inputs`) in which the continued run may differ from how it began.
-        canary: Largest difference allowed between the sampler's and the trainer's log-probabilities of a token.
-            None: 0.001, or 0.5 in bf16.  Infinity switches the check off.
+        bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite,
+            or steps in which no rollout could be scored.
+        on_alarm: What an alarm of a step does: warn (print a line) or stop (end the run, with its
+            last step saved).
+        strength: Report of `rlvr strength` on the training tasks: the reward at weak, strong and
+            untested ones is logged, and an alarm says when it rises faster at weak ones.
+        accept: Parts of the identity (`code`, `inputs`) in which the continued run may differ from
+            how it began.
+        canary: Largest difference allowed between the sampler's and the trainer's log-probabilities
+            of a token. None: 0.001, or 0.5 in bf16.  Infinity switches the check off.
         seed: Seed of tasks, rollouts and mini-batches.
-        stage: What the run changes on its way, such as at=2000,max_tokens=16384,reset=all; may be repeated.  It begins
-            after that many steps, or at=stalled:3 (validations without a new best) or at=truncated:0.2 (share of
-            completions).  NAME=linear(TO), cosine(TO, STEPS) or towards(METRIC, TARGET) is a schedule.
+        stage: What the run changes on its way, such as at=2000,max_tokens=16384,reset=all; may be
+            repeated.  It begins after that many steps, or at=stalled:3 (validations without a new
+            best) or at=truncated:0.2 (share of completions).  NAME=linear(TO), cosine(TO, STEPS) or
+            towards(METRIC, TARGET) is a schedule.
 
     Raises:
         UsageError: a setting is out of its range, or settings contradict each other.
@@ -300,14 +333,16 @@ class Config:
         return ChatSettings(self.chat, self.system, self.template_options)
 
     def resolve(self) -> ResolvedConfig:
-        """These settings with the algorithm itself, and with a value for each None that stands for a default.
+        """These settings with the algorithm itself, and with a value for each None that stands for
+        a default.
 
         Raises:
             UsageError: there is no such algorithm, or it cannot be trained with these settings.
         """
         if not isinstance(self.algorithm, str | Algorithm):
             raise UsageError(
-                f"algorithm is {brief(self.algorithm)}; it must be the name of an algorithm, or an Algorithm"
+                f"algorithm is {brief(self.algorithm)}; it must be the name of an algorithm, or an "
+                f"Algorithm"
             )
         algorithm = self.algorithm
         if isinstance(algorithm, str):
@@ -319,7 +354,8 @@ class Config:
         if self.overlong is not None:
             if "file" in algorithm.needs:
                 raise UsageError(
-                    f"overlong is {self.overlong!r}, and {algorithm.label} samples no completions; leave it out"
+                    f"overlong is {self.overlong!r}, and {algorithm.label} samples no completions; "
+                    f"leave it out"
                 )
             algorithm = algorithm.copy_with(overlong=self.overlong)
         self._require_read(algorithm)
@@ -405,22 +441,26 @@ class Config:
         for name, (is_read, reader) in readers.items():
             if getattr(self, name) is not None and not is_read:
                 raise UsageError(
-                    f"{name} is {brief(getattr(self, name))}, and nothing reads it with {algorithm.label}: it is of "
+                    f"{name} is {brief(getattr(self, name))}, and nothing reads it with "
+                    f"{algorithm.label}: it is of "
                     f"{reader}; leave it out"
                 )
         if self.step_sketches and not self.step_files:
             raise UsageError(
-                "step_sketches is True, and step_files 0: there are no files that sketches go to; give --step-files 10"
+                "step_sketches is True, and step_files 0: there are no files that sketches go to; "
+                "give --step-files 10"
             )
         if not soft and algorithm.overlong_share != type(algorithm).overlong_share:
             raise UsageError(
-                f"overlong_share is {algorithm.overlong_share}, and overlong {self.overlong or algorithm.overlong!r} "
+                f"overlong_share is {algorithm.overlong_share}, and overlong "
+                f"{self.overlong or algorithm.overlong!r} "
                 "punishes nothing; leave it out, or choose overlong 'soft'"
             )
 
     @property
     def engine(self) -> Literal["local", "vllm", "servers"]:
-        """What samples: the trained model itself, a vLLM engine in this process, or vLLM servers."""
+        """What samples: the trained model itself, a vLLM engine in this process, or vLLM
+        servers."""
         if self.serve_samplers is not None:
             return "servers"
         return (
@@ -433,10 +473,11 @@ class ResolvedConfig(Config):
     """The settings that a run uses; made by `Config.resolve`.  No None is left that stands for a default.
 
     Attributes:
-        algorithm: The algorithm itself, with `overlong` and with the correction that `max_staleness` and `replay` need.
-        prompts, group_size, updates, temperature, overlong, overlong_cache, max_tries, vine_k, step_delimiter,
-            validation_tasks, validation_every, reward_model_weight, reward_model_bounds, eval_temperature,
-            canary: See `Config`; never None.
+        algorithm: The algorithm itself, with `overlong` and with the correction that
+            `max_staleness` and `replay` need.
+        prompts, group_size, updates, temperature, overlong, overlong_cache, max_tries, vine_k,
+            step_delimiter, validation_tasks, validation_every, reward_model_weight,
+            reward_model_bounds, eval_temperature, canary: See `Config`; never None.
         written: The settings as they were written.
     """
 
@@ -466,12 +507,14 @@ class ResolvedConfig(Config):
         algorithm = self.algorithm
         if self.pairs is not None and algorithm.examples is None:
             raise UsageError(
-                f"pairs is {str(self.pairs)!r}, and the algorithm learns from rewards of its own completions; choose "
+                f"pairs is {str(self.pairs)!r}, and the algorithm learns from rewards of its own "
+                f"completions; choose "
                 "one of preferences, such as 'dpo', or leave pairs out"
             )
         if self.pairs is not None and self.eval_env:
             raise UsageError(
-                "pairs with eval_env: a run on a file evaluates on env alone; leave one out, or use rlvr eval"
+                "pairs with eval_env: a run on a file evaluates on env alone; leave one out, or "
+                "use rlvr eval"
             )
         if "file" in algorithm.needs and self.pairs is None:
             raise UsageError(
@@ -479,17 +522,20 @@ class ResolvedConfig(Config):
             )
         if self.reward_model is not None and algorithm.examples is not None:
             raise UsageError(
-                f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts and pairs, not from "
+                f"reward_model is {self.reward_model!r}, and the algorithm learns from verdicts "
+                f"and pairs, not from "
                 "rewards; leave it out, or choose an algorithm such as 'grpo'"
             )
         if algorithm.needs_teacher and self.teacher is None:
             raise UsageError(
-                f"{algorithm.label} learns from a teacher; give --teacher, a folder or an id on the hub of a model "
+                f"{algorithm.label} learns from a teacher; give --teacher, a folder or an id on "
+                f"the hub of a model "
                 "with the same vocabulary"
             )
         if self.reward_range is not None and algorithm.examples is not None:
             raise UsageError(
-                f"reward_range is {self.reward_range!r}, and {algorithm.label} learns from verdicts and pairs, not "
+                f"reward_range is {self.reward_range!r}, and {algorithm.label} learns from "
+                f"verdicts and pairs, not "
                 "from rewards; leave it out, or choose an algorithm such as 'grpo'"
             )
         if not self.env and self.pairs is None:
@@ -502,47 +548,57 @@ class ResolvedConfig(Config):
             )
         if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":
             raise UsageError(
-                f"attention is {self.attention!r}, which computes in half precision only, and precision is "
+                f"attention is {self.attention!r}, which computes in half precision only, and "
+                f"precision is "
                 f"{self.precision!r}; set precision to 'bf16'"
             )
         if self.group_size == 1 and "siblings" in algorithm.needs:
             raise UsageError(
-                f"group_size is 1, and {algorithm.label} compares the completions of a prompt: every advantage "
+                f"group_size is 1, and {algorithm.label} compares the completions of a prompt: "
+                f"every advantage "
                 "would be 0; give at least 2, or choose 'reinforce_pp'"
             )
         if self.group_size == 1 and self.pairs is None and algorithm.examples == "pairs":
             raise UsageError(
-                "group_size is 1, and a pair has a right and a wrong completion of one prompt; give at least 2, or a "
+                "group_size is 1, and a pair has a right and a wrong completion of one prompt; "
+                "give at least 2, or a "
                 "file of pairs"
             )
         if self.pairs is not None and self.max_staleness:
             raise UsageError(
-                f"max_staleness is {self.max_staleness}, and pairs trains on a file without sampling; leave one out"
+                f"max_staleness is {self.max_staleness}, and pairs trains on a file without "
+                f"sampling; leave one out"
             )
         if "once" in algorithm.needs and self.updates > 1:
             raise UsageError(
-                f"updates is {self.updates}, and {algorithm.label} has no ratio to the policy that sampled, so only "
-                "the first step on a batch is right; leave updates out, or choose one with a ratio, such as grpo"
+                f"updates is {self.updates}, and {algorithm.label} has no ratio to the policy that "
+                f"sampled, so only "
+                "the first step on a batch is right; leave updates out, or choose one with a "
+                "ratio, such as grpo"
             )
         if algorithm.trust_region is not None:
             self._require_second_derivatives()
         if algorithm.mixing is not None and self.pairs is not None:
             raise UsageError(
-                "mixing with pairs: training on a file has a fixed reference; leave mixing or pairs out"
+                "mixing with pairs: training on a file has a fixed reference; leave mixing or "
+                "pairs out"
             )
         if algorithm.mixing is not None and self.lora_rank is not None:
             raise UsageError(
-                "mixing with lora_rank: a share of an adapter is not that share of the weights it stands for; train "
+                "mixing with lora_rank: a share of an adapter is not that share of the weights it "
+                "stands for; train "
                 "all weights, or use a reset"
             )
         if algorithm.subset is not None and algorithm.subset.size >= self.group_size:
             raise UsageError(
-                f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it is less than that"
+                f"subset.size is {algorithm.subset.size} of a group_size of {self.group_size}; it "
+                f"is less than that"
             )
         stalls = algorithm.reset is not None and algorithm.reset.stall_validations is not None
         if stalls and not self.validation_tasks:
             raise UsageError(
-                f"validation_tasks is 0, and {algorithm.label} resets when the score on held-out tasks stalls; "
+                f"validation_tasks is 0, and {algorithm.label} resets when the score on held-out "
+                f"tasks stalls; "
                 "leave it out, or have no such reset, by --reset none"
             )
 
@@ -550,12 +606,14 @@ class ResolvedConfig(Config):
         """Refuse a trust region where its products would be wrong, or cannot be computed."""
         if self.precision != "fp32":
             raise UsageError(
-                f"precision is {self.precision!r}, in which the conjugate gradients of a trust region do not converge; "
+                f"precision is {self.precision!r}, in which the conjugate gradients of a trust "
+                f"region do not converge; "
                 "set precision to 'fp32', or choose 'ppo_kl'"
             )
         if self.gradient_checkpointing:
             raise UsageError(
-                "gradient_checkpointing with a trust region: layers that are computed again have no second "
+                "gradient_checkpointing with a trust region: layers that are computed again have "
+                "no second "
                 "derivatives; lower micro_tokens instead"
             )
 
@@ -563,7 +621,8 @@ class ResolvedConfig(Config):
         """Refuse settings of samplers that contradict each other."""
         if self.serve_samplers is not None and self.sampler != "local":
             raise UsageError(
-                f"sampler is {self.sampler!r} and serve_samplers {self.serve_samplers}: these are two ways to say what "
+                f"sampler is {self.sampler!r} and serve_samplers {self.serve_samplers}: these are "
+                f"two ways to say what "
                 "samples; leave one out"
             )
         settings_by_engine: dict[str, dict[str, object]] = {
@@ -584,11 +643,13 @@ class ResolvedConfig(Config):
                 )
         if self.sampler_python is not None and self.serve_samplers is None:
             raise UsageError(
-                "sampler_python is for servers that are started here; give serve_samplers too, such as 1"
+                "sampler_python is for servers that are started here; give serve_samplers too, "
+                "such as 1"
             )
         if self.sampler_sleep and self.max_staleness:
             raise UsageError(
-                "sampler_sleep frees the engine's memory during the update, and with max_staleness it samples then; "
+                "sampler_sleep frees the engine's memory during the update, and with max_staleness "
+                "it samples then; "
                 "leave one out"
             )
         if self.engine != "local" and self.pairs is not None:
@@ -676,7 +737,8 @@ def _require_sampler_name(name: str, value: object) -> str:
     ):
         near = nearest(str(value), ["local", "vllm"])
         raise UsageError(
-            f"{name} is {brief(value)}{near}; it must be local, vllm, or addresses of vLLM servers with commas between "
+            f"{name} is {brief(value)}{near}; it must be local, vllm, or addresses of vLLM servers "
+            f"with commas between "
             "them, such as http://127.0.0.1:8000,http://127.0.0.1:8001"
         )
     assert isinstance(value, str)
@@ -705,7 +767,8 @@ def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
     low, high = (require_number(f"{name}[{i}]", bound, 0, most=1) for i, bound in enumerate(value))
     if low >= high:
         raise UsageError(
-            f"{name} is {value!r}, so every score would be the same; the first must be below the second"
+            f"{name} is {value!r}, so every score would be the same; the first must be below the "
+            f"second"
         )
     return (low, high)
 
@@ -783,7 +846,8 @@ _CHECKS: Final[Mapping[str, _Check]] = {
     "step_delimiter": _require_delimiter,
     "teacher": _or_none(lambda name, value: str(value)),  # a path too
     "reward_model": _require_scorer,
-    # A completion that is too long for the model gets its least score, which must not become the best one.
+    # A completion that is too long for the model gets its least score, which must not become the
+    # best one.
     "reward_model_weight": _or_none(
         partial(require_number, above=0, hint="or leave reward_model out")
     ),

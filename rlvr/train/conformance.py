@@ -64,11 +64,13 @@ def conforms(algorithm: Algorithm, *, on_ranks: bool = False) -> list[RuleResult
         on_ranks: try it in two processes too, which load it by its name.
 
     Raises:
-        UsageError: it learns from pairs, labels or steps; or a method of it raises, or returns what cannot be used.
+        UsageError: it learns from pairs, labels or steps; or a method of it raises, or returns what
+            cannot be used.
     """
     if algorithm.examples is not None:
         raise UsageError(
-            f"{algorithm.label} learns from {algorithm.examples}; --check tries algorithms with advantages"
+            f"{algorithm.label} learns from {algorithm.examples}; --check tries algorithms with "
+            f"advantages"
         )
     try:
         with TemporaryDirectory() as place:
@@ -95,7 +97,8 @@ def _found(trial: _Trial, on_ranks: bool) -> list[RuleResult]:
 
 
 def try_as_rank() -> None:
-    """Try as one of several ranks the algorithm whose record is on stdin; prints how far its gradient is off."""
+    """Try as one of several ranks the algorithm whose record is on stdin; prints how far its
+    gradient is off."""
     algorithm = from_record(json.load(sys.stdin))
     torch.set_num_threads(1)
     with TemporaryDirectory() as place:
@@ -231,7 +234,8 @@ class _Trial:
             apart = _apart(in_one, in_parts)
             if not apart < _TOLERANCE:
                 return (
-                    f"{what}: the gradient is off by {apart:.1e} of its norm; a row's loss may depend on that row "
+                    f"{what}: the gradient is off by {apart:.1e} of its norm; a row's loss may "
+                    f"depend on that row "
                     "alone: compare rows in `advantages`, and choose tokens in `select`"
                 )
         return ""
@@ -259,7 +263,8 @@ class _Trial:
         return "the gradient depends on them; leave out what `inputs.mask` leaves out"
 
     def _of_logprobs(self, batch: Batch, masked: float) -> Tensor:
-        """The gradient of the loss in each token's log-probability, with this one where the mask is False."""
+        """The gradient of the loss in each token's log-probability, with this one where the mask is
+        False."""
         learner = self.learner
         logprobs = learner.logprobs(batch.rows, learner.policy).double()
         leaf = torch.where(batch.completion_mask, logprobs, masked).requires_grad_()

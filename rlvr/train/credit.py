@@ -49,14 +49,16 @@ class Batch:
         completion_mask: True for tokens that are trained on.
         behaviour_logprobs: log-probabilities under the policy that sampled.
         advantages: one per token; 0 until `credit` has computed them.
-        old_logprobs: log-probabilities that the trainer computes with the weights before the step; None unless the
-            algorithm has a correction, which compares them with `behaviour_logprobs`.
+        old_logprobs: log-probabilities that the trainer computes with the weights before the step;
+            None unless the algorithm has a correction, which compares them with
+            `behaviour_logprobs`.
         ref_logprobs: log-probabilities under the reference policy; None without a KL penalty.
         teacher_logprobs: log-probabilities under the teacher; None without one.
         implicit_rewards: those of tokens by an implicit reward model; None without one.
         outcomes: the credit of each row's verdict, in [0, 1]; 0 for UNSCORED rows.
         values: the critic's, before each token; None without a critic.
-        bootstrap: its value after the last token of a truncated row, 0 for a row that ended; None without a critic.
+        bootstrap: its value after the last token of a truncated row, 0 for a row that ended; None
+            without a critic.
         returns: targets of the critic; None without a critic, and until `credit` has computed them.
         kept: True for tokens that the policy's loss is computed on; None for all trained tokens.
         selected: tokens that the algorithm treats apart, see
@@ -182,18 +184,21 @@ def credit(
 
     Args:
         groups: scored rollouts.
-        batch: made of these groups, with `ref_logprobs` if the algorithm has a KL penalty in the reward, and with
-            `values` and `bootstrap` if it has a critic.
+        batch: made of these groups, with `ref_logprobs` if the algorithm has a KL penalty in the
+            reward, and with `values` and `bootstrap` if it has a critic.
         algorithm: says which advantages.
-        minibatch_of: the number of each row's mini-batch, shape [B], for Magistral's normalisation; None for one.
+        minibatch_of: the number of each row's mini-batch, shape [B], for Magistral's normalisation;
+            None for one.
         values: prefix values of each row, for VinePPO.
-        average: the moving average of earlier scores, for a baseline of this kind; None before the first batch.
+        average: the moving average of earlier scores, for a baseline of this kind; None before the
+            first batch.
 
-    The branches of an episode have its advantage.  An episode counts once in a group's mean, whatever its rows.
+    The branches of an episode have its advantage.  An episode counts once in a group's mean,
+    whatever its rows.
 
     Raises:
-        UsageError: the algorithm needs rewards of steps, and no rollout has them; or it gives each token an advantage
-            of its own, and an episode has branches.
+        UsageError: the algorithm needs rewards of steps, and no rollout has them; or it gives each
+            token an advantage of its own, and an episode has branches.
     """
     if owners := owners_of(groups):
         return _credit_of_branches(groups, owners, batch, algorithm, minibatch_of, values, average)
@@ -253,8 +258,10 @@ def _credit_of_branches(
     varies = bool(torch.where(mask, rollout_credit.advantages != of_row[:, None], False).any())
     if rollout_credit.returns is not None or values is not None or varies:
         raise UsageError(
-            f"{algorithm.label} gives each token an advantage of its own, and an episode has several rows, because "
-            "its agent's requests did not all extend one another; use an algorithm with one advantage for each "
+            f"{algorithm.label} gives each token an advantage of its own, and an episode has "
+            f"several rows, because "
+            "its agent's requests did not all extend one another; use an algorithm with one "
+            "advantage for each "
             "completion, such as grpo without a KL penalty in the reward"
         )
     with_branches = torch.cat([of_row, of_row[list(owners)]])
@@ -269,7 +276,8 @@ def _credit_of_sizes(
     values: Sequence[PrefixValues] | None,
     average: float | None,
 ) -> Credit:
-    """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no mean counts."""
+    """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no
+    mean counts."""
     G = max(len(group.rollouts) for group in groups)
     real_rows: list[int] = []
     filled: list[Group] = []
@@ -342,7 +350,8 @@ class GroupInputs:
     def by_name(self) -> dict[str, Any]:
         """Each input, or the function that computes it."""
         computed = (
-            "scores score_parts rewards baseline lengths_tokens minibatch step_rewards step_ends prefix_values "
+            "scores score_parts rewards baseline lengths_tokens minibatch step_rewards step_ends "
+            "prefix_values "
             "boundaries credited"
         ).split()
         return {
@@ -364,7 +373,8 @@ class GroupInputs:
 
     @property
     def score_parts(self) -> Float[Tensor, "P G K"]:
-        """What each part of the reward added to a score, by name; 0 for a part that another environment has."""
+        """What each part of the reward added to a score, by name; 0 for a part that another
+        environment has."""
         parts = [
             [{} if r.score is None else r.score.parts for r in group.rollouts]
             for group in self._groups
@@ -374,7 +384,8 @@ class GroupInputs:
         )
         if not names:
             raise UsageError(
-                f"{self._algorithm.label} compares the parts of a reward, and the scores have none; use an "
+                f"{self._algorithm.label} compares the parts of a reward, and the scores have "
+                f"none; use an "
                 "environment with a composed reward, or grpo"
             )
         return torch.tensor(
@@ -386,7 +397,8 @@ class GroupInputs:
 
     @property
     def rewards(self) -> Float[Tensor, "B T"]:
-        """Rewards of turns and the rest of the total, see `_placed`, minus each token's KL penalty."""
+        """Rewards of turns and the rest of the total, see `_placed`, minus each token's KL
+        penalty."""
         placed = _place_rewards(self._batch.rows, self._totals, self.completion_mask)
         return _penalise(placed, self._batch, self._algorithm)
 
@@ -453,7 +465,8 @@ class GroupInputs:
 
 
 def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:
-    """Totals, 0 for UNSCORED rollouts and for those that smaller groups lack; and True for scored ones.
+    """Totals, 0 for UNSCORED rollouts and for those that smaller groups lack; and True for scored
+    ones.
 
     Args:
         groups: whose rollouts are one row each.
@@ -468,10 +481,12 @@ def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, 
 
 
 def _place_rewards(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Float[Tensor, "B T"]:
-    """The reward of each turn on the last trained token up to its end, and what the total has beyond them on the last.
+    """The reward of each turn on the last trained token up to its end, and what the total has
+    beyond them on the last.
 
-    So rewards always sum to the total and stand on trained tokens, whatever is masked: a reward on a masked token, such
-    as one of an environment's reply, would be lost.  A turn before any trained token gives its reward to the first.
+    So rewards always sum to the total and stand on trained tokens, whatever is masked: a reward on
+    a masked token, such as one of an environment's reply, would be lost.  A turn before any trained
+    token gives its reward to the first.
     """
     rewards = torch.zeros(mask.shape)
     for i, (row, total) in enumerate(zip(rows, scores.flatten().tolist(), strict=True)):
@@ -513,16 +528,19 @@ def _steps(rows: Sequence[Rollout], mask: Tensor) -> tuple[Tensor, Tensor]:
                 rewards[i, turn.stop - 1], ends[i, turn.stop - 1] = turn.reward, True
     if not ends.any():
         raise UsageError(
-            "grpo_process needs rewards of steps, and no rollout has a turn with a reward of its own; give "
+            "grpo_process needs rewards of steps, and no rollout has a turn with a reward of its "
+            "own; give "
             "--step-reward, use an environment with several turns, or use grpo"
         )
     return rewards, ends
 
 
 def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]:
-    """Values and boundaries [B, N], each row padded by its last one; and [B] True for rows to be trained on.
+    """Values and boundaries [B, N], each row padded by its last one; and [B] True for rows to be
+    trained on.
 
-    A boundary without a value is left out.  A row without a value at its first or last boundary is not trained on.
+    A boundary without a value is left out.  A row without a value at its first or last boundary is
+    not trained on.
     """
     rows, complete = [], []
     for prefixes in values:
@@ -542,9 +560,11 @@ def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]
 
 
 def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) -> list[list[int]]:
-    """The rows of each update: equal parts of whole groups, in random order; all rows in their order for one update.
+    """The rows of each update: equal parts of whole groups, in random order; all rows in their
+    order for one update.
 
-    An update has at least `LEAST_GROUPS` groups and `LEAST_ROWS` rows: a smaller batch makes fewer updates.
+    An update has at least `LEAST_GROUPS` groups and `LEAST_ROWS` rows: a smaller batch makes fewer
+    updates.
 
     Args:
         group: the number of each row's group.

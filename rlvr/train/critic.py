@@ -2,9 +2,10 @@
 
 values once per batch ─▶ advantages and returns ─▶ per mini-batch: ½ (V - R)², clipped, mean over tokens ─▶ AdamW
 
-The backbone is the critic's own, a copy of the policy as it began, or the policy's (`Critic.backbone`).  A shared one
-shares weights, not the pass: the layers are run once for the log-probabilities and once for the values.  The head is
-float32 and begins at 0, so that the first advantages are the returns.
+The backbone is the critic's own, a copy of the policy as it began, or the policy's
+(`Critic.backbone`).  A shared one shares weights, not the pass: the layers are run once for the
+log-probabilities and once for the values.  The head is float32 and begins at 0, so that the first
+advantages are the returns.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class CriticLearner(SecondModel):
         self._own = self.settings.backbone == "own"
         if not self._own and learner.ranks.world > 1:
             raise UsageError(
-                "critic_backbone is 'shared', and one module shards the layers; on several ranks the critic has its "
+                "critic_backbone is 'shared', and one module shards the layers; on several ranks "
+                "the critic has its "
                 "own: leave critic_backbone out"
             )
         model = policy.copied() if self._own else copy.copy(policy)
@@ -119,7 +121,8 @@ class CriticLearner(SecondModel):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def values(self, rows: Sequence[Rollout]) -> tuple[Float[Tensor, "B T"], Float[Tensor, " B"]]:
-        """The value before each token, and after the last one where a row was truncated; 0 after a real end.
+        """The value before each token, and after the last one where a row was truncated; 0 after a
+        real end.
 
         Args:
             rows: B rollouts.
@@ -137,7 +140,8 @@ class CriticLearner(SecondModel):
         return bool(mini.completion_mask.any())
 
     def backward(self, mini: Batch) -> dict[str, float]:
-        """Add the gradient of an update's value loss, the mean over its trained tokens, and clip it.
+        """Add the gradient of an update's value loss, the mean over its trained tokens, and clip
+        it.
 
         Args:
             mini: with `values` and `returns`.

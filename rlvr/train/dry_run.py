@@ -57,7 +57,8 @@ def dry_run(
     env: Environment | None = None,
     eval_env: Environment | None = None,
 ) -> None:
-    """Print the settings, the memory forecast, the first group of a run and its speed; nothing is written.
+    """Print the settings, the memory forecast, the first group of a run and its speed; nothing is
+    written.
 
     The group is cut after some seconds, see `CutSampler`.
 
@@ -174,8 +175,8 @@ def settings_table(settings: ResolvedConfig, places: Mapping[str, str]) -> Table
 
     Args:
         settings: of the run.
-        places: by name; what is missing is an algorithm's, and "default" is said more exactly where the value follows
-            from other settings.
+        places: by name; what is missing is an algorithm's, and "default" is said more exactly where
+            the value follows from other settings.
     """
     table = Table("setting", "value", "from", title="settings")
     for name, value, place in _rows(settings, places):

@@ -1,7 +1,7 @@
 """Further evaluations of a run, each with its own environment, numbers and sampling, as papers report them.
 
-One is a text, `math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all`: an environment's id, and with
-commas between them its options and the numbers of the evaluation.
+One is a text, `math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all`: an environment's id,
+and with commas between them its options and the numbers of the evaluation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class EvalSet:
         text: all of it.
         env: id of the environment.
         options: of the environment; texts are read by their options' types.
-        numbers: those of the evaluation that are given: see `Evaluated`, and `rows`, a number or "all".
+        numbers: those of the evaluation that are given: see `Evaluated`, and `rows`, a number or
+            "all".
     """
 
     text: str
@@ -114,7 +115,8 @@ def read_eval_sets(name: str, value: Any) -> tuple[str, ...]:
     for one in sets:
         if names.count(one.name) > 1:
             raise UsageError(
-                f"{name}: two evaluations are called {one.name!r}; give one of them another name, name=…"
+                f"{name}: two evaluations are called {one.name!r}; give one of them another name, "
+                f"name=…"
             )
     return tuple(one.text for one in sets)
 
@@ -166,8 +168,8 @@ def eval_sets(config: ResolvedConfig, env: Environment) -> list[Evaluated]:
         env: the training environment.
 
     Raises:
-        UsageError: an environment cannot be made, has no rows, or more than one in a hundred of its prompts is
-            trained on.
+        UsageError: an environment cannot be made, has no rows, or more than one in a hundred of its
+            prompts is trained on.
     """
     sets = [EvalSet.read(text) for text in config.eval_env]
     trained = _prompts(env) if sets else frozenset()
@@ -201,7 +203,8 @@ def _evaluated(one: EvalSet, config: ResolvedConfig, trained: frozenset[str]) ->
     shared = sum(str(env.task(index).prompt) in trained for index in rows)
     if 100 * shared > len(rows):
         raise UsageError(
-            f"{shared} of its {len(rows)} prompts are trained on; leave them out of the training data, or leave this "
+            f"{shared} of its {len(rows)} prompts are trained on; leave them out of the training "
+            f"data, or leave this "
             "evaluation out"
         )
     return Evaluated(

@@ -191,7 +191,8 @@ def _floats(values: Tensor) -> NDArray[np.float32]:
 def rows_of_examples(
     examples: Sequence[Any],
 ) -> tuple[dict[str, NDArray[Any]], dict[tuple[int, int], int]]:
-    """The arrays of the rows of pairs or labelled completions, the chosen one of a pair first; and each row's place.
+    """The arrays of the rows of pairs or labelled completions, the chosen one of a pair first; and
+    each row's place.
 
     Args:
         examples: of a step, see `rlvr.train.preferences.Example`.

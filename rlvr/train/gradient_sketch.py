@@ -1,7 +1,8 @@
 """A gradient in 4,096 numbers: a seeded linear sketch, whose dot products estimate those of whole gradients.
 
-The gradient is laid out in rows of 65,521; number c of row r has the sign ρ_r σ_c and is added to place c mod 4,096.
-Signs are bits of SHAKE-256, so anyone can draw them.  It is linear: sketches of shards add up to that of the whole.
+The gradient is laid out in rows of 65,521; number c of row r has the sign ρ_r σ_c and is added to
+place c mod 4,096. Signs are bits of SHAKE-256, so anyone can draw them.  It is linear: sketches of
+shards add up to that of the whole.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _local(gradient: Tensor) -> Tensor:
 
 
 def _offset(gradient: Tensor) -> int:
-    """Where this rank's shard begins in the flat tensor, which is sharded by its first dimension."""
+    """Where this rank's shard begins in the flat tensor, which is sharded by its first
+    dimension."""
     if not isinstance(gradient, DTensor):
         return 0
     _, offsets = compute_local_shape_and_global_offset(

@@ -1,7 +1,8 @@
 """Implicit reward models: r(y_t) = β log π_φ(y_t) / π_ref(y_t), a reward of each token from labels of completions.
 
-PRIME trains one on the verdicts of each batch (arXiv:2502.01456); every policy trained by DPO is one (arXiv:2305.18290,
-eq. 5), as is one trained by the cross-entropy of completions with verdicts (arXiv:2412.01981).
+PRIME trains one on the verdicts of each batch (arXiv:2502.01456); every policy trained by DPO is
+one (arXiv:2305.18290, eq. 5), as is one trained by the cross-entropy of completions with verdicts
+(arXiv:2412.01981).
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class ImplicitRewards(SecondModel):
         return bool(mini.completion_mask.any())
 
     def backward(self, mini: Batch) -> dict[str, float]:
-        """Add the gradient of the cross-entropy with the verdicts, the mean over an update's completions; clip it.
+        """Add the gradient of the cross-entropy with the verdicts, the mean over an update's
+        completions; clip it.
 
         Args:
             mini: with `ref_logprobs` and `outcomes`.

@@ -25,8 +25,8 @@ class LearnedReward(GroupPart):
 
         env = env.with_reward(env.reward + 0.2 * LearnedReward("runs/rm/model"))
 
-    The completions of a task are scored together, in the process that puts scores together: the trainer, or the one
-    that calls `rlvr.score`.  Workers and remote scorers never load it.
+    The completions of a task are scored together, in the process that puts scores together: the
+    trainer, or the one that calls `rlvr.score`.  Workers and remote scorers never load it.
 
     Args:
         folder: RUN/model of a run with the algorithm `reward_model`.
@@ -34,7 +34,8 @@ class LearnedReward(GroupPart):
         name: of the part in `Score.parts`.
 
     Attributes:
-        version: the beginning of a digest of its head, by which a run notices that it was trained again.
+        version: the beginning of a digest of its head, by which a run notices that it was trained
+            again.
 
     Raises:
         UsageError: the folder holds no reward model.
@@ -51,7 +52,8 @@ class LearnedReward(GroupPart):
         require_reads(self.folder, "completions")
 
     def __str__(self) -> str:
-        """The name and the version: the same model in another folder, on another device or machine scores the same."""
+        """The name and the version: the same model in another folder, on another device or machine
+        scores the same."""
         return f"{self.name}(version={self.version!r})"
 
     def load(self) -> RewardModel:
@@ -81,7 +83,8 @@ _LOADING = threading.Lock()
 
 @cache
 def _loaded(folder: str, device: str, version: str) -> RewardModel:
-    """One model for all copies of a part in this process; `version` keeps those that were trained again apart."""
+    """One model for all copies of a part in this process; `version` keeps those that were trained
+    again apart."""
     from rlvr.train.reward_model import RewardModel
 
     return RewardModel.load(folder, device=device)

@@ -2,8 +2,9 @@
 
 before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties ─▶ backward ─▶ clip ─▶ AdamW ─▶ after
 
-What algorithms share, such as KL, critic and corrections, are parts (`rlvr.train.parts`); the learner calls them and
-names none.  Denominators are those of the whole update, so the gradient does not depend on how its rows are split.
+What algorithms share, such as KL, critic and corrections, are parts (`rlvr.train.parts`); the
+learner calls them and names none.  Denominators are those of the whole update, so the gradient does
+not depend on how its rows are split.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Learner:
     Args:
         policy: trained in place.
         config: settings of the run.
-        ranks: the processes that train together, over which the policy is sharded; None for this one alone.
+        ranks: the processes that train together, over which the policy is sharded; None for this
+            one alone.
         activity: shows how far an update is; None for nothing.
 
     Attributes:
@@ -199,7 +201,8 @@ class Learner:
         return policy.logprobs(rows, self.config.temperature).float().cpu()
 
     def prepared(self, batch: Batch) -> Batch:
-        """The batch with what advantages and losses need, computed with the weights before the step.
+        """The batch with what advantages and losses need, computed with the weights before the
+        step.
 
         Args:
             batch: as `collate` makes it.
@@ -223,15 +226,17 @@ class Learner:
         parts: Sequence[Sequence[int]],
         on_bad: Callable[[Batch], None] = _ignore,
     ) -> dict[str, float]:
-        """Make one optimiser step for each mini-batch that has a gradient, and return metrics for the log.
+        """Make one optimiser step for each mini-batch that has a gradient, and return metrics for
+        the log.
 
-        `loss`, `grad_norm` (before it is clipped) and what parts log of a step are means over the steps; the ratio's
-        statistics are over all tokens of rows with a gradient.
+        `loss`, `grad_norm` (before it is clipped) and what parts log of a step are means over the
+        steps; the ratio's statistics are over all tokens of rows with a gradient.
 
         Args:
             batch: with advantages, and with what `prepared` adds.
             parts: the indices of each mini-batch's rows.
-            on_bad: called with each mini-batch whose loss or gradient is not finite; no step is made on it.
+            on_bad: called with each mini-batch whose loss or gradient is not finite; no step is
+                made on it.
 
         Raises:
             Diverged: `config.bad_steps` mini-batches in a row were not finite.
@@ -266,7 +271,8 @@ class Learner:
     def _one_update(
         self, mini: Batch, on_bad: Callable[[Batch], None]
     ) -> tuple[dict[str, float], list[RatioStats], bool] | None:
-        """What an update logs, its ratios, and whether it moved the policy; None for one that was left out."""
+        """What an update logs, its ratios, and whether it moved the policy; None for one that was
+        left out."""
         held = any(part.holds_policy for part in self.parts)
         rows = [] if held else self.rows_with_gradient(mini)
         learning = [part for part in self.parts if part.learns(mini)]
@@ -319,14 +325,17 @@ class Learner:
         on_bad(mini)
         if self._bad_in_a_row >= self.config.bad_steps:
             raise Diverged(
-                f"{self._bad_in_a_row} losses or gradients in a row were not finite, the last on {len(mini.rows)} "
-                f"rollouts, which are kept in {self.config.run / 'steps'}; lower lr or grad_clip, or train in fp32"
+                f"{self._bad_in_a_row} losses or gradients in a row were not finite, the last on "
+                f"{len(mini.rows)} "
+                f"rollouts, which are kept in {self.config.run / 'steps'}; lower lr or grad_clip, "
+                f"or train in fp32"
             )
 
     def rows_with_gradient(self, mini: Batch) -> list[int]:
         """Indices of the rows whose gradient is not 0; only these are computed.
 
-        Where nothing regularises, a row of advantages 0 has no gradient; it still counts in the denominators.
+        Where nothing regularises, a row of advantages 0 has no gradient; it still counts in the
+        denominators.
 
         Args:
             mini: a mini-batch.
@@ -343,7 +352,8 @@ class Learner:
     def backward(
         self, mini: Batch, rows: Sequence[int]
     ) -> tuple[dict[str, float], list[RatioStats]]:
-        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the logged terms and the ratios.
+        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the logged terms
+        and the ratios.
 
         Args:
             mini: the mini-batch, whose trained tokens and rows are the denominators.
@@ -387,7 +397,8 @@ class Learner:
     def loss(
         self, mini: Batch, whole: Denominators
     ) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
-        """The micro-batch's share of the loss and of the logged terms, and the statistics of its ratios.
+        """The micro-batch's share of the loss and of the logged terms, and the statistics of its
+        ratios.
 
         Args:
             mini: the rows of a micro-batch.
@@ -463,18 +474,21 @@ class Learner:
         if not isinstance(losses, Tensor) or losses.shape != shape:
             shape_text = list(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise UsageError(
-                f"the loss of {label} is {shape_text}; it must have one number per token, {list(shape)}"
+                f"the loss of {label} is {shape_text}; it must have one number per token, "
+                f"{list(shape)}"
             )
         if inputs.logprobs.requires_grad and not losses.requires_grad:
             raise UsageError(
-                f"the loss of {label} has no gradient; compute it from inputs.logprobs or inputs.ratio"
+                f"the loss of {label} has no gradient; compute it from inputs.logprobs or "
+                f"inputs.ratio"
             )
         if isinstance(found, Losses):
             return found
         return Losses(zero_masked(losses, inputs.mask), ratio_stats(inputs.log_ratio, inputs.mask))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next update depends on; on several ranks sharded tensors are shards."""
+        """Everything that the next update depends on; on several ranks sharded tensors are
+        shards."""
         return {
             "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),

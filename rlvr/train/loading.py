@@ -40,15 +40,16 @@ def load_model(
         attention: implementation of attention; None for the default.
 
     Raises:
-        UsageError: there is no such model, it lacks its tokenizer or some of its weights, or it cannot have this
-            attention.
+        UsageError: there is no such model, it lacks its tokenizer or some of its weights, or it
+            cannot have this attention.
     """
     path = Path(name)
     base = base_of_adapter(path) if path.is_dir() else None
     if base is not None:
         if Path(base).is_dir() and base_of_adapter(Path(base)) is not None:
             raise UsageError(
-                f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one first"
+                f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one "
+                f"first"
             )
         model, tokenizer = load_model(base, dtype=torch.float32, device="cpu", attention=attention)
         model = load_adapter(model, path)  # in float32: bfloat16 would lose most of a small product
@@ -72,7 +73,8 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
         )
     except OSError as error:  # the first of transformers' ten lines names what is missing
         raise UsageError(
-            f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: {_first_line(error)}"
+            f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: "
+            f"{_first_line(error)}"
         ) from error
     except Exception as error:  # of transformers, torch, safetensors or the model's own code
         with_attention = f" with attention {chosen['attn_implementation']!r}" if chosen else ""
@@ -105,7 +107,8 @@ def load_tokenizer(name: str | Path) -> Any:
             raise ValueError("it has no tokens")
     except Exception as error:  # its kind depends on the model
         raise UsageError(
-            f"the model {str(name)!r} has no tokenizer that can be loaded ({_first_line(error)}); save one into its "
+            f"the model {str(name)!r} has no tokenizer that can be loaded ({_first_line(error)}); "
+            f"save one into its "
             "folder with `tokenizer.save_pretrained`"
         ) from error
     return tokenizer
@@ -126,7 +129,8 @@ def require_finite(model: Any) -> None:
             continue  # one pass without a tensor of booleans
         if bad := int((~parameter.isfinite()).sum()):
             raise UsageError(
-                f"the weights of {name} are not finite ({bad} of {parameter.numel()}): the file is damaged, or the "
+                f"the weights of {name} are not finite ({bad} of {parameter.numel()}): the file is "
+                f"damaged, or the "
                 "model diverged when it was trained; give another one"
             )
 
@@ -172,7 +176,8 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Without the progress bars that transformers shows for each file between the lines of a run."""
+    """Without the progress bars that transformers shows for each file between the lines of a
+    run."""
     were_on = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:

@@ -68,10 +68,12 @@ def token_logprobs(
     temperature: float = 1.0,
     with_entropy: bool = False,
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
-    """log softmax(logits / temperature) at the targets; and the entropy of that softmax in nats, or None.
+    """log softmax(logits / temperature) at the targets; and the entropy of that softmax in nats, or
+    None.
 
-    Both are differentiable once, in `hidden`, `weight` and `bias`.  Sums are in float32, or in float64 for inputs of
-    float64.  Under autocast the products are in its type, as in the model's own head.
+    Both are differentiable once, in `hidden`, `weight` and `bias`.  Sums are in float32, or in
+    float64 for inputs of float64.  Under autocast the products are in its type, as in the model's
+    own head.
 
     Args:
         hidden: last hidden state at each token.
@@ -87,7 +89,8 @@ def token_logprobs(
     """
     if not temperature > 0:
         raise ValueError(
-            f"temperature is {temperature}; it must be above 0, as greedy choice has no log-probabilities"
+            f"temperature is {temperature}; it must be above 0, as greedy choice has no "
+            f"log-probabilities"
         )
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
@@ -112,7 +115,8 @@ class _Settings:
     def blocks(
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """For each block: (slice of the vocabulary, its rows of the weight, its logits before the temperature)."""
+        """For each block: (slice of the vocabulary, its rows of the weight, its logits before the
+        temperature)."""
         width = max(_NARROWEST, _BLOCK // max(1, len(hidden)))
         for start in range(0, len(weight), width):
             block = slice(start, min(start + width, len(weight)))

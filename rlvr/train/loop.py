@@ -84,20 +84,23 @@ __all__ = ["Trainer"]
 class Trainer:
     """One training run.  Close it, or use it as a context manager.
 
-        with Trainer(Config(env="arithmetic-v1", model="Qwen/Qwen3-0.6B", run=Path("runs/a"))) as trainer:
+        with Trainer(Config(env="arithmetic-v1", model="Qwen/Qwen3-0.6B", run=Path("runs/a"))) as
+        trainer:
             trainer.run()
 
     Args:
         config: settings of the run.
-        policy: the model to train, in place; None to load `config.model`.  If it is given, the settings `model`,
-            `chat`, `device`, `precision`, `attention`, `packing`, `gradient_checkpointing` and `micro_tokens` change
-            nothing in it; those of LoRA give it an adapter.
+        policy: the model to train, in place; None to load `config.model`.  If it is given, the
+            settings `model`, `chat`, `device`, `precision`, `attention`, `packing`,
+            `gradient_checkpointing` and `micro_tokens` change nothing in it; those of LoRA give it
+            an adapter.
         env: the training environment, for one that has no id; None to make it from `config.env`.
         eval_env: the evaluation environment; needed with `env`, unless `config.eval_every` is None.
-        sampler: samples completions, such as an engine's; it is given the weights after every step.  None for the
-            local one, in this process.
+        sampler: samples completions, such as an engine's; it is given the weights after every step.
+            None for the local one, in this process.
         console: where progress is printed; None for stderr.
-        second_opinion: another verifier on a share of the rollouts, against hacked rewards; None for none.
+        second_opinion: another verifier on a share of the rollouts, against hacked rewards; None
+            for none.
 
     Attributes:
         config: the settings, as they were given.
@@ -240,11 +243,13 @@ class Trainer:
         self._canary = Canary(self.collector.groups, config.canary)
 
     def run(self) -> None:
-        """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
+        """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished
+        and saved.
 
         Raises:
             RewardsDisputed: the second opinion does not confirm the rewards.
-            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/steps` holds them.
+            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row;
+                `RUN/steps` holds them.
             CanaryFailed: the sampler does not have the trainer's weights.
             NothingScored: every rollout was UNSCORED in `bad_steps` steps in a row.
             AlarmRaised: `on_alarm` is "stop", and a step raised an alarm; it is saved.
@@ -258,7 +263,8 @@ class Trainer:
                 if numbers and ranks.first:
                     log(0, numbers)
             stop = ranks.any(stopped())
-            # Asked once a step: what a second question finds after the save would end the run without one.
+            # Asked once a step: what a second question finds after the save would end the run
+            # without one.
             while self.step < config.steps and not stop:
                 started = time.perf_counter()
                 numbers = self._one_step() if ranks.first else self._one_step_of_others()
@@ -292,12 +298,14 @@ class Trainer:
         return self._settings.on_alarm == "stop" and bool(self._alarms.raised)
 
     def _folder(self, name: str) -> AbstractContextManager[Path]:
-        """A folder of the run that the first rank writes: a run that is killed meanwhile leaves no half of it."""
+        """A folder of the run that the first rank writes: a run that is killed meanwhile leaves no
+        half of it."""
         path = self._settings.run / name
         return whole_folder(path) if self.ranks.first else nullcontext(path)
 
     def _one_step(self) -> dict[str, float]:
-        """Collect a batch, unless it was collected ahead; train on it; give the sampler the new weights."""
+        """Collect a batch, unless it was collected ahead; train on it; give the sampler the new
+        weights."""
         sampled, later = self._ahead or self._collect(self.step), None
         self._alarm.check(sampled)
         opinion = (
@@ -336,7 +344,8 @@ class Trainer:
         return {}
 
     def _collect(self, step: int) -> RolloutBatch:
-        """Collect the batch that a step trains on; `step` is also the version of the weights that it begins with."""
+        """Collect the batch that a step trains on; `step` is also the version of the weights that
+        it begins with."""
         config = self._settings
         return collect_batch(
             self.collector,
@@ -348,7 +357,8 @@ class Trainer:
 
     @property
     def _last_of_stage(self) -> int:
-        """The last step that is known to have the settings of this one: no batch is collected beyond it."""
+        """The last step that is known to have the settings of this one: no batch is collected
+        beyond it."""
         return self.stages.next_step(self.step) or self._settings.steps
 
     def _begin_stages(self, numbers: Mapping[str, float], stalled: int) -> dict[str, float]:
@@ -390,7 +400,8 @@ class Trainer:
             self.collector.groups.sample_with(self._sampling(now.temperature))
 
     def _collect_anew(self, before: ResolvedConfig) -> None:
-        """Make the collector of these settings; groups under way are dropped, and their tasks come again."""
+        """Make the collector of these settings; groups under way are dropped, and their tasks come
+        again."""
         now, place = self._settings, self.collector.place
         for scorer in self._scorers[:]:
             if scorer is not self._eval_scorer:
@@ -551,7 +562,8 @@ class Trainer:
         )
 
     def _looks(self, before: bool) -> dict[str, float]:
-        """The evaluation and the validation that are due; the best policy on the latter is kept in RUN/best.
+        """The evaluation and the validation that are due; the best policy on the latter is kept in
+        RUN/best.
 
         Args:
             before: whether this is before the first step.
@@ -702,7 +714,8 @@ class Trainer:
         self.step = state["step"]
         if self.step > self._settings.steps:
             raise UsageError(
-                f"steps is {self._settings.steps}, and the run in {self._settings.run} has done {self.step}; give more "
+                f"steps is {self._settings.steps}, and the run in {self._settings.run} has done "
+                f"{self.step}; give more "
                 "steps"
             )
         self.stages.continue_from(state.get("stages"), self.step)
@@ -762,11 +775,13 @@ class Trainer:
         self._console.print(Plainly(line), soft_wrap=True)
 
     def close(self) -> None:
-        """End threads and workers, and free the run's folder; on several ranks also policy and learner."""
+        """End threads and workers, and free the run's folder; on several ranks also policy and
+        learner."""
         self._open.close()
 
     def _free_shards(self) -> None:
-        """What is sharded goes before its process group: if it outlives that, it can abort the process."""
+        """What is sharded goes before its process group: if it outlives that, it can abort the
+        process."""
         if self.ranks.world > 1:
             for name in ("learner", "policy", "sampler", "collector"):
                 vars(self).pop(name, None)
@@ -796,5 +811,6 @@ _STATE = ("step", "learner", "collector", "ahead", "validation", "rng")
 
 
 def _entropy(batch: Batch) -> float:
-    """Estimated entropy of the policy that sampled, in nats per token: the mean of -logprob of its own tokens."""
+    """Estimated entropy of the policy that sampled, in nats per token: the mean of -logprob of its
+    own tokens."""
     return float(-batch.behaviour_logprobs[batch.completion_mask].mean())

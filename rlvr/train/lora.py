@@ -1,8 +1,9 @@
 """LoRA: the weights W stay as they are, and a product of two narrow matrices beside each is trained.
 
-y = W x + (alpha / rank) · B A x, with A of rank rows and B of rank columns (Hu et al. 2021, arXiv:2106.09685, 4.1).
-B begins at 0, so the model with a new adapter computes what it computed before, and the adapter switched off is the
-policy that the run began with: the reference costs no memory.
+y = W x + (alpha / rank) · B A x, with A of rank rows and B of rank columns (Hu et al. 2021,
+arXiv:2106.09685, 4.1). B begins at 0, so the model with a new adapter computes what it computed
+before, and the adapter switched off is the policy that the run began with: the reference costs no
+memory.
 
 The layers are peft's, put into the model in place; needs the extra `lora`.
 """
@@ -54,7 +55,8 @@ class Lora:
             parameter.requires_grad_(True)
 
     def _require_plain(self) -> None:
-        """Refuse what `rlvr.train.logprobs` and `merged` would compute wrongly, without an error."""
+        """Refuse what `rlvr.train.logprobs` and `merged` would compute wrongly, without an
+        error."""
         trained_names = [
             name
             for name, p in self._model.named_parameters()
@@ -62,7 +64,8 @@ class Lora:
         ]
         if trained_names:
             raise UsageError(
-                f"beside LoRA this model trains {trained_names[0]}; freeze it, or train all weights without LoRA"
+                f"beside LoRA this model trains {trained_names[0]}; freeze it, or train all "
+                f"weights without LoRA"
             )
         ends = {id(self._model.get_input_embeddings()), id(self._model.get_output_embeddings())}
         for name, layer in self._layers.items():
@@ -145,7 +148,8 @@ class Lora:
             parameter.copy_(state[name])
 
     def fingerprint(self) -> int:
-        """A checksum over the frozen weights: the first numbers of each.  An adapter means nothing without them."""
+        """A checksum over the frozen weights: the first numbers of each.  An adapter means nothing
+        without them."""
         if (
             self._fingerprint is None
         ):  # they stay as they are, and shards of them would have another one
@@ -186,7 +190,8 @@ class Lora:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def merge(self, bucket: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights W + (alpha / rank) · B A by their names without adapter, on the CPU and in float32 at least.
+        """Weights W + (alpha / rank) · B A by their names without adapter, on the CPU and in
+        float32 at least.
 
         Args:
             bucket: whole tensors of the model's state dict, each layer's with those of its adapter.
@@ -240,8 +245,8 @@ def add_lora(
         model: of transformers.
         rank: of the products B A, at least 1.
         alpha: the products are scaled by alpha / rank; None for twice the rank.
-        targets: endings of the names of layers, such as "q_proj", or of parameters, such as "experts.gate_up_proj";
-            empty for all linear layers but the head.
+        targets: endings of the names of layers, such as "q_proj", or of parameters, such as
+            "experts.gate_up_proj"; empty for all linear layers but the head.
         seed: fixes the first weights, and leaves torch's global generator as it was.
 
     Raises:
@@ -298,7 +303,8 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
     """The targets that name modules, and those that name parameters.
 
     Raises:
-        UsageError: one names neither; peft would leave it out without a word if another one matches.
+        UsageError: one names neither; peft would leave it out without a word if another one
+            matches.
     """
     modules = [name for name, _ in model.named_modules() if name]
     parameters = [name for name, _ in model.named_parameters()]
@@ -323,8 +329,10 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
                 if module is model.get_output_embeddings()
             }
             raise UsageError(
-                f"lora_targets has {target!r}, which no layer of {type(model).__name__} is called; it has "
-                f"{', '.join(sorted(linear - head)) or 'no linear layers'}; give none for all linear layers"
+                f"lora_targets has {target!r}, which no layer of {type(model).__name__} is called; "
+                f"it has "
+                f"{', '.join(sorted(linear - head)) or 'no linear layers'}; give none for all "
+                f"linear layers"
             )
     return [t for t in targets if found(t, modules)], [t for t in targets if not found(t, modules)]
 
@@ -343,7 +351,8 @@ def unwrap_model(model: Any) -> Any:
     inner = model.get_base_model()
     if not has_lora(inner):
         raise UsageError(
-            f"this {type(model).__name__} has no LoRA layers; of peft's methods LoRA alone is supported: give it merged"
+            f"this {type(model).__name__} has no LoRA layers; of peft's methods LoRA alone is "
+            f"supported: give it merged"
         )
     return inner
 
@@ -377,7 +386,8 @@ def base_of_adapter(folder: Path) -> str | None:
         ) from None
     if not base:
         raise UsageError(
-            f"{path} does not say which model the adapter belongs to; write base_model_name_or_path there"
+            f"{path} does not say which model the adapter belongs to; write "
+            f"base_model_name_or_path there"
         )
     return str(base)
 

@@ -1,8 +1,9 @@
 """How much memory a run will take, by part, before it begins; and a refusal where that cannot fit.
 
-Sizes of weights, gradients and optimiser are counted.  What a token costs, in the update and in the cache, is measured
-on the model itself: a few short rows go through it, with all settings that matter (precision, attention, packing,
-checkpointing, LoRA), and the tensors that autograd keeps are counted.  So it holds for any architecture.
+Sizes of weights, gradients and optimiser are counted.  What a token costs, in the update and in the
+cache, is measured on the model itself: a few short rows go through it, with all settings that
+matter (precision, attention, packing, checkpointing, LoRA), and the tensors that autograd keeps are
+counted.  So it holds for any architecture.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class TokenCosts:
 
     Attributes:
         fixed: whatever the tokens, such as copies of the weights in the type that is computed in.
-        linear, square: of a row; the second is that of attention without a fused kernel, and of masks.
+        linear, square: of a row; the second is that of attention without a fused kernel, and of
+            masks.
         layer_linear, layer_square: the same of one layer alone, with all that it keeps.
         cached: keys and values of a token.
     """
@@ -87,8 +89,8 @@ class TokenCosts:
     def activations(self, rows: int, tokens: int, *, recomputed: bool) -> float:
         """Bytes at the peak of a backward pass.
 
-        What is kept, and the gradients in the layer that is being gone through; with checkpointing also that layer's
-        own activations, which are made again.
+        What is kept, and the gradients in the layer that is being gone through; with checkpointing
+        also that layer's own activations, which are made again.
 
         Args:
             rows: of the micro-batch.
@@ -109,7 +111,8 @@ class Forecast:
         capacity: of the device; None if it is not known.
         weights: of the policy.
         optimizer: AdamW's two means per trained weight, those of a second model included.
-        second: weights of a critic with layers of its own, or of an implicit reward model; 0 without one.
+        second: weights of a critic with layers of its own, or of an implicit reward model; 0
+            without one.
         reference: a frozen copy for the KL penalty, none with LoRA; and the teacher.
         sampler: the local sampler's own copy of the weights.
         reward_model: weights of a reward model in this process.
@@ -382,7 +385,8 @@ def forecast(
 
 
 def _size_of_model(place: str | None) -> float:
-    """Bytes of the weights in a folder, which are loaded as they are; 0 for none, or for a model behind HTTP."""
+    """Bytes of the weights in a folder, which are loaded as they are; 0 for none, or for a model
+    behind HTTP."""
     if place is None or "://" in place:
         return 0.0
     if place.startswith(IMPLICIT):
@@ -404,7 +408,8 @@ def longest_prompt(groups: Groups) -> int:
 
 
 def require_room(found: Forecast, config: Config) -> None:
-    """Refuse a run that cannot fit into the device's memory, or whose checkpoints cannot fit on the disk.
+    """Refuse a run that cannot fit into the device's memory, or whose checkpoints cannot fit on the
+    disk.
 
     Args:
         found: the forecast.
@@ -424,8 +429,10 @@ def require_room(found: Forecast, config: Config) -> None:
     ).free
     if needed > free:
         raise UsageError(
-            f"the disk of {config.run} has {in_units(free)} free, and the run needs {in_units(needed)} there: "
-            f"{written} checkpoints of {in_units(found.checkpoint)} and a model of {in_units(found.weights)}; free "
+            f"the disk of {config.run} has {in_units(free)} free, and the run needs "
+            f"{in_units(needed)} there: "
+            f"{written} checkpoints of {in_units(found.checkpoint)} and a model of "
+            f"{in_units(found.weights)}; free "
             "some of it, choose another folder, or lower keep"
         )
 
@@ -503,6 +510,8 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
         else ""
     )
     raise UsageError(
-        f"{config.model} has {numbers / 1e9:.1f} billion weights: {in_units(sum(parts.values()))} ({listed}), and "
-        f"{device} has {in_units(available)}: {'' if lora else adapter}take a smaller model or a larger device"
+        f"{config.model} has {numbers / 1e9:.1f} billion weights: {in_units(sum(parts.values()))} "
+        f"({listed}), and "
+        f"{device} has {in_units(available)}: {'' if lora else adapter}take a smaller model or a "
+        f"larger device"
     )

@@ -93,7 +93,8 @@ class Jsonl:
 
     Args:
         path: the file.
-        resume_at: the step after which the run continues; lines of later steps are dropped.  None for a new file.
+        resume_at: the step after which the run continues; lines of later steps are dropped.  None
+            for a new file.
 
     Warns:
         RuntimeWarning: the file lacks steps that the run has done.
@@ -107,7 +108,8 @@ class Jsonl:
             if lost := sorted(set(range(1, resume_at + 1)) - {row["step"] for row in rows}):
                 listed = ", ".join(map(str, lost[:5])) + (" …" if len(lost) > 5 else "")
                 warnings.warn(
-                    f"{path} lacks step {listed}, which the checkpoint counts as done: a power cut or an editor took "
+                    f"{path} lacks step {listed}, which the checkpoint counts as done: a power cut "
+                    f"or an editor took "
                     "them; the training is not affected",
                     RuntimeWarning,
                     stacklevel=2,
@@ -135,7 +137,8 @@ class TensorBoard:
 
     Args:
         folder: of the event files.
-        resume_at: the step after which the run continues; events of later steps are dropped.  None for a new run.
+        resume_at: the step after which the run continues; events of later steps are dropped.  None
+            for a new run.
 
     Raises:
         MissingDependency: it is not installed.
@@ -162,8 +165,9 @@ class TensorBoard:
 class Tracker:
     """Logs to Weights & Biases, to trackio, or to a package with the same `init`, `log` and `finish`.
 
-    A run that goes on goes on there too, under the same name.  What the two packages take beyond that (folders,
-    servers, working offline) is said by their own environment variables, such as WANDB_MODE and TRACKIO_DIR.
+    A run that goes on goes on there too, under the same name.  What the two packages take beyond
+    that (folders, servers, working offline) is said by their own environment variables, such as
+    WANDB_MODE and TRACKIO_DIR.
 
     Args:
         package: "wandb", "trackio", or the name of another package.
@@ -338,7 +342,8 @@ def keep_evaluation(run: Path, step: int, report: EvaluationReport, name: str = 
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`.  A last line that is cut off, because the run was killed, is left out.
+    """The rows of a `metrics.jsonl`.  A last line that is cut off, because the run was killed, is
+    left out.
 
     Args:
         path: the file.

@@ -51,10 +51,12 @@ __all__ = ["OfflineTrainer"]
 class OfflineTrainer:
     """One run on the examples of `config.pairs`.  Close it, or use it as a context manager.
 
-        with OfflineTrainer(Config(model="Qwen/Qwen3-0.6B", algorithm="dpo", pairs=Path("pairs.jsonl"), run=…)) as it:
+        with OfflineTrainer(Config(model="Qwen/Qwen3-0.6B", algorithm="dpo",
+        pairs=Path("pairs.jsonl"), run=…)) as it:
             it.run()
 
-    Each step trains on `config.prompts` examples, in an order that is drawn anew in each pass over the file.
+    Each step trains on `config.prompts` examples, in an order that is drawn anew in each pass over
+    the file.
 
     Args:
         config: settings of the run.  With an environment, the policy is evaluated on it.
@@ -83,7 +85,8 @@ class OfflineTrainer:
             )
         if (processes := os.environ.get("WORLD_SIZE") or "1") != "1":
             raise UsageError(
-                f"WORLD_SIZE is {processes}, and training on a file is one process; start it without torchrun"
+                f"WORLD_SIZE is {processes}, and training on a file is one process; start it "
+                f"without torchrun"
             )
         self.step = 0
         self.reports: dict[int, EvaluationReport] = {}
@@ -94,7 +97,8 @@ class OfflineTrainer:
         self._eval_env = None
         if settings.env and "head" in settings.algorithm.needs:
             raise UsageError(
-                f"env is {settings.env!r}, and a reward model generates nothing to evaluate; leave it out"
+                f"env is {settings.env!r}, and a reward model generates nothing to evaluate; leave "
+                f"it out"
             )
         if settings.env and settings.eval_every is not None:
             options = {
@@ -124,10 +128,12 @@ class OfflineTrainer:
             )
             if left_out:
                 self._say(
-                    f"{left_out} rows have a completion of more than {settings.max_tokens} tokens: left out"
+                    f"{left_out} rows have a completion of more than {settings.max_tokens} tokens: "
+                    f"left out"
                 )
             self._say(
-                f"{len(self.examples.rows)} examples, {sum(one.tokens for one in self.examples.rows)} tokens"
+                f"{len(self.examples.rows)} examples, "
+                f"{sum(one.tokens for one in self.examples.rows)} tokens"
             )
             learner = RewardLearner if "head" in settings.algorithm.needs else PreferenceLearner
             self.learner = learner(self.policy, settings, activity=self._activity)
@@ -137,10 +143,12 @@ class OfflineTrainer:
             self._open = self._open.pop_all()
 
     def run(self) -> None:
-        """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished and saved.
+        """Train until the last step, or until SIGTERM or SIGINT; then the current step is finished
+        and saved.
 
         Raises:
-            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row; `RUN/steps` holds them.
+            Diverged: losses or gradients were not finite in `bad_steps` mini-batches in a row;
+                `RUN/steps` holds them.
             AlarmRaised: `on_alarm` is "stop", and a step raised an alarm; it is saved.
         """
         config = self._settings
@@ -247,7 +255,8 @@ class OfflineTrainer:
         self.step, self._rng = state["step"], state["rng"]
         if self.step > self._settings.steps:
             raise UsageError(
-                f"steps is {self._settings.steps}, and the run in {self._settings.run} has done {self.step}; give more "
+                f"steps is {self._settings.steps}, and the run in {self._settings.run} has done "
+                f"{self.step}; give more "
                 "steps"
             )
         self.learner.load_state_dict(state["learner"])

@@ -2,9 +2,10 @@
 
 Axes: B rows, L tokens of all rows, N completion tokens.
 
-`position_ids` begin again at 0 with each row.  transformers keeps the rows apart by that alone: flash attention gets
-the lengths of the rows, so that it costs what the rows would cost alone; "sdpa" and "eager" get a mask of L x L, which
-is right too, and for long micro-batches much slower than padding.
+`position_ids` begin again at 0 with each row.  transformers keeps the rows apart by that alone:
+flash attention gets the lengths of the rows, so that it costs what the rows would cost alone;
+"sdpa" and "eager" get a mask of L x L, which is right too, and for long micro-batches much slower
+than padding.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
     completions = np.array([len(row.completion_ids) for row in rows])
     if not prompts.all():
         raise UsageError(
-            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as <bos>"
+            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as "
+            f"<bos>"
         )
     lengths = prompts + np.maximum(completions - 1, 0)  # a completion's last token predicts nothing
     starts = lengths.cumsum() - lengths
@@ -92,8 +94,8 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
 def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
     """Split rows into packs: the indices of the rows in each.
 
-    The longest row first, each into the first pack with room for it (first fit decreasing: at most 11/9 of the fewest
-    possible, plus 2/3; Dósa 2007).
+    The longest row first, each into the first pack with room for it (first fit decreasing: at most
+    11/9 of the fewest possible, plus 2/3; Dósa 2007).
 
     Args:
         lengths: tokens of each row, prompt and completion.
@@ -120,7 +122,8 @@ def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def require_packing(model: Any) -> None:
-    """Refuse a model that mixes the rows of a pack: tries on a few rows whether each is as it is alone.
+    """Refuse a model that mixes the rows of a pack: tries on a few rows whether each is as it is
+    alone.
 
     Args:
         model: a causal language model of transformers.
@@ -150,8 +153,10 @@ def require_packing(model: Any) -> None:
         if max(differences) <= rounding:
             return
     raise UsageError(
-        f"packing is on, and {type(model).__name__} with attention {model.config._attn_implementation!r} does not keep "
-        "the rows of a pack apart, so that each would read those before it; switch packing off, or choose another "
+        f"packing is on, and {type(model).__name__} with attention "
+        f"{model.config._attn_implementation!r} does not keep "
+        "the rows of a pack apart, so that each would read those before it; switch packing off, or "
+        "choose another "
         "attention, such as 'sdpa' or 'flash_attention_2'"
     )
 

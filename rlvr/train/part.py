@@ -56,7 +56,8 @@ class ExampleMicro:
     Attributes:
         examples: each with its rows.
         rows: of the examples, side by side.
-        logprobs: under the policy [N, T], with their gradient; None where a head gives numbers instead.
+        logprobs: under the policy [N, T], with their gradient; None where a head gives numbers
+            instead.
         ref_logprobs: under the reference; None without one.
         point: KTO's z.
         outputs: the head's numbers, one for each row, or for each step; None without a head.
@@ -75,7 +76,8 @@ class ExampleMicro:
 class LearnerPart:
     """One thing that algorithms share, such as a critic or a KL penalty; every method does nothing by default.
 
-    A subclass has `of`, and the methods that it needs.  Parts are called in the order of `rlvr.train.parts.parts_of`.
+    A subclass has `of`, and the methods that it needs.  Parts are called in the order of
+    `rlvr.train.parts.parts_of`.
 
     Args:
         learner: whose part it is; `learner.algorithm` has its settings.
@@ -117,7 +119,8 @@ class LearnerPart:
         return False
 
     def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
-        """A step's rollouts with what has to be sampled or asked for them; only on the rank that collects.
+        """A step's rollouts with what has to be sampled or asked for them; only on the rank that
+        collects.
 
         With `max_staleness` it is called ahead of the step, in a thread.
 
@@ -171,7 +174,8 @@ class LearnerPart:
         return mini
 
     def logprobs(self, micro: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-probabilities under the policy, where `makes_logprobs`, and other inputs of the loss by name.
+        """Log-probabilities under the policy, where `makes_logprobs`, and other inputs of the loss
+        by name.
 
         Args:
             micro: the rows of a micro-batch.
@@ -226,7 +230,8 @@ class LearnerPart:
         """Forget the gradients of the part's own weights."""
 
     def move(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
-        """Move the policy, where `replaces_step`; returns the logged terms, and the ratios if it has moved.
+        """Move the policy, where `replaces_step`; returns the logged terms, and the ratios if it
+        has moved.
 
         Args:
             mini: the update's rows.
@@ -289,5 +294,6 @@ class LearnerPart:
         """Continue from what `state` returned.
 
         Args:
-            state: what it returned, perhaps on another number of ranks: its tensors are whole, or shards over these.
+            state: what it returned, perhaps on another number of ranks: its tensors are whole, or
+                shards over these.
         """

@@ -277,7 +277,8 @@ class EntropyBonus(LearnerPart):
     """The entropy bonus, and its coefficient where that follows a target.
 
     Attributes:
-        last: mean entropy of the last update's tokens, where the coefficient adapts; infinity before it.
+        last: mean entropy of the last update's tokens, where the coefficient adapts; infinity
+            before it.
     """
 
     name = "entropy"

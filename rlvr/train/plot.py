@@ -38,9 +38,11 @@ _COLOURS: Final = (
 
 
 def plot(run: Path, to: Path | None = None) -> Path:
-    """Draw what a run logged: reward by part, outcomes, length, entropy, evaluations and more; returns the path.
+    """Draw what a run logged: reward by part, outcomes, length, entropy, evaluations and more;
+    returns the path.
 
-    Panels without a number are left out.  Unscored rollouts have a panel only where there were some.
+    Panels without a number are left out.  Unscored rollouts have a panel only where there were
+    some.
 
     Args:
         run: folder of the run.
@@ -160,7 +162,8 @@ def _plain(text: str) -> str:
 
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, ...]]]:
-    """(step, value, low, high) of each evaluation, by metric; equal curves, such as avg@n and pass@1, become one."""
+    """(step, value, low, high) of each evaluation, by metric; equal curves, such as avg@n and
+    pass@1, become one."""
     by_points: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}
     for name in sorted(
         {

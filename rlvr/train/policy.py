@@ -53,9 +53,10 @@ Compare = Callable[[Padded, Tensor, Any], Tensor]
 class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
     """The root module: the only way from the trainer into the model.  Its forward is a micro-batch.
 
-    What shards or wraps a module (`fully_shard`, `DistributedDataParallel`, `torch.compile`) is applied to this one.
-    Such a wrapper gathers weights when the root's forward begins; a submodule that is called past the root would meet
-    weights that are not there.  So layers and head are reached in here alone.
+    What shards or wraps a module (`fully_shard`, `DistributedDataParallel`, `torch.compile`) is
+    applied to this one. Such a wrapper gathers weights when the root's forward begins; a submodule
+    that is called past the root would meet weights that are not there.  So layers and head are
+    reached in here alone.
 
     Args:
         model: a causal language model of transformers; shared, not copied.
@@ -82,7 +83,8 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             batch: padded, packed, or with shared prompts.
             temperature: at which the completions were sampled.
             with_entropy: compute the entropies too.
-            compare: computes another number of each token, which is returned instead of the entropies.
+            compare: computes another number of each token, which is returned instead of the
+                entropies.
         """
         head, states = self.model.get_output_embeddings(), self.states(batch)
         logprobs, entropies = token_logprobs(
@@ -116,33 +118,38 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
 class Policy:
     """A causal language model of transformers with its tokenizer.
 
-    Dropout and the jitter of routers are switched off permanently: with them, sampler and trainer would compute
-    different log-probabilities from the same weights.
+    Dropout and the jitter of routers are switched off permanently: with them, sampler and trainer
+    would compute different log-probabilities from the same weights.
 
     Args:
-        model: a transformers model on its device, with or without a LoRA adapter of peft; its weights are trained in
-            their type.
+        model: a transformers model on its device, with or without a LoRA adapter of peft; its
+            weights are trained in their type.
         tokenizer: the model's, of transformers.
-        chat: how text prompts are sent (see `Tokenization`); `load` begins with what the folder recorded.
-        autocast: compute in this type, such as torch.bfloat16 with float32 weights; None: in that of the weights.
-        gradient_checkpointing: recompute the layers in the backward pass: a third more time, far less memory.
-        packing: put the rows of a micro-batch side by side instead of padding them; with flash attention on a GPU this
-            saves what the padding costs (see `rlvr.train.packing`).
-        share_prompts: read a prompt once for all its completions where that gives the same numbers.  The number of
-            passes through the layers then depends on the rows; switch it off where processes have to make as many.
+        chat: how text prompts are sent (see `Tokenization`); `load` begins with what the folder
+            recorded.
+        autocast: compute in this type, such as torch.bfloat16 with float32 weights; None: in that
+            of the weights.
+        gradient_checkpointing: recompute the layers in the backward pass: a third more time, far
+            less memory.
+        packing: put the rows of a micro-batch side by side instead of padding them; with flash
+            attention on a GPU this saves what the padding costs (see `rlvr.train.packing`).
+        share_prompts: read a prompt once for all its completions where that gives the same numbers.
+            The number of passes through the layers then depends on the rows; switch it off where
+            processes have to make as many.
         max_tokens: most tokens of a micro-batch, padding included.
         overhead_tokens: the cost of starting a micro-batch, in tokens (see `buckets`).
 
     Attributes:
         model: the model, as it was given.
-        root: the module that micro-batches go through.  A wrapper of it, such as `DistributedDataParallel`, may take
-            its place; `fully_shard` works in place.
+        root: the module that micro-batches go through.  A wrapper of it, such as
+            `DistributedDataParallel`, may take its place; `fully_shard` works in place.
         lora: the adapter, which alone is trained; None where all weights are.
         tokenization: turns prompts into tokens and completions into text.
 
     Raises:
-        UsageError: the model computes its logits in a way that the blockwise log-probabilities do not support, cannot
-            be packed though `packing` is on, or has an adapter that is not plain LoRA.
+        UsageError: the model computes its logits in a way that the blockwise log-probabilities do
+            not support, cannot be packed though `packing` is on, or has an adapter that is not
+            plain LoRA.
     """
 
     def __init__(
@@ -215,12 +222,16 @@ class Policy:
         """Load a model from the hub, or from a folder that `save` or `save_pretrained` wrote.
 
         Args:
-            name: folder or hub id; the folder of a LoRA adapter gives its base with the adapter merged.
-            dtype: type of the weights.  Train in float32, with `autocast` for speed: bfloat16 weights lose small steps.
+            name: folder or hub id; the folder of a LoRA adapter gives its base with the adapter
+                merged.
+            dtype: type of the weights.  Train in float32, with `autocast` for speed: bfloat16
+                weights lose small steps.
             device: where the model goes.
-            attention: implementation of attention, such as "sdpa" or "flash_attention_2"; None for the default.
-            in_shares: read the weights when they are sharded, each rank its rows; whole until then only where that
-                cannot be, as of an adapter, an id on the hub, or files that transformers converts.
+            attention: implementation of attention, such as "sdpa" or "flash_attention_2"; None for
+                the default.
+            in_shares: read the weights when they are sharded, each rank its rows; whole until then
+                only where that cannot be, as of an adapter, an id on the hub, or files that
+                transformers converts.
             options: those of `Policy`.
 
         Warns:
@@ -248,7 +259,8 @@ class Policy:
         used = policy.tokenization.format
         if saved_format is not None and not used.sends_as(saved_format):
             warnings.warn(
-                f"prompts go as {used}, and {name} was saved with {saved_format}: its answers may be worse",
+                f"prompts go as {used}, and {name} was saved with {saved_format}: its answers may "
+                f"be worse",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -265,7 +277,8 @@ class Policy:
         self._fill = fill
 
     def whole(self) -> Policy:
-        """The policy with whole weights before `shard`: itself, or one that is loaded for the time until then."""
+        """The policy with whole weights before `shard`: itself, or one that is loaded for the time
+        until then."""
         if self._files is None:
             return self
         self._whole = self._whole or self._load_whole()
@@ -274,7 +287,8 @@ class Policy:
     def add_lora(
         self, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0
     ) -> None:
-        """Freeze the weights and train a new LoRA adapter beside them (see `rlvr.train.lora.add_lora`).
+        """Freeze the weights and train a new LoRA adapter beside them (see
+        `rlvr.train.lora.add_lora`).
 
         Args:
             rank: of the adapter's products, at least 1.
@@ -288,8 +302,9 @@ class Policy:
     def shard(self, ranks: Ranks) -> None:
         """Shard the weights over the ranks, in place; every rank has to have the same ones.
 
-        From then on `logprobs` without gradients, `weights`, `save` and `frozen` are calls that all ranks make
-        together: each computes its share of the rows.  With gradients each computes the rows that it gives.
+        From then on `logprobs` without gradients, `weights`, `save` and `frozen` are calls that all
+        ranks make together: each computes its share of the rows.  With gradients each computes the
+        rows that it gives.
 
         Args:
             ranks: with one of them nothing changes.
@@ -313,7 +328,8 @@ class Policy:
         return list(self.model.parameters())
 
     def summary(self) -> str:
-        """A sum for each tensor, which other weights would not have, or checksums of their files; before `shard`."""
+        """A sum for each tensor, which other weights would not have, or checksums of their files;
+        before `shard`."""
         if self._files is not None:
             return self._files.summary()
         return " ".join(
@@ -324,7 +340,8 @@ class Policy:
     def weights(self) -> Iterator[dict[str, Tensor]]:
         """The model's state dict in buckets of whole tensors; tied ones come once.
 
-        On ranks but the first the buckets are empty, and all ranks have to go through them together.
+        On ranks but the first the buckets are empty, and all ranks have to go through them
+        together.
         """
         state = self.model.state_dict()
         for names in _buckets(self.model, state):
@@ -334,8 +351,8 @@ class Policy:
     def save(self, folder: str | Path) -> None:
         """Write weights, configs and tokenizer, as `load` and transformers read them.
 
-        With LoRA these are the merged weights in float32; the adapter alone goes into the folder `adapter` in it.  On
-        several ranks all make this call, and the first one writes.
+        With LoRA these are the merged weights in float32; the adapter alone goes into the folder
+        `adapter` in it.  On several ranks all make this call, and the first one writes.
 
         Args:
             folder: where they go; it is made.
@@ -380,7 +397,8 @@ class Policy:
             write_index(folder, written)
 
     def save_description(self, folder: str | Path) -> None:
-        """Write configs and tokenizer without weights: an engine is made of these, and given the weights then.
+        """Write configs and tokenizer without weights: an engine is made of these, and given the
+        weights then.
 
         Args:
             folder: where they go; it is made.
@@ -390,7 +408,8 @@ class Policy:
         self.tokenizer.save_pretrained(folder)
 
     def state_dict(self) -> dict[str, Any]:
-        """What training changes: all weights, or with LoRA the adapter's and a fingerprint of the others."""
+        """What training changes: all weights, or with LoRA the adapter's and a fingerprint of the
+        others."""
         if self.lora is None:
             weights: dict[str, Any] = self.model.state_dict()
             return weights
@@ -410,11 +429,13 @@ class Policy:
             return
         if "adapter" not in state:
             raise DataError(
-                "this checkpoint is of all weights, and an adapter is trained now; give a new folder"
+                "this checkpoint is of all weights, and an adapter is trained now; give a new "
+                "folder"
             )
         if state["base"] != self.lora.fingerprint():
             raise DataError(
-                "the model's weights are not those that this adapter was trained beside; give the model with which the "
+                "the model's weights are not those that this adapter was trained beside; give the "
+                "model with which the "
                 "run began"
             )
         self.lora.load_state_dict(self.ranks.spread(state["adapter"], self.lora.state_dict()))
@@ -426,7 +447,8 @@ class Policy:
         return device
 
     def frozen(self) -> Policy:
-        """The policy as it is now, for a reference: a copy that is never trained, or with LoRA this one as it began."""
+        """The policy as it is now, for a reference: a copy that is never trained, or with LoRA this
+        one as it began."""
         if self.lora is not None:
             return _AdapterAtRest(self)
         twin = self.copied()
@@ -435,9 +457,11 @@ class Policy:
         return twin
 
     def in_another_layout(self) -> Policy:
-        """The same weights, whose rows lie otherwise: in smaller micro-batches, padded, each with its own prompt.
+        """The same weights, whose rows lie otherwise: in smaller micro-batches, padded, each with
+        its own prompt.
 
-        In float32 where this one computes in another type, but with flash attention, which knows no float32.
+        In float32 where this one computes in another type, but with flash attention, which knows no
+        float32.
         """
         twin = copy.copy(self)
         twin.packing = twin._shares_prompts = False
@@ -476,7 +500,8 @@ class Policy:
         """
         if self.ranks.world > 1:
             raise UsageError(
-                "this policy is sharded over several ranks, and a sampler in one of them needs whole weights: make it "
+                "this policy is sharded over several ranks, and a sampler in one of them needs "
+                "whole weights: make it "
                 "before `shard`, with weights of its own (dtype=…)"
             )
         return LocalSampler(
@@ -484,7 +509,8 @@ class Policy:
         )
 
     def micro_batches(self, rows: Sequence[Tokenized]) -> list[list[int]]:
-        """Indices of the rows in each micro-batch, of at most `max_tokens` tokens and with little padding.
+        """Indices of the rows in each micro-batch, of at most `max_tokens` tokens and with little
+        padding.
 
         Args:
             rows: what is split.
@@ -492,7 +518,8 @@ class Policy:
         return self._split(_lengths(rows))
 
     def plan(self, rows: Sequence[Tokenized]) -> list[tuple[list[int], bool]]:
-        """This rank's micro-batches: (indices of the rows, whether they count), as many as every other rank has.
+        """This rank's micro-batches: (indices of the rows, whether they count), as many as every
+        other rank has.
 
         Args:
             rows: of all ranks, the same on each; at least one.
@@ -521,16 +548,19 @@ class Policy:
     def logprobs(
         self, rows: Sequence[Tokenized], temperature: float = 1.0, *, with_entropy: bool = False
     ) -> Float[Tensor, "B T"] | tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-        """Log-probabilities of the completions' tokens under softmax(logits / temperature), in rows' order.
+        """Log-probabilities of the completions' tokens under softmax(logits / temperature), in
+        rows' order.
 
-        T is the longest completion; shorter ones are padded with zeros.  Rows go through the model in micro-batches.
-        With gradients on, the activations of all micro-batches are kept until backward: to keep one at a time, call
-        this for each of `micro_batches` and go backward in between.
+        T is the longest completion; shorter ones are padded with zeros.  Rows go through the model
+        in micro-batches. With gradients on, the activations of all micro-batches are kept until
+        backward: to keep one at a time, call this for each of `micro_batches` and go backward in
+        between.
 
         Args:
             rows: B rollouts or samples.
             temperature: at which the completions were sampled.
-            with_entropy: return (logprobs, entropy in nats at each token) instead; both carry gradients.
+            with_entropy: return (logprobs, entropy in nats at each token) instead; both carry
+                gradients.
 
         Raises:
             UsageError: there are no rows, or a row has no prompt.
@@ -588,16 +618,19 @@ class Policy:
         with_entropy: bool,
         compare: Compare | None = None,
     ) -> list[Tensor]:
-        """[rows, width] of one micro-batch: logprobs, and entropies or what is compared if asked for."""
+        """[rows, width] of one micro-batch: logprobs, and entropies or what is compared if asked
+        for."""
         batch = self.micro_batch(rows)
-        # On several ranks weights are gathered in this type; autocast would keep a copy of each in it beside them.
+        # On several ranks weights are gathered in this type; autocast would keep a copy of each in
+        # it beside them.
         casts = self.autocast is not None and self.ranks.world == 1
         with torch.autocast(self.device.type, self.autocast, enabled=casts):
             found = self.root(batch, temperature, with_entropy, compare)
         return [ragged_to_padded(values, batch, width) for values in found if values is not None]
 
     def micro_batch(self, rows: Sequence[Tokenized]) -> Padded:
-        """Rows as the tensors that go through the model together: packed, with shared prompts, or padded.
+        """Rows as the tensors that go through the model together: packed, with shared prompts, or
+        padded.
 
         Args:
             rows: of one micro-batch.
@@ -613,7 +646,8 @@ class Policy:
 
 
 def _layers(model: Any) -> list[nn.Module]:
-    """The layers of a transformers model: what it says must stay together on a device, else its longest list."""
+    """The layers of a transformers model: what it says must stay together on a device, else its
+    longest list."""
     kinds = set(getattr(model, "_no_split_modules", None) or ())
     if layers := [
         module for module in model.base_model.modules() if type(module).__name__ in kinds
@@ -686,7 +720,8 @@ class _AdapterAtRest(Policy):
 
 
 def _disable_dropout(model: nn.Module) -> None:
-    """Set the rates of dropout modules to 0, and those of dropout and jitter that layers keep as plain numbers."""
+    """Set the rates of dropout modules to 0, and those of dropout and jitter that layers keep as
+    plain numbers."""
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -697,9 +732,11 @@ def _disable_dropout(model: nn.Module) -> None:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def _find_logits_transform(model: Any) -> LogitsTransform:
-    """How the model makes logits from the head's output: tries what its config names on a few tokens.
+    """How the model makes logits from the head's output: tries what its config names on a few
+    tokens.
 
-    The head's output is scaled up meanwhile, so that a cap shows even if a fresh model's logits are near 0.
+    The head's output is scaled up meanwhile, so that a cap shows even if a fresh model's logits are
+    near 0.
 
     Raises:
         UsageError: none of them gives the model's logits.
@@ -728,8 +765,10 @@ def _find_logits_transform(model: Any) -> LogitsTransform:
                 ):
                     return candidate
     raise UsageError(
-        f"{type(model).__name__} makes its logits from the last hidden states in a way that rlvr does not know, so "
-        "its log-probabilities would be wrong; use a model with a linear head, scaled or soft-capped at most"
+        f"{type(model).__name__} makes its logits from the last hidden states in a way that rlvr "
+        f"does not know, so "
+        "its log-probabilities would be wrong; use a model with a linear head, scaled or "
+        "soft-capped at most"
     )
 
 

@@ -2,8 +2,9 @@
 
 examples of a step ─▶ mini-batches ─▶ micro-batches ─▶ log-probabilities ─▶ gains ─▶ loss of each example ─▶ backward
 
-Examples come from the groups that a collector has sampled, or from a file.  Log-probabilities, batching, the optimiser
-and its state are those of `Learner`.  Denominators are those of the whole mini-batch.
+Examples come from the groups that a collector has sampled, or from a file.  Log-probabilities,
+batching, the optimiser and its state are those of `Learner`.  Denominators are those of the whole
+mini-batch.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Example:
         right: whether the first row is right.
         weight: in the mean over examples, above 0.
         margin: for reward models.
-        steps: for process reward models: (tokens up to the step's end, right continuations, continuations) of each.
+        steps: for process reward models: (tokens up to the step's end, right continuations,
+            continuations) of each.
     """
 
     rows: tuple[TrainedRow, ...]
@@ -134,7 +136,8 @@ class PreferenceLearner(Learner):
         Args:
             examples: at least one.
             draw: draws the mini-batches.
-            on_bad: called with each mini-batch whose loss or gradient is not finite; no step is made on it.
+            on_bad: called with each mini-batch whose loss or gradient is not finite; no step is
+                made on it.
 
         Raises:
             Diverged: `config.bad_steps` mini-batches in a row were not finite.
@@ -256,7 +259,8 @@ class PreferenceLearner(Learner):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_point(self, examples: Sequence[Example]) -> Tensor:
-        """KTO's z: from each prompt of the mini-batch with a completion of another prompt; 0 if there is one prompt."""
+        """KTO's z: from each prompt of the mini-batch with a completion of another prompt; 0 if
+        there is one prompt."""
         rows = [example.rows[0] for example in examples]
         mixed = [
             TrainedRow(row.prompt_ids, rows[i].completion_ids, rows[i].completion_mask)
@@ -289,7 +293,8 @@ class PreferenceLearner(Learner):
 def mismatch_rows(prompts: Sequence[Sequence[int]]) -> list[int]:
     """For each row the index of a row with another prompt; empty if all rows have one prompt.
 
-    Every row is taken once, unless more than half of the rows share a prompt: then the other rows are taken in turns.
+    Every row is taken once, unless more than half of the rows share a prompt: then the other rows
+    are taken in turns.
 
     Args:
         prompts: the prompt of each row, in tokens.
@@ -344,11 +349,13 @@ class _Totals(NamedTuple):
         )
 
     def means(self, name: str, values: Tensor, weights: Tensor, right: Tensor) -> dict[str, Tensor]:
-        """A micro-batch's share of the means over chosen and rejected, or over right and wrong completions.
+        """A micro-batch's share of the means over chosen and rejected, or over right and wrong
+        completions.
 
         Args:
             name: of the values.
-            values: one of each row: of pairs, those of the chosen ones and then those of the rejected ones.
+            values: one of each row: of pairs, those of the chosen ones and then those of the
+                rejected ones.
             weights, right: of each example.
         """
         n = len(weights)
@@ -395,8 +402,10 @@ def examples_of_groups(
     for group in groups:
         if any(rollout.branches for rollout in group.rollouts):
             raise UsageError(
-                f"an episode of task {group.task.id!r} has several rows, because its agent's requests did not all "
-                "extend one another; preferences are learned from one row, so use an algorithm such as grpo"
+                f"an episode of task {group.task.id!r} has several rows, because its agent's "
+                f"requests did not all "
+                "extend one another; preferences are learned from one row, so use an algorithm "
+                "such as grpo"
             )
         rollouts = [rollout for rollout in group.rollouts if any(rollout.completion_mask)]
         candidates = [_candidate(rollout) for rollout in rollouts]
@@ -431,7 +440,8 @@ def _row(rollout: Rollout) -> TrainedRow:
 def examples_of_file(
     path: Path, algorithm: Algorithm, tokenization: Tokenization, *, max_tokens: int
 ) -> tuple[Examples, int]:
-    """The examples of a file, and how many were left out because a completion is longer than `max_tokens`.
+    """The examples of a file, and how many were left out because a completion is longer than
+    `max_tokens`.
 
     Nothing is cut: a completion without its end would be another one.
 
@@ -480,6 +490,7 @@ def examples_of_file(
         raise DataError(f"{path} has nothing to train on: {why}")
     if kind == "labels" and len({example.right for example in examples}) == 1:
         raise DataError(
-            f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; raise it"
+            f"with max_tokens={max_tokens}, the rows of {path} that are left all have one label; "
+            f"raise it"
         )
     return Examples(examples), read - len(examples)

@@ -2,9 +2,10 @@
 
 Axes: U distinct prompts of at most P tokens, B rows, T tokens of the longest completion, N completion tokens in all.
 
-Keys and values of the prompts stay in the autograd graph, and each row uses those of its prompt, so the gradient is
-the same as if each row had its own copy.  Attention then needs an explicit mask.  That costs little on a CPU; on a GPU
-it would keep fused attention kernels from skipping masked blocks, so prompts are not shared there.
+Keys and values of the prompts stay in the autograd graph, and each row uses those of its prompt, so
+the gradient is the same as if each row had its own copy.  Attention then needs an explicit mask.
+That costs little on a CPU; on a GPU it would keep fused attention kernels from skipping masked
+blocks, so prompts are not shared there.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ class SharedPrompts(Padded):
     Attributes:
         prompts: the distinct prompts, padded on the right.
         prompt_of: the prompt of each row.
-        inputs: the completions without their last tokens, padded; None if each has one token at most.
+        inputs: the completions without their last tokens, padded; None if each has one token at
+            most.
         visible: the attention mask of `inputs`.
         positions: the positions of `inputs`.
-        states: for each completion token, the index of the state that predicts it, among those of all prompts and
-            then of all inputs.
+        states: for each completion token, the index of the state that predicts it, among those of
+            all prompts and then of all inputs.
     """
 
     prompts: Int[Tensor, "U P"]
@@ -111,7 +113,8 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
 
 
 def hidden_states_sharing_prompts(model: Any, batch: SharedPrompts) -> Float[Tensor, "N H"]:
-    """The last hidden states from which the completions' tokens are predicted, in the order of `batch.targets`.
+    """The last hidden states from which the completions' tokens are predicted, in the order of
+    `batch.targets`.
 
     Args:
         model: one for which `supports_prompt_sharing` is True.
@@ -149,7 +152,8 @@ def _side_by_side(
 
 
 def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 1 T K"]:
-    """The attention mask of completion tokens: True for the tokens of the prompt and for the completion so far.
+    """The attention mask of completion tokens: True for the tokens of the prompt and for the
+    completion so far.
 
     It has a single row if all prompts have the same length.
 
@@ -168,10 +172,12 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def supports_prompt_sharing(model: Any) -> bool:
-    """True if this model gives the same hidden states with and without shared prompts, up to rounding.
+    """True if this model gives the same hidden states with and without shared prompts, up to
+    rounding.
 
-    Tried on a few rows, and only for models on a CPU that keep one key per token and layer, that use an attention mask
-    as it is given, and whose weights are precise enough to tell rounding from a difference.
+    Tried on a few rows, and only for models on a CPU that keep one key per token and layer, that
+    use an attention mask as it is given, and whose weights are precise enough to tell rounding from
+    a difference.
 
     Args:
         model: a causal language model of transformers.

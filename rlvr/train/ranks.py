@@ -4,9 +4,10 @@ rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶
    ▲                                                                                                  │
    └─────────────────────── whole weights, in buckets, to rank 0's sampler ◀──────────────────────────┘
 
-Gathering weights for a layer is a message that all ranks have to take part in, so all make the same number of passes
-through the model: every rank computes the plans of all of them from the same batch, and one with less to do makes
-passes that count for nothing.  With one rank every method is the identity, and torch.distributed is not used.
+Gathering weights for a layer is a message that all ranks have to take part in, so all make the same
+number of passes through the model: every rank computes the plans of all of them from the same
+batch, and one with less to do makes passes that count for nothing.  With one rank every method is
+the identity, and torch.distributed is not used.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Ranks:
             device: of this process's model.
 
         Raises:
-            UsageError: the environment says that there are several processes, but not which one this is; or they do
-                not find each other.
+            UsageError: the environment says that there are several processes, but not which one
+                this is; or they do not find each other.
         """
         count = os.environ.get("WORLD_SIZE") or "1"
         if count == "1":
@@ -82,13 +83,15 @@ class Ranks:
             name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)
         ]:
             raise UsageError(
-                f"WORLD_SIZE is {count}, and {', '.join(missing)} is not set; start several processes with "
+                f"WORLD_SIZE is {count}, and {', '.join(missing)} is not set; start several "
+                f"processes with "
                 "torchrun --nproc-per-node N -m -- rlvr train …, or unset WORLD_SIZE for one"
             )
         rank = os.environ["RANK"]
         if not (count.isdecimal() and rank.isdecimal() and int(rank) < int(count)):
             raise UsageError(
-                f"RANK is {rank!r} and WORLD_SIZE {count!r}; they must be whole numbers, and the ranks begin with 0; "
+                f"RANK is {rank!r} and WORLD_SIZE {count!r}; they must be whole numbers, and the "
+                f"ranks begin with 0; "
                 "start several processes with torchrun --nproc-per-node N -m -- rlvr train …"
             )
         ours = not dist.is_initialized()
@@ -99,7 +102,8 @@ class Ranks:
                 where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
                 why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
                 raise UsageError(
-                    f"rank {rank} of {count} does not find the others at {where} ({why}); start all of them, and "
+                    f"rank {rank} of {count} does not find the others at {where} ({why}); start "
+                    f"all of them, and "
                     "nothing else on this port"
                 ) from error
         try:
@@ -170,7 +174,8 @@ class Ranks:
         return bool(self.largest(torch.tensor(float(flag)))) if self.world > 1 else flag
 
     def require_same(self, what: str, text: str) -> None:
-        """Refuse ranks that would train different things: their weights would be shards of different models.
+        """Refuse ranks that would train different things: their weights would be shards of
+        different models.
 
         Args:
             what: named in the error.
@@ -236,11 +241,12 @@ class Ranks:
         """Shard a module over the ranks, in place: each layer, then the rest with the root.
 
         Args:
-            root: whose forward is the only way in.  Of parameters on the meta device the shares have no values yet.
+            root: whose forward is the only way in.  Of parameters on the meta device the shares
+                have no values yet.
             layers: what is gathered one at a time.
             exact: parts that compute in the type of their weights.
-            dtype: what the others are gathered in and compute in; gradients are summed in float32.  None: in the type
-                of their weights.
+            dtype: what the others are gathered in and compute in; gradients are summed in float32.
+                None: in the type of their weights.
 
         Raises:
             UsageError: torch cannot shard it.
@@ -274,7 +280,8 @@ class Ranks:
             root._apply(lambda t: torch.empty_like(t, device=self.device) if t.is_meta else t)
 
     def gather(self, tensor: Tensor) -> Tensor | None:
-        """The whole of a tensor; on ranks but the first None.  One that is not sharded is given back as it is.
+        """The whole of a tensor; on ranks but the first None.  One that is not sharded is given
+        back as it is.
 
         Args:
             tensor: the same one on every rank.
@@ -305,8 +312,8 @@ class Ranks:
 
         Args:
             tree: the same on every rank.
-            like: a tree of which a tensor is sharded as the one in its place is to be; a single tensor stands for all
-                in its branch of the same shape.
+            like: a tree of which a tensor is sharded as the one in its place is to be; a single
+                tensor stands for all in its branch of the same shape.
         """
         if isinstance(tree, Mapping):
             inner = like if isinstance(like, Mapping) else dict.fromkeys(tree, like)
@@ -335,10 +342,11 @@ class Ranks:
 
 
 def _connect(backend: str) -> None:
-    """Have the ranks find each other, for a short time; from then on they wait for each other for as long as it takes.
+    """Have the ranks find each other, for a short time; from then on they wait for each other for
+    as long as it takes.
 
-    torchrun's store lives on when ranks are started again, with the addresses of those that have ended: each start has
-    names of its own there.
+    torchrun's store lives on when ranks are started again, with the addresses of those that have
+    ended: each start has names of its own there.
     """
     store, rank, world = next(dist.rendezvous("env://", timeout=_CONNECT))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -351,7 +359,8 @@ def _connect(backend: str) -> None:
 
 @contextmanager
 def _ending_with_launcher() -> Iterator[None]:
-    """SIGTERM to this process, as torchrun sends it, if torchrun itself is killed: nothing else would end its ranks."""
+    """SIGTERM to this process, as torchrun sends it, if torchrun itself is killed: nothing else
+    would end its ranks."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield
         return
@@ -382,7 +391,8 @@ def _lost() -> Iterator[None]:
 
 
 def skeleton(model: Any) -> Any:
-    """A copy of a model without weights: its parameters are on the meta device, its buffers are copied.
+    """A copy of a model without weights: its parameters are on the meta device, its buffers are
+    copied.
 
     Args:
         model: a torch module.

@@ -22,8 +22,8 @@ __all__ = ["ReplayBuffer"]
 class ReplayBuffer(LearnerPart):
     """The groups of the last steps; each step gets some of them, drawn at random, beside its own.
 
-    A replayed group is a group of its own: its advantages are computed within it, as in RePO (arXiv:2506.09340, 3.2).
-    The correction for older weights is the algorithm's, token by token.
+    A replayed group is a group of its own: its advantages are computed within it, as in RePO
+    (arXiv:2506.09340, 3.2). The correction for older weights is the algorithm's, token by token.
     """
 
     name = "replay"
@@ -38,7 +38,8 @@ class ReplayBuffer(LearnerPart):
         return None if learner.algorithm.replay is None else cls(learner)
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
-        """A step's batch with replayed groups behind its own; its own can be replayed by later steps.
+        """A step's batch with replayed groups behind its own; its own can be replayed by later
+        steps.
 
         Args:
             sampled: what was collected for the step.

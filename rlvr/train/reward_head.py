@@ -38,7 +38,8 @@ def version_of(folder: str | Path) -> str:
     head = Path(folder) / HEAD
     if not head.is_file():
         raise UsageError(
-            f"{folder} has no {HEAD}, so it is no reward model; train one with --algorithm reward_model"
+            f"{folder} has no {HEAD}, so it is no reward model; train one with --algorithm "
+            f"reward_model"
         )
     return hashlib.sha256(head.read_bytes()).hexdigest()[:12]
 
@@ -70,7 +71,8 @@ def require_reads(folder: str | Path, reads: Reads) -> None:
     if trained not in ("", reads):
         kinds = {"completions": "reward_model", "steps": "process_reward_model"}
         raise UsageError(
-            f"{folder} was trained with --algorithm {kinds[trained]} and judges {trained}, not {reads}; train one with "
+            f"{folder} was trained with --algorithm {kinds[trained]} and judges {trained}, not "
+            f"{reads}; train one with "
             f"--algorithm {kinds[reads]}"
         )
 
@@ -93,7 +95,8 @@ def implicit_run(source: str | Path) -> tuple[Path, str, float]:
         beta = None
     if beta is None or not any((run / "model").glob("*.safetensors")):
         raise UsageError(
-            f"{source}: {run} is no finished run of {', '.join(_COMPARING)}, whose model's gain over the model that it "
+            f"{source}: {run} is no finished run of {', '.join(_COMPARING)}, whose model's gain "
+            f"over the model that it "
             "began with is a reward; give the folder of one"
         )
     return run / "model", reference, beta
@@ -108,6 +111,7 @@ def _digest_of(source: tuple[Path, str, float]) -> str:
 
 @cache
 def _digest_of_file(file: Path, written_ns: int) -> str:
-    """Read once for all parts of a process; `written_ns` keeps a file that was trained again apart."""
+    """Read once for all parts of a process; `written_ns` keeps a file that was trained again
+    apart."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

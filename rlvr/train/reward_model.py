@@ -2,8 +2,9 @@
 
 A completion's reward is read after its last token, a step's after the step.
 
-A reward model guesses; only a verifier's verdict says what is right.  So what it says of completions is a part of a
-reward, with bounds, and never a verdict; `rlvr audit --reward-model` measures it against labels.
+A reward model guesses; only a verifier's verdict says what is right.  So what it says of
+completions is a part of a reward, with bounds, and never a verdict; `rlvr audit --reward-model`
+measures it against labels.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _MOST_LETTERS = 1 << 20  # of a completion: tokenizing more would take longer th
 
 
 def scorer_of(policy: Policy) -> tuple[Policy, ValueModule]:
-    """A policy whose `logprobs` are the head's numbers: batching, packing and precision are the policy's.
+    """A policy whose `logprobs` are the head's numbers: batching, packing and precision are the
+    policy's.
 
     Args:
         policy: with the model's layers.
@@ -104,7 +106,8 @@ class RewardModel:
     def load(
         cls, folder: str | Path, *, reads: Reads = "completions", **options: Any
     ) -> RewardModel:
-        """A model that `rlvr train --algorithm reward_model`, or `process_reward_model`, has written.
+        """A model that `rlvr train --algorithm reward_model`, or `process_reward_model`, has
+        written.
 
         Args:
             folder: RUN/model; or implicit:RUN, see `ImplicitRewardModel`.
@@ -125,16 +128,19 @@ class RewardModel:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def scores(self, prompts: Sequence[Prompt], completions: Sequence[str]) -> list[float]:
-        """σ(r) of each completion, in [0, 1]; above ½ is better than the average of the training pairs, if centred.
+        """σ(r) of each completion, in [0, 1]; above ½ is better than the average of the training
+        pairs, if centred.
 
-        A completion that is too long for the model gets 0, the least value: a policy gains nothing by it.
+        A completion that is too long for the model gets 0, the least value: a policy gains nothing
+        by it.
 
         Args:
             prompts: one for each completion.
             completions: their texts; each is read with its end token.
 
         Raises:
-            UsageError: a prompt alone is too long for the model, has no tokens, or is refused by the chat template.
+            UsageError: a prompt alone is too long for the model, has no tokens, or is refused by
+                the chat template.
             RewardError: the model gave a number that is not finite.
         """
         read = {}
@@ -148,7 +154,8 @@ class RewardModel:
         for place, value in zip(read, values, strict=True):
             if not math.isfinite(value):
                 raise RewardError(
-                    f"the reward model gave {value} for completion {place}; train it with a smaller lr"
+                    f"the reward model gave {value} for completion {place}; train it with a "
+                    f"smaller lr"
                 )
             of_rows[place] = value
         return of_rows
@@ -182,7 +189,8 @@ class RewardModel:
             ) from error
         if len(row.prompt_ids) >= self._positions:
             raise UsageError(
-                f"the prompt has {len(row.prompt_ids)} tokens and the reward model {self._positions} positions; leave "
+                f"the prompt has {len(row.prompt_ids)} tokens and the reward model "
+                f"{self._positions} positions; leave "
                 "out tasks of such length, or train a model with more"
             )
         fits = len(row.prompt_ids) + len(row.completion_ids) <= self._positions

@@ -25,9 +25,11 @@ class RolloutBatch:
 
     Attributes:
         groups: the groups to train on; may be empty.
-        values: prefix values of each rollout, group after group; None for algorithms that need none.
+        values: prefix values of each rollout, group after group; None for algorithms that need
+            none.
         stats: metrics for the log, see `rlvr.collect.stats`.
-        indices: id of a task → its index, of all these groups and of dropped ones with a group of this step.
+        indices: id of a task → its index, of all these groups and of dropped ones with a group of
+            this step.
         wall_s: seconds that collecting took.
         dropped: groups that were sampled and are not trained on.
     """
@@ -56,10 +58,11 @@ class RolloutBatch:
         return replace(self, stats=stats, **changes)
 
     def staleness(self, version: int) -> dict[str, float]:
-        """By how many weight versions the policy's tokens are behind, as metrics; nothing without rollouts.
+        """By how many weight versions the policy's tokens are behind, as metrics; nothing without
+        rollouts.
 
-        `staleness` is that of the oldest token, `staleness_mean` the mean over tokens, and `versions` the mean number
-        of versions that sampled a rollout.
+        `staleness` is that of the oldest token, `staleness_mean` the mean over tokens, and
+        `versions` the mean number of versions that sampled a rollout.
 
         Args:
             version: of the weights to compare with.
@@ -78,7 +81,8 @@ class RolloutBatch:
         return {name: float(value) for name, value in numbers.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The batch as plain JSON.  Tasks are kept as indices, from which the environment makes them again."""
+        """The batch as plain JSON.  Tasks are kept as indices, from which the environment makes
+        them again."""
 
         def as_dict(group: Group) -> dict[str, Any]:
             return {"index": self.indices[group.task.id], "group": group_as_dict(group)}

@@ -28,7 +28,8 @@ class Trained:
     Attributes:
         advantage: the mean over the tokens that were trained on; None if none was.
         advantages: of each token, shape [T]; 0 for tokens that were not trained on.
-        logprobs: of each token under the weights after the step, shape [T]; None unless they were asked for.
+        logprobs: of each token under the weights after the step, shape [T]; None unless they were
+            asked for.
     """
 
     advantage: float | None
@@ -44,7 +45,8 @@ def trained_rollouts(
     Args:
         rows: the rows of the batch, as `rlvr.train.credit.rows_of` gives them.
         batch: with advantages.
-        logprobs: of the batch under the weights after the step, shape [B, T]; None if they were not computed.
+        logprobs: of the batch under the weights after the step, shape [B, T]; None if they were not
+            computed.
     """
     by_rollout: dict[int, Trained] = {}
     for i, row in enumerate(rows):
@@ -65,7 +67,8 @@ def log_rollouts(
     trained: Mapping[int, Trained] | None = None,
     decode: Callable[[Sequence[int]], str] | None = None,
 ) -> None:
-    """Write the rollouts of a step to a file, one row each; docs/reference/records.md lists the columns.
+    """Write the rollouts of a step to a file, one row each; docs/reference/records.md lists the
+    columns.
 
     Args:
         path: the Parquet file; its folder is made.
@@ -73,7 +76,8 @@ def log_rollouts(
         dropped: groups that were not; the column `dropped` has the reason.
         env_of: the name of a task's environment.
         trained: what the step made of them, see `trained_rollouts`.
-        decode: makes a text of tokens; if it is given, the columns of single tokens are written too.
+        decode: makes a text of tokens; if it is given, the columns of single tokens are written
+            too.
     """
     rows = chain(
         _rows(groups, "", env_of, trained or {}, decode),
@@ -185,12 +189,14 @@ def _token_columns(
 
 
 def _token_texts(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
-    """The text that each token adds; "" for special tokens, and for all tokens of a character but its last."""
+    """The text that each token adds; "" for special tokens, and for all tokens of a character but
+    its last."""
     alone = {token: decode([token]) for token in set(ids)}
     texts = [alone[token] for token in ids]
     if "".join(texts) == decode(ids):
         return texts
-    # Tokens that are decoded alone lose spaces or are a part of a character, so each is decoded behind those before it.
+    # Tokens that are decoded alone lose spaces or are a part of a character, so each is decoded
+    # behind those before it.
     texts, begin, done = [], 0, 0
     for i in range(len(ids)):
         before, extended = decode(ids[begin:done]), decode(ids[begin : i + 1])
@@ -216,7 +222,8 @@ def rollout_table(
     trained: Mapping[int, Trained],
     most: int,
 ) -> Table:
-    """Some completions of a step as a table for the terminal, taken at even distances from all that were sampled.
+    """Some completions of a step as a table for the terminal, taken at even distances from all that
+    were sampled.
 
     Args:
         step: its number.

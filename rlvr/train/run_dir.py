@@ -25,10 +25,13 @@ _LOCK: Final = ".lock"
 _MAY_CHANGE: Final = frozenset(
     f"settings.{name}"
     for name in (
-        "accept attention bad_steps canary checkpoint_every device gradient_checkpointing keep max_rows "
+        "accept attention bad_steps canary checkpoint_every device gradient_checkpointing keep "
+        "max_rows "
         "max_tokens_in_flight "
-        "micro_tokens on_alarm packing reward_model rollouts_every sampler sampler_folder sampler_key_env sampler_lora "
-        "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers show_rollouts "
+        "micro_tokens on_alarm packing reward_model rollouts_every sampler sampler_folder "
+        "sampler_key_env sampler_lora "
+        "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers "
+        "show_rollouts "
         "step_files step_sketches strength verify_every "
         "token_logprobs track workers"
     ).split()
@@ -81,20 +84,22 @@ def claim_run_dir(
     say: Callable[[str], None],
     envs: Sequence[Environment | None] = (),
 ) -> Iterator[None]:
-    """Make the folder, or check that it holds this very run, and lock it against other processes meanwhile.
+    """Make the folder, or check that it holds this very run, and lock it against other processes
+    meanwhile.
 
-    A run continues with the settings that it began with.  Settings that do not affect learning may change; a line is
-    printed for each, and `config.json` gets the new ones.
+    A run continues with the settings that it began with.  Settings that do not affect learning may
+    change; a line is printed for each, and `config.json` gets the new ones.
 
     Args:
         run: the folder.
-        description: everything that determines the run, as plain JSON; written to `config.json` with versions.
+        description: everything that determines the run, as plain JSON; written to `config.json`
+            with versions.
         say: prints a line.
         envs: whose rows are read now; those that were left out are counted in `config.json`, too.
 
     Raises:
-        UsageError: the folder holds a run with other settings, which are named, or files of something else; or another
-            process is training in it.
+        UsageError: the folder holds a run with other settings, which are named, or files of
+            something else; or another process is training in it.
         DataError: its `config.json` is damaged.
     """
     examine_run_dir(run, description)
@@ -128,7 +133,8 @@ def claim_run_dir(
 def identity_of_run(
     run: Path, envs: Iterable[Environment | None], accept: Collection[str]
 ) -> IdentityFile:
-    """By what a run's completions are scored, in `RUN/identity.json`; compared with the beginning of the run.
+    """By what a run's completions are scored, in `RUN/identity.json`; compared with the beginning
+    of the run.
 
     Args:
         run: its folder, which is claimed.
@@ -159,14 +165,16 @@ def identity_of_run(
 def examine_run_dir(
     run: Path, description: Mapping[str, Any]
 ) -> tuple[bool, dict[str, tuple[Any, Any]]]:
-    """Whether the folder holds this very run already, and the settings that change if it does, as (before, now).
+    """Whether the folder holds this very run already, and the settings that change if it does, as
+    (before, now).
 
     Args:
         run: the folder.
         description: everything that determines the run, as plain JSON.
 
     Raises:
-        UsageError: the folder holds a run with other settings, which are named, or files of something else.
+        UsageError: the folder holds a run with other settings, which are named, or files of
+            something else.
         DataError: its `config.json` is damaged.
     """
     path = run / "config.json"
@@ -190,7 +198,8 @@ def _has_begun(run: Path) -> bool:
 
 
 def chat_of_run(run: Path, asked: ChatSettings) -> ChatSettings:
-    """How the prompts of a run are to be sent: as those of the run that its folder holds, or as asked for.
+    """How the prompts of a run are to be sent: as those of the run that its folder holds, or as
+    asked for.
 
     Args:
         run: its folder.
@@ -211,7 +220,8 @@ def chat_of_run(run: Path, asked: ChatSettings) -> ChatSettings:
     )  # of any template
     if not format_now.sends_as(saved_format):
         raise UsageError(
-            f"{run} holds a run whose prompts go as {saved_format}, and here they would go as {format_now}; give "
+            f"{run} holds a run whose prompts go as {saved_format}, and here they would go as "
+            f"{format_now}; give "
             "a new folder, or leave chat, system and template options out"
         )
     return settings
@@ -233,7 +243,8 @@ def keep_chat(run: Path, used: ChatFormat) -> None:
         used.save(run)
     elif not used.sends_as(saved_format):
         raise UsageError(
-            f"{run} holds a run whose prompts go as {saved_format}, and here they would go as {used}; give "
+            f"{run} holds a run whose prompts go as {saved_format}, and here they would go as "
+            f"{used}; give "
             "a new folder, or the same tokenizer and settings"
         )
 
@@ -260,7 +271,8 @@ def _find_changes(
         theirs = {**theirs, "settings": {**_ADDED, **settings}}
         if isinstance(algorithm := settings.get("algorithm"), Mapping) and "name" not in algorithm:
             raise UsageError(
-                f"{run} holds a run of a version before 0.2, which recorded its algorithm in another form; finish it "
+                f"{run} holds a run of a version before 0.2, which recorded its algorithm in "
+                f"another form; finish it "
                 "with that version, or give a new folder"
             )
     for name in ("env", "eval_env"):  # a run of before identities had a source here
@@ -286,7 +298,8 @@ def _find_changes(
             for name in fixed
         )
         raise UsageError(
-            f"{run} holds a run with other settings ({listed}); give a new folder, or the same settings"
+            f"{run} holds a run with other settings ({listed}); give a new folder, or the same "
+            f"settings"
         )
     return differing
 
@@ -301,7 +314,8 @@ def _without_chat(description: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_same_place(before: Any, now: Any) -> bool:
-    """Whether both name one folder or file, such as a model by a relative and by an absolute path."""
+    """Whether both name one folder or file, such as a model by a relative and by an absolute
+    path."""
     if not (isinstance(before, str) and isinstance(now, str)):
         return False
     with contextlib.suppress(OSError, ValueError):  # neither has to be a path

@@ -37,7 +37,8 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
         world: processes over which the policy will be sharded.
 
     Raises:
-        UsageError: the engine cannot be given this model's weights, cannot run it, or not on several ranks.
+        UsageError: the engine cannot be given this model's weights, cannot run it, or not on
+            several ranks.
         MissingDependency: vLLM is not installed.
     """
     if config.engine == "local":
@@ -45,13 +46,15 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
         return
     if any(".experts." in name for name, _ in policy.model.named_parameters()):
         raise UsageError(
-            f"{policy.model.config.model_type} is a mixture of experts, whose weights vLLM keeps in another form than "
+            f"{policy.model.config.model_type} is a mixture of experts, whose weights vLLM keeps "
+            f"in another form than "
             "the trainer; sample with --sampler local"
         )
     if config.engine == "vllm":
         if world > 1:
             raise UsageError(
-                f"sampler is {config.sampler!r} in one of {world} processes of torchrun, whose groups vLLM's own would "
+                f"sampler is {config.sampler!r} in one of {world} processes of torchrun, whose "
+                f"groups vLLM's own would "
                 "meet; sample from servers (--sampler http://…), which run beside them"
             )
         with (
@@ -120,12 +123,14 @@ def _start_servers(policy: Policy, config: Config) -> Iterator[StartedServers]:
 
 
 def server_devices(count: int, environment: Mapping[str, str], held: int) -> list[str]:
-    """The GPU of each server, as CUDA_VISIBLE_DEVICES names it: visible ones that no rank of this machine holds.
+    """The GPU of each server, as CUDA_VISIBLE_DEVICES names it: visible ones that no rank of this
+    machine holds.
 
     Args:
         count: number of servers.
         environment: of the first rank: its CUDA_VISIBLE_DEVICES, and torchrun's LOCAL_WORLD_SIZE.
-        held: number of this process's GPU among the visible ones; a rank of several has that of its local number.
+        held: number of this process's GPU among the visible ones; a rank of several has that of its
+            local number.
 
     Raises:
         UsageError: there are too few.
@@ -138,7 +143,8 @@ def server_devices(count: int, environment: Mapping[str, str], held: int) -> lis
     free = [name.strip() for number, name in enumerate(visible) if number not in held_numbers]
     if len(free) < count:
         raise UsageError(
-            f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held by no rank; give "
+            f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held "
+            f"by no rank; give "
             "fewer servers or ranks, or sample in this process (--sampler vllm)"
         )
     return free[len(free) - count :]

@@ -88,16 +88,16 @@ _MOST_FACTOR: Final = 10.0
 class NumberSchedule:
     """How a number moves from step to step.
 
-    As a text it is linear(TO), linear(TO, STEPS), cosine(TO), cosine(TO, STEPS), towards(METRIC, TARGET) or
-    towards(METRIC, TARGET, RATE).
+    As a text it is linear(TO), linear(TO, STEPS), cosine(TO), cosine(TO, STEPS), towards(METRIC,
+    TARGET) or towards(METRIC, TARGET, RATE).
 
     Attributes:
         shape: linear and cosine reach `to` after `steps`; towards follows a metric.
         to: the last value; with towards the metric's target.
         steps: until `to` is reached; None for the rest of the run.
         metric: of the run's log that is followed.
-        rate: how much of the metric's relative error a step makes up for; below 0 where a larger number lowers the
-            metric.
+        rate: how much of the metric's relative error a step makes up for; below 0 where a larger
+            number lowers the metric.
     """
 
     shape: _Shape
@@ -130,7 +130,8 @@ class NumberSchedule:
                 raise ValueError
         except ValueError:
             raise UsageError(
-                f"{text!r} is no schedule; write linear(TO), linear(TO, STEPS), cosine(TO, STEPS) or "
+                f"{text!r} is no schedule; write linear(TO), linear(TO, STEPS), cosine(TO, STEPS) "
+                f"or "
                 "towards(METRIC, TARGET, RATE), such as linear(0.6, 500) or towards(entropy, 0.3)"
             ) from None
         made._require_sense(str(text))
@@ -143,7 +144,8 @@ class NumberSchedule:
             raise UsageError(f"{text!r}: it takes {self.steps} steps; give at least 1")
         if self.shape == "towards" and (self.to <= 0 or not 0 < abs(self.rate) <= 1):
             raise UsageError(
-                f"{text!r}: the target must be above 0, and the rate in [-1, 1] and not 0; it is below 0 where a "
+                f"{text!r}: the target must be above 0, and the rate in [-1, 1] and not 0; it is "
+                f"below 0 where a "
                 "larger number lowers the metric"
             )
 
@@ -172,8 +174,8 @@ class NumberSchedule:
     def followed(self, now: float, start: float, metrics: Mapping[str, float]) -> float:
         """The number of the next step, of a schedule towards a metric's target.
 
-        It is Ziegler's controller (arXiv:1909.08593, sec. 2.2) with a rate per step, kept within a factor of 10 of
-        where it began: x ← x (1 + rate · clip((target - metric) / target, ±0.2)).
+        It is Ziegler's controller (arXiv:1909.08593, sec. 2.2) with a rate per step, kept within a
+        factor of 10 of where it began: x ← x (1 + rate · clip((target - metric) / target, ±0.2)).
 
         Args:
             now: of this step.

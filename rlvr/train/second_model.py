@@ -23,7 +23,8 @@ class SecondModel(LearnerPart):
     """Its model, in shards where the policy is; its optimiser, schedule and state.
 
     Args:
-        learner: as the run begins; its policy's micro-batching, precision and adapter are the model's too.
+        learner: as the run begins; its policy's micro-batching, precision and adapter are the
+            model's too.
         model: the model, not yet sharded.
         lr: learning rate without schedule.
         schedule: of the learning rate; None for the policy's.

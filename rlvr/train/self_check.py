@@ -1,7 +1,8 @@
 """A run checks itself: a step is judged in float64, and its first update is computed again in another layout.
 
-The judge finds advantages, losses and weights of tokens that are not the paper's; the other layout, without packing,
-shared prompts and autocast, finds log-probabilities and gradients that depend on how rows lie.
+The judge finds advantages, losses and weights of tokens that are not the paper's; the other layout,
+without packing, shared prompts and autocast, finds log-probabilities and gradients that depend on
+how rows lie.
 """
 
 from __future__ import annotations

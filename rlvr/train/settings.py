@@ -26,7 +26,8 @@ __all__ = ["merge_numbers", "read_settings"]
 def merge_numbers(
     algorithm: Algorithm, first: Mapping[str, Any], then: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The changes of an algorithm from two places, of which the second wins; see `rlvr.algo.papers.numbers.changed`.
+    """The changes of an algorithm from two places, of which the second wins; see
+    `rlvr.algo.papers.numbers.changed`.
 
     Args:
         algorithm: whose numbers.
@@ -52,8 +53,8 @@ def merge_numbers(
 def read_settings(path: Path, default: str | Algorithm = "dapo") -> dict[str, Any]:
     """The settings of a TOML file, or of a JSON file such as a run's `config.json`.
 
-    `algorithm` is a name, or a table as runs record it; single numbers of the algorithm, such as `clip_high`, stand
-    beside it.  A run's `config.json` says that its folder is the run.
+    `algorithm` is a name, or a table as runs record it; single numbers of the algorithm, such as
+    `clip_high`, stand beside it.  A run's `config.json` says that its folder is the run.
 
     Args:
         path: the file; TOML unless its name ends with .json.

@@ -46,7 +46,8 @@ _COUNTED: Final = 10_000
 def environments(
     config: Config, env: Environment | None = None, eval_env: Environment | None = None
 ) -> tuple[Environment, Environment | None]:
-    """The environments of a run: (training, evaluation).  The second is None if the run has no evaluations.
+    """The environments of a run: (training, evaluation).  The second is None if the run has no
+    evaluations.
 
     Args:
         config: settings of the run.
@@ -57,8 +58,9 @@ def environments(
         RuntimeWarning: up to one in a hundred evaluation tasks is trained on too.
 
     Raises:
-        UsageError: `env` is given without `eval_env`; more evaluation tasks than that are trained on; or the reward
-            model or the algorithm's soft punishment cannot be added to the reward.
+        UsageError: `env` is given without `eval_env`; more evaluation tasks than that are trained
+            on; or the reward model or the algorithm's soft punishment cannot be added to the
+            reward.
         ServiceFailed: the reward model's service cannot be reached.
     """
     if config.eval_every is None:
@@ -66,7 +68,8 @@ def environments(
     elif eval_env is None:
         if env is not None:
             raise UsageError(
-                "env is given without eval_env; give eval_env too, or eval_every=None for no evaluations"
+                "env is given without eval_env; give eval_env too, or eval_every=None for no "
+                "evaluations"
             )
         eval_env = make(
             config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options}
@@ -112,13 +115,15 @@ def _require_siblings(env: Environment, config: ResolvedConfig) -> None:
     single = next((share.name for share in env.shares.values() if share.group_size == 1), None)
     if single is not None and "siblings" in config.algorithm.needs:
         raise UsageError(
-            f"group_size of {single} in the mixture is 1, and {config.algorithm.label} compares the completions of "
+            f"group_size of {single} in the mixture is 1, and {config.algorithm.label} compares "
+            f"the completions of "
             "a prompt: every advantage would be 0; give at least 2"
         )
 
 
 def _reward_model_part(place: str, device: str) -> GroupPart:
-    """A reward model as a part of a reward: in a folder, loaded, or behind HTTP, asked for its version."""
+    """A reward model as a part of a reward: in a folder, loaded, or behind HTTP, asked for its
+    version."""
     if "://" in place:
         return ServedReward(place)
     part = LearnedReward(place, device=str(device_of(device)))
@@ -134,7 +139,8 @@ def _with_reward_model(env: Environment, part: GroupPart, config: ResolvedConfig
 
 
 def _with_range(env: Environment, least: float, most: float) -> Environment:
-    """The environment with its reward's bounds mapped to others: DAPO's paper has -1 and 1 (arXiv:2503.14476, 2.4)."""
+    """The environment with its reward's bounds mapped to others: DAPO's paper has -1 and 1
+    (arXiv:2503.14476, 2.4)."""
     return env.each(lambda share, own: _range_reward(own, least, most))
 
 
@@ -142,16 +148,19 @@ def _range_reward(env: Environment, least: float, most: float) -> Environment:
     low, high = env.reward.bounds
     if low == high:
         raise UsageError(
-            f"the reward {env.reward} is always {low:g}, so that reward_range has nothing to map; leave it out"
+            f"the reward {env.reward} is always {low:g}, so that reward_range has nothing to map; "
+            f"leave it out"
         )
     scale = (most - least) / (high - low)
     return env.with_reward(scale * env.reward + (least - scale * low))
 
 
 def _require_separate(env: Environment, eval_env: Environment, most: int) -> None:
-    """Refuse evaluation on training tasks: a single file stands for every split, so that it happens easily.
+    """Refuse evaluation on training tasks: a single file stands for every split, so that it happens
+    easily.
 
-    Published sets have a few problems in both of their splits, so up to one in a hundred gives a warning only.
+    Published sets have a few problems in both of their splits, so up to one in a hundred gives a
+    warning only.
     """
     if env.shares and eval_env.shares:
         for name in env.shares.keys() & eval_env.shares.keys():
@@ -163,12 +172,14 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
     evaluated = [eval_env.task(i) for i in range(min(most, eval_env.size))]
     shared = [task.id for task in evaluated if str(task.prompt) in trained]
     message = (
-        f"{len(shared)} of the {len(evaluated)} tasks to evaluate on, of split {eval_env.split!r}, have prompts "
+        f"{len(shared)} of the {len(evaluated)} tasks to evaluate on, of split {eval_env.split!r}, "
+        f"have prompts "
         f"that are trained on, in split {env.split!r}"
     )
     if 100 * len(shared) > len(evaluated):
         raise UsageError(
-            f"{message}, perhaps because one file serves for both: split it with the option split='train[10%:]' and "
+            f"{message}, perhaps because one file serves for both: split it with the option "
+            f"split='train[10%:]' and "
             "eval_split='train[:10%]', name another file in eval_options, or set eval_every=None"
         )
     if shared:
@@ -176,10 +187,11 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
 
 
 def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
-    """The environment; with overlong="soft" its reward has DAPO's soft punishment (arXiv:2503.14476, eq. 13).
+    """The environment; with overlong="soft" its reward has DAPO's soft punishment
+    (arXiv:2503.14476, eq. 13).
 
-    It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added to a reward in
-    [0, 1], -1 would make a right answer at the limit worth a wrong short one.
+    It is scaled by the width of the reward's bounds, as the paper's -1 is for rewards of ±1: added
+    to a reward in [0, 1], -1 would make a right answer at the limit worth a wrong short one.
     """
     return env.each(lambda share, own: _punish(own, config, share.max_tokens if share else None))
 
@@ -193,8 +205,10 @@ def _punish(env: Environment, config: ResolvedConfig, limit: int | None) -> Envi
     largest = config.algorithm.overlong_share * (high - low)
     if not 0 < largest < math.inf:
         raise UsageError(
-            f"the reward {env.reward} has the bounds [{low:g}, {high:g}], which say nothing of how strong a punishment "
-            "has to be; add `weight * rlvr.Overlong(…)` to it yourself, or choose overlong='mask' or 'keep'"
+            f"the reward {env.reward} has the bounds [{low:g}, {high:g}], which say nothing of how "
+            f"strong a punishment "
+            "has to be; add `weight * rlvr.Overlong(…)` to it yourself, or choose overlong='mask' "
+            "or 'keep'"
         )
     length = limit or config.max_tokens  # of an environment in a mixture, its own
     punishment = largest * Overlong(max_tokens=length, cache=min(config.overlong_cache, length))
@@ -205,8 +219,8 @@ def device_of(device: str) -> torch.device:
     """The device of this name.
 
     Args:
-        device: such as "cpu" or "cuda:1"; "auto" is a GPU if there is one.  Of the processes that torchrun starts, each
-            has a GPU of its own.
+        device: such as "cpu" or "cuda:1"; "auto" is a GPU if there is one.  Of the processes that
+            torchrun starts, each has a GPU of its own.
 
     Raises:
         UsageError: there is no such device on this machine.
@@ -218,7 +232,8 @@ def device_of(device: str) -> torch.device:
     ):
         if local >= torch.cuda.device_count():
             raise UsageError(
-                f"this is process {local} of this machine, which has {torch.cuda.device_count()} GPUs; start as many "
+                f"this is process {local} of this machine, which has {torch.cuda.device_count()} "
+                f"GPUs; start as many "
                 "processes as there are GPUs, or set device='cpu'"
             )
         device = f"cuda:{local}"
@@ -257,17 +272,20 @@ def require_end(policy: Policy, stop: Sequence[str]) -> None:
         stop: stop texts.
 
     Raises:
-        UsageError: it has no end token, and there are no stop texts; or its end token is beyond its vocabulary.
+        UsageError: it has no end token, and there are no stop texts; or its end token is beyond its
+            vocabulary.
     """
     ends, size = policy.tokenization.end_ids, len(policy.model.get_output_embeddings().weight)
     if not ends and not stop:
         raise UsageError(
-            "the model has no end token, so every completion would run to its limit: set eos_token_id in its "
+            "the model has no end token, so every completion would run to its limit: set "
+            "eos_token_id in its "
             "generation_config.json or eos_token in its tokenizer, or give a stop text"
         )
     if ends and max(ends) >= size:
         raise UsageError(
-            f"the end token {max(ends)} is beyond the model's {size} tokens; set eos_token_id in its "
+            f"the end token {max(ends)} is beyond the model's {size} tokens; set eos_token_id in "
+            f"its "
             "generation_config.json, and eos_token in its tokenizer"
         )
 
@@ -306,15 +324,16 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
 
 
 def policy_from_config(config: Config, world: int = 1) -> Policy:
-    """The model of a run, loaded as its settings say; without its adapter, for which there is `prepare_policy`.
+    """The model of a run, loaded as its settings say; without its adapter, for which there is
+    `prepare_policy`.
 
     Args:
         config: settings of the run.
         world: processes over which it will be sharded.
 
     Raises:
-        UsageError: there is no such model or device, the model cannot be trained, or its weights and the optimiser
-            cannot fit.
+        UsageError: there is no such model or device, the model cannot be trained, or its weights
+            and the optimiser cannot fit.
     """
     require_room_for_weights(config, device_of(config.device), world)
     autocast = autocast_dtype(config.precision)

@@ -60,13 +60,15 @@ class WeightFiles:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Those of a folder that transformers reads: of `model.safetensors`, else of the files that its index names.
+        """Those of a folder that transformers reads: of `model.safetensors`, else of the files that
+        its index names.
 
         Args:
             folder: of a saved model.
 
         Raises:
-            ValueError, KeyError, OSError: its files are not whole, or of a kind that is not known here.
+            ValueError, KeyError, OSError: its files are not whole, or of a kind that is not known
+                here.
         """
         places: dict[str, _Place] = {}
         for path, its_names in _files_of(folder).items():
@@ -118,7 +120,8 @@ class WeightFiles:
             {name for names_of_rank in ranks.from_all(bad) for name in names_of_rank}
         ):
             raise UsageError(
-                f"the weights of {broken[0]} are not finite: the file is damaged, or the model diverged when it was "
+                f"the weights of {broken[0]} are not finite: the file is damaged, or the model "
+                f"diverged when it was "
                 "trained; give another one"
             )
 
@@ -166,7 +169,8 @@ def _read_part(file: BinaryIO, dtype: torch.dtype, like: Tensor) -> Tensor:
 def empty_of_folder(
     folder: Path, *, dtype: torch.dtype, attention: str | None
 ) -> tuple[Any, WeightFiles] | None:
-    """A folder's model without weights, and its files; None where weights have to be converted as they are loaded.
+    """A folder's model without weights, and its files; None where weights have to be converted as
+    they are loaded.
 
     Args:
         folder: of a saved model.
@@ -188,7 +192,8 @@ def empty_of_folder(
 
 
 def _give_buffers(model: nn.Module, twin: nn.Module) -> None:
-    """Give buffers, such as the frequencies of positions, the values of a small model's; these know no weights."""
+    """Give buffers, such as the frequencies of positions, the values of a small model's; these know
+    no weights."""
     values = dict(twin.named_buffers())
     for name, buffer in list(model.named_buffers()):
         if values[name].shape != buffer.shape:
@@ -201,7 +206,8 @@ def _give_buffers(model: nn.Module, twin: nn.Module) -> None:
 
 
 def small_twin(model: Any) -> Any:
-    """A model of the same kind with one layer and few tokens, to be tried where the model has no weights.
+    """A model of the same kind with one layer and few tokens, to be tried where the model has no
+    weights.
 
     Args:
         model: of transformers.

@@ -1,7 +1,8 @@
 """How fast a model samples and learns here, measured in seconds, and what a step of the run takes then.
 
-A dry run has to answer soon on any machine, so nothing is done whole: the first completions are cut at a time,
-sampling with all rows of a step is a few tokens long, and the update is that of a few short rows.
+A dry run has to answer soon on any machine, so nothing is done whole: the first completions are cut
+at a time, sampling with all rows of a step is a few tokens long, and the update is that of a few
+short rows.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class CutSampler:
     request that comes later, fails, so that its rollout is UNSCORED.
 
     Args:
-        sampler: samples.  One in this process then decodes a step per poll, as the time is looked at
-            between polls.
+        sampler: samples.  One in this process then decodes a step per poll, as the time is looked
+            at between polls.
         budget_s: seconds from the first request on.
 
     Attributes:
@@ -163,7 +164,8 @@ class Speed:
         sampled_is_limit: these are as long as they may be; else as long as those that were seen.
         prompt_tokens: of the prompts of a step, each read once.
         passed_tokens: that go through the model in the update of a step, padding included.
-        passes: passes without gradients over these, for the reference and for old log-probabilities.
+        passes: passes without gradients over these, for the reference and for old
+            log-probabilities.
         epochs: passes with gradients.
     """
 

@@ -1,6 +1,7 @@
 """A stage of a run as a text: when it begins, and what it changes.  Needs no torch.
 
-`at=2000,max_tokens=16384,kl_coefficient=linear(0, 500),reset=all`, or a table of TOML with the same names.
+`at=2000,max_tokens=16384,kl_coefficient=linear(0, 500),reset=all`, or a table of TOML with the same
+names.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class Stage:
     Attributes:
         text: all of it, in the one form that is recorded.
         step: begins after so many steps; None where a condition decides.
-        stalled: begins after so many validations in a row without a new best; None for no such condition.
-        truncated: begins when the mean share of truncated completions over ten steps reaches this; None likewise.
+        stalled: begins after so many validations in a row without a new best; None for no such
+            condition.
+        truncated: begins when the mean share of truncated completions over ten steps reaches this;
+            None likewise.
         values: what it changes, by name of a setting or of the algorithm's number.
         schedules: what moves from its beginning on, likewise.
         options: of the environment.
@@ -248,14 +251,16 @@ def require_ahead(before: Sequence[str], now: Sequence[str], run: Path) -> None:
     for number in sorted(begun):
         if list(before[:number]) != list(now[:number]):
             raise UsageError(
-                f"stage {number} of the run in {run} has begun as {before[number - 1]!r}; it and those before it "
+                f"stage {number} of the run in {run} has begun as {before[number - 1]!r}; it and "
+                f"those before it "
                 "have to stay, and only stages that lie ahead may change"
             )
     for text in now:
         step = stage_of(text).step
         if step is not None and step <= done and text not in before:
             raise UsageError(
-                f"the stage {text!r} lies in the past: the run in {run} has done {done} steps; give a later one"
+                f"the stage {text!r} lies in the past: the run in {run} has done {done} steps; "
+                f"give a later one"
             )
 
 

@@ -1,7 +1,7 @@
 """The stages of a run: which have begun, and the settings that follow.  Needs no torch.
 
-Optimiser, steps and the place in the data go on where a stage begins.  The settings of a step are a function of the
-run's settings and of which stages have begun, which checkpoints keep.
+Optimiser, steps and the place in the data go on where a stage begins.  The settings of a step are a
+function of the run's settings and of which stages have begun, which checkpoints keep.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ class Stages:
 
     Attributes:
         stages: in their order.
-        begun: number of each that has begun, with its step and the values from which its schedules go.
+        begun: number of each that has begun, with its step and the values from which its schedules
+            go.
 
     Raises:
-        UsageError: a stage changes what cannot change, begins too late, or to settings that cannot work.
+        UsageError: a stage changes what cannot change, begins too late, or to settings that cannot
+            work.
     """
 
     def __init__(self, config: Config) -> None:
@@ -127,7 +129,8 @@ class Stages:
 
     @property
     def beyond(self) -> list[Stage]:
-        """The stages behind the run's last step, which never begin: a recipe's, in a shorter run."""
+        """The stages behind the run's last step, which never begin: a recipe's, in a shorter
+        run."""
         last = self._first.steps
         return [one for one in self.stages if one.step is not None and one.step >= last]
 
@@ -267,12 +270,14 @@ class Stages:
             raise UsageError("temperature changes, and replay trains on completions of another one")
         if "temperature" in stage.schedules and first.max_staleness:
             raise UsageError(
-                f"temperature moves from step to step, and with max_staleness {first.max_staleness} a batch is "
+                f"temperature moves from step to step, and with max_staleness "
+                f"{first.max_staleness} a batch is "
                 "sampled before; leave one out"
             )
         if stage.reset in ("reference", "all") and not algorithm.has_reference:
             raise UsageError(
-                f"reset is {stage.reset!r}, and {algorithm.label} has no reference; give reset=optimizer"
+                f"reset is {stage.reset!r}, and {algorithm.label} has no reference; give "
+                f"reset=optimizer"
             )
 
     def _require_number(self, name: str) -> None:
@@ -293,7 +298,8 @@ class Stages:
 
     @cached_property
     def longest(self) -> ResolvedConfig:
-        """The settings of the stage that needs most memory: the greatest lengths and batches of all."""
+        """The settings of the stage that needs most memory: the greatest lengths and batches of
+        all."""
         other = deepcopy(self)
         every = [self._first]
         for number, stage in enumerate(other.stages):
@@ -328,7 +334,8 @@ class Stages:
         for text, number, step, starts in state["begun"]:
             if number >= len(texts) or texts[number] != text:
                 raise UsageError(
-                    f"the stage {text!r} began at step {step}, and is not here; only stages that lie ahead may change"
+                    f"the stage {text!r} began at step {step}, and is not here; only stages that "
+                    f"lie ahead may change"
                 )
             begun.append((number, step, dict(starts)))
         self.begun, self._step = begun, state["step"]
@@ -351,7 +358,8 @@ class Stages:
             stage = self.stages[number]
             if stage.step is not None and stage.step <= done:
                 raise UsageError(
-                    f"the stage {stage.text!r} lies in the past: the run has done {done} steps; give a later one"
+                    f"the stage {stage.text!r} lies in the past: the run has done {done} steps; "
+                    f"give a later one"
                 )
         self._step = done
 

@@ -1,7 +1,7 @@
 """A recorded step beside its model: log-probabilities and the gradient, recomputed in another layout and precision.
 
-A row at a time, unpadded, in float64.  What rounding allows is measured: the same rows in the precision of the run are
-off by so much.
+A row at a time, unpadded, in float64.  What rounding allows is measured: the same rows in the
+precision of the run are off by so much.
 """
 
 from __future__ import annotations
@@ -212,11 +212,13 @@ def _same_weights(step: StepFile, model: StepModel) -> Quantity:
         return Quantity("weights", "equal")
     if model.digest == step.head.get("weights_after"):
         raise DataError(
-            "the model has the weights after this step; give the ones before it, such as those the run began with for "
+            "the model has the weights after this step; give the ones before it, such as those the "
+            "run began with for "
             "its first step"
         )
     raise DataError(
-        f"the model is not the one before this step: its weights have the digest {model.digest}, and the file says "
+        f"the model is not the one before this step: its weights have the digest {model.digest}, "
+        f"and the file says "
         f"{recorded}"
     )
 

@@ -1,6 +1,7 @@
 """Training steps written to files from which anyone recomputes them: no forward pass more, on any number of ranks.
 
-Log-probabilities and their gradients are those of the update's own graph; docs/reference/step_files.md has the format.
+Log-probabilities and their gradients are those of the update's own graph;
+docs/reference/step_files.md has the format.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class _Update:
 class StepRecorder(LearnerPart):
     """Writes every `step_files`-th step, and every update whose loss or gradient is not finite, to RUN/steps.
 
-    Every `verify_every`-th step is judged as it is made, and written if a number departs: a metric `departs/QUANTITY`,
-    over what rounding allows, which is an alarm.
+    Every `verify_every`-th step is judged as it is made, and written if a number departs: a metric
+    `departs/QUANTITY`, over what rounding allows, which is an alarm.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -88,7 +89,8 @@ class StepRecorder(LearnerPart):
         self._batch_rows: Sequence[Any] = ()
         if learner.config.step_sketches and learner.ranks.world > 1:
             raise UsageError(
-                "step_sketches takes a gradient for each row, and sharded weights have none in one place: record "
+                "step_sketches takes a gradient for each row, and sharded weights have none in one "
+                "place: record "
                 "them on one rank, or leave step_sketches out"
             )
 

@@ -39,9 +39,10 @@ _OWN: Final = (None, "turns")  # the environment's turns are the steps
 class StepRewards(LearnerPart):
     """Splits completions into steps and rewards each of them, as turns of the rollout.
 
-    What a model or a rule gives is added to the completion's total, as the part "steps" of its score; with "forks" the
-    steps share out the total itself.  A rule that raises, or gives too few numbers or one that is not finite, fails by
-    our fault: the completion becomes UNSCORED, and is not trained on.
+    What a model or a rule gives is added to the completion's total, as the part "steps" of its
+    score; with "forks" the steps share out the total itself.  A rule that raises, or gives too few
+    numbers or one that is not finite, fails by our fault: the completion becomes UNSCORED, and is
+    not trained on.
 
     The setting `step_reward` is RUN/model of a process reward model, or http://HOST:PORT of `rlvr serve` that has one;
     implicit:RUN of a run of preferences, whose gain over its reference is the reward; FILE.py:FUNCTION of a rule
@@ -91,7 +92,8 @@ class StepRewards(LearnerPart):
         if not any(rollout.turns for rollout in rewarded):
             why = rewarded[0].score.verdict.why if rewarded[0].score else "not scored"
             raise UsageError(
-                f"step_reward {self._source} gave no completion of {len(rewarded)} a reward; the first: {why}"
+                f"step_reward {self._source} gave no completion of {len(rewarded)} a reward; the "
+                f"first: {why}"
             )
         costs["steps_unscored"] = float(sum(map(_lost, rollouts, rewarded)))
         rewarded_rollouts = iter(rewarded)
@@ -106,7 +108,8 @@ class StepRewards(LearnerPart):
             return rollout
         if rollout.turns:
             raise UsageError(
-                f"task {rollout.task.id!r} has several turns, which are its steps; leave step_reward out"
+                f"task {rollout.task.id!r} has several turns, which are its steps; leave "
+                f"step_reward out"
             )
         ends = step_boundaries(rollout, sampler, self._delimiter)
         spans = list(pairwise(ends))
@@ -156,7 +159,8 @@ def _rule_of(source: str, device: str) -> StepRule:
         return ServedSteps(source)
     if ":" not in source:
         raise UsageError(
-            f"step_reward is {source!r}; it must be RUN/model of a process reward model, http://HOST:PORT of rlvr "
+            f"step_reward is {source!r}; it must be RUN/model of a process reward model, "
+            f"http://HOST:PORT of rlvr "
             f"serve, implicit:RUN of a run of dpo, FILE.py:FUNCTION, '{FORKS}' or 'turns'"
         )
     place, _, name = source.rpartition(":")

@@ -1,7 +1,7 @@
 """The reward at weak, strong and untested tasks, by a report of `rlvr strength`.
 
-A policy that learns what a weak task pays by mistake gains there before it gains anywhere else; `WeakTasks`, one of the
-run's trends, compares the two.
+A policy that learns what a weak task pays by mistake gains there before it gains anywhere else;
+`WeakTasks`, one of the run's trends, compares the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class TaskStrengths:
         self._strengths = read_strengths(path)
 
     def metrics(self, groups: Sequence[Group]) -> dict[str, float]:
-        """The mean reward of the batch's groups, by the state of their task: `reward_at/weak` and so on.
+        """The mean reward of the batch's groups, by the state of their task: `reward_at/weak` and
+        so on.
 
         Args:
             groups: of a batch; a group without a score is left out.

@@ -1,8 +1,9 @@
 """Frozen policies beside the trained one: the reference policy, and teachers.
 
-A teacher is another model, or the reference policy whose prompts show the task's reference.  Sampled tokens have its
-log-probabilities; algorithms that compare whole distributions have a divergence per token, of which the logits of one
-block of tokens exist at a time, in the forward pass and in the backward pass.
+A teacher is another model, or the reference policy whose prompts show the task's reference.
+Sampled tokens have its log-probabilities; algorithms that compare whole distributions have a
+divergence per token, of which the logits of one block of tokens exist at a time, in the forward
+pass and in the backward pass.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class Teacher(LearnerPart):
         assert name is not None  # the settings require it
         if "://" in name:
             raise UsageError(
-                f"teacher is {name!r}, and teachers behind servers are not there: their models compute beside the "
+                f"teacher is {name!r}, and teachers behind servers are not there: their models "
+                f"compute beside the "
                 "policy; give a folder, or an id on the hub"
             )
         self.policy = Policy.load(
@@ -119,7 +121,8 @@ class Teacher(LearnerPart):
         return replace(batch, teacher_logprobs=self.learner.logprobs(rows, self.policy))
 
     def logprobs(self, micro: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-probabilities under the policy, and the divergence from the teacher at each token, with gradients.
+        """Log-probabilities under the policy, and the divergence from the teacher at each token,
+        with gradients.
 
         Args:
             micro: a micro-batch.
@@ -226,7 +229,8 @@ class _Side(NamedTuple):
 
 
 def _order(student: Padded, teacher: Padded) -> Tensor:
-    """For each token of the policy's micro-batch, its place in the teacher's, whose rows may lie otherwise."""
+    """For each token of the policy's micro-batch, its place in the teacher's, whose rows may lie
+    otherwise."""
     place = torch.zeros(teacher.height, teacher.width, dtype=torch.long, device=teacher.rows.device)
     place[teacher.rows, teacher.columns] = torch.arange(len(teacher.rows), device=place.device)
     return place[student.rows, student.columns]
@@ -251,7 +255,8 @@ def _with_reference(rollout: Rollout, shown: str) -> Prompt:
     task = rollout.task
     if task.reference is None:
         raise UsageError(
-            f"task {task.id!r} has no reference, which the teacher would be shown; use another algorithm"
+            f"task {task.id!r} has no reference, which the teacher would be shown; use another "
+            f"algorithm"
         )
     prompt = task.prompt
     if isinstance(prompt, str):
@@ -275,13 +280,16 @@ def _require_same_tokens(name: str, teacher: Policy, student: Policy) -> None:
     for number in sorted(first.keys() | second.keys()):
         if first.get(number) != second.get(number):
             raise UsageError(
-                f"token {number} is {first.get(number)!r} for the teacher {name} and {second.get(number)!r} for the "
-                "model; a teacher of sampled tokens needs the same vocabulary, as a larger model of the same family has"
+                f"token {number} is {first.get(number)!r} for the teacher {name} and "
+                f"{second.get(number)!r} for the "
+                "model; a teacher of sampled tokens needs the same vocabulary, as a larger model "
+                "of the same family has"
             )
     rows = [len(policy.model.get_output_embeddings().weight) for policy in (teacher, student)]
     if rows[0] <= max(second, default=0):
         raise UsageError(
-            f"the teacher {name} has {rows[0]} tokens in its head, and the model's vocabulary goes up to {max(second)}"
+            f"the teacher {name} has {rows[0]} tokens in its head, and the model's vocabulary goes "
+            f"up to {max(second)}"
         )
 
 

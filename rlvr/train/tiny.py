@@ -37,7 +37,8 @@ def tiny(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> tuple[Any, PreTrainedTokenizerFast]:
-    """A causal language model with random weights, and its tokenizer.  The same arguments give the same weights.
+    """A causal language model with random weights, and its tokenizer.  The same arguments give the
+    same weights.
 
     The MLP is four times as wide as `hidden`.  The seed leaves torch's global generator as it was.
 
@@ -66,7 +67,8 @@ def tiny(
         hidden % (2 * heads) or heads % kv_heads
     ):  # rotary embeddings turn pairs, so a head's width is even
         raise UsageError(
-            f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, and kv_heads must "
+            f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, "
+            f"and kv_heads must "
             "divide heads; try hidden=128, heads=4, kv_heads=2"
         )
     config = _CONFIGS[require_one_of("family", family, _CONFIGS)](
@@ -89,17 +91,19 @@ def tiny(
 
 
 def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """A tokenizer with one token per character.  It puts `<bos>` first; other characters become `<unk>`.
+    """A tokenizer with one token per character.  It puts `<bos>` first; other characters become
+    `<unk>`.
 
     Ids: 0 `<pad>`, 1 `<bos>`, 2 `<eos>`, 3 `<unk>`, then the charset in its order, then the words.
 
     Args:
         charset: the characters, each once.
-        words: longer texts that are one token each, wherever they stand; of several that begin alike, the longest.
+        words: longer texts that are one token each, wherever they stand; of several that begin
+            alike, the longest.
 
     Raises:
-        UsageError: there are no characters, or one of them stands twice; a word is shorter than two characters, or
-            stands twice.
+        UsageError: there are no characters, or one of them stands twice; a word is shorter than two
+            characters, or stands twice.
     """
     twice = sorted({c for c in charset if charset.count(c) > 1})
     if not charset or twice:

@@ -16,7 +16,8 @@ class TrainedRow(NamedTuple):
 
     Attributes:
         prompt_ids: at least one.
-        completion_ids: at least one; the last is the end token, unless the completion was truncated.
+        completion_ids: at least one; the last is the end token, unless the completion was
+            truncated.
         completion_mask: True for trained tokens, of which there is at least one.
     """
 
@@ -28,7 +29,8 @@ class TrainedRow(NamedTuple):
 def tokenized(
     tokenization: Tokenization, prompt: Prompt, completions: Sequence[tuple[str, bool]]
 ) -> tuple[TrainedRow, ...]:
-    """A row for each completion of a prompt: the prompt's tokens, the text's own tokens, and the end token.
+    """A row for each completion of a prompt: the prompt's tokens, the text's own tokens, and the
+    end token.
 
     The text is tokenised apart from the prompt, since a sampler continues the prompt's tokens.
 

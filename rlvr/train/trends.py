@@ -1,6 +1,7 @@
 """Alarms on what only a row of steps shows: each trend reads the metrics of a step and keeps what it has to.
 
-What is kept follows from `RUN/metrics.jsonl` alone, so a resumed run reads that again and needs no state of its own.
+What is kept follows from `RUN/metrics.jsonl` alone, so a resumed run reads that again and needs no
+state of its own.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ class GradientNorm(Trend):
         if not 0 < usual * _SHARP < norm:
             return None
         return (
-            f"the gradient's norm was more than {_SHARP:g} times as long as usual ({norm:.3g}; the median of "
-            f"{len(self._before) - 1} steps before is {usual:.3g}). Lower lr or grad_clip; a step file shows the "
+            f"the gradient's norm was more than {_SHARP:g} times as long as usual ({norm:.3g}; the "
+            f"median of "
+            f"{len(self._before) - 1} steps before is {usual:.3g}). Lower lr or grad_clip; a step "
+            f"file shows the "
             "rollouts behind it (--step-files 1)"
         )
 
@@ -109,8 +112,10 @@ class Mismatch(Trend):
         if apart <= max(_APART, _APART_TIMES * at_first):
             return None
         return (
-            f"sampler and trainer differed by {apart:.2g} nats per token, and by {at_first:.2g} in the first {_EARLY} "
-            "steps: what is trained on is ever less what the policy would have sampled. Lower max_staleness or lr, "
+            f"sampler and trainer differed by {apart:.2g} nats per token, and by {at_first:.2g} in "
+            f"the first {_EARLY} "
+            "steps: what is trained on is ever less what the policy would have sampled. Lower "
+            "max_staleness or lr, "
             "choose a stricter correction, or have both compute in one precision"
         )
 
@@ -145,9 +150,12 @@ class LengthTrend(Trend):
         if length <= _LONGER * then:
             return None
         return (
-            f"in {_WINDOW} steps completions had {length:.0f} tokens on average and accuracy {accuracy:.2f}; "
-            f"{self._steps - step} steps before they had {then:.0f} and {best:.2f}: they grow without getting better. "
-            "Punish long ones (--overlong soft), lower max_tokens, or choose a loss that does not favour length, such "
+            f"in {_WINDOW} steps completions had {length:.0f} tokens on average and accuracy "
+            f"{accuracy:.2f}; "
+            f"{self._steps - step} steps before they had {then:.0f} and {best:.2f}: they grow "
+            f"without getting better. "
+            "Punish long ones (--overlong soft), lower max_tokens, or choose a loss that does not "
+            "favour length, such "
             "as dr_grpo; `rlvr view` shows what they are filled with"
         )
 
@@ -184,9 +192,12 @@ class Validation(Trend):
         if self._worse < 2:
             return None
         return (
-            f"the reward rose from {then:.3g} to {reward:.3g} while tasks that are held out fell from {best:.2f} to "
-            f"{score:.2f}, below their 95 % interval twice: the policy learns what the verifier pays for, or the "
-            "training tasks by heart. Read some rollouts (`rlvr view`), look for holes (`rlvr check`), take more "
+            f"the reward rose from {then:.3g} to {reward:.3g} while tasks that are held out fell "
+            f"from {best:.2f} to "
+            f"{score:.2f}, below their 95 % interval twice: the policy learns what the verifier "
+            f"pays for, or the "
+            "training tasks by heart. Read some rollouts (`rlvr view`), look for holes (`rlvr "
+            "check`), take more "
             "tasks, or stop: RUN/best has the best policy"
         )
 
@@ -217,9 +228,12 @@ class MemoryTrend(Trend):
             return None
         growth = (least[-1] - least[0]) / len(pairs)
         return (
-            f"memory between steps grew by {growth:.0f} MiB in each {_MEMORY_WINDOW} steps, to {least[-1]:.0f} MiB: "
-            "something is kept that should not be, such as in an environment, a verifier or a second opinion of your "
-            "own. Until it is found, stop the run (Ctrl-C) and give the same command again: it goes on from its "
+            f"memory between steps grew by {growth:.0f} MiB in each {_MEMORY_WINDOW} steps, to "
+            f"{least[-1]:.0f} MiB: "
+            "something is kept that should not be, such as in an environment, a verifier or a "
+            "second opinion of your "
+            "own. Until it is found, stop the run (Ctrl-C) and give the same command again: it "
+            "goes on from its "
             "checkpoint with fresh memory"
         )
 
@@ -227,8 +241,9 @@ class MemoryTrend(Trend):
 class WeakTasks(Trend):
     """The reward rises faster at tasks that pay wrong work than at those that do not (`Config.strength`).
 
-    The gap between the two in a window of steps is compared with that of the first window.  Each step draws tasks of
-    its own, so its gap is one sample, and the error of a window's mean is that of its samples.
+    The gap between the two in a window of steps is compared with that of the first window.  Each
+    step draws tasks of its own, so its gap is one sample, and the error of a window's mean is that
+    of its samples.
     """
 
     name = "weak tasks"
@@ -257,9 +272,12 @@ class WeakTasks(Trend):
         if now - before <= max(_GAP, _GAP_ERRORS * error):
             return None
         return (
-            f"in {_GAP_WINDOW} steps the reward at weak tasks, compared with that at strong ones, rose by "
-            f"{now - before:.2f}: the policy may learn what weak tests pay. Read rollouts of weak tasks (`rlvr view`), "
-            "train on tasks with more tests (`rlvr strength --strengthen`), or without the weak ones "
+            f"in {_GAP_WINDOW} steps the reward at weak tasks, compared with that at strong ones, "
+            f"rose by "
+            f"{now - before:.2f}: the policy may learn what weak tests pay. Read rollouts of weak "
+            f"tasks (`rlvr view`), "
+            "train on tasks with more tests (`rlvr strength --strengthen`), or without the weak "
+            "ones "
             "(`rlvr filter --strength`)"
         )
 

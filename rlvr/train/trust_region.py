@@ -1,8 +1,8 @@
 """A step of TRPO on a model: the micro-batches, and the divergence over the whole vocabulary.  Axes: N tokens, V words.
 
-The step replaces AdamW: learning rate, its schedule and the clip of gradients do not count.  It costs about 25
-gradients, in a line search each halving a further two forward passes, and keeps the distributions of the whole batch:
-4 bytes × V for each trained token.
+The step replaces AdamW: learning rate, its schedule and the clip of gradients do not count.  It
+costs about 25 gradients, in a line search each halving a further two forward passes, and keeps the
+distributions of the whole batch: 4 bytes × V for each trained token.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class RegionStep(LearnerPart):
         super().__init__(learner)
         if learner.ranks.world > 1:
             raise UsageError(
-                f"{learner.algorithm.label} needs second derivatives, which sharded weights do not have: it cannot be "
+                f"{learner.algorithm.label} needs second derivatives, which sharded weights do not "
+                f"have: it cannot be "
                 "trained on several ranks; start one process"
             )
 
@@ -53,7 +54,8 @@ class RegionStep(LearnerPart):
         return None if learner.algorithm.trust_region is None else cls(learner)
 
     def move(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
-        """Move the policy, and return the logged terms, and the ratios after the step if it was accepted.
+        """Move the policy, and return the logged terms, and the ratios after the step if it was
+        accepted.
 
         Args:
             mini: the update's rows.

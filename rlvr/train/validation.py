@@ -21,10 +21,11 @@ _MOST: Final = 10
 def validation_split(
     config: ResolvedConfig, env: Environment
 ) -> tuple[Environment, Environment | None]:
-    """The environment without the tasks that are held out, and one of these tasks; None without validation.
+    """The environment without the tasks that are held out, and one of these tasks; None without
+    validation.
 
-    Where tasks are generated without end, they come from a split of their own, named validation.  Which ones are held
-    out depends on their ids alone.
+    Where tasks are generated without end, they come from a split of their own, named validation.
+    Which ones are held out depends on their ids alone.
 
     Args:
         config: settings of the run.
@@ -54,8 +55,10 @@ def _count(config: ResolvedConfig, env: Environment) -> int:
         count = min(count, size // _MOST)
     if not 0 < count < size:
         raise UsageError(
-            f"{env.id} has {size} tasks in split {env.split!r}, of which {count} would be held out for validation; "
-            f"give --validation-tasks a number from 1 to {max(1, size - 1)}, or leave out what needs a validation "
+            f"{env.id} has {size} tasks in split {env.split!r}, of which {count} would be held out "
+            f"for validation; "
+            f"give --validation-tasks a number from 1 to {max(1, size - 1)}, or leave out what "
+            f"needs a validation "
             "split, such as with --reset none"
         )
     return count

@@ -36,7 +36,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import lazily what needs FastAPI, Jinja2 and DuckDB: `rlvr --help` should load none of them."""
+    """Import lazily what needs FastAPI, Jinja2 and DuckDB: `rlvr --help` should load none of
+    them."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

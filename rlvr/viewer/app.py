@@ -1,9 +1,9 @@
 """The routes of the viewer, and who may ask.
 
-Every page is read-only, but for the marks of verdicts where a file for them was named.  A page of another site cannot
-read them: the name that a browser asked for must be this machine's (DNS rebinding), and no page may be framed or
-embedded.  Texts cannot become code: templates escape them, and
-the content security policy allows no script, style or image but the viewer's own two files.
+Every page is read-only, but for the marks of verdicts where a file for them was named.  A page of
+another site cannot read them: the name that a browser asked for must be this machine's (DNS
+rebinding), and no page may be framed or embedded.  Texts cannot become code: templates escape them,
+and the content security policy allows no script, style or image but the viewer's own two files.
 """
 
 from __future__ import annotations
@@ -486,7 +486,8 @@ def _numbers(request: HttpRequest) -> list[int]:
     texts = list(dict.fromkeys(filter(None, texts)))
     if not texts or len(texts) > _MOST_CHOSEN:
         raise UsageError(
-            f"{len(texts)} are selected; select 1 to {_MOST_CHOSEN} on the first page, by their boxes"
+            f"{len(texts)} are selected; select 1 to {_MOST_CHOSEN} on the first page, by their "
+            f"boxes"
         )
     if bad := next(
         (text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 10)), ""

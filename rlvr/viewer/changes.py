@@ -31,7 +31,8 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
 
     def shares(columns: str, where: str = "error IS NULL") -> list[tuple[Any, ...]]:
         sql = (
-            f"SELECT {columns}, count(*) FILTER (step = ?) AS now, count(*) FILTER (step = ?) AS earlier FROM rows "
+            f"SELECT {columns}, count(*) FILTER (step = ?) AS now, count(*) FILTER (step = ?) AS "
+            f"earlier FROM rows "
             f"WHERE step IN (?, ?) AND {where} GROUP BY {columns}"
         )
         changes_found = [
@@ -58,14 +59,19 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
     ]
     parts = ask(
         "SELECT name, avg(value) FILTER (n >> 32 = ?), avg(value) FILTER (n >> 32 = ?), "
-        "count(*) FILTER (n >> 32 = ? AND value > 0 AND n IN (SELECT n FROM rows WHERE outcome <> 'correct')) "
-        "FROM parts WHERE n >> 32 IN (?, ?) AND isfinite(value) GROUP BY name ORDER BY name LIMIT 40",
+        "count(*) FILTER (n >> 32 = ? AND value > 0 AND n IN (SELECT n FROM rows WHERE outcome <> "
+        "'correct')) "
+        "FROM parts WHERE n >> 32 IN (?, ?) AND isfinite(value) GROUP BY name ORDER BY name LIMIT "
+        "40",
         [before, step, step, step, before],
     )
     flipped = ask(
-        "WITH shares AS (SELECT task, env, step, avg((outcome = 'correct')::INT) AS correct, count(*) AS c FROM rows "
-        "WHERE error IS NULL AND task <> '' AND step <= ? AND outcome <> 'unscored' GROUP BY task, env, step), "
-        "earlier AS (SELECT now.task, now.env, max(was.step) AS step FROM shares AS now JOIN shares AS was "
+        "WITH shares AS (SELECT task, env, step, avg((outcome = 'correct')::INT) AS correct, "
+        "count(*) AS c FROM rows "
+        "WHERE error IS NULL AND task <> '' AND step <= ? AND outcome <> 'unscored' GROUP BY task, "
+        "env, step), "
+        "earlier AS (SELECT now.task, now.env, max(was.step) AS step FROM shares AS now JOIN "
+        "shares AS was "
         "ON now.task = was.task AND now.env = was.env AND was.step < now.step WHERE now.step = ? "
         "GROUP BY now.task, now.env) "
         "SELECT now.task, now.env, was.step, was.correct, now.correct, now.c FROM shares AS now "
@@ -94,12 +100,13 @@ def disagreements(
 ) -> dict[str, Any]:
     """On which rows two scored files have another outcome.
 
-    Rows belong together by their ids, where all of both files have one that is the only one of its kind; else by their
-    lines.
+    Rows belong together by their ids, where all of both files have one that is the only one of its
+    kind; else by their lines.
 
     Args:
         first, second: the files.
-        said: outcomes of the first and of the second; rows with just these are listed.  None for all that differ.
+        said: outcomes of the first and of the second; rows with just these are listed.  None for
+            all that differ.
         most: greatest number of rows that are listed.
     """
     by_id = all(
@@ -113,7 +120,8 @@ def disagreements(
     second_rows = second.index.query(columns)
     second_table = outcome_table(second_rows, by_id=by_id)
     joined = (
-        f"FROM (SELECT {key} AS k, n, coalesce(outcome, 'broken') AS outcome, reason FROM rows) AS a "
+        f"FROM (SELECT {key} AS k, n, coalesce(outcome, 'broken') AS outcome, reason FROM rows) AS "
+        f"a "
         "JOIN other AS b ON a.k = b.k"
     )
     [(shared,)] = first.index.query(f"SELECT count(*) {joined}", other=second_table)
@@ -121,13 +129,15 @@ def disagreements(
         f"SELECT a.outcome, b.outcome, count(*) {joined} GROUP BY ALL", other=second_table
     )
     reasons = first.index.query(
-        f"SELECT a.outcome, a.reason, b.outcome, b.reason, count(*) AS c {joined} WHERE a.outcome <> b.outcome "
+        f"SELECT a.outcome, a.reason, b.outcome, b.reason, count(*) AS c {joined} WHERE a.outcome "
+        f"<> b.outcome "
         f"GROUP BY ALL ORDER BY c DESC, 1, 2, 3, 4 LIMIT {_MOST}",
         other=second_table,
     )
     where = "a.outcome <> b.outcome" if said is None else "a.outcome = ? AND b.outcome = ?"
     rows = first.index.query(
-        f"SELECT a.k, a.n, a.outcome, a.reason, b.n, b.outcome, b.reason {joined} WHERE {where} ORDER BY a.n "
+        f"SELECT a.k, a.n, a.outcome, a.reason, b.n, b.outcome, b.reason {joined} WHERE {where} "
+        f"ORDER BY a.n "
         f"LIMIT {most}",
         said or (),
         other=second_table,

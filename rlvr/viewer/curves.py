@@ -207,7 +207,8 @@ def spark(name: str, values: Sequence[float]) -> Markup:
 
 
 def _thin_points(points: Sequence[_Point]) -> Iterable[_Point]:
-    """At most so many points that a browser draws them at once: the least and greatest of each stretch."""
+    """At most so many points that a browser draws them at once: the least and greatest of each
+    stretch."""
     if len(points) <= _MOST_POINTS:
         return points
     width = math.ceil(2 * len(points) / _MOST_POINTS)

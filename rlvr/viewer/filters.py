@@ -47,7 +47,8 @@ class Filters:
         outcome, reason, env, task, dropped: the row's value.
         step: of a run.
         truncated: "1" or "0".
-        part: name of a part of the reward; with `part_min` or `part_max`, its value must be in between.
+        part: name of a part of the reward; with `part_min` or `part_max`, its value must be in
+            between.
         advantage_min, advantage_max: of rollouts; those without an advantage do not pass.
         length_min, length_max: in tokens, or in characters where tokens are not recorded.
         q: a text that the row contains.
@@ -104,7 +105,8 @@ class Filters:
             raise UsageError(f"truncated is {brief(filters.truncated)}; it must be 0 or 1")
         if filters.order not in _ORDERS:
             raise UsageError(
-                f"order is {brief(filters.order)}; it must be one of {', '.join(filter(None, _ORDERS))}"
+                f"order is {brief(filters.order)}; it must be one of "
+                f"{', '.join(filter(None, _ORDERS))}"
             )
         if filters.by not in ("", *SLICES):
             raise UsageError(f"by is {brief(filters.by)}; it must be one of {', '.join(SLICES)}")
@@ -142,7 +144,8 @@ class Filters:
         return _ORDERS[self.order]
 
     def where(self, index: Index) -> tuple[str, list[Any], bool]:
-        """The condition in SQL, its values, and whether the search stopped because it had found too many.
+        """The condition in SQL, its values, and whether the search stopped because it had found too
+        many.
 
         Args:
             index: whose rows are searched.

@@ -27,7 +27,8 @@ _COLUMNS: Final = ("completion", "outcome")  # which every scored file has
 def find_sources(
     folder: Path, known: dict[Path, tuple[int, ...]]
 ) -> Iterator[tuple[Path, Report | None]]:
-    """What can be shown in a folder and the folders in it, in the order of names; links are not followed.
+    """What can be shown in a folder and the folders in it, in the order of names; links are not
+    followed.
 
     Args:
         folder: where it is looked for.  Nothing is looked for inside of a run.

@@ -173,7 +173,8 @@ def heat_page(found: HeatMap, since: int) -> dict[str, Any]:
 
 
 def _ends(rates: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The first and the last rate of each task; NaN, which is neither less nor more, without one."""
+    """The first and the last rate of each task; NaN, which is neither less nor more, without
+    one."""
     if not rates.size:
         return np.full(len(rates), np.nan), np.full(len(rates), np.nan)
     have = np.isfinite(rates)

@@ -62,7 +62,8 @@ class HomeRow:
         last, best: evaluations of a run.
         reward: mean of the last step.
         unscored: mean number of rollouts of a step that could not be scored.
-        started: seconds since 1970: of a run when its settings were written, else of the last change.
+        started: seconds since 1970: of a run when its settings were written, else of the last
+            change.
         duration_s: seconds of all steps and evaluations.
         curve: a spark line.
         says: first line of the user's notes, or of a report.
@@ -121,7 +122,8 @@ class HomeFilters:
         filters = cls(**{name: query[name].strip()[:300] for name in names if query.get(name)})
         if filters.sort.removeprefix("-") not in _SORTS:
             raise UsageError(
-                f"sort is {brief(filters.sort)}; it must be one of {', '.join(_SORTS)}, with - for the greatest first"
+                f"sort is {brief(filters.sort)}; it must be one of {', '.join(_SORTS)}, with - for "
+                f"the greatest first"
             )
         return filters
 
@@ -309,7 +311,8 @@ def _part(word: str) -> tuple[int, int, str]:
 def _group_rows(
     rows: Sequence[HomeRow], name: str, settings: Mapping[int, Mapping[str, str]]
 ) -> list[tuple[str, list[HomeRow], float | None]]:
-    """(value of the setting, rows, mean of their last evaluations); one group without a name where none is asked."""
+    """(value of the setting, rows, mean of their last evaluations); one group without a name where
+    none is asked."""
     groups: dict[str, list[HomeRow]] = {}
     for row in rows:
         value = settings.get(row.key, {}).get(name, "–") if name else ""

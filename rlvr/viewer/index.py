@@ -1,8 +1,9 @@
 """The index of a source: what its rows are counted and filtered by, in DuckDB; their texts stay in the files.
 
-Files are read once, from front to back, in a thread of their own: pages show what has been read so far.  A file that
-grows is read on from where it ended.  Of a run's rollouts only the columns that are counted are read.  Rows of other
-Parquet are unpacked into a JSONL file in a temporary folder, so that every row is found by its byte offset.
+Files are read once, from front to back, in a thread of their own: pages show what has been read so
+far.  A file that grows is read on from where it ended.  Of a run's rollouts only the columns that
+are counted are read.  Rows of other Parquet are unpacked into a JSONL file in a temporary folder,
+so that every row is found by its byte offset.
 """
 
 from __future__ import annotations
@@ -262,9 +263,11 @@ class Index:
         return rows_read
 
     def search(self, text: str, most: int) -> list[int]:
-        """Numbers of the rows that contain a text, in any of their columns, upper and lower case told apart.
+        """Numbers of the rows that contain a text, in any of their columns, upper and lower case
+        told apart.
 
-        What was found is kept, and a text that is looked for again is looked for only where files have grown.
+        What was found is kept, and a text that is looked for again is looked for only where files
+        have grown.
 
         Args:
             text: what to look for.
@@ -302,13 +305,15 @@ class Index:
             return [(step << _STEP_BITS) + place for place in rollouts_with(read.file.path, text)]
         hits = hits_in_lines(read.texts, needles_of(text), start, end, most)
         sql = (
-            "SELECT n FROM (SELECT unnest(?::BIGINT[]) AS hit) ASOF JOIN (SELECT n, place, bytes FROM rows "
+            "SELECT n FROM (SELECT unnest(?::BIGINT[]) AS hit) ASOF JOIN (SELECT n, place, bytes "
+            "FROM rows "
             "WHERE step = ?) AS one ON hit >= place WHERE hit < place + bytes ORDER BY n"
         )
         return [n for (n,) in self.query(sql, [hits, step])] if hits else []
 
     def _has_read(self, step: int | None) -> bool:
-        """Whether the rows of a run's step have been read and others have not: those need not be waited for."""
+        """Whether the rows of a run's step have been read and others have not: those need not be
+        waited for."""
         if step is None or not self._changed:
             return False
         read = self._read.get(step)
@@ -386,7 +391,8 @@ class Index:
                 self._forget(read, error=read.error)  # its rows cannot be opened any more
 
     def _update_file(self, read: _Read) -> tuple[tuple[int, ...], pa.Table] | None:
-        """Read what is new in a file.  Of rollouts the stamp and the table, which are to be stored."""
+        """Read what is new in a file.  Of rollouts the stamp and the table, which are to be
+        stored."""
         path = read.file.path
         with path.open("rb") as file:
             head = file.read(_EDGE)
@@ -409,14 +415,16 @@ class Index:
             )  # a damaged file is read again when it has changed
             if read.file.step >= _MOST_STEPS:
                 raise DataError(
-                    f"{path}: step {read.file.step} is not shown; the viewer counts to {_MOST_STEPS - 1}"
+                    f"{path}: step {read.file.step} is not shown; the viewer counts to "
+                    f"{_MOST_STEPS - 1}"
                 )
             if not is_parquet:
                 read.head = head
                 self._read_lines(read, file)
         if is_parquet and not _is_closed(path):
             raise DataError(
-                f"{path}: is cut short, or still being written; it is read again when it has changed"
+                f"{path}: is cut short, or still being written; it is read again when it has "
+                f"changed"
             )
         if is_parquet and is_rollouts(path):
             table = rollout_table(path, _OF_ROLLOUTS)
@@ -487,7 +495,8 @@ class Index:
         read.stored = read.done
 
     def _store_rollouts(self, files: Sequence[tuple[_Read, tuple[int, ...], pa.Table]]) -> None:
-        """The database takes columns as they are; Python would need many times as long for their rows."""
+        """The database takes columns as they are; Python would need many times as long for their
+        rows."""
         import pyarrow as pa
 
         if not files:
@@ -638,7 +647,8 @@ def _require_record(row: Row, path: Path) -> None:
     """
     if missing := {"completion", "outcome"} - row.keys():
         raise DataError(
-            f"{path} holds no scored completions: its rows lack {' and '.join(sorted(missing))}, and have "
+            f"{path} holds no scored completions: its rows lack {' and '.join(sorted(missing))}, "
+            f"and have "
             f"{short(', '.join(map(str, row)), 200)}; `rlvr score` makes a file that has them"
         )
 
@@ -774,7 +784,8 @@ def _lines(file: BinaryIO, start: int, number: int) -> Iterator[tuple[int, int, 
 
 
 def _loads(raw: bytes) -> Any:
-    """JSON at twice the speed; what orjson refuses or rounds (NaN, lone surrogates, great ids) is read by json."""
+    """JSON at twice the speed; what orjson refuses or rounds (NaN, lone surrogates, great ids) is
+    read by json."""
     try:
         row = orjson.loads(raw)
     except ValueError:
@@ -783,7 +794,8 @@ def _loads(raw: bytes) -> Any:
 
 
 def _whole_lines(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes]]:
-    """(place, size, line) of the lines from a place on, but for one at the end that is still being written."""
+    """(place, size, line) of the lines from a place on, but for one at the end that is still being
+    written."""
     place = start
     file.seek(start)
     while raw := file.readline(_LONGEST_LINE + 1):

@@ -1,8 +1,8 @@
 """Verdicts that a person calls right or wrong: kept in a file of their own, and drawn one after another.
 
-A line of the file is the row that was judged, with `label`: whether the completion is right, as `rlvr audit` takes it;
-`verdict_is_right`; and `drawn`, the order in which the row came up.  Only rows drawn at random tell how often a
-verdict is wrong.
+A line of the file is the row that was judged, with `label`: whether the completion is right, as
+`rlvr audit` takes it; `verdict_is_right`; and `drawn`, the order in which the row came up.  Only
+rows drawn at random tell how often a verdict is wrong.
 """
 
 from __future__ import annotations
@@ -114,11 +114,12 @@ class Labels:
                 sync_file(file)
 
     def summary(self) -> dict[str, Any]:
-        """How many verdicts were judged, and how many are wrong, of all and of those drawn at random.
+        """How many verdicts were judged, and how many are wrong, of all and of those drawn at
+        random.
 
         Returns:
-            `count`, `wrong`; `drawn` and `drawn_wrong` of the random ones, with `low` and `high`, the 95 % interval
-            of the share of wrong verdicts, 0 to 1 if there is none.
+            `count`, `wrong`; `drawn` and `drawn_wrong` of the random ones, with `low` and `high`,
+            the 95 % interval of the share of wrong verdicts, 0 to 1 if there is none.
         """
         with self._lock:
             marks = [(line["verdict_is_right"], line.get("drawn")) for line in self._lines.values()]

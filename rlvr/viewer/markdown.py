@@ -1,6 +1,7 @@
 """A model's text as people read it: Markdown, mathematics and code in colours, as HTML that can run nothing.
 
-HTML, links and images of the text are no elements: they stand there as they were written, and are counted.
+HTML, links and images of the text are no elements: they stand there as they were written, and are
+counted.
 """
 
 from __future__ import annotations

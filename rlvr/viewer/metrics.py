@@ -146,7 +146,8 @@ def _row(line: bytes) -> _Row | None:
 
 
 def _columns(rows: Sequence[_Row]) -> dict[str, Column]:
-    """Columns of rows.  Most rows have the same names, so rows are taken together by their names."""
+    """Columns of rows.  Most rows have the same names, so rows are taken together by their
+    names."""
     places: dict[tuple[str, ...], list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(tuple(row), []).append(place)

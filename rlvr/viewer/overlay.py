@@ -123,8 +123,8 @@ def overlay_data(runs: Sequence[RunSource], metric: str, view: OverlayView) -> d
         view: how it is shown.
 
     Returns:
-        `lines`, each with name, number of the run, x and y, and low and high of a band; and `marks`,
-        each with x, number of the run and what happened.
+        `lines`, each with name, number of the run, x and y, and low and high of a band; and
+        `marks`, each with x, number of the run and what happened.
     """
     read = [run.metrics()[0] for run in runs]
     marks = []

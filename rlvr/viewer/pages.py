@@ -76,7 +76,8 @@ def summary(source: Source, filters: Filters) -> dict[str, Any]:
     [(broken,)] = ask(f"SELECT count(*) FROM rows WHERE {where} AND error IS NOT NULL", values)
     parts = ask(
         "SELECT name, count(*), avg(value) FILTER (isfinite(value)), min(value), max(value), "
-        f"count(*) FILTER (value <> 0) FROM parts WHERE n IN (SELECT n FROM rows WHERE {where}) GROUP BY name "
+        f"count(*) FILTER (value <> 0) FROM parts WHERE n IN (SELECT n FROM rows WHERE {where}) "
+        f"GROUP BY name "
         f"ORDER BY name LIMIT {_MOST_VALUES}",
         values,
     )
@@ -112,8 +113,10 @@ def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
     steps = []
     if filters.task:
         steps = source.index.query(
-            "SELECT step, env, count(*), count(*) FILTER (outcome = 'correct'), avg(total) FILTER (isfinite(total)), "
-            "count(*) FILTER (truncated), max(dropped) FROM rows WHERE task = ? AND (env = ? OR ? = '') "
+            "SELECT step, env, count(*), count(*) FILTER (outcome = 'correct'), avg(total) FILTER "
+            "(isfinite(total)), "
+            "count(*) FILTER (truncated), max(dropped) FROM rows WHERE task = ? AND (env = ? OR ? "
+            "= '') "
             "GROUP BY step, env ORDER BY step, env LIMIT 2000",
             [filters.task, filters.env, filters.env],
         )
@@ -142,7 +145,8 @@ def _slices(
     if not filters.by:
         return None
     counted = source.index.query(
-        f"SELECT {SLICES[filters.by]} AS slice, outcome, reason, count(*) AS c FROM rows WHERE {where} "
+        f"SELECT {SLICES[filters.by]} AS slice, outcome, reason, count(*) AS c FROM rows WHERE "
+        f"{where} "
         "AND error IS NULL GROUP BY ALL",
         values,
     )
@@ -192,8 +196,8 @@ def row_page(
         start: first character of the completion that is shown; None for the part with the answer.
         colour: by what tokens are coloured, see `rlvr.viewer.tokens`; "" for none.
         token: number of the first one that is shown.
-        rendered: whether prompt and completion are shown as Markdown; None for yes, unless something in them would
-            have been an element of the page.
+        rendered: whether prompt and completion are shown as Markdown; None for yes, unless
+            something in them would have been an element of the page.
     """
     facts_found = source.index.query(f"SELECT {_ROW} FROM rows WHERE n = ?", [n])
     full_row = source.index.rows([n]).get(n)
@@ -272,7 +276,8 @@ def _render_part(text: str, start: int, end: int, mark: tuple[int, int] | None) 
 
 
 def diff_page(source: Source, first: int, second: int) -> dict[str, Any] | None:
-    """Two completions as one text, with the words that only one of them has; None if there is no such row.
+    """Two completions as one text, with the words that only one of them has; None if there is no
+    such row.
 
     Args:
         source: whose rows they are.
@@ -294,7 +299,8 @@ def _prompt(row: Mapping[str, Any]) -> str:
 
 
 def turns_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The turns of an episode, each with its text, its calls and what followed; none for a row of one turn.
+    """The turns of an episode, each with its text, its calls and what followed; none for a row of
+    one turn.
 
     Args:
         row: a record with an episode, or a row of a run's rollouts.
@@ -360,7 +366,8 @@ def group_page(
     Args:
         source: whose rows they are.
         task, env, step: of the rows.
-        rendered: whether they are shown as Markdown; None for yes, unless one of them would have had an element.
+        rendered: whether they are shown as Markdown; None for yes, unless one of them would have
+            had an element.
     """
     where, values = "task = ? AND env = ? AND step = ? AND error IS NULL", [task, env, step]
     [(count,)] = source.index.query(f"SELECT count(*) FROM rows WHERE {where}", values)

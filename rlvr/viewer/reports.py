@@ -59,7 +59,8 @@ def read_report(path: Path) -> Report | None:
     """The report in a file; None if it holds something else.
 
     Args:
-        path: what `rlvr audit -o`, `rlvr check --json`, `rlvr eval -o`, `rlvr compare -o` or `rlvr strength -o` wrote.
+        path: what `rlvr audit -o`, `rlvr check --json`, `rlvr eval -o`, `rlvr compare -o` or `rlvr
+            strength -o` wrote.
 
     Raises:
         DataError: it begins as a report does, and cannot be read.
@@ -226,7 +227,8 @@ def _check(tree: Mapping[str, Any]) -> Report:
         else f"Holes: {holes}. Warnings: {warnings}."
     )
     report.lines.append(
-        f"{tree['completions']:,} completions for {tree['tasks']:,} tasks; a score takes {tree['median_ms']:.2g} ms "
+        f"{tree['completions']:,} completions for {tree['tasks']:,} tasks; a score takes "
+        f"{tree['median_ms']:.2g} ms "
         f"(median), {tree['slowest_ms']:.3g} ms at most."
     )
     rows = [
@@ -265,7 +267,8 @@ def _check(tree: Mapping[str, Any]) -> Report:
 def _evaluation(tree: Mapping[str, Any]) -> Report:
     report = Report(f"Evaluation of {tree.get('model') or 'a model'}")
     report.lines.append(
-        f"Mean length {tree['length']:.1f} tokens, {tree['truncated']:.1%} truncated, {tree['unscored']:,} unscored."
+        f"Mean length {tree['length']:.1f} tokens, {tree['truncated']:.1%} truncated, "
+        f"{tree['unscored']:,} unscored."
     )
     rows = [
         (

@@ -103,7 +103,8 @@ class Source:
         return State(False, "Stopped before its end: no process writes it now.", "stopped")
 
     def _finished(self) -> Path | None:
-        """What a partial file became.  An output that is older than the partial file is of an earlier run."""
+        """What a partial file became.  An output that is older than the partial file is of an
+        earlier run."""
         if self.path.suffix != _PARTIAL:
             return None
         with suppress(OSError):
@@ -135,7 +136,8 @@ class RunSource(Source):
         self._settings: tuple[tuple[int, ...], tuple[dict[str, str], str]] | None = None
 
     def files(self) -> list[RowsFile]:
-        """The files of rollouts, by step.  A link that leads out of the run's folder is not followed."""
+        """The files of rollouts, by step.  A link that leads out of the run's folder is not
+        followed."""
         folder, found_files = self.path / "rollouts", []
         if folder.is_dir() and self._is_inside(folder):
             with os.scandir(folder) as entries:
@@ -185,7 +187,8 @@ class RunSource(Source):
         return len(self._metrics) > 0
 
     def settings(self) -> tuple[dict[str, str], str]:
-        """Every setting and version by its path, such as `settings.algorithm.clip.low`; and what could not be read."""
+        """Every setting and version by its path, such as `settings.algorithm.clip.low`; and what
+        could not be read."""
         path = self.path / "config.json"
         try:
             if not self._is_inside(path):

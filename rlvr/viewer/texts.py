@@ -113,7 +113,8 @@ def _mark_text(text: str, start: int, end: int, mark: tuple[int, int] | None) ->
 
 
 def _as_html(text: str) -> Markup:
-    """The text; many line breaks in a row are counted, as an empty box would not say what is in it."""
+    """The text; many line breaks in a row are counted, as an empty box would not say what is in
+    it."""
     html, at = Markup(""), 0
     for breaks in _BREAKS.finditer(text):
         note = Markup('\n<span class="cut">… {:,} line breaks …</span>\n').format(len(breaks[0]))
@@ -123,7 +124,8 @@ def _as_html(text: str) -> Markup:
 
 
 def answer_at(completion: str, answer: Any) -> tuple[int, int] | None:
-    """Where an answer stands in a completion: in its last box, else at its last place after the thinking.
+    """Where an answer stands in a completion: in its last box, else at its last place after the
+    thinking.
 
     Args:
         completion: the whole text.

@@ -3,10 +3,12 @@
     caller ──▶ AsyncPool.submit(item) ──▶ the least busy process ══ requests ══════▶ child: await handler(item)
                                                                  ◀══ replies, as they get ready ══  of many items
 
-An item's own exception or timeout is its own.  When a process dies or its event loop hangs, all items in it are lost:
-the one whose step was running is to blame and is tried once more in a process of its own; the others begin anew.
+An item's own exception or timeout is its own.  When a process dies or its event loop hangs, all
+items in it are lost: the one whose step was running is to blame and is tried once more in a process
+of its own; the others begin anew.
 
-One event loop of this process (`loop_thread("workers")`) looks after all pools; no code of a verifier runs in it.
+One event loop of this process (`loop_thread("workers")`) looks after all pools; no code of a
+verifier runs in it.
 """
 
 from __future__ import annotations
@@ -51,9 +53,11 @@ class AsyncPool:
 
     Args:
         setup: called once in each process; returns the handler, a coroutine function of an item.
-        workers: how many processes share the items; there may be one more, for items that took others with them.
+        workers: how many processes share the items; there may be one more, for items that took
+            others with them.
         at_once: how many items are awaited at once, in all processes together.
-        wall_s: wall seconds of an item; the time in which another item's code holds the event loop does not count.
+        wall_s: wall seconds of an item; the time in which another item's code holds the event loop
+            does not count.
         memory_mib: see `WorkerPool`.
         recycle_after: a process is replaced after so many items.
         start_s: wall seconds within which a process must be ready.
@@ -94,7 +98,8 @@ class AsyncPool:
         ).atexit = False  # for a pool that is dropped without being closed
 
     def _forget(self) -> None:
-        """Start with no process: in a new pool, and in a forked child, where the workers and the loop are not."""
+        """Start with no process: in a new pool, and in a forked child, where the workers and the
+        loop are not."""
         for worker in self._all:
             worker.disown()
         self._all.clear()
@@ -123,8 +128,8 @@ class AsyncPool:
 
         Args:
             item: anything that cloudpickle can send.
-            then: makes the future's result of the handler's value, or of the `Unscored` error that the item was lost
-                to; quick, since it runs in the loop.
+            then: makes the future's result of the handler's value, or of the `Unscored` error that
+                the item was lost to; quick, since it runs in the loop.
 
         Raises:
             UsageError: the item cannot be sent, or the pool is closed.
@@ -217,7 +222,8 @@ class AsyncPool:
             )
         self.started += 1
         self._all.add(worker)
-        # Weakly: the loop has the worker, and a pool that is dropped without being closed must be free to go.
+        # Weakly: the loop has the worker, and a pool that is dropped without being closed must be
+        # free to go.
         worker.begin(self._starters, self._start_s, weakref.WeakMethod(self._ended))
         return worker
 
@@ -289,7 +295,8 @@ class _AsyncWorker(_Worker):
         start_s: float,
         ended: weakref.WeakMethod[Callable[[_AsyncWorker, bool], None]],
     ) -> None:
-        """Wait until it is ready, in a thread; `ended` is called once, with whether it died before its time."""
+        """Wait until it is ready, in a thread; `ended` is called once, with whether it died before
+        its time."""
         self._loop = asyncio.get_running_loop()
         self._ended = ended
         self._started = self._loop.create_task(self._get_ready(threads, start_s))
@@ -384,7 +391,8 @@ class _AsyncWorker(_Worker):
             self.lose(error)
 
     def _take(self, frame: bytes) -> None:
-        """Give a reply to the caller that waits for it; another process may have written into the pipe."""
+        """Give a reply to the caller that waits for it; another process may have written into the
+        pipe."""
         try:
             kind, number, value = json.loads(frame)
         except (ValueError, TypeError, RecursionError) as error:
@@ -418,7 +426,8 @@ class _AsyncWorker(_Worker):
     def _look(self) -> None:
         """Whether its event loop has hung for longer than an item may take."""
         looked_at = time.monotonic()
-        # The time in which this process was stopped, by Ctrl-Z for example, counts against no limit.
+        # The time in which this process was stopped, by Ctrl-Z for example, counts against no
+        # limit.
         self._silent_s += min(looked_at - self._looked, 2 * TICK_S)
         self._looked = looked_at
         if not self._open:
@@ -429,7 +438,8 @@ class _AsyncWorker(_Worker):
             self._loop.call_later(TICK_S, self._look)
 
     def lose(self, error: Unscored) -> None:
-        """Kill it; all its items are lost, by the doing of the one whose step was running, if we know which."""
+        """Kill it; all its items are lost, by the doing of the one whose step was running, if we
+        know which."""
         if not self._open:
             return
         guilty = self._mark.read()

@@ -2,11 +2,13 @@
 
     request pipe: pickles of (number, item as a pickle); with None in place of the item, that item is given up
     reply pipe:   tick while items are under way, and for each item one of
-                  ok | error | late (it ran out of time) | stuck (and ignores being cancelled) | last (out of memory)
+                  ok | error | late (it ran out of time) | stuck (and ignores being cancelled) |
+                  last (out of memory)
 
-An item's time is wall time.  It stands still while a step of another item holds the loop, so that a verifier that
-blocks costs its neighbours a delay and no verdict.  The number of the item whose step is running is in memory shared
-with the pool, which can tell whose fault it is when this process hangs or dies.
+An item's time is wall time.  It stands still while a step of another item holds the loop, so that a
+verifier that blocks costs its neighbours a delay and no verdict.  The number of the item whose step
+is running is in memory shared with the pool, which can tell whose fault it is when this process
+hangs or dies.
 """
 
 from __future__ import annotations
@@ -172,7 +174,8 @@ class _Item(Coroutine[Any, Any, None]):
     async def _answer(self, payload: bytes) -> None:
         try:
             item = pickle.loads(payload)  # noqa: S301  see `_Server._read`
-            # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the loop.
+            # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the
+            # loop.
             kind, text = "ok", dumps(await self._server.handler(item), allow_nan=False)
             if len(text) > _REPLY_LETTERS:
                 raise WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB")

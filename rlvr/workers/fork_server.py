@@ -2,8 +2,9 @@
 
     pool ══▶ worker: imports done ──fork──▶ child: handles requests      a killed child is replaced in milliseconds
 
-Without the fork, the pool would replace the whole worker and import SymPy again: half a second in which the next
-request waits.  The worker has one thread and no locks, which is what makes forking safe here and nowhere else in rlvr.
+Without the fork, the pool would replace the whole worker and import SymPy again: half a second in
+which the next request waits.  The worker has one thread and no locks, which is what makes forking
+safe here and nowhere else in rlvr.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ class ChildLost(Exception):
     """The child ended, or was killed at a limit, before it answered.
 
     Attributes:
-        reason: `time` (CPU), `memory` or `crash`, which are the request's own fault; `wall` or `died`, which are not.
-            A crash is a signal that a process raises against itself, such as the abort of a library that cannot
-            allocate; `died` is any other end, such as a kill from outside.
+        reason: `time` (CPU), `memory` or `crash`, which are the request's own fault; `wall` or
+            `died`, which are not. A crash is a signal that a process raises against itself, such as
+            the abort of a library that cannot allocate; `died` is any other end, such as a kill
+            from outside.
     """
 
     def __init__(self, reason: str) -> None:
@@ -105,7 +107,8 @@ class ForkServer:
         return os.waitstatus_to_exitcode(status)
 
     def _wait(self, cpu_s: float, wall_s: float) -> None:
-        """Until the reply begins.  CPU time decides, since it does not depend on what else the machine does."""
+        """Until the reply begins.  CPU time decides, since it does not depend on what else the
+        machine does."""
         wall_until, cpu_until = time.monotonic() + wall_s, clock.cpu_s(self._pid) + cpu_s
         while True:
             wall_left, cpu_left = wall_until - time.monotonic(), cpu_until - clock.cpu_s(self._pid)
@@ -129,7 +132,8 @@ class ForkServer:
 
 
 def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoReturn:
-    """The child's loop.  It ends with its parent: at the next read, or by the kernel if it is computing."""
+    """The child's loop.  It ends with its parent: at the next read, or by the kernel if it is
+    computing."""
     pid = os.getpid()
     try:
         while (frame := read_frame(requests)) is not None:
@@ -147,7 +151,8 @@ def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoRetu
 
 
 def _bound_cpu(until_s: float) -> None:
-    """Have the kernel end this process by then, unless an administrator has set it an earlier end."""
+    """Have the kernel end this process by then, unless an administrator has set it an earlier
+    end."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(until_s) + 1
     resource.setrlimit(

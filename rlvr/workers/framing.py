@@ -1,8 +1,8 @@
 """Frames: how messages are told apart on a pipe or a stream socket.  A frame is 4 bytes, the length of the payload
 (little endian), and then the payload.
 
-The guest of the sandbox imports this module too, also in the process of an untrusted program: standard library only,
-any Python from 3.10 on.
+The guest of the sandbox imports this module too, also in the process of an untrusted program:
+standard library only, any Python from 3.10 on.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def read_frame(fd: int, most: int | None = None) -> bytes | None:
 
 
 def take_frame(buffer: bytearray, most: int | None = None) -> bytes | None:
-    """Remove the first frame from what was read so far and return its payload; None if it is not complete yet.
+    """Remove the first frame from what was read so far and return its payload; None if it is not
+    complete yet.
 
     Args:
         buffer: bytes in the order in which they were read, from the start of a frame.

@@ -1,8 +1,8 @@
 """Event loops beside the caller: coroutines that are awaited in this process, with a bound on how many run at once.
 
-A process has one loop for each purpose, in a daemon thread, for as long as it lives: a client that a verifier keeps
-belongs to the loop in which it was made, and would be of no use in another.  So callers may be in any thread, and also
-in a coroutine of another loop, such as a notebook's.
+A process has one loop for each purpose, in a daemon thread, for as long as it lives: a client that
+a verifier keeps belongs to the loop in which it was made, and would be of no use in another.  So
+callers may be in any thread, and also in a coroutine of another loop, such as a notebook's.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def loop_thread(name: str) -> LoopThread:
     """This process's event loop for a purpose.
 
     Args:
-        name: "calls" for code of verifiers and rewards that runs in this process; "workers" for pools of processes.
+        name: "calls" for code of verifiers and rewards that runs in this process; "workers" for
+            pools of processes.
     """
     return LoopThread(name)
 

@@ -17,10 +17,11 @@ _lock = threading.RLock()  # one for all: what is being made may need another su
 
 
 def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A decorator: the function runs once for each set of arguments, and later calls get what it returned.
+    """A decorator: the function runs once for each set of arguments, and later calls get what it
+    returned.
 
-    Unlike `functools.cache` it never runs twice at once, whatever the threads do, and a forked child makes its own:
-    what the parent made holds processes and pipes that are the parent's.
+    Unlike `functools.cache` it never runs twice at once, whatever the threads do, and a forked
+    child makes its own: what the parent made holds processes and pipes that are the parent's.
 
     Args:
         make: a function of hashable arguments.

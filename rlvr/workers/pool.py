@@ -3,11 +3,13 @@
     caller ──▶ WorkerPool.run(items) ──▶ idle Worker ══ requests: cloudpickle, from us ══▶ child: handler(item)
                                                      ◀══ replies: JSON, data only ═════════
 
-The caller's side uses no signals and no event loop, so it works the same in the main thread, in 32 threads and under
-asyncio.  Children are started with `subprocess` (vfork and exec): the calling process, a trainer perhaps with 100 GB,
-never forks.  Replies are JSON because the child has read a model's text: its reply must be data, not a pickle.
+The caller's side uses no signals and no event loop, so it works the same in the main thread, in 32
+threads and under asyncio.  Children are started with `subprocess` (vfork and exec): the calling
+process, a trainer perhaps with 100 GB, never forks.  Replies are JSON because the child has read a
+model's text: its reply must be data, not a pickle.
 
-The caller decides what a killed item means: to the symbolic engine it is the answer's fault, to the scorer it is ours.
+The caller decides what a killed item means: to the symbolic engine it is the answer's fault, to the
+scorer it is ours.
 """
 
 from __future__ import annotations
@@ -51,17 +53,20 @@ _SLICE_S = (
 class WorkerPool:
     """Runs items in killable processes; safe from any thread, any number of callers at once.
 
-    Processes are started when callers need them.  They end with the pool, with the interpreter, and also when this
-    process is killed with SIGKILL.
+    Processes are started when callers need them.  They end with the pool, with the interpreter, and
+    also when this process is killed with SIGKILL.
 
     Args:
-        setup: called once in each worker; returns the handler.  Shipped with cloudpickle, so it may come from a
-            script or a notebook.
+        setup: called once in each worker; returns the handler.  Shipped with cloudpickle, so it may
+            come from a script or a notebook.
         workers: how many items may run at once.
-        spares: how many more processes are kept ready, once one was lost, to replace the next at once.
-        memory_mib: limit on each worker's private memory (Linux: RLIMIT_DATA); beyond it the item gets a MemoryError.
-            What a worker starts itself has a limit of its own, of the same size.
-        recycle_after: a worker is replaced after so many items, so that leaks in a library stay small.
+        spares: how many more processes are kept ready, once one was lost, to replace the next at
+            once.
+        memory_mib: limit on each worker's private memory (Linux: RLIMIT_DATA); beyond it the item
+            gets a MemoryError. What a worker starts itself has a limit of its own, of the same
+            size.
+        recycle_after: a worker is replaced after so many items, so that leaks in a library stay
+            small.
         start_s: wall seconds within which a worker must be ready.
         quiet: send what workers print to /dev/null instead of our stderr.
         hash_seed: PYTHONHASHSEED of the workers, on which the order of sets of texts depends.
@@ -104,7 +109,8 @@ class WorkerPool:
         ).atexit = False  # for a pool that is dropped without being closed
 
     def _forget(self) -> None:
-        """Start with no process: in a new pool, and in a forked child, where the workers are the parent's."""
+        """Start with no process: in a new pool, and in a forked child, where the workers are the
+        parent's."""
         for worker in self._all:
             worker.disown()
         self._all.clear()
@@ -129,12 +135,14 @@ class WorkerPool:
         Args:
             item: anything that cloudpickle can send.
             wall_s: wall seconds until the worker is killed.
-            cpu_s: CPU seconds until it is killed, where the platform can tell (Linux); None for no limit.  CPU time
-                does not depend on what else the machine does, so give it wherever a limit decides a verdict.
+            cpu_s: CPU seconds until it is killed, where the platform can tell (Linux); None for no
+                limit.  CPU time does not depend on what else the machine does, so give it wherever
+                a limit decides a verdict.
 
         Raises:
             WorkerTimeout, WorkerDied, WorkerError: see `rlvr.errors`.
-            UsageError: a limit that is not above 0, an item that cannot be sent, or the pool is closed.
+            UsageError: a limit that is not above 0, an item that cannot be sent, or the pool is
+                closed.
         """
         [result] = self.run([item], wall_s=wall_s, cpu_s=cpu_s)
         if isinstance(result, Unscored):
@@ -155,9 +163,10 @@ class WorkerPool:
         Args:
             items: anything that cloudpickle can send.
             wall_s, cpu_s: limits of each item; see `call`.
-            on_result: called in this thread with the place of an item and its result, as soon as that is there.
-            give_up: called in this thread about ten times a second while an item takes long; once it returns True the
-                worker is killed.
+            on_result: called in this thread with the place of an item and its result, as soon as
+                that is there.
+            give_up: called in this thread about ten times a second while an item takes long; once
+                it returns True the worker is killed.
 
         Returns:
             One entry per item: the handler's value, or the `Unscored` error that ended it.
@@ -216,7 +225,8 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def _checkout(self) -> Iterator[_Worker]:
-        """A ready worker.  Afterwards it is idle again if it is fit for more items; else it is killed and replaced."""
+        """A ready worker.  Afterwards it is idle again if it is fit for more items; else it is
+        killed and replaced."""
         with self._slots:
             worker = self._take_ready()
             fit = False
@@ -227,7 +237,8 @@ class WorkerPool:
                 self._give(worker, fit)
 
     def _take_ready(self) -> _Worker:
-        """A worker that is ready.  One may die while it starts, killed from outside; three in a row are an error."""
+        """A worker that is ready.  One may die while it starts, killed from outside; three in a row
+        are an error."""
         for attempt in range(_STARTS):
             worker = self._take()
             try:
@@ -309,7 +320,8 @@ class _Worker:
     ) -> None:
         request_r, self._request = os.pipe()
         self._reply, reply_w = os.pipe()
-        # The child dies with us: only we hold the write end, and its closing is a signal to the child (`_die_with`).
+        # The child dies with us: only we hold the write end, and its closing is a signal to the
+        # child (`_die_with`).
         lifeline_r, self._lifeline = os.pipe()
         fds = (request_r, reply_w, lifeline_r)
         passed = [*fds, *(() if awaits is None else awaits[:1])]
@@ -398,7 +410,8 @@ class _Worker:
         note: Callable[[Any], None],
         give_up: Callable[[], bool] | None,
     ) -> tuple[bool, Unscored | None]:
-        """Notes the results before a loss; returns (whether it began, the error that the next item was lost to)."""
+        """Notes the results before a loss; returns (whether it began, the error that the next item
+        was lost to)."""
         self._unsent = request
         self._number += 1
         done = 0
@@ -436,7 +449,8 @@ class _Worker:
     def strike(self) -> None:
         """SIGKILL it and all processes that it started.  Any thread may call this."""
         if self._process.returncode is None:
-            # The group outlives its leader, and the leader's pid is ours until we have waited for it.
+            # The group outlives its leader, and the leader's pid is ours until we have waited for
+            # it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
@@ -448,7 +462,8 @@ class _Worker:
         self._close_fds()
 
     def disown(self) -> None:
-        """In a forked child: close our copies of the pipes; the worker is the parent's and goes on."""
+        """In a forked child: close our copies of the pipes; the worker is the parent's and goes
+        on."""
         self._process.returncode = 0
         self._close_fds()
 
@@ -464,7 +479,8 @@ class _Worker:
                 os.close(fd)
 
     def _left(self, since: float, seconds: float) -> float:
-        """What is left of so many seconds, without those in which this process was stopped, by Ctrl-Z for example.
+        """What is left of so many seconds, without those in which this process was stopped, by
+        Ctrl-Z for example.
 
         What was stopped with it has not run either: that time counts against no limit.
         """
@@ -517,10 +533,12 @@ class _Worker:
     ) -> tuple[str, float, float, Any]:
         """The next reply, within so many seconds since a moment.
 
-        Returns kind, and the child's own monotonic and CPU clock, from which the next item is timed.
+        Returns kind, and the child's own monotonic and CPU clock, from which the next item is
+        timed.
 
         Raises:
-            WorkerDied: it has ended, or its reply is none of these kinds, or not to this request and item.
+            WorkerDied: it has ended, or its reply is none of these kinds, or not to this request
+                and item.
             GivenUp: `give_up` said so.
         """
         while True:
@@ -563,14 +581,16 @@ class _Worker:
     def _check_frame(
         self, frame: bytes, kinds: tuple[str, ...], item: int
     ) -> tuple[str, float, float, Any]:
-        """What the reply says, if it is the one that is due; another process may have written into the pipe."""
+        """What the reply says, if it is the one that is due; another process may have written into
+        the pipe."""
         try:
             kind, number, place, wall, cpu, value = json.loads(frame.decode())
         except (ValueError, TypeError, RecursionError) as error:
             raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
         if (number, place) != (self._number, item) or kind not in kinds:
             raise WorkerDied(
-                f"a worker's reply is out of place: {kind!r:.40} to request {number!r:.20}, item {place!r:.20}, where "
+                f"a worker's reply is out of place: {kind!r:.40} to request {number!r:.20}, item "
+                f"{place!r:.20}, where "
                 f"{' or '.join(kinds)} to request {self._number}, item {item} was due"
             )
         clocks = (
@@ -594,7 +614,8 @@ class _Worker:
             ) from None
 
     def _died(self) -> WorkerDied:
-        """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets SIGKILL here."""
+        """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets
+        SIGKILL here."""
         self.strike()  # before we wait for it: afterwards, its group and all it has started is out of our reach
         code = self._process.wait()
         signals = {s.value: s.name for s in signal.Signals}
@@ -643,7 +664,8 @@ def ship(value: Any) -> bytes:
         return bytes(cloudpickle.dumps(value))
     except Exception as error:  # a __reduce__ in the caller's code may raise anything
         raise UsageError(
-            f"{repr(value)[:200]} cannot be sent to a worker process: {type(error).__name__}: {str(error)[:200]}; keep "
+            f"{repr(value)[:200]} cannot be sent to a worker process: {type(error).__name__}: "
+            f"{str(error)[:200]}; keep "
             "locks, open files, generators and connections out of it"
         ) from error
 
@@ -671,7 +693,8 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _environment(hash_seed: int) -> dict[str, str]:
-    """One thread per worker, since the pool is the parallelism; a fixed hash seed, since verdicts must repeat."""
+    """One thread per worker, since the pool is the parallelism; a fixed hash seed, since verdicts
+    must repeat."""
     threads = {
         name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     }

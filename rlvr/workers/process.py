@@ -3,13 +3,14 @@
     request pipe: a pickle of `setup`, then pickles of lists of items
     reply pipe:   ready | failed, then for each list: begin | unread, and for each item: ok | error | last
 
-A reply carries the number of its request and of its item, so that the pool can tell one that is out of place, and this
-process's monotonic and CPU clock, so that an item's time is counted from where the one before it ended.
+A reply carries the number of its request and of its item, so that the pool can tell one that is out
+of place, and this process's monotonic and CPU clock, so that an item's time is counted from where
+the one before it ended.
 
 A worker of an `AsyncPool` goes on in `async_process` after its set-up.
 
-Only this process replies.  One that a handler forks and that comes back here ends at once: its replies would be taken
-for those of the items that its parent is still working on.
+Only this process replies.  One that a handler forks and that comes back here ends at once: its
+replies would be taken for those of the items that its parent is still working on.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def serve(
                 handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe that no other process has
                 if not callable(handler):
                     raise TypeError(
-                        f"setup returned {handler!r}; it must return the handler, a function of an item"
+                        f"setup returned {handler!r}; it must return the handler, a function of an "
+                        f"item"
                     )
                 if memory_mib is not None:
                     bytearray(
@@ -118,7 +120,8 @@ class _Channel:
         write_all(self._reply, frame_payload(payload.encode("ascii")))
 
     def reply_to(self, kind: str, number: int, text: str) -> None:
-        """Send what has become of an item, which need not be the one that came first; a value is JSON already."""
+        """Send what has become of an item, which need not be the one that came first; a value is
+        JSON already."""
         self.end_a_fork()
         write_all(self._reply, frame_payload(f'["{kind}",{number},{text}]'.encode("ascii")))
 
@@ -133,7 +136,8 @@ class _Channel:
 
 
 def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
-    """Why the set-up failed: out of memory an import may raise anything, such as a ValueError of the compiler's."""
+    """Why the set-up failed: out of memory an import may raise anything, such as a ValueError of
+    the compiler's."""
     if memory_mib is not None:
         try:
             bytearray(_ROOM_MIB << 20)
@@ -152,7 +156,8 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
     channel.reply("begin", None)
     for item in items:
         try:
-            # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the loop.
+            # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the
+            # loop.
             kind, value = "ok", handler(item)
             text = dumps(value, allow_nan=False)
         except MemoryError as error:
@@ -176,8 +181,8 @@ def _exit_code(error: BaseException) -> int:
 def _limit_memory(memory_mib: int) -> None:
     import resource
 
-    # RLIMIT_DATA counts private memory that can be written to; RLIMIT_AS would count also the libraries and the
-    # address space that allocators only reserve.
+    # RLIMIT_DATA counts private memory that can be written to; RLIMIT_AS would count also the
+    # libraries and the address space that allocators only reserve.
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = memory_mib << 20 if hard == resource.RLIM_INFINITY else min(memory_mib << 20, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -185,10 +190,12 @@ def _limit_memory(memory_mib: int) -> None:
 
 
 def _die_with(lifeline: int) -> None:
-    """End this process when the other end of the pipe closes, that is when our parent dies, however it dies.
+    """End this process when the other end of the pipe closes, that is when our parent dies, however
+    it dies.
 
-    On Linux the kernel sends SIGIO, whose default action ends us even inside a C loop that holds the GIL.
-    PR_SET_PDEATHSIG is no help: it fires when the *thread* that started us ends.  Elsewhere a thread waits.
+    On Linux the kernel sends SIGIO, whose default action ends us even inside a C loop that holds
+    the GIL. PR_SET_PDEATHSIG is no help: it fires when the *thread* that started us ends.
+    Elsewhere a thread waits.
     """
     if sys.platform == "linux":
         signal.signal(signal.SIGIO, signal.SIG_DFL)

@@ -23,13 +23,14 @@ _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 class Threads:
     """Runs calls in a few threads of its own; each is begun in the order in which it was submitted.
 
-    Not a ThreadPoolExecutor: the interpreter joins those threads before it ends, so that Ctrl-C would wait for every
-    slow call, and in a forked child they are missing for good.  These are daemon threads, and a forked child starts
-    its own.
+    Not a ThreadPoolExecutor: the interpreter joins those threads before it ends, so that Ctrl-C
+    would wait for every slow call, and in a forked child they are missing for good.  These are
+    daemon threads, and a forked child starts its own.
 
     Args:
         count: how many calls may run at once.
-        owner: what the threads work for; it is named in the error after `close`, and in the threads' names.
+        owner: what the threads work for; it is named in the error after `close`, and in the
+            threads' names.
     """
 
     def __init__(self, count: int, owner: str) -> None:
@@ -55,7 +56,8 @@ class Threads:
             A future of its result, or of the exception that it raises.
 
         Raises:
-            UsageError: `close` was called; a future that was still waiting then gets the same error.
+            UsageError: `close` was called; a future that was still waiting then gets the same
+                error.
         """
         if self._pid != os.getpid():
             self._begin()
@@ -72,7 +74,8 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let the threads end after the calls that they have begun; the others are not begun any more."""
+        """Let the threads end after the calls that they have begun; the others are not begun any
+        more."""
         with self._lock:
             self._closed = True
         with suppress(Empty):

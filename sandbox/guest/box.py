@@ -1,12 +1,12 @@
 """A box: pid 1 of a pid namespace, for one run after another.  It runs our code, and outlives every process of a run.
 
-It waits on the slot's socket, so that a request finds everything mounted.  Signals from inside do not reach it: the
-kernel drops those that pid 1 does not handle, SIGKILL and SIGSTOP among them.
+It waits on the slot's socket, so that a request finds everything mounted.  Signals from inside do
+not reach it: the kernel drops those that pid 1 does not handle, SIGKILL and SIGSTOP among them.
 
-A run finds nothing of the run before: all its processes are gone before its reply is sent, the scratch is a new one,
-and process numbers begin at 2 again.  What was sent for it was never in the box's memory, which the next program is
-forked from: a program's own process reads its files.  A box ends, and its namespaces with it, after a run that it had
-to kill or that left processes behind.
+A run finds nothing of the run before: all its processes are gone before its reply is sent, the
+scratch is a new one, and process numbers begin at 2 again.  What was sent for it was never in the
+box's memory, which the next program is forked from: a program's own process reads its files.  A box
+ends, and its namespaces with it, after a run that it had to kill or that left processes behind.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def main(
     Args:
         slot: the socket to the host.
         serial: the box's number.
-        meters: descriptors of the cgroup's CPU time and of its memory events, -1 for those that it lacks.
+        meters: descriptors of the cgroup's CPU time and of its memory events, -1 for those that it
+            lacks.
         config: see `SlotPool`.
         level: sets the run apart from the host.
     """
@@ -122,13 +123,15 @@ def main(
 class _Cases:
     """The runs that a request asks for: of one program, on one standard input after the other.
 
-    How the earlier ones ended goes to a file of the host's, since programs are forked from this process.
+    How the earlier ones ended goes to a file of the host's, since programs are forked from this
+    process.
 
     Args:
-        request: what the host sent: "fds" names the first run's descriptors; "cases" says how many runs there are,
-            "stop" whether the first that fails is the last, "left" the CPU and wall seconds for all of them and how
-            many a run needs at least.
-        fds: the first run's descriptors; then three streams of each other run; then the file for replies.
+        request: what the host sent: "fds" names the first run's descriptors; "cases" says how many
+            runs there are, "stop" whether the first that fails is the last, "left" the CPU and wall
+            seconds for all of them and how many a run needs at least.
+        fds: the first run's descriptors; then three streams of each other run; then the file for
+            replies.
     """
 
     def __init__(self, request: Mapping[str, Any], fds: list[int]) -> None:
@@ -180,7 +183,8 @@ class _Cases:
 
 
 def _oom_score() -> int:
-    """A descriptor to set which process the kernel kills first for want of memory; -1 if it cannot be opened."""
+    """A descriptor to set which process the kernel kills first for want of memory; -1 if it cannot
+    be opened."""
     dumpable(True)  # or the file would belong to root
     try:
         return os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)

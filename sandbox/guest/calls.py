@@ -1,8 +1,9 @@
 """The program's side: its functions are called, and what they return is sent.
 
-Two ways in, one answer.  `main` makes calls that are all known beforehand; `serve` answers the questions of a process
-of tests (`remote`), one at a time.  The program shares this process and may write answers itself, but only values,
-which its functions may return anyway.  Expected values are never in this process.
+Two ways in, one answer.  `main` makes calls that are all known beforehand; `serve` answers the
+questions of a process of tests (`remote`), one at a time.  The program shares this process and may
+write answers itself, but only values, which its functions may return anyway.  Expected values are
+never in this process.
 
     calls:    [name, [argument], {name: argument}, [function]], a line each; `THEN` has the functions
     replies:  [0, "value", v], a line each, numbered as the calls; [0, "items", [v]] for an iterator, which equals no
@@ -261,7 +262,8 @@ class _Server:
         return getattr(owner, name)
 
     def do_plain(self, owner: Any) -> list[Any]:
-        """The real content of an instance of a subclass of a builtin type; nothing for any other."""
+        """The real content of an instance of a subclass of a builtin type; nothing for any
+        other."""
         real = read(write(owner))
         return [] if type(real) is Opaque else [real]
 
@@ -273,7 +275,8 @@ class _Server:
         return isinstance(value, kind)
 
     def tree(self, value: Any, plain: Any) -> Any:
-        """What stands for an object that is no value: its number; for a class of errors also its name and base."""
+        """What stands for an object that is no value: its number; for a class of errors also its
+        name and base."""
         if type(value) is _Made:
             value = value.value
         elif plain is not None and not isinstance(value, type):
@@ -322,8 +325,8 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
 
     Args:
         namespace: the program's globals, after it ran.
-        name: of a global; or of a method of a new `Solution`, as on LeetCode; or "Class.method" or "Class().method",
-            for a method of a new `Class`.
+        name: of a global; or of a method of a new `Solution`, as on LeetCode; or "Class.method" or
+            "Class().method", for a method of a new `Class`.
 
     Raises:
         NameError: the program defines no such function.
@@ -338,7 +341,8 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """Python's own iterators and dict views as the list of their items; any other value as it is."""
+    """Python's own iterators and dict views as the list of their items; any other value as it
+    is."""
     kind = type(value)
     is_iterator = kind.__module__ in ("builtins", "itertools") and any(
         "__next__" in vars(base) for base in mro(kind)
@@ -395,7 +399,8 @@ def reply_lines(data: bytes, n: int) -> list[bytes]:
 def read_reply(line: bytes, i: int) -> CallReply | None:
     """The reply to call `i`; None if the line is none, and then later lines do not count either.
 
-    So the only effect of a program that writes here is that it loses cases.  In the reader (`sandbox.reader`).
+    So the only effect of a program that writes here is that it loses cases.  In the reader
+    (`sandbox.reader`).
 
     Args:
         line: from `reply_lines`.

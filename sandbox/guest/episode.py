@@ -1,11 +1,12 @@
 """A session, seen from pid 1 of its pid namespace: one program that is given one piece of code after another.
 
-The host sends a call over `control`; this process starts the program's clocks, tells the program over a socket of
-their own (`repl`), and answers the host when the program says that the call is over, or when a limit was passed.
-Between two calls all processes of the session are stopped.
+The host sends a call over `control`; this process starts the program's clocks, tells the program
+over a socket of their own (`repl`), and answers the host when the program says that the call is
+over, or when a limit was passed. Between two calls all processes of the session are stopped.
 
-A call over its own limits is interrupted (SIGINT), which keeps the state where the program comes back in time.
-Otherwise, and over a limit of the session, everything is killed and the session is over.
+A call over its own limits is interrupted (SIGINT), which keeps the state where the program comes
+back in time. Otherwise, and over a limit of the session, everything is killed and the session is
+over.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Episode(Watch):
     """One session; see `Watch` for the arguments.  `limits` are those of the session as a whole."""
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:
-        """Answer calls until the session is over; returns the reply to the request that began it."""
+        """Answer calls until the session is over; returns the reply to the request that began
+        it."""
         self.control = socket.socket(fileno=os.dup(self.fds["control"]))
         self.program, program_end = socket.socketpair()
         self.program.setblocking(False)
@@ -92,9 +94,11 @@ class Episode(Watch):
             self.control.send(json.dumps(message).encode())
 
     def _next_call(self) -> dict[str, Any] | None:
-        """Wait for a call, with everything stopped; None if the host hung up or the session is over.
+        """Wait for a call, with everything stopped; None if the host hung up or the session is
+        over.
 
-        A timer can wake what was stopped.  It is stopped again, and what it used counts for the session.
+        A timer can wake what was stopped.  It is stopped again, and what it used counts for the
+        session.
         """
         self._signal(signal.SIGSTOP)
         while True:
@@ -118,7 +122,8 @@ class Episode(Watch):
                 return None
 
     def _send_file(self, path: list[str], most: int) -> None:
-        """Send a file of the scratch folder over `control`, which the program does not have; nothing of another kind.
+        """Send a file of the scratch folder over `control`, which the program does not have;
+        nothing of another kind.
 
         No link is followed, at the end of the path or within it.
         """
@@ -151,7 +156,8 @@ class Episode(Watch):
             os.close(fd)
 
     def _send_names(self, most: int) -> None:
-        """Send name and size of each regular file of the scratch folder; all processes are stopped meanwhile."""
+        """Send name and size of each regular file of the scratch folder; all processes are stopped
+        meanwhile."""
         count = 0
         for folder, _, names in os.walk("."):
             for name in names:
@@ -166,7 +172,8 @@ class Episode(Watch):
         self._tell({"names": count})
 
     def _write_file(self, path: list[str], size: int) -> bool:
-        """Write a file of the scratch folder from where calls come in; False if that cannot be done.
+        """Write a file of the scratch folder from where calls come in; False if that cannot be
+        done.
 
         No link is followed.  All processes of the session are stopped meanwhile.
         """
@@ -294,7 +301,8 @@ class Episode(Watch):
         self.words = b""
 
     def _hear_status(self, number: int) -> int | None:
-        """The status of the call of this number, if the program says it; all else that it says is dropped."""
+        """The status of the call of this number, if the program says it; all else that it says is
+        dropped."""
         try:
             received = self.program.recv(_MESSAGE_BYTES)
         except OSError:

@@ -3,11 +3,13 @@
     program ── its output ──▶ pipe ──▶ lane ──▶ pipe ──▶ interactor
             ◀── pipe ◀──────────────── lane ◀── pipe ◀── its output
 
-The interactor's box carries what is said, and counts it.  Each box writes on a board, a file in memory that both have
-and no program, what its own program is doing; the interactor's box can so see that both wait for each other.
+The interactor's box carries what is said, and counts it.  Each box writes on a board, a file in
+memory that both have and no program, what its own program is doing; the interactor's box can so see
+that both wait for each other.
 
-What the program says, and its end, reach the interactor only once that waits for it.  So an interactor that fails
-before has failed by itself, and one that decides without waiting for more does not depend on how the program ends.
+What the program says, and its end, reach the interactor only once that waits for it.  So an
+interactor that fails before has failed by itself, and one that decides without waiting for more
+does not depend on how the program ends.
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ BOARD: Final = 256
 """Bytes of the board."""
 
 OUTCOME: Final = struct.Struct("<BBBBBQQd")
-"""At the end of the board: order, whether the interactor asked, whether it was told of the program's end, whether both
-were idle when last seen, whether words were left that the interactor had not read, bytes that the program said and
-heard, CPU seconds of the interactor since it got a word."""
+"""At the end of the board: order, whether the interactor asked, whether it was told of the
+program's end, whether both were idle when last seen, whether words were left that the interactor
+had not read, bytes that the program said and heard, CPU seconds of the interactor since it got a
+word."""
 
 STOP, FLOOD, STUCK, STUCK_HERE = 1, 2, 3, 4
-"""Orders to the program's box: to stop it, as the interactor has decided; as it said too much; as both are stuck,
-through the program's fault or the interactor's."""
+"""Orders to the program's box: to stop it, as the interactor has decided; as it said too much; as
+both are stuck, through the program's fault or the interactor's."""
 
 _ENTRY = struct.Struct("<BQq")  # state, number of looks, mark
 _PLACE = 64  # of an entry
@@ -92,7 +95,8 @@ class Talk(Watch):
         return super()._exceeded()
 
     def _note(self) -> None:
-        """Look at the program, write down what it does, and let its wall clock stand still while it has to wait."""
+        """Look at the program, write down what it does, and let its wall clock stand still while it
+        has to wait."""
         before, noted_at = self.still, time.monotonic()
         self.still = look(self.level.living(), self.pipe)
         self.looks += 1
@@ -229,7 +233,8 @@ class Relay(Talk):
             os.pwrite(self.fds["board"], bytes([order]), OUTCOME_AT)
 
     def _conclude(self, status: int) -> None:
-        """The interactor has ended: what it said last is delivered, and a program that is right comes to its end."""
+        """The interactor has ended: what it said last is delivered, and a program that is right
+        comes to its end."""
         self._end_all()
         if os.waitstatus_to_exitcode(status) != self.request["accepts"]:
             self._command(STOP)

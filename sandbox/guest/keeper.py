@@ -1,7 +1,8 @@
 """The keeper: the one process that the host starts, and the parent of every slot.
 
-It never sees a program.  It forks a zygote when the host asks for one, maps its user and puts it into its cgroups.
-When the host has ended, for whatever reason, it kills the zygotes and removes their cgroups.
+It never sees a program.  It forks a zygote when the host asks for one, maps its user and puts it
+into its cgroups. When the host has ended, for whatever reason, it kills the zygotes and removes
+their cgroups.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def main(control_fd: int, config_fd: int) -> None:
 
 
 def _forget_hidden(imported: Set[str], sites: Sequence[str], visible: Sequence[str]) -> None:
-    """Take out modules that programs may not import, since all packages of the host can be imported here.
+    """Take out modules that programs may not import, since all packages of the host can be imported
+    here.
 
     A package may import others where they are installed: hypothesis does so by entry points.
 
@@ -106,7 +108,8 @@ def _within(path: str, folders: Sequence[str]) -> bool:
 
 
 def _make_room() -> None:
-    """Execute this program again with a high stack limit, since the memory layout is decided at exec.
+    """Execute this program again with a high stack limit, since the memory layout is decided at
+    exec.
 
     Stacks of threads are set back to 8 MiB later (`user.prepare`).
     """
@@ -141,7 +144,8 @@ class _Keeper:
         return True
 
     def start(self, order: dict[str, Any], fd: int) -> None:
-        """Fork a zygote that answers the host over `fd`; tell the host its pid, or why there is none."""
+        """Fork a zygote that answers the host over `fd`; tell the host its pid, or why there is
+        none."""
         go, ready = os.pipe(), os.pipe()
         meters = [os.open(path, os.O_RDONLY) if path else -1 for path in order["meters"]]
         try:
@@ -208,7 +212,8 @@ class _Keeper:
 
 
 def _remove(cgroups: list[str]) -> None:
-    """Remove cgroups.  That works once their last process is gone, which may take the kernel some milliseconds."""
+    """Remove cgroups.  That works once their last process is gone, which may take the kernel some
+    milliseconds."""
     for path in cgroups:
         for _ in range(50):
             try:

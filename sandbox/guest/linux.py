@@ -212,7 +212,8 @@ def adopt_orphans() -> None:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that the kernel has; 0 where it has none or a container does not let us ask."""
+    """The version of Landlock that the kernel has; 0 where it has none or a container does not let
+    us ask."""
     return max(
         0,
         int(_libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)),
@@ -223,7 +224,8 @@ def landlock_ruleset(files: int, network: int, scoped: int) -> int:
     """A descriptor of a new set of rules, which allows nothing of what is named here.
 
     Args:
-        files, network: LANDLOCK_ACCESS_FS_… and LANDLOCK_ACCESS_NET_… that need a rule from then on.
+        files, network: LANDLOCK_ACCESS_FS_… and LANDLOCK_ACCESS_NET_… that need a rule from then
+            on.
         scoped: LANDLOCK_SCOPE_… that end at the processes that enter it, and theirs.
     """
     attributes = struct.pack("<QQQ", files, network, scoped)
@@ -247,7 +249,8 @@ def landlock_rule(ruleset: int, access: int, folder: int) -> None:
 
 
 def landlock_enter(ruleset: int) -> None:
-    """Put this process under a set of rules for good, beside those it is under; it needs `no_new_privileges`.
+    """Put this process under a set of rules for good, beside those it is under; it needs
+    `no_new_privileges`.
 
     Args:
         ruleset: see `landlock_ruleset`; it is closed.
@@ -274,7 +277,8 @@ def no_new_privileges() -> None:
 
 
 def same_memory(one: int, other: int) -> bool:
-    """Whether two processes share one address space, as after vfork; False where the kernel does not say.
+    """Whether two processes share one address space, as after vfork; False where the kernel does
+    not say.
 
     Args:
         one, other: their process numbers.
@@ -283,7 +287,8 @@ def same_memory(one: int, other: int) -> bool:
 
 
 def shared_memory() -> int:
-    """Bytes of shared memory on the whole machine: sysinfo(2)'s sharedram, which /proc/meminfo calls Shmem."""
+    """Bytes of shared memory on the whole machine: sysinfo(2)'s sharedram, which /proc/meminfo
+    calls Shmem."""
     info = (
         ctypes.c_ulong * 32
     )()  # uptime, 3 loads, totalram, freeram, sharedram …; the unit is a byte on 64 bits
@@ -292,10 +297,12 @@ def shared_memory() -> int:
 
 
 def task_clock() -> int:
-    """A descriptor whose 8 bytes are the CPU nanoseconds of this process and of all that descend from it from now on.
+    """A descriptor whose 8 bytes are the CPU nanoseconds of this process and of all that descend
+    from it from now on.
 
-    It counts those that nobody waits for, too.  -1 where the kernel or a container does not allow it
-    (kernel.perf_event_paranoid above 2); system time counts although the kernel is excluded, as users must.
+    It counts those that nobody waits for, too.  -1 where the kernel or a container does not allow
+    it (kernel.perf_event_paranoid above 2); system time counts although the kernel is excluded, as
+    users must.
     """
     flags = _PERF_INHERIT | _PERF_EXCLUDE_KERNEL | _PERF_EXCLUDE_HV
     attributes = struct.pack("<IIQ24xQ", 1, _PERF_ATTRIBUTES, 1, flags).ljust(
@@ -350,7 +357,8 @@ def system_call_filter(code: bytes) -> Callable[[], None]:
 
 
 def system_call_listener(code: bytes) -> Callable[[], int]:
-    """A function that loads a seccomp filter, and returns the descriptor at which its SECCOMP_RET_USER_NOTIF are asked.
+    """A function that loads a seccomp filter, and returns the descriptor at which its
+    SECCOMP_RET_USER_NOTIF are asked.
 
     Args:
         code: see `system_call_filter`.

@@ -1,7 +1,8 @@
 """The level "namespaces": a slot has a root, users, processes, a network and mounts of its own.
 
-`Namespaces` and `restricted.Restricted` answer the same calls, in the order of this file.  Each process of the
-sandbox (`keeper`, `zygote`, `box`, and the program's own, `user`) makes those of its section.
+`Namespaces` and `restricted.Restricted` answer the same calls, in the order of this file.  Each
+process of the sandbox (`keeper`, `zygote`, `box`, and the program's own, `user`) makes those of its
+section.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Namespaces:
         config: see `SlotPool`.
 
     Attributes:
-        SCANS: it has limits that the kernel does not keep, so a run is looked at often even in a cgroup.
+        SCANS: it has limits that the kernel does not keep, so a run is looked at often even in a
+            cgroup.
     """
 
     SCANS: Final = False
@@ -80,9 +82,10 @@ class Namespaces:
     def admit(self, pid: int) -> None:
         """Let a zygote go on.
 
-        User 1000 of its namespace becomes a user outside.  Root gives each slot a user of its own, because the kernel
-        counts some things by user (pipes, descriptors in flight, pending signals).  Where root is root of a container
-        without such users, and for an ordinary user, it is `outer_uid`.
+        User 1000 of its namespace becomes a user outside.  Root gives each slot a user of its own,
+        because the kernel counts some things by user (pipes, descriptors in flight, pending
+        signals).  Where root is root of a container without such users, and for an ordinary user,
+        it is `outer_uid`.
 
         Args:
             pid: the zygote's.
@@ -92,7 +95,8 @@ class Namespaces:
             _write(f"/proc/{pid}/setgroups", "deny")
         else:
             with contextlib.suppress(OSError):
-                # Drawn, as programs can read it, and a process number of the host would be none of their business
+                # Drawn, as programs can read it, and a process number of the host would be none of
+                # their business
                 user_number = int.from_bytes(os.urandom(4), "little") >> (32 - _USER_BITS)
                 _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + user_number} 1")
                 uid = -1
@@ -140,7 +144,8 @@ class Namespaces:
         socket.sethostname("box")
 
     def guard(self) -> None:
-        """End with the parent; called by a zygote and by its boxes, once they have given up what they do not need."""
+        """End with the parent; called by a zygote and by its boxes, once they have given up what
+        they do not need."""
         die_with_parent()
 
     def start_box(self) -> int:
@@ -211,15 +216,18 @@ class Namespaces:
             os.kill(-1, number)
 
     def crowded(self) -> str:
-        """Whether the run has far too many processes: "processes" or "".  Asked first, as other looks take longer."""
+        """Whether the run has far too many processes: "processes" or "".  Asked first, as other
+        looks take longer."""
         return ""
 
     def exceeded(self) -> str:
-        """Another limit over which the run is that the kernel does not keep: "hidden", "disk" or "files"; else ""."""
+        """Another limit over which the run is that the kernel does not keep: "hidden", "disk" or
+        "files"; else ""."""
         return ""
 
     def overfull(self) -> str:
-        """Whether the scratch is over a limit that the kernel does not keep: "disk", "files" or ""."""
+        """Whether the scratch is over a limit that the kernel does not keep: "disk", "files" or
+        ""."""
         return ""
 
     def scratch_bytes(self) -> int:
@@ -236,11 +244,13 @@ class Namespaces:
     def leave_run(self, partner: bool) -> bool:
         """Remove the scratch and have the kernel free the run's sockets; False if some stay.
 
-        Sockets that were sent through one another outlive their processes, with the files and locks that were sent
-        along, until the kernel looks for such rings.  It does when a socket is closed.
+        Sockets that were sent through one another outlive their processes, with the files and locks
+        that were sent along, until the kernel looks for such rings.  It does when a socket is
+        closed.
 
         Args:
-            partner: another box of the slot runs a program, which may still be using sockets: they are not counted.
+            partner: another box of the slot runs a program, which may still be using sockets: they
+                are not counted.
         """
         os.chdir("/")
         remove_scratch(self._folders)  # before the reply: the next run may begin at once
@@ -254,8 +264,8 @@ class Namespaces:
         return False
 
     def again(self) -> bool:
-        """Whether the box is as good as new: let process numbers begin at 2 again, or a run could tell how many
-        processes the run before had.  False where the kernel does not allow it.
+        """Whether the box is as good as new: let process numbers begin at 2 again, or a run could
+        tell how many processes the run before had.  False where the kernel does not allow it.
         """
         try:
             return self._numbers >= 0 and os.pwrite(self._numbers, b"1", 0) == 1

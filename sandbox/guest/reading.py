@@ -1,8 +1,9 @@
 """Text to values (`values` says what the text is).
 
-`read` trusts nothing: every text gives values of exact builtin types, or one of two errors.  The parser of JSON makes
-the values as it goes, so that lists cost what they cost in C.  What a text may cost is not counted here: `read` runs in
-processes whose memory and CPU time the kernel limits (a box, or `sandbox.reader`).
+`read` trusts nothing: every text gives values of exact builtin types, or one of two errors.  The
+parser of JSON makes the values as it goes, so that lists cost what they cost in C.  What a text may
+cost is not counted here: `read` runs in processes whose memory and CPU time the kernel limits (a
+box, or `sandbox.reader`).
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def read(
 
     Args:
         data: one line.
-        other: called with tags that are not defined here, and with what they tag; returns the value.
+        other: called with tags that are not defined here, and with what they tag; returns the
+            value.
         arrays: numpy arrays become arrays where numpy is loaded; else nested lists.
 
     Raises:
@@ -199,7 +201,8 @@ class _Decoder:
     def to_set(self, payload: Any) -> Any:
         """A set that iterates in the order of the payload, if one of two ways of making it does.
 
-        {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by item.
+        {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by
+        item.
         """
         if type(payload) is not list:
             raise BadValue("malformed: no list")

@@ -3,14 +3,16 @@
     remote = Remote(fd)
     remote.name("f")(1, 2)
 
-Nothing that the program sends is executed or unpickled.  A question and its answer are one value of the codec each; an
-object of the program that is no value crosses as a number, and so stays where it is.  Tests can call such an object,
-use its attributes and methods, pass it back, and ask for its length, truth, text, number, items and the item of an
-index: answers that are worth no more than return values.
+Nothing that the program sends is executed or unpickled.  A question and its answer are one value of
+the codec each; an object of the program that is no value crosses as a number, and so stays where it
+is.  Tests can call such an object, use its attributes and methods, pass it back, and ask for its
+length, truth, text, number, items and the item of an index: answers that are worth no more than
+return values.
 
-They cannot do what would need more: compare such an object with a value, calculate with one or search it, since the
-question would hold the value that is expected (two objects of the program can be compared and added); derive from the
-program's classes, await its coroutines, see what it prints, or pass objects of their own.
+They cannot do what would need more: compare such an object with a value, calculate with one or
+search it, since the question would hold the value that is expected (two objects of the program can
+be compared and added); derive from the program's classes, await its coroutines, see what it prints,
+or pass objects of their own.
 """
 
 from __future__ import annotations
@@ -299,9 +301,9 @@ def _remote(value: Object) -> Remote:
 def _equal(one: Object, other: Object) -> bool:
     """Whether two objects of the program are equal.
 
-    If the tests made both and have not used them since, their class is asked.  Otherwise both must store the same, and
-    the arguments that a fresh one was made with must be among that: else objects of a class that stores nothing, or
-    always the same, would all be equal.
+    If the tests made both and have not used them since, their class is asked.  Otherwise both must
+    store the same, and the arguments that a fresh one was made with must be among that: else
+    objects of a class that stores nothing, or always the same, would all be equal.
     """
     remote = _remote(one)
     fresh = [x for x in (one, other) if vars(x).get("_rlvr_fresh")]
@@ -375,7 +377,8 @@ def _is_change(pair: Any) -> bool:
 
 
 def _number(value: Any, plain: Any) -> Any:
-    """What stands for an object of the program in a question.  An object of the tests is no value."""
+    """What stands for an object of the program in a question.  An object of the tests is no
+    value."""
     number = vars(value).get("_rlvr") if isinstance(value, (Object, type)) else None
     if number is not None:
         if isinstance(value, Object):
@@ -407,8 +410,8 @@ def _error_class(
 ) -> type[BaseException]:
     """The local class for a class of errors of the program.
 
-    Python's own class where it is one.  One that does more than let a test fail, by ending a loop or the tests, becomes
-    a RuntimeError of the same name.
+    Python's own class where it is one.  One that does more than let a test fail, by ending a loop
+    or the tests, becomes a RuntimeError of the same name.
     """
     error_base = getattr(builtins, base, None)
     if not isinstance(error_base, type) or not issubclass(error_base, BaseException):

@@ -2,9 +2,10 @@
 
     box ── "7" ──▶ channel ──▶ this loop: reads the code, runs it ──▶ channel ── "7 0" ──▶ box
 
-The code and its number are in a file that the host writes before each call.  What the loop says decides between OK, RE
-and CE alone, as an exit code does; the clocks and limits are the box's (`episode`).  The code may do all that a program
-may, so it can also break this loop, which ends its own session.
+The code and its number are in a file that the host writes before each call.  What the loop says
+decides between OK, RE and CE alone, as an exit code does; the clocks and limits are the box's
+(`episode`).  The code may do all that a program may, so it can also break this loop, which ends its
+own session.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def serve(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
 
 
 def _aside(fd: int) -> int:
-    """Give a descriptor a high number, without which it does not reach the programs that the code starts."""
+    """Give a descriptor a high number, without which it does not reach the programs that the code
+    starts."""
     import fcntl
 
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)

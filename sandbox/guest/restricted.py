@@ -5,12 +5,12 @@
       └ box     scope, writes only to its scratch
         └ run   scope, reads and writes only its own
 
-Each process is under the rules of those above it too.  A signal to all, which a process in a scope sends, reaches the
-processes of that scope and of those in it, at once and also those that are being forked: what pid 1 can do in a pid
-namespace.  Orphans become children of the box.
+Each process is under the rules of those above it too.  A signal to all, which a process in a scope
+sends, reaches the processes of that scope and of those in it, at once and also those that are being
+forked: what pid 1 can do in a pid namespace.  Orphans become children of the box.
 
-For each new process and thread the kernel asks the box, which counts (seccomp's listener).  Memory and files are looked
-at every 10 ms.
+For each new process and thread the kernel asks the box, which counts (seccomp's listener).  Memory
+and files are looked at every 10 ms.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class Restricted:
     # ------------------------------------------------------------------------------------------- a zygote
 
     def enter_slot(self) -> None:
-        """Read nothing but the programs and libraries of the plan, /proc, and the scratches of this slot."""
+        """Read nothing but the programs and libraries of the plan, /proc, and the scratches of this
+        slot."""
         self._base = f"{self._base}/{os.getpid()}"
         os.mkdir(self._base, 0o700)
         plan = self.config["root"]
@@ -257,7 +258,8 @@ class Restricted:
     def answer(self) -> bool:
         """Let the run have one more process or thread, or have its call fail, as with RLIMIT_NPROC.
 
-        Those that were let through and are not there yet are not counted: a run may have twice its limit for a moment.
+        Those that were let through and are not there yet are not counted: a run may have twice its
+        limit for a moment.
         """
         request = bytearray(_NOTIFICATION)
         # A question that is withdrawn now would keep us waiting
@@ -425,7 +427,8 @@ class Restricted:
     # ------------------------------------------------------------------------------------------- a program
 
     def confine(self) -> None:
-        """Reach nothing but the plan's programs and libraries, devices without harm, its scratch, and its own /proc."""
+        """Reach nothing but the plan's programs and libraries, devices without harm, its scratch,
+        and its own /proc."""
         ruleset = landlock_ruleset(_FILES, _TCP, _SCOPES)
         for access, fd in self._rules:
             landlock_rule(ruleset, access & _allowed_rights(fd), fd)
@@ -461,8 +464,8 @@ def _allowed_rights(fd: int) -> int:
 def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Path and access of all that programs may read, without the folders that the plan hides.
 
-    A rule holds for a whole tree, so a folder with hidden ones below it is taken apart.  Names in a hidden folder can
-    be listed; its files cannot be read.
+    A rule holds for a whole tree, so a folder with hidden ones below it is taken apart.  Names in a
+    hidden folder can be listed; its files cannot be read.
     """
     hidden = {os.path.realpath(path) for path in plan["empty"] if os.path.isdir(path)}
 
@@ -484,7 +487,8 @@ def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _scanned(folder: str, most: int) -> tuple[int, int]:
-    """Bytes of files below a folder, number of files and folders; what cannot be looked at is more than any limit."""
+    """Bytes of files below a folder, number of files and folders; what cannot be looked at is more
+    than any limit."""
     used, files, todo = 0, 0, [folder]
     while (
         todo and files <= most

@@ -63,7 +63,8 @@ _ETC = {
 
 
 def sources_of(plan: Mapping[str, Any]) -> dict[str, int]:
-    """Open the folders and files to be bound, while this process may still pass the folders above them.
+    """Open the folders and files to be bound, while this process may still pass the folders above
+    them.
 
     Args:
         plan: see `toolchains.root_plan`.
@@ -131,7 +132,8 @@ def _bind(fd: int, target: str) -> None:
 
 
 def _overlay(fd: int, target: str, empty: str) -> None:
-    """Mount a folder of the host in a way that does not show its path there in /proc/self/mountinfo."""
+    """Mount a folder of the host in a way that does not show its path there in
+    /proc/self/mountinfo."""
     os.makedirs(target, exist_ok=True)
     os.makedirs(empty, exist_ok=True)  # an overlay without a writable layer needs two folders
     try:
@@ -153,7 +155,8 @@ def _touch(path: str) -> None:
 
 
 def mount_proc(flags: int = 0) -> None:
-    """Mount /proc with the processes of our pid namespace; before Linux 5.8, also with figures of the machine.
+    """Mount /proc with the processes of our pid namespace; before Linux 5.8, also with figures of
+    the machine.
 
     Args:
         flags: more MS_ flags.

@@ -118,7 +118,8 @@ def run_pytest(session: SuiteRun) -> None:
 def _lend_names(session: SuiteRun, text: str) -> None:
     """Make the program's names builtins, where the file uses them without defining them.
 
-    That is needed because pytest imports the file as an ordinary module, without `session._Fallback`.
+    That is needed because pytest imports the file as an ordinary module, without
+    `session._Fallback`.
     """
     table = symtable.symtable(text, "<test>", "exec")
     bound = {

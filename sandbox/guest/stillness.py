@@ -1,8 +1,9 @@
 """Is a program waiting, and can it go on by itself?  Read from the states of its threads in /proc.
 
-A thread waits *for good* in a system call that ends only when another process does something: a read, a poll without a
-timeout, a lock, a child's end.  When all threads of two programs that talk to each other wait for good, and none of
-them has run between two looks, neither will ever go on.  A sleep is no such wait: it ends by itself.
+A thread waits *for good* in a system call that ends only when another process does something: a
+read, a poll without a timeout, a lock, a child's end.  When all threads of two programs that talk
+to each other wait for good, and none of them has run between two looks, neither will ever go on.  A
+sleep is no such wait: it ends by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def _numbers(text: str) -> set[int]:
 _READS = _numbers("read 0 63, readv 19 65, recvfrom 45 207, recvmsg 47 212")
 _WRITES = _numbers("write 1 64, writev 20 66, sendto 44 206, sendmsg 46 211, sendfile 40 71")
 _OTHERS = _numbers(
-    "open 2 -, openat 257 56, accept 43 202, accept4 288 242, connect 42 203, wait4 61 260, waitid 247 95, "
+    "open 2 -, openat 257 56, accept 43 202, accept4 288 242, connect 42 203, wait4 61 260, waitid "
+    "247 95, "
     "flock 73 32, fcntl 72 25, pause 34 -, rt_sigsuspend 130 133"
 )
 _TIMEOUTS: Final = {  # call → the argument that points to its time limit
@@ -43,7 +45,8 @@ _MILLISECONDS: Final = {  # call → the argument with its time limit, where les
     **dict.fromkeys(_numbers("epoll_wait 232 -, epoll_pwait 281 22"), 3),
 }
 _POLLS = _numbers(
-    "poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_wait 232 -, epoll_pwait 281 22, epoll_pwait2 441 441"
+    "poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_wait 232 -, epoll_pwait 281 22, "
+    "epoll_pwait2 441 441"
 )
 
 

@@ -60,8 +60,9 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
     """Run the suite.
 
     Args:
-        spec: "style" ("check", "asserts", "unittest", "pytest"); "test" and "setup", texts; "entry_point", a name or
-            None; "module", the names by which the tests import the program; "stop", to end at the first failure.
+        spec: "style" ("check", "asserts", "unittest", "pytest"); "test" and "setup", texts;
+            "entry_point", a name or None; "module", the names by which the tests import the
+            program; "stop", to end at the first failure.
         channel_fd: the socket to the program's process.
         results_fd: where results are written.
     """
@@ -123,7 +124,8 @@ def _calls_check(node: ast.stmt) -> bool:
 
 
 def _asserts(session: SuiteRun) -> None:
-    """MBPP: each `assert` of the top level is a case, the statements between them are run as they come."""
+    """MBPP: each `assert` of the top level is a case, the statements between them are run as they
+    come."""
     session.setup()
     text = session.spec["test"]
     session.compiled(text, "<test>")

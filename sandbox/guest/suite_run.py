@@ -96,7 +96,8 @@ class SuiteRun:
         self._end("done", self._cases)
 
     def broken(self, why: str) -> NoReturn:
-        """Report that the tests do not work.  That is their own fault only if they have not asked the program.
+        """Report that the tests do not work.  That is their own fault only if they have not asked
+        the program.
 
         Args:
             why: what is wrong.
@@ -145,7 +146,8 @@ class SuiteRun:
             self._end("ours", describe_failure(error)[1])
 
     def setup(self) -> None:
-        """Run the trusted setup.  Its names win over the program's, except that of the function under test."""
+        """Run the trusted setup.  Its names win over the program's, except that of the function
+        under test."""
         self.run(self.compiled(self.spec["setup"], "<setup>"))
         entry = self.spec["entry_point"]
         if entry:
@@ -155,7 +157,8 @@ class SuiteRun:
             )  # MBPP has functions under test that are named as a builtin, such as sum
 
     def own(self, name: str) -> Any:
-        """The standard module or function that tests mean by a name which they use without importing it.
+        """The standard module or function that tests mean by a name which they use without
+        importing it.
 
         It must not come from the program: with `math.isclose` of its own, it could pass any test.
 
@@ -177,7 +180,8 @@ class SuiteRun:
         raise KeyError(name)
 
     def _halt(self) -> None:
-        """End the suite if the program is gone, or the tests asked for what only one process could do."""
+        """End the suite if the program is gone, or the tests asked for what only one process could
+        do."""
         if self.remote.refused is not None:
             self._end("ours", self.remote.refused[:MESSAGE])
         if self.remote.died is not None:
@@ -217,7 +221,8 @@ class _Fallback(dict):  # type: ignore[type-arg]
 
 
 def _is_known(name: str) -> bool:
-    """Whether the tests' own interpreter has a module of this name, which no file of the program takes the place of."""
+    """Whether the tests' own interpreter has a module of this name, which no file of the program
+    takes the place of."""
     if name in sys.stdlib_module_names or name in sys.modules:
         return not isinstance(sys.modules.get(name), _ProgramModule)
     return importlib.util.find_spec(name) is not None
@@ -226,8 +231,8 @@ def _is_known(name: str) -> bool:
 class _ProgramModule(types.ModuleType):
     """The program as the tests import it.
 
-    `from solution import *` imports no names: those that the tests lack are looked up in the program anyway
-    (`_Fallback`), and those that they have, builtins included, must not be replaced.
+    `from solution import *` imports no names: those that the tests lack are looked up in the
+    program anyway (`_Fallback`), and those that they have, builtins included, must not be replaced.
     """
 
     def __init__(self, name: str, remote: Remote, prefix: str = "") -> None:

@@ -1,7 +1,7 @@
 """The program's own process: gives up every privilege, then runs Python code or executes another program.
 
-It has nothing of the host's: its environment was made by us, its descriptors are the run's own, and the memory it was
-forked from contains the standard library and this package.
+It has nothing of the host's: its environment was made by us, its descriptors are the run's own, and
+the memory it was forked from contains the standard library and this package.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ _FILTER: list[Callable[[], None]] = []
 def prepare(config: Mapping[str, Any]) -> None:
     """Done once, in the keeper: later, the files of this package cannot be read any more.
 
-    What need not be done in each run is done here or in `give_up`.  A run shares its memory with the zygote, and each
-    page that it changes costs a microsecond.
+    What need not be done in each run is done here or in `give_up`.  A run shares its memory with
+    the zygote, and each page that it changes costs a microsecond.
 
     Args:
         config: see `SlotPool`.
@@ -162,7 +162,8 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
 
 
 def _unpack_bundle(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
-    """Write the program's files to the scratch folder; returns the header and the main file's content."""
+    """Write the program's files to the scratch folder; returns the header and the main file's
+    content."""
     (length,) = _LENGTH.unpack(os.pread(bundle, _LENGTH.size, 0))
     header: dict[str, Any] = _json(os.pread(bundle, length, _LENGTH.size).decode(), 0)[0]
     at, source = _LENGTH.size + length, b""
@@ -186,7 +187,8 @@ def _unpack_bundle(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
 
 
 def _arrange(fds: Mapping[str, int], tell: int) -> int:
-    """Put the streams at 0, 1 and 2, then channel and results, and last `tell`, whose new number is returned.
+    """Put the streams at 0, 1 and 2, then channel and results, and last `tell`, whose new number is
+    returned.
 
     All other descriptors are closed.
     """
@@ -223,7 +225,8 @@ def _set_limit(which: int, value: int) -> None:
 
 
 def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
-    """The run as a function.  If the program does not compile, the box is told and the process ends here."""
+    """The run as a function.  If the program does not compile, the box is told and the process ends
+    here."""
     kind, work = header["kind"], os.getcwd()
     if kind == "suite":
         sys.path.insert(0, work)
@@ -266,7 +269,8 @@ def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Cal
 
 
 def _open_streams() -> None:
-    """Make sys.stdin, stdout and stderr as a fresh interpreter has them; `_arrange` puts the program's files there."""
+    """Make sys.stdin, stdout and stderr as a fresh interpreter has them; `_arrange` puts the
+    program's files there."""
     for name, fd, mode, newline, errors in (
         ("stdin", 0, "r", None, "strict"),
         ("stdout", 1, "w", "\n", "strict"),
@@ -282,7 +286,8 @@ def _open_streams() -> None:
 
 
 def _ending(run: Callable[[], Any], judging: bool) -> int:
-    """Run it; returns the exit code that Python's own main would give, or that of a judge which failed."""
+    """Run it; returns the exit code that Python's own main would give, or that of a judge which
+    failed."""
     try:
         run()
     except SystemExit as stop:
@@ -304,7 +309,8 @@ def _ending(run: Callable[[], Any], judging: bool) -> int:
 
 
 def _exit(code: int) -> NoReturn:
-    """End as an interpreter does: wait for threads, run atexit functions, flush, drop what `__main__` holds."""
+    """End as an interpreter does: wait for threads, run atexit functions, flush, drop what
+    `__main__` holds."""
     try:
         threads: Any = threading
         if _thread._count() or threads._threading_atexits:
@@ -324,7 +330,8 @@ def _exit(code: int) -> NoReturn:
 
 
 def _let_go(namespace: dict[str, Any]) -> None:
-    """Flush open files and finalize objects among the globals.  Objects further down are not looked for: too slow."""
+    """Flush open files and finalize objects among the globals.  Objects further down are not looked
+    for: too slow."""
     for name in list(namespace):
         try:
             if isinstance(

@@ -2,9 +2,10 @@
 
     value ── writing.write ──▶ text ══▶ reading.read ──▶ value
 
-The text is JSON.  None, bool, int, float, str and list stand for themselves; any other value is an object with one key,
-its tag: {"tuple": [1, 2]}, {"dict": [k, v, k, v]}, {"float": "nan"}, {"opaque": "Stack"}.  Here is what both ends know:
-the bounds, the errors, and the two kinds of object that are no plain values.
+The text is JSON.  None, bool, int, float, str and list stand for themselves; any other value is an
+object with one key, its tag: {"tuple": [1, 2]}, {"dict": [k, v, k, v]}, {"float": "nan"},
+{"opaque": "Stack"}.  Here is what both ends know: the bounds, the errors, and the two kinds of
+object that are no plain values.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ class Watch:
         )
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:
-        """Run it, and return the reply to the host but for what the program's process told, which is in the buffer."""
+        """Run it, and return the reply to the host but for what the program's process told, which
+        is in the buffer."""
         notice = self._start(self.fds)
         status = self._wait()
         wall = time.monotonic() - self.started
@@ -128,7 +129,8 @@ class Watch:
         }
 
     def _start(self, fds: Mapping[str, int]) -> int:
-        """Start the program with these descriptors; returns one from which `_listen_to` reads why it could not run."""
+        """Start the program with these descriptors; returns one from which `_listen_to` reads why
+        it could not run."""
         self.level.limit(self.limits)
         notice, tell = os.pipe()
         self.usage_before, self.kills_before = self._usage(), self._kills()
@@ -142,14 +144,16 @@ class Watch:
         return notice
 
     def _listen_to(self, told: int, buffer: Buffer) -> None:
-        """Take in what the program's process told before the program's first instruction; nothing if all went well."""
+        """Take in what the program's process told before the program's first instruction; nothing
+        if all went well."""
         buffer.listen(told)
         os.close(told)
         if buffer.told(user.FULL):
             self.killed = "disk"  # its files, a binary perhaps, are larger than the scratch
 
     def _listen_too(self, *fds: int) -> None:
-        """Poll these descriptors, and what the level has to answer; for runs that wait for more than their end."""
+        """Poll these descriptors, and what the level has to answer; for runs that wait for more
+        than their end."""
         for fd in (*fds, self.level.listening()):
             if fd >= 0:
                 self.poll.register(fd, select.POLLIN)
@@ -193,7 +197,8 @@ class Watch:
         return _reaped_cpu() - self.reaped_before
 
     def _pause(self) -> float:
-        """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that many times faster."""
+        """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that
+        many times faster."""
         past = time.monotonic() - self.started
         wall: float = self.limits["wall_s"] + self.waited + self.idle - past
         used = (
@@ -242,11 +247,13 @@ class Watch:
         return self.level.exceeded()
 
     def _case_cpu_s(self) -> float:
-        """The limit on one call among several in a run.  A call is over when the size of the results grows."""
+        """The limit on one call among several in a run.  A call is over when the size of the
+        results grows."""
         return float(self.request.get("case_cpu_s") or math.inf)
 
     def _cpu(self) -> float:
-        """CPU seconds so far: of processes that ended and were waited for, and of those that run."""
+        """CPU seconds so far: of processes that ended and were waited for, and of those that
+        run."""
         total = self._reaped_cpu()
         for pid in self.level.living():
             with contextlib.suppress(OSError, ValueError):
@@ -262,10 +269,12 @@ class Watch:
         return max(total, (evaded - _EVADED_S - partner_s) / 2)
 
     def _starved(self) -> float:
-        """Seconds in which the program could have run and had no core; its wall clock stands still meanwhile.
+        """Seconds in which the program could have run and had no core; its wall clock stands still
+        meanwhile.
 
-        The kernel keeps them for each thread that lives.  Those that ended since the last look are taken to have waited
-        as long, for each second on a core, as the others did.  A kernel that does not keep them shows zeros.
+        The kernel keeps them for each thread that lives.  Those that ended since the last look are
+        taken to have waited as long, for each second on a core, as the others did.  A kernel that
+        does not keep them shows zeros.
         """
         for pid in self.level.living():
             with contextlib.suppress(OSError):
@@ -304,7 +313,8 @@ class Watch:
         return self._kills() != self.kills_before
 
     def _usage(self) -> float:
-        """CPU seconds of the slot, or of all our descendants, without our own; 0 where neither is counted."""
+        """CPU seconds of the slot, or of all our descendants, without our own; 0 where neither is
+        counted."""
         if self.exact >= 0:
             return int.from_bytes(os.read(self.exact, 8), "little") / 1e9 - time.process_time()
         if self.usage < 0:
@@ -316,7 +326,8 @@ class Watch:
     def _memory(self) -> int:
         """Bytes of the run's processes, scratch, output and sockets.
 
-        Shared pages are counted once only where the quick sum is over the limit, since that takes longer.
+        Shared pages are counted once only where the quick sum is over the limit, since that takes
+        longer.
         """
         extra = (
             self.mapped.figure()
@@ -332,7 +343,8 @@ class Watch:
                 if not any(same_memory(pid, process) for process in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
-        # Pages of a shared mapping may be held without being in any process's count: then the whole host's has grown
+        # Pages of a shared mapping may be held without being in any process's count: then the whole
+        # host's has grown
         grown = shared_memory() - self.shared
         if grown > self.limits["memory"] + extra and any(
             _shares(_member(pid)) for pid in self.level.living()
@@ -345,7 +357,8 @@ class Watch:
         return sum(os.fstat(fd).st_blocks * 512 for fd in self.fds.values())
 
     def _end_all(self) -> int:
-        """Kill and reap every process that is left; the program's wait status if it was among them, else 0."""
+        """Kill and reap every process that is left; the program's wait status if it was among them,
+        else 0."""
         status = 0
         self.over = not self.killed and _childless()
         if not self.over:
@@ -358,7 +371,8 @@ class Watch:
         return status
 
     def _collect(self, name: str) -> None:
-        """Copy one file of the scratch folder into the host's memfd; nothing if it is no regular file."""
+        """Copy one file of the scratch folder into the host's memfd; nothing if it is no regular
+        file."""
         try:
             # relative to the folder that we are in: the program may have changed the path to it
             source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -404,7 +418,8 @@ def _reaped_cpu() -> float:
 
 
 def wake_up() -> int:
-    """Reading end of a pipe that is written to when a child ends, or has ended; for a box that then ends."""
+    """Reading end of a pipe that is written to when a child ends, or has ended; for a box that then
+    ends."""
     ended, wake = os.pipe()
     for fd in (ended, wake):
         os.set_blocking(fd, False)
@@ -415,7 +430,8 @@ def wake_up() -> int:
 
 
 def _childless() -> bool:
-    """Whether no process of the run is left: those whose parent has ended are children of the box."""
+    """Whether no process of the run is left: those whose parent has ended are children of the
+    box."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -435,7 +451,8 @@ def _cpu_by_ticks(pid: int, own: bool = True) -> float:
 
 
 def _member(pid: int) -> int:
-    """A thread that lives: where the main one has ended, /proc/PID shows nothing of what the others hold."""
+    """A thread that lives: where the main one has ended, /proc/PID shows nothing of what the others
+    hold."""
     with contextlib.suppress(OSError, IndexError):
         if _stat(pid)[0] == b"Z":
             threads = (int(name) for name in os.listdir(f"/proc/{pid}/task"))
@@ -470,7 +487,8 @@ def _mappings(pid: int) -> int:
 
 
 def _locks(pid: int) -> int:
-    """How many parts of files it has locked: a lock is gone when any descriptor of its file is closed."""
+    """How many parts of files it has locked: a lock is gone when any descriptor of its file is
+    closed."""
     total = 0
     with contextlib.suppress(OSError):
         for fd in os.listdir(f"/proc/{pid}/fdinfo"):

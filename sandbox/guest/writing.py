@@ -1,7 +1,8 @@
 """Values to text (`values` says what the text is).
 
-`write` runs beside untrusted code.  An instance of a list subclass with a false `__eq__`, `__len__` or `__iter__`
-becomes the list of its real items: they are read with the methods of `list`, and none of the subclass is called.
+`write` runs beside untrusted code.  An instance of a list subclass with a false `__eq__`, `__len__`
+or `__iter__` becomes the list of its real items: they are read with the methods of `list`, and none
+of the subclass is called.
 """
 
 from __future__ import annotations
@@ -52,13 +53,14 @@ _scan_json = (
 
 
 def write(value: Any, other: Callable[[Any, Callable[[], Any] | None], Any] | None = None) -> bytes:
-    """A value as one line of ASCII.  An object that is no value becomes {"opaque": type name}, or what `other` says.
+    """A value as one line of ASCII.  An object that is no value becomes {"opaque": type name}, or
+    what `other` says.
 
     Args:
         value: anything.
-        other: called with objects of types other than the builtin ones; returns a tree, or None for the usual one.
-            Its second argument, for an instance of a subclass of a builtin type, is a function that returns the tree
-            of the real value; else None.
+        other: called with objects of types other than the builtin ones; returns a tree, or None for
+            the usual one. Its second argument, for an instance of a subclass of a builtin type, is
+            a function that returns the tree of the real value; else None.
 
     Raises:
         NotAValue: the value is cyclic, too deep or too large.
@@ -220,7 +222,8 @@ class _Encoder:
         return {"opaque": name_of(type(value))} if tree is None else tree
 
     def scalar(self, value: Any) -> Any:
-        """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives from float."""
+        """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives
+        from float."""
         plain = sys.modules["numpy"].generic.item(value)
         if type(plain) is type(value):
             return {"opaque": name_of(type(value))}
@@ -259,7 +262,8 @@ def _get(owner: Any, names: str, value: Any) -> list[Any]:
 
 
 def _zone(owner: Any, value: Any) -> Any:
-    """The UTC offset as [days, seconds, microseconds], None for none.  A tzinfo class of the program is not called."""
+    """The UTC offset as [days, seconds, microseconds], None for none.  A tzinfo class of the
+    program is not called."""
     zone = owner.__dict__["tzinfo"].__get__(value)
     if zone is None:
         return None
@@ -303,7 +307,8 @@ _FRACTION: list[Any] = [Fraction.__dict__["_numerator"], Fraction.__dict__["_den
 _FACTORY = defaultdict.__dict__["default_factory"].__get__
 _MAXLEN = deque.__dict__["maxlen"].__get__
 
-# Each entry reads the real value with the base's own method: overridden ones in a subclass are not asked.
+# Each entry reads the real value with the base's own method: overridden ones in a subclass are not
+# asked.
 _ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
     bool: lambda self, value: value,
     int: lambda self, value: self.tree(int.__int__(value)),

@@ -1,10 +1,11 @@
 """The zygote: pid 1 of a slot's namespaces, with the standard library loaded, and parent of its boxes.
 
-It keeps boxes ready: each is a process in a pid and mount namespace of its own that has its scratch mounted and
-waits on the slot's socket.  A request from the host goes straight to a box; the zygote only forks another box when one
-ends.  It never reads a request, so it never sees a program.
+It keeps boxes ready: each is a process in a pid and mount namespace of its own that has its scratch
+mounted and waits on the slot's socket.  A request from the host goes straight to a box; the zygote
+only forks another box when one ends.  It never reads a request, so it never sees a program.
 
-What is said of namespaces, here and in `box`, is so at the level of that name; `restricted` says what stands for them.
+What is said of namespaces, here and in `box`, is so at the level of that name; `restricted` says
+what stands for them.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def _serve(
 ) -> None:
     """Keep boxes ready until one of them ends with its work undone; then the slot ends too.
 
-    Of a box that was killed it cannot be told whether it had a request, or had just been woken for one that no
-    other box will now see.  The host sees the slot's end at once, and asks another.
+    Of a box that was killed it cannot be told whether it had a request, or had just been woken for
+    one that no other box will now see.  The host sees the slot's end at once, and asks another.
     """
     ended, wake = os.pipe()
     for fd in (ended, wake):

@@ -1,7 +1,7 @@
 """The languages of programs: one file each, with one row.
 
-A language of your own is a file like these, with a `ROW`: `register("perl", "perl.py")`, or the variable
-RLVR_LANGUAGES=perl.py,… of the process, whose workers get it too.
+A language of your own is a file like these, with a `ROW`: `register("perl", "perl.py")`, or the
+variable RLVR_LANGUAGES=perl.py,… of the process, whose workers get it too.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ PRECOMPILED: Final = "/cache"
 class ProgramLanguage:
     """How programs of a language are found, compiled and run.
 
-    In `compile` and `run`, {tool} is the path of `tool`, {folder} its folder, {main} the main file, {entry} what
-    `entry` found, {standard} the standard, and the word {sources} stands for all files whose names end as `sources`
-    says.
+    In `compile` and `run`, {tool} is the path of `tool`, {folder} its folder, {main} the main file,
+    {entry} what `entry` found, {standard} the standard, and the word {sources} stands for all files
+    whose names end as `sources` says.
 
     Attributes:
         main: the file that a program's `source` becomes.
@@ -39,14 +39,17 @@ class ProgramLanguage:
         least: a program that must compile, or the compiler is broken; empty where there is none.
         limits: of a compilation, where it needs other ones than most (`Limits`).
         least_memory_mib: what even a small program needs.
-        dies: exit codes of a program that an uncaught error ends, where it does not end by a signal.
+        dies: exit codes of a program that an uncaught error ends, where it does not end by a
+            signal.
         fences: names of the language in a completion's fences, in lower case.
         opens: matches where a text without any mark is code; None where no such text counts.
         time_factor: times what a C++ program takes, for the limits of contests.
-        standards: name → value of {standard}: names of their own in `LANGUAGES`.  The row's own name has `standard`.
+        standards: name → value of {standard}: names of their own in `LANGUAGES`.  The row's own
+            name has `standard`.
         standard: value of {standard}.
         entry: source → the name of the main file, and {entry}; None where it is always `main`.
-        where: command line that prints the folder of the tool's files, where they may lie outside of /usr.
+        where: command line that prints the folder of the tool's files, where they may lie outside
+            of /usr.
         parts: what a program sees of that folder; all of it if empty.
         env: variables of the tool's and the program's environment.
         calls: functions of a program can be called, and tests can run beside it.

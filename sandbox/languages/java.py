@@ -7,7 +7,8 @@ from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
 
 __all__ = ["ROW", "entry"]
 
-# Comments and texts, in which braces and names do not count; each is linear, as no part of it can match in two ways.
+# Comments and texts, in which braces and names do not count; each is linear, as no part of it can
+# match in two ways.
 _ASIDE: Final = re.compile(
     r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/|"(?:[^"\\\n]++|\\.)*+"|' + r"'(?:[^'\\\n]++|\\.)*+'"
 )

@@ -6,7 +6,8 @@ from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
 
 __all__ = ["ROW"]
 
-# Types are not checked: those of node are not installed beside the compiler, and `import fs from "fs"` would fail.
+# Types are not checked: those of node are not installed beside the compiler, and `import fs from
+# "fs"` would fail.
 _MAKE = """
 const path = require("path"), fs = require("fs"), [tool, main, program] = process.argv.slice(1);
 const ts = require(path.join(path.dirname(tool), "..", "lib", "typescript.js"));

@@ -4,8 +4,9 @@
     assert sorted(f("ab")) == ["a"]       ──▶   CallCase("f", ("ab",), {}, ["a"], then=("sorted",))
     assert abs(f(1.5) - 0.5) < 1e-6       ──▶   CallCase("f", (1.5,), {}, 0.5, "near", tolerance=1e-6)
 
-Loops over known values, names and pure functions of them are worked out here (`expressions`).  Only tests whose meaning
-the calls keep exactly are turned into calls; any other tests run in a process of their own, which takes longer.
+Loops over known values, names and pure functions of them are worked out here (`expressions`).  Only
+tests whose meaning the calls keep exactly are turned into calls; any other tests run in a process
+of their own, which takes longer.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _CASES: Final = 10_000  # of one test, which a loop may make
 
 
 def name_entry_point(suite: TestSuite) -> TestSuite:
-    """The suite with an entry point: if none is given, the first called name that neither tests nor Python define.
+    """The suite with an entry point: if none is given, the first called name that neither tests nor
+    Python define.
 
     Args:
         suite: of asserts; any other is returned as it is.
@@ -126,9 +128,11 @@ class _Reader:
         self.passed: dict[int, Any] = {}  # what the program was given and may have changed, by id
 
     def body_of_check(self, module: list[ast.stmt]) -> list[ast.stmt]:
-        """The body of `def check(candidate):`, if the module has that and otherwise only binds names."""
+        """The body of `def check(candidate):`, if the module has that and otherwise only binds
+        names."""
         other_nodes = [node for node in module if not isinstance(node, ast.FunctionDef)]
-        # Some files call it in their last line; the process that runs the tests does not call it twice either.
+        # Some files call it in their last line; the process that runs the tests does not call it
+        # twice either.
         if (
             other_nodes
             and ast.unparse(other_nodes[-1]) == f"check({self.entry_point})"
@@ -254,7 +258,8 @@ class _Reader:
         raise NotPlain
 
     def call(self, node: ast.expr) -> CallCase:
-        """The call of the entry point that an expression consists of, with the functions around it."""
+        """The call of the entry point that an expression consists of, with the functions around
+        it."""
         functions: list[str] = []
         while not self.is_entry(node):
             match node:
@@ -328,5 +333,6 @@ def _is_real(value: Any) -> bool:
 
 
 def _is_standard(module: str) -> bool:
-    """True for modules of the standard library: importing one always works and changes nothing else."""
+    """True for modules of the standard library: importing one always works and changes nothing
+    else."""
     return module.partition(".")[0] in sys.stdlib_module_names

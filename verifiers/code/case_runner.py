@@ -43,7 +43,8 @@ class CaseRunner:
 
     Attributes:
         limits: of one case.
-        together: True: all calls together have the limits of one case, since they were one suite of tests.
+        together: True: all calls together have the limits of one case, since they were one suite of
+            tests.
         cpu_s, wall_s: seconds used so far, by the program and by reading what it wrote.
 
     Raises:
@@ -67,7 +68,8 @@ class CaseRunner:
         self.cpu_s = self.wall_s = 0.0
 
     def run(self, stdins: Sequence[str | bytes], stop: bool = True) -> list[Run]:
-        """The runs on the first of these inputs.  The first call compiles the program, on the program's own time.
+        """The runs on the first of these inputs.  The first call compiles the program, on the
+        program's own time.
 
         Args:
             stdins: the whole standard inputs.
@@ -105,7 +107,8 @@ class CaseRunner:
     def call(
         self, calls: Sequence[Call], look: Callable[[Readable], bool] | None
     ) -> CallRun | None:
-        """One run that calls the program's functions; each call has the limits of a case (but see `together`).
+        """One run that calls the program's functions; each call has the limits of a case (but see
+        `together`).
 
         None if no time is left, as with the methods below.
 
@@ -127,7 +130,8 @@ class CaseRunner:
         return self._run_timed(partial(self._sandbox.test, self._program, suite), _of_tests)
 
     def aside(self, program: Program, limits: Limits) -> Run | None:
-        """Run a checker program, on the judged program's time: that program's output decides how long it takes.
+        """Run a checker program, on the judged program's time: that program's output decides how
+        long it takes.
 
         Args:
             program: the checker program, with its files.
@@ -152,7 +156,8 @@ class CaseRunner:
             instead: another program than the judged one, on its time.
 
         Returns:
-            How they talked; None if no time is left, or if the interactor had not decided when it was used up.
+            How they talked; None if no time is left, or if the interactor had not decided when it
+            was used up.
         """
         share = self._share(1)
         if share is None:
@@ -173,7 +178,8 @@ class CaseRunner:
         return None if short and done.interactor.ending is Ending.TLE else done
 
     def read(self, work: Work, *args: Any) -> Reading:
-        """Have the reader work, on the judged program's time: what that wrote decides how long it takes.
+        """Have the reader work, on the judged program's time: what that wrote decides how long it
+        takes.
 
         Args:
             work, args: see `read_aside`.

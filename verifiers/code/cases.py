@@ -7,14 +7,16 @@ In records and data sets the cases are plain JSON:
     {"test": "assert add(1, 2) == 3", "style": "asserts"}               a suite: also "check", "unittest", "pytest"
 
     {"inputs": ["37\n"], "interactor": {"source": "…"}}                 an interactor, which is given the input;
-                                                                      "solution": {"source": "…"}, a right program
+                                                                      "solution": {"source": "…"}, a
+                                                                      right program
 
-The first two may also have `cpu_s` and `memory_mib`, limits of one case, and the first a checker program:
-`{"checker": {"source": "…", "language": "python", "protocol": "testlib"}}`; see `rlvr.verifiers.code.checker`.
-An interactor has these keys and its own `cpu_s` and `memory_mib`; see `rlvr.verifiers.code.interactive`.
+The first two may also have `cpu_s` and `memory_mib`, limits of one case, and the first a checker
+program: `{"checker": {"source": "…", "language": "python", "protocol": "testlib"}}`; see
+`rlvr.verifiers.code.checker`. An interactor has these keys and its own `cpu_s` and `memory_mib`;
+see `rlvr.verifiers.code.interactive`.
 
-A suite may also have `setup` (trusted code that the tests need) and `entry_point` (the name that is tested); each of
-these may have `prompt` (code that a completion may continue).
+A suite may also have `setup` (trusted code that the tests need) and `entry_point` (the name that is
+tested); each of these may have `prompt` (code that a completion may continue).
 """
 
 from __future__ import annotations
@@ -68,8 +70,9 @@ class CallCase:
         name: "f", "Class.method", or the name of a method of `class Solution`.
         args, kwargs: values of Python's plain types, such as numbers, texts, lists and dicts.
         expected: the value that it should return.
-        rule: "equal"; or, for an assert without `==`, "is" (the very None, True or False), "true", "false", "in" (it
-            equals an item of `expected`), "near" (less than `tolerance` away from `expected`) or "near or at".
+        rule: "equal"; or, for an assert without `==`, "is" (the very None, True or False), "true",
+            "false", "in" (it equals an item of `expected`), "near" (less than `tolerance` away from
+            `expected`) or "near or at".
         equality: the meaning of "equal".
         then: names of Python's functions that are applied to the result, such as ("sorted",).
         tolerance: the greatest difference for "near".
@@ -135,10 +138,11 @@ class CheckerProgram:
 
     Attributes:
         program: the checker.
-        protocol: "testlib": called with the paths of input, output and answer, it exits with 0 if the output is right,
-            with 1, 2, 4 or 8 if it is wrong, and with 7 for points, from 0 to 1, which its first line has ("points
-            0.5").  "prints": called with input, answer and output, its last line is one number from 0 to 1, as of the
-            checkers of open-r1/codeforces.
+        protocol: "testlib": called with the paths of input, output and answer, it exits with 0 if
+            the output is right, with 1, 2, 4 or 8 if it is wrong, and with 7 for points, from 0 to
+            1, which its first line has ("points 0.5").  "prints": called with input, answer and
+            output, its last line is one number from 0 to 1, as of the checkers of
+            open-r1/codeforces.
 
     Raises:
         UsageError: the protocol is unknown.
@@ -157,13 +161,13 @@ class Interactor:
 
     Attributes:
         program: the interactor.
-        protocol: "testlib": called with the paths of input, output (which it may write) and answer, it exits with 0 if
-            the program is right; the other exit codes are those of a checker.  "icpc": called with the paths of input,
-            answer and a folder, it exits with 42 or 43 (ICPC problem package format, legacy version, "Output
-            Validators").
+        protocol: "testlib": called with the paths of input, output (which it may write) and answer,
+            it exits with 0 if the program is right; the other exit codes are those of a checker.
+            "icpc": called with the paths of input, answer and a folder, it exits with 42 or 43
+            (ICPC problem package format, legacy version, "Output Validators").
         cpu_s, memory_mib: its limits for one case; None for those of a checker.
-        solution: a right program: an interactor that dies with it too is at fault.  None where there is none: a
-            death after the first word then counts against the judged program.
+        solution: a right program: an interactor that dies with it too is at fault.  None where
+            there is none: a death after the first word then counts against the judged program.
 
     Raises:
         UsageError: the protocol is unknown, or a limit is no number above 0.
@@ -220,7 +224,8 @@ def checked_cases(cases: Any) -> Cases:
         return cases
     if isinstance(cases, (str, bytes, Mapping)) or not isinstance(cases, Sequence):
         raise DataError(
-            f"the cases are {brief(cases)}; they must be a list of StdioCase or CallCase, or a TestSuite"
+            f"the cases are {brief(cases)}; they must be a list of StdioCase or CallCase, or a "
+            f"TestSuite"
         )
     kinds = {type(case) for case in cases}
     if not kinds:
@@ -255,7 +260,8 @@ def read(reference: Any) -> CodeReference:
     inputs, outputs = _list(reference, "inputs"), _list(reference, "outputs")
     if len(inputs) != len(outputs):
         raise DataError(
-            f"the reference has {len(inputs)} inputs and {len(outputs)} outputs; they must be as many"
+            f"the reference has {len(inputs)} inputs and {len(outputs)} outputs; they must be as "
+            f"many"
         )
     name = _text(reference, "fn_name")
     pairs = zip(inputs, outputs, strict=True)
@@ -277,7 +283,8 @@ def _checker(given: Any, name: str | None) -> CheckerProgram | None:
         return None
     if name:
         raise DataError(
-            "the reference has both 'checker' and 'fn_name'; values of calls are compared, not checked"
+            "the reference has both 'checker' and 'fn_name'; values of calls are compared, not "
+            "checked"
         )
     return CheckerProgram(_helper("checker", given, ()), given.get("protocol", "testlib"))
 
@@ -330,7 +337,8 @@ def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:
         raise DataError("the reference's test is empty: every program would pass")
     if style == "check" and entry_point is None:
         raise DataError(
-            "the reference's style is 'check', and so it needs an entry_point: what check() is called with"
+            "the reference's style is 'check', and so it needs an entry_point: what check() is "
+            "called with"
         )
     return TestSuite(style=style, test=test, setup=setup or "", entry_point=entry_point)
 
@@ -349,7 +357,8 @@ def _join_lines(given: Any, what: str) -> str:
 
 
 def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> list[CallCase]:
-    """Cases of calls; arguments are a list, or a text with one JSON value per line and the expected value as JSON."""
+    """Cases of calls; arguments are a list, or a text with one JSON value per line and the expected
+    value as JSON."""
     calls = []
     for input_value, expected in zip(inputs, outputs, strict=True):
         if isinstance(input_value, str):

@@ -1,7 +1,8 @@
 """Checks of an output: by a comparator in the reader, or by a checker program in a box of its own.
 
-Both read what an untrusted program wrote, and either may be broken.  One that fails on an output is tried on the
-expected one: if it fails or refuses there too, it is at fault and the verdict is IE; else the output is, and is wrong.
+Both read what an untrusted program wrote, and either may be broken.  One that fails on an output is
+tried on the expected one: if it fails or refuses there too, it is at fault and the verdict is IE;
+else the output is, and is wrong.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Finding(NamedTuple):
     """What was found about an output.
 
     Attributes:
-        verdict: AC or WA; TLE if no time is left for the check; IE if we failed; None for what the program's end says.
+        verdict: AC or WA; TLE if no time is left for the check; IE if we failed; None for what the
+            program's end says.
         why: the reason.
         points: from 0 to 1, what the output is worth; None for 1 where it is accepted and else 0.
         got: its beginning; None where it was not looked at.
@@ -51,7 +53,8 @@ class Finding(NamedTuple):
 _LATE: Final = Finding(CaseVerdict.TLE, "no time was left for the checker")
 _FILES: Final = ("input.txt", "output.txt", "answer.txt")
 _SAYS: Final[dict[str, dict[int, CaseVerdict]]] = {
-    # testlib.h, `resultExitCode`: _ok, _wa, _pe, _dirt, _unexpected_eof.  _fail (3) is a death; _points see below
+    # testlib.h, `resultExitCode`: _ok, _wa, _pe, _dirt, _unexpected_eof.  _fail (3) is a death;
+    # _points see below
     "testlib": {0: _AC, 1: _WA, 2: _WA, 4: _WA, 8: _WA},
     "icpc": {42: _AC, 43: _WA},
 }
@@ -97,7 +100,8 @@ def as_checker(compare: Compare, runner: CaseRunner, limits: Limits) -> Checker:
 def refuse_empty(compare: Compare, cases: Sequence[StdioCase]) -> None:
     """Refuse cases that a program which does nothing would pass.
 
-    A caller's own comparator, checker or interactor may read more than the expected output, and is trusted here.
+    A caller's own comparator, checker or interactor may read more than the expected output, and is
+    trusted here.
 
     Args:
         compare: how outputs are compared.
@@ -215,8 +219,9 @@ class _Boxed:
 def said_by(run: Run, judge: CheckerProgram | Interactor) -> Finding | None:
     """What a checker or an interactor says; None if it died, or may have died.
 
-    An uncaught exception of Java or node gives the same exit code as testlib's "wrong", and is taken for a death, which
-    is then tried on the expected output; Python is run so that it gives another one.
+    An uncaught exception of Java or node gives the same exit code as testlib's "wrong", and is
+    taken for a death, which is then tried on the expected output; Python is run so that it gives
+    another one.
 
     Args:
         run: its run.

@@ -1,7 +1,8 @@
 """Comparators of a program's output with the expected one, as contest judges have them; linear in both texts.
 
-A comparator is a function (input, output, expected) of texts that returns True, False, or a text that says how they
-differ.  White space is that of ASCII, and only "\\n" ends a line; other Unicode space is content.
+A comparator is a function (input, output, expected) of texts that returns True, False, or a text
+that says how they differ.  White space is that of ASCII, and only "\\n" ends a line; other Unicode
+space is content.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ def unordered(input: str, output: str, expected: str) -> bool | str:
 class Floats:
     """As `tokens`, but numbers may differ by `abs_tol`, or by `rel_tol` times the expected number.
 
-    Two whole numbers must be equal: a count that is off by one is wrong however large it is.  nan and inf are not read
-    as numbers: they must be equal as texts.
+    Two whole numbers must be equal: a count that is off by one is wrong however large it is.  nan
+    and inf are not read as numbers: they must be equal as texts.
 
     Attributes:
         abs_tol, rel_tol: tolerances of at least 0; a number that is within either one is right.
@@ -169,7 +170,8 @@ def comparator(given: str | Comparator) -> Comparator:
         return COMPARATORS[given]
     if isinstance(given, str) or not callable(given):
         raise UsageError(
-            f"compare is {brief(given)}; give one of {', '.join(COMPARATORS)}, Floats(…), a function (input, output, "
+            f"compare is {brief(given)}; give one of {', '.join(COMPARATORS)}, Floats(…), a "
+            f"function (input, output, "
             "expected), or a checker Program"
         )
     return given
@@ -180,7 +182,8 @@ def _first_difference(
     pairs: Iterator[tuple[str | None, str | None]] | zip[tuple[str, str]],
     same: Callable[[str, str], bool] = str.__eq__,
 ) -> bool | str:
-    """The first difference.  Both sides are read only as far as they agree, so that a huge output costs no time."""
+    """The first difference.  Both sides are read only as far as they agree, so that a huge output
+    costs no time."""
     for number, (got, due) in enumerate(pairs, 1):
         if got is None or due is None:
             return f"{what} {number}: {'nothing' if got is None else _cut(got)}, not {_cut(due)}"

@@ -1,8 +1,9 @@
 """Python code that continues a prompt, as base models write it: where does the function end?
 
-Before the first statement at the left edge, outside of strings and brackets, as in Python itself.  What follows
-(asserts, prints, other functions, prose) is not part of the answer.  The usual stop sequences, such as "\\ndef" and
-"\\nprint", cut there too, but some of them also at a comment at the left edge, which does not end a function.
+Before the first statement at the left edge, outside of strings and brackets, as in Python itself.
+What follows (asserts, prints, other functions, prose) is not part of the answer.  The usual stop
+sequences, such as "\\ndef" and "\\nprint", cut there too, but some of them also at a comment at the
+left edge, which does not end a function.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def continue_prompt(prompt: str, code: str) -> str:
 
 
 def precede(imports: str, code: str) -> str:
-    """The code with imports before it, but after its own `from __future__` lines, which have to come first.
+    """The code with imports before it, but after its own `from __future__` lines, which have to
+    come first.
 
     Args:
         imports: Python code.

@@ -1,6 +1,7 @@
 """Equality of a call's value with the expected one, on plain values as the sandbox returns them.
 
-What a comparison raises, for a signalling NaN say, is not caught here: whose fault it is, `reading` decides.
+What a comparison raises, for a signalling NaN say, is not caught here: whose fault it is, `reading`
+decides.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ _LARGEST_KEY = 1 << 64  # `str` refuses very large integers
 class Equality:
     """Python's `==`, with named leniencies.
 
-    What `==` accepts is accepted: 1 == 1.0 == True, and a Counter equals its dict.  NaN equals nothing.
+    What `==` accepts is accepted: 1 == 1.0 == True, and a Counter equals its dict.  NaN equals
+    nothing.
 
     Attributes:
-        sequences: a list equals a tuple of the same items, at any depth, as in APPS: JSON has no tuples.
+        sequences: a list equals a tuple of the same items, at any depth, as in APPS: JSON has no
+            tuples.
         iterators: a generator, a map or a view equals the list of its items.
         keys: an int as a dict's key equals its text: JSON has no other keys.
         single: x equals an expected [x]: some APPS rows wrap the value in a list.
-        abs_tol, rel_tol: numbers, at any depth, may differ by `abs_tol`, or by `rel_tol` times the expected number.
+        abs_tol, rel_tol: numbers, at any depth, may differ by `abs_tol`, or by `rel_tol` times the
+            expected number.
         nan: NaN equals NaN.
 
     Raises:
@@ -113,7 +117,8 @@ def _key_as_text(key: Any) -> Any:
 
 
 def _is_small(value: Any) -> bool:
-    """True if the value has at most a thousand parts: showing millions would take longer than judging them."""
+    """True if the value has at most a thousand parts: showing millions would take longer than
+    judging them."""
     left, stack = _PARTS, [value]
     while stack and left >= 0:
         part = stack.pop()
@@ -129,7 +134,8 @@ def _is_small(value: Any) -> bool:
 
 
 def show_value(value: Any) -> str:
-    """The value's `repr`, cut to 200 characters; of a value with very many parts its type and length.
+    """The value's `repr`, cut to 200 characters; of a value with very many parts its type and
+    length.
 
     Args:
         value: any plain value.

@@ -1,7 +1,7 @@
 """Values of the expressions in tests that hold nothing but literals, names of such values and pure functions.
 
-Evaluated here, in the judge's process, by Python's own operators on bounded operands: what is larger, or has any other
-form, is left to the process that runs tests.
+Evaluated here, in the judge's process, by Python's own operators on bounded operands: what is
+larger, or has any other form, is left to the process that runs tests.
 """
 
 from __future__ import annotations
@@ -300,7 +300,8 @@ class Expressions:
 
 
 def _evaluate_operation(op: type[ast.operator], left: Any, right: Any) -> Any:
-    """The result of an operation on operands of bounded size, since powers and repeated sequences may grow large."""
+    """The result of an operation on operands of bounded size, since powers and repeated sequences
+    may grow large."""
     repeated = isinstance(left, str | bytes | list | tuple) or isinstance(
         right, str | bytes | list | tuple
     )

@@ -1,8 +1,9 @@
 """What an interaction says about the program: right, wrong, or nothing, as the interactor is at fault.
 
-The interactor is the task's, and may be broken.  Where it dies (an uncaught exception, a limit, an exit code that says
-nothing), what the program said may be the reason.  It is not where the interactor had not asked for a word; nor where
-it dies with the reference's `solution` too.  Without one, a death after the first word counts against the program.
+The interactor is the task's, and may be broken.  Where it dies (an uncaught exception, a limit, an
+exit code that says nothing), what the program said may be the reason.  It is not where the
+interactor had not asked for a word; nor where it dies with the reference's `solution` too.  Without
+one, a death after the first word counts against the program.
 """
 
 from __future__ import annotations

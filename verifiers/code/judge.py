@@ -5,8 +5,9 @@
     CallCase    one run for all; the values come back as plain data, and are compared
     TestSuite   plain asserts become calls; other tests run in a process of their own, beside the program's
 
-In none of them does the expected output or value enter the process that runs the program; and nothing that the program
-wrote is read in this one: a reader does that (reading), and sends a record per case.
+In none of them does the expected output or value enter the process that runs the program; and
+nothing that the program wrote is read in this one: a reader does that (reading), and sends a record
+per case.
 """
 
 from __future__ import annotations
@@ -83,15 +84,18 @@ def judge(
     Args:
         program: untrusted.  Calls and suites need a program in Python.
         cases: a list of `StdioCase` or of `CallCase`, or a `TestSuite`.
-        compare: how standard output is compared: a comparator or its name, or a checker `Program`; or an `Interactor`.
+        compare: how standard output is compared: a comparator or its name, or a checker `Program`;
+            or an `Interactor`.
         sandbox: None for one that this process shares.
         limits: of one case, or of all tests of a suite together.  None for the sandbox's own.
         stop: end with the first case that fails; False if the fraction of accepted cases is needed.
-        total_cpu_s, total_wall_s: seconds for all cases together; beyond them the verdict is TLE.  None for no limit.
+        total_cpu_s, total_wall_s: seconds for all cases together; beyond them the verdict is TLE.
+            None for no limit.
 
     Raises:
         DataError: there are no cases, or a program that does nothing would pass them all.
-        IsolationUnavailable: the sandbox cannot keep a promise here.  Any other failure of ours is the verdict IE.
+        IsolationUnavailable: the sandbox cannot keep a promise here.  Any other failure of ours is
+            the verdict IE.
         UsageError: a total is no number of seconds above 0, or `compare` is no comparator.
     """
     checked_cases(cases)
@@ -120,7 +124,8 @@ def judge(
 
 
 def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
-    """The judgement, with the verdict of the first case that failed; later cases are judged only if they count."""
+    """The judgement, with the verdict of the first case that failed; later cases are judged only if
+    they count."""
     results: list[CaseResult] = []
     first: _Judged | None = None
     for result, failure in judged:
@@ -153,7 +158,8 @@ def _verdict_on(run: Run) -> CaseVerdict:
 
 
 def _reason(run: Run, limits: Limits, said: str = "") -> str:
-    """Why a run ended, with its last message; nothing that was measured, as it differs from run to run."""
+    """Why a run ended, with its last message; nothing that was measured, as it differs from run to
+    run."""
     if run.ending is Ending.TLE:
         return f"over {limits.cpu_s:g} CPU seconds or {limits.wall:g} wall seconds"
     if run.ending not in (Ending.RE, Ending.CE):
@@ -178,7 +184,8 @@ def _describe_run(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
 def _feed_cases(
     runner: CaseRunner, cases: Sequence[StdioCase], checker: Checker, stop: bool
 ) -> Iterator[_Judged]:
-    """Twice as many cases are run together each time, so that few are run in vain where an early one fails."""
+    """Twice as many cases are run together each time, so that few are run in vain where an early
+    one fails."""
     at, many = 0, 1
     while at < len(cases):
         batch = _batch(cases[at : at + many])
@@ -256,7 +263,8 @@ def _talk_with(
 
 
 def _call_cases(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
-    """The cases in one process; if the program ends during a case, a new process begins with the next case."""
+    """The cases in one process; if the program ends during a case, a new process begins with the
+    next case."""
     at = deaths = 0
     while at < len(cases):
         remaining = cases[at:]
@@ -331,7 +339,8 @@ def _suite(runner: CaseRunner, suite: TestSuite) -> Judgement:
 
 
 def _judge_tests(runner: CaseRunner, done: TestRun) -> Iterator[_Judged]:
-    """The results that the process of the tests reported; the suite is complete only if that process ended."""
+    """The results that the process of the tests reported; the suite is complete only if that
+    process ended."""
     name = "the suite"
     _, error_line, tail = _describe_run(runner, done.run)
     for case in done.cases:

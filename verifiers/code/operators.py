@@ -1,8 +1,8 @@
 """Slips in Python functions: each source gives programs that differ from it in one place, and programs that are equal.
 
-A mutant is what a slip would write: another comparison, a bound that is off by one, a statement left out.  Whether
-it is wrong has to be found out: some slips change nothing.  Across files it is a change that was made in some places
-and not in all.
+A mutant is what a slip would write: another comparison, a bound that is off by one, a statement
+left out.  Whether it is wrong has to be found out: some slips change nothing.  Across files it is a
+change that was made in some places and not in all.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ class _Edit(NamedTuple):
 
 
 def mutants(source: str) -> Iterator[Mutant]:
-    """Every program that differs from the source by one slip inside of a function, each once, in the source's order.
+    """Every program that differs from the source by one slip inside of a function, each once, in
+    the source's order.
 
     Args:
         source: Python code.
@@ -168,7 +169,8 @@ def some_mutants(source: str, count: int, rng: Random) -> list[Mutant]:
 
 
 def rewrites(source: str) -> Iterator[Mutant]:
-    """Programs that are equal to the source by construction: printed anew, with other names, with branches turned.
+    """Programs that are equal to the source by construction: printed anew, with other names, with
+    branches turned.
 
     Args:
         source: Python code.
@@ -190,7 +192,8 @@ def rewrites(source: str) -> Iterator[Mutant]:
 
 
 def reorder_sets(source: str) -> str | None:
-    """The program with sets that are gone through from the other end, as under another hash seed; None if it has none.
+    """The program with sets that are gone through from the other end, as under another hash seed;
+    None if it has none.
 
     Args:
         source: Python code.
@@ -230,7 +233,8 @@ def _reordered(value: ast.expr) -> ast.expr:
 
 
 def deletions(source: str) -> Iterator[Deletion]:
-    """The source without one of its functions or methods, for each that has a docstring and no leading underscore.
+    """The source without one of its functions or methods, for each that has a docstring and no
+    leading underscore.
 
     Args:
         source: Python code.
@@ -256,7 +260,8 @@ def deletions(source: str) -> Iterator[Deletion]:
 
 
 def mutants_across(sources: Mapping[str, str]) -> Iterator[Spread]:
-    """Changes of two files that leave out a third place: an interface is changed where it stands and in one more file.
+    """Changes of two files that leave out a third place: an interface is changed where it stands
+    and in one more file.
 
     Args:
         sources: Python files by path.
@@ -348,7 +353,8 @@ class _Shifted(ast.NodeTransformer):
 
 
 def _renamed_texts(sources: Mapping[str, str], path: str, other: str) -> Iterator[Spread]:
-    """A text that several files use as a name is another one in one file, and in the first place of a second."""
+    """A text that several files use as a name is another one in one file, and in the first place of
+    a second."""
     for text in sorted(set(_names_as_texts(ast.parse(sources[path])))):
         tree, caller = ast.parse(sources[path]), ast.parse(sources[other])
         theirs = [node for node in _texts_in(caller) if node.value == text]
@@ -478,7 +484,8 @@ def _name_of(func: ast.expr) -> str:
 
 
 def _of_children(node: ast.AST) -> Iterator[_Edit]:
-    """Slips that put another expression in a child's place: what a call was applied to, operands the other way."""
+    """Slips that put another expression in a child's place: what a call was applied to, operands
+    the other way."""
     is_size = isinstance(node, ast.Call) and _name_of(node.func) == "abs"
     for field, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]

@@ -1,6 +1,7 @@
 """Probes of the checker or interactor that a task brings, for `rlvr check`: what does it accept that cannot be right?
 
-A policy earns with an output or a program that passes every case, so a probe counts where it passes all of them.
+A policy earns with an output or a program that passes every case, so a probe counts where it passes
+all of them.
 """
 
 from __future__ import annotations

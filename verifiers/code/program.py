@@ -2,7 +2,8 @@
 
     thinking part away → continuation of the prompt → <answer> → last fenced block → bare code
 
-If the task asks for a name, the last block that defines it counts, since models often add one with an example call.
+If the task asks for a name, the last block that defines it counts, since models often add one with
+an example call.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ def find_program(
 
     Args:
         text: a completion.
-        language: a key of `rlvr.sandbox.languages.LANGUAGES`, or several: the fence then says which it is.
-        prompt: Python code that the completion may continue, as in HumanEval; None if there is none.
+        language: a key of `rlvr.sandbox.languages.LANGUAGES`, or several: the fence then says which
+            it is.
+        prompt: Python code that the completion may continue, as in HumanEval; None if there is
+            none.
         entry_point: name that the program has to define; None if there is none.
 
     Returns:
@@ -94,7 +97,8 @@ def _begins(language: str, text: str) -> bool:
 
 
 def _complete_program(found: Answer, prompt: str, entry_point: str | None) -> Answer:
-    """With what it needs of the prompt: a whole function its imports and helpers, a body the function's head too."""
+    """With what it needs of the prompt: a whole function its imports and helpers, a body the
+    function's head too."""
     if entry_point and _definition(entry_point).search(found.text):
         head = _definition(entry_point).search(prompt)
         return replace(found, text=precede(prompt[: head.start()] if head else "", found.text))
@@ -102,7 +106,8 @@ def _complete_program(found: Answer, prompt: str, entry_point: str | None) -> An
 
 
 def _starts_indented(text: str) -> bool:
-    """True if the first line is indented by two spaces or more: some models begin their prose with one."""
+    """True if the first line is indented by two spaces or more: some models begin their prose with
+    one."""
     blank = text[: len(text) - len(text.lstrip())].rpartition("\n")[2]
     return len(blank) >= 2 or "\t" in blank
 

@@ -1,7 +1,8 @@
 """What the judge has done in the reader (`rlvr.sandbox.reader`): outputs compared, replies and results of tests judged.
 
-One boundary: what is raised while a program's bytes are read or compared is that case's verdict.  Where the reference
-alone raises it too, the reference is at fault, and the verdict is IE.  All else ends the work with its traceback.
+One boundary: what is raised while a program's bytes are read or compared is that case's verdict.
+Where the reference alone raises it too, the reference is at fault, and the verdict is IE.  All else
+ends the work with its traceback.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Shipped: TypeAlias = "str | bytes"
 """A comparator's name, or a pickle of it."""
 
 OutputOfCase: TypeAlias = "tuple[Readable, Readable, Readable | None]"
-"""The case's input (b"" for our own comparators, which do not look at it); what the program wrote; what it should have
-written, None where only the comparator knows."""
+"""The case's input (b"" for our own comparators, which do not look at it); what the program wrote;
+what it should have written, None where only the comparator knows."""
 
 _AC, _WA, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.RE, CaseVerdict.IE
 _SAID: Final = 1 << 16  # bytes of stderr that are searched for a message
@@ -161,7 +162,8 @@ def _describe_error(error: Exception) -> str:
 
 
 def describe_outputs(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, str, str]]:
-    """One record: the beginning of an output, the line of stderr that says most, and the end of stderr.
+    """One record: the beginning of an output, the line of stderr that says most, and the end of
+    stderr.
 
     That line is the first error of a compiler or of node, else the last one.
 

@@ -38,7 +38,8 @@ class CaseResult:
         why: the reason in one line; "" if it was accepted.
         cpu_s, memory_mib: used by its run; 0 for calls and suites, whose cases share a run.
         interactor_cpu_s: used by the interactor.
-        points: from 0 to 1, what a checker or interactor gave it; None for 1 if it was accepted and else 0.
+        points: from 0 to 1, what a checker or interactor gave it; None for 1 if it was accepted and
+            else 0.
         expected, got: output, value or error, cut to 200 characters; "" where they are not known.
     """
 
@@ -109,7 +110,8 @@ class Judgement:
         why: which case failed and how, in one line; "" for AC.
         cases: the judged cases, in order; the judge may have stopped at the first failure.
         total: number of cases; in a suite, of those that have a result.
-        complete: False if the number of cases is unknown, because the program ended the suite early.
+        complete: False if the number of cases is unknown, because the program ended the suite
+            early.
         first_failure: the first case that failed; None for AC.
         cpu_s, wall_s: used by all runs together.
     """
@@ -130,9 +132,11 @@ class Judgement:
 
     @property
     def fraction(self) -> float:
-        """Share of accepted cases among all cases, from 0 to 1, or of their points; one that was not judged has none.
+        """Share of accepted cases among all cases, from 0 to 1, or of their points; one that was
+        not judged has none.
 
-        0 if the number of cases is unknown: otherwise a program could gain by ending the suite after its easy cases.
+        0 if the number of cases is unknown: otherwise a program could gain by ending the suite
+        after its easy cases.
         """
         if not self.complete or not self.total:
             return 0.0
@@ -166,7 +170,8 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A reason for the record: in one line, cut, and without memory addresses, which differ from run to run.
+    """A reason for the record: in one line, cut, and without memory addresses, which differ from
+    run to run.
 
     Args:
         text: any text.

@@ -41,27 +41,33 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         >>> CodeVerifier().verify("```python\\nprint(int(input()) + 1)\\n```", {"inputs": ["1"], "outputs": ["2"]}).why
         'AC'
 
-    The reference is plain JSON: see `rlvr.verifiers.code.cases`.  The reasons: `AC` is CORRECT; `no-program` UNPARSED;
-    `WA TLE MLE OLE ILE RE CE` WRONG, with partial credit if `partial` is set.
+    The reference is plain JSON: see `rlvr.verifiers.code.cases`.  The reasons: `AC` is CORRECT;
+    `no-program` UNPARSED; `WA TLE MLE OLE ILE RE CE` WRONG, with partial credit if `partial` is
+    set.
 
     Attributes:
-        language: the language of the programs, or several: the fence then says which one a program is in.  Functions
-            are called, and tests run beside a program, in Python alone.
+        language: the language of the programs, or several: the fence then says which one a program
+            is in.  Functions are called, and tests run beside a program, in Python alone.
         compare: how standard output is compared: a comparator or its name, or a checker `Program`.
         limits: of one case, and of a suite as a whole.
-        partial: True: all cases are judged, and a wrong program's value is the fraction of the cases that it passed.
-        report: True: all cases are judged, and `detail["tests"]` has an entry for each: its index, ending, CPU seconds
-            and peak MiB of its run (None where cases share one), and the expected and the given output, shortened.
-            Times differ from run to run, and so do such details.
-        most_memory_mib: the most that a reference may give a program, an interactor or itself in place of `limits`; its
-            seconds are bounded by the totals.
-        total_cpu_s, total_wall_s: seconds for all cases of one completion together; beyond them the verdict is TLE.
+        partial: True: all cases are judged, and a wrong program's value is the fraction of the
+            cases that it passed.
+        report: True: all cases are judged, and `detail["tests"]` has an entry for each: its index,
+            ending, CPU seconds and peak MiB of its run (None where cases share one), and the
+            expected and the given output, shortened. Times differ from run to run, and so do such
+            details.
+        most_memory_mib: the most that a reference may give a program, an interactor or itself in
+            place of `limits`; its seconds are bounded by the totals.
+        total_cpu_s, total_wall_s: seconds for all cases of one completion together; beyond them the
+            verdict is TLE.
         packages: distributions that programs may import, such as ("numpy",).
         allow_missing: guarantees of the sandbox that may be missing on this host, by name.
-        sandbox: the level of its isolation, "namespaces" or "restricted"; see `rlvr.sandbox.Sandbox`.  A verdict's
-            `detail` names any other than the first.
-        python: path of another interpreter for Python programs, or of a virtual environment; see `Sandbox`.
-        workers: number of programs that run at once in this process; each worker of a scorer is a process of its own.
+        sandbox: the level of its isolation, "namespaces" or "restricted"; see
+            `rlvr.sandbox.Sandbox`.  A verdict's `detail` names any other than the first.
+        python: path of another interpreter for Python programs, or of a virtual environment; see
+            `Sandbox`.
+        workers: number of programs that run at once in this process; each worker of a scorer is a
+            process of its own.
 
     Raises:
         UsageError: a setting cannot work.
@@ -119,8 +125,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             reference: see `verify`.
 
         Raises:
-            DataError: it cannot be read, needs another language or a compiler that is missing here, or a program that
-                does nothing would pass.
+            DataError: it cannot be read, needs another language or a compiler that is missing here,
+                or a program that does nothing would pass.
         """
         code_reference = read(reference)
         for program in _own_programs(code_reference):
@@ -132,7 +138,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         sizes = [code_reference.memory_mib, None if interactor is None else interactor.memory_mib]
         if (peak := max(mib or 0 for mib in sizes)) > self.most_memory_mib:
             raise DataError(
-                f"the reference's memory_mib is {peak}; references come from data, so the verifier's most_memory_mib, "
+                f"the reference's memory_mib is {peak}; references come from data, so the "
+                f"verifier's most_memory_mib, "
                 f"{self.most_memory_mib}, is the most that one may ask for"
             )
         fed = (
@@ -161,7 +168,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         return tuple(name for name in self._languages if LANGUAGES[name].calls)
 
     def extract(self, text: str, task: Task | None) -> str | Verdict:
-        """The text after the thinking: which block is the program depends on the names that the reference asks for.
+        """The text after the thinking: which block is the program depends on the names that the
+        reference asks for.
 
         Args:
             text: the completion.
@@ -195,7 +203,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         return self._verdict(judgement, program.text)
 
     def judge_program(self, source: str, reference: Any) -> Judgement:
-        """Judge a program that need not be searched for; the result has more details than a verdict.
+        """Judge a program that need not be searched for; the result has more details than a
+        verdict.
 
         Args:
             source: the program.
@@ -254,7 +263,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             yield from probes.of_interactor(judge, cases)
 
     def _limits(self, asked: CodeReference, language: str) -> Limits:
-        """The limits of one case: the reference's, where it has some, and no less memory than the language needs."""
+        """The limits of one case: the reference's, where it has some, and no less memory than the
+        language needs."""
         limits = self.limits
         if asked.cpu_s is not None:
             limits = replace(limits, cpu_s=asked.cpu_s, wall_s=2 * asked.cpu_s + 1)
@@ -264,7 +274,8 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
         return limits if limits.memory_mib >= lowest else replace(limits, memory_mib=lowest)
 
     def _verdict(self, judgement: Judgement, code: str) -> Verdict:
-        """The verdict, without times unless asked for: they differ from run to run, and records are replayed."""
+        """The verdict, without times unless asked for: they differ from run to run, and records are
+        replayed."""
         detail: dict[str, Any] = {
             "verdict": judgement.verdict.value,
             "passed": judgement.passed,

@@ -1,5 +1,5 @@
-"""Verification of instructions whose observance can be counted: IFEval's 25 kinds, IFTrain's 29, IFBench's
-58, and M-IFEval's in Spanish, French and Japanese.
+"""Verification of instructions whose observance can be counted: IFEval's 25 kinds, IFTrain's 29,
+IFBench's 58, and M-IFEval's in Spanish, French and Japanese.
 
 completion ─ thinking away ─▶ answer ─ fences (strict) ─▶ each instruction's check ─▶ verdict
 """

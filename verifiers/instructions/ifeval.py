@@ -51,7 +51,8 @@ _ENDS = "\"'“”‘’*_ \t\n)"
 
 @lru_cache(maxsize=1024)
 def _counter(text: str, after: str = "", *, fold: bool = True) -> Callable[[str], int]:
-    """Counts a keyword as the published checkers take it: as a pattern; one that is none is taken literally.
+    """Counts a keyword as the published checkers take it: as a pattern; one that is none is taken
+    literally.
 
     One that repeats something is matched in linear time, since it comes from a data set.
 
@@ -474,7 +475,8 @@ def _title(text: str, strict: bool) -> str:
 
 
 def _has_angles(line: str) -> bool:
-    r"""Whether the longest `<<[^\n]+>>` of a line holds more than brackets and space, in linear time."""
+    r"""Whether the longest `<<[^\n]+>>` of a line holds more than brackets and space, in linear
+    time."""
     start, stop = line.find("<<"), line.rfind(">>")
     return (
         start >= 0

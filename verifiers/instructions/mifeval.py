@@ -1,7 +1,7 @@
 """M-IFEval's kinds in Spanish, French and Japanese (arXiv:2502.04688): IFEval's under a prefix, and their own.
 
-`es:keywords:existence` is `keywords:existence`; what the language changes, such as brackets, list marks or the ends of
-sentences, stands here, and so do the kinds that only one of the languages has.
+`es:keywords:existence` is `keywords:existence`; what the language changes, such as brackets, list
+marks or the ends of sentences, stands here, and so do the kinds that only one of the languages has.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _add_renamed() -> None:
 
 
 def _with_relation(known: Any) -> Any:
-    """The kind with Spanish's further argument, which is always "al menos", as the others mean it anyway."""
+    """The kind with Spanish's further argument, which is always "al menos", as the others mean it
+    anyway."""
 
     def check(text: str, strict: bool, relation: str, **arguments: Any) -> str:
         return str(known.check(text, strict, **arguments))
@@ -80,7 +81,8 @@ _add_renamed()
 
 
 def _why_not_chosen(text: str, options: tuple[str, ...], strict: bool) -> str:
-    """Why an answer is not one of these sentences; under the published rule it has to contain one."""
+    """Why an answer is not one of these sentences; under the published rule it has to contain
+    one."""
     occurring = [option for option in options if option in text]
     if len(occurring) == 1 and (not strict or text.strip(" \n*\"'«»「」") == occurring[0]):
         return ""
@@ -162,7 +164,8 @@ def _no_digits(text: str, strict: bool) -> str:
 
 
 def _spellings(value: Any) -> tuple[tuple[str, str], ...]:
-    """Each word without and with its accents; a data set with one schema has other rows' words as None."""
+    """Each word without and with its accents; a data set with one schema has other rows' words as
+    None."""
     pairs = value.items() if isinstance(value, Mapping) else value  # pairs, once they were read
     read = tuple((WORD.read(plain), WORD.read(two)) for plain, two in pairs if two is not None)
     if not read:

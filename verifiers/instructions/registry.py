@@ -1,7 +1,8 @@
 """The registry of instructions: kind → typed arguments and a check, under two policies.
 
-A check is a function of (text, strict, **arguments) that returns why the instruction is not followed, "" if it is.
-`strict=False` decides as the published checker does where that is deterministic; `strict=True` is the mended rule.
+A check is a function of (text, strict, **arguments) that returns why the instruction is not
+followed, "" if it is. `strict=False` decides as the published checker does where that is
+deterministic; `strict=True` is the mended rule.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Kind:
         family: "ifeval", "iftrain" or "ifbench", the set that it was published with.
         arguments: their types by name; all are needed.
         check: see `Check`.
-        least: the least number of different words that an answer to it needs under `strict`, from the arguments.
+        least: the least number of different words that an answer to it needs under `strict`, from
+            the arguments.
         whole: whether it fixes the whole answer, so that repeating the prompt may be right.
     """
 
@@ -133,7 +135,8 @@ def register_renamed(old: str, name: str, family: str) -> None:
 
 
 def read_instruction(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
-    """An instruction from a row; arguments that are None count as absent, as data sets with one schema have them.
+    """An instruction from a row; arguments that are None count as absent, as data sets with one
+    schema have them.
 
     Args:
         name: of the kind.
@@ -275,8 +278,8 @@ def compare_count(count: int, relation: str, bound: int, what: str) -> str:
 
     Args:
         count: the count.
-        relation: "less than", "at least", "at most", "exactly", or "around": within a tenth and at least one, and one
-            for sentences (Tülu 3, arXiv:2411.15124).
+        relation: "less than", "at least", "at most", "exactly", or "around": within a tenth and at
+            least one, and one for sentences (Tülu 3, arXiv:2411.15124).
         bound: what it is compared with.
         what: is counted, for the reason.
     """

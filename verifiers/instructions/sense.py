@@ -1,7 +1,8 @@
 """Whether an answer says anything: language, and neither a list of keywords, the request again, nor a refusal.
 
-It is no measure of quality, and the topic is no gate: one answer in thirty that follows its request shares no content
-word with it.  Everything is linear in the text, deterministic, and looks at 40,000 characters at most.
+It is no measure of quality, and the topic is no gate: one answer in thirty that follows its request
+shares no content word with it.  Everything is linear in the text, deterministic, and looks at
+40,000 characters at most.
 """
 
 from __future__ import annotations
@@ -29,15 +30,21 @@ _LETTERS: Final = frozenset("bcdefghjklmnpqrstuvwxyz")  # that are no words alon
 _MIXED: Final = re.compile(r"\b(?:[A-Za-z]+\d+|\d+[A-Za-z]{2,})\w*\b")
 # What no noun phrase begins with, so that no article stands before it.
 _FUNCTION: Final = frozenset(
-    "a an the of in on at by for from with and or but as is are was were be been am do does did has have had that this "
-    "these those it its he she they them his her their you your we our i my me if then than so such can could will "
-    "would shall should may might must which who whom whose what when where why how there into after before between "
+    "a an the of in on at by for from with and or but as is are was were be been am do does did "
+    "has have had that this "
+    "these those it its he she they them his her their you your we our i my me if then than so "
+    "such can could will "
+    "would shall should may might must which who whom whose what when where why how there into "
+    "after before between "
     "through during to not no here over under about up down out off".split()
 )
 _OTHER_LANGUAGES: Final = frozenset(
-    "de la el los las en que un una por con para es y le les et des du une dans est pour qui der die das und ist nicht "
-    "ein eine zu den mit von il di che per una sono gli na ya wa kwa ni katika het een van niet dat och att det som en "
-    "är på og ikke til yang dan untuk dengan ini itu ang ng sa mga bir ve bu için się nie jest do o a os da em não uma "
+    "de la el los las en que un una por con para es y le les et des du une dans est pour qui der "
+    "die das und ist nicht "
+    "ein eine zu den mit von il di che per una sono gli na ya wa kwa ni katika het een van niet "
+    "dat och att det som en "
+    "är på og ikke til yang dan untuk dengan ini itu ang ng sa mga bir ve bu için się nie jest do "
+    "o a os da em não uma "
     "jak że ja on ei se että olen".split()
 ) - {"a", "on", "do", "per", "die", "den", "o", "y", "van", "dan", "bu", "dat"}
 _REFUSAL: Final = re.compile(
@@ -79,7 +86,8 @@ _NAMES: Final = re.compile(
 
 @lru_cache(maxsize=1024)
 def least_words(prompt: str) -> int:
-    """How many different words an answer needs, from what is asked for: 1 for a name, 5 for a haiku, 8 for an essay.
+    """How many different words an answer needs, from what is asked for: 1 for a name, 5 for a
+    haiku, 8 for an essay.
 
     Args:
         prompt: the request; "" if unknown.
@@ -97,7 +105,8 @@ def least_words(prompt: str) -> int:
 
 
 def topic_share(text: str, prompt: str) -> float | None:
-    """The share of the request's longer words whose beginnings occur in an answer; None if it has none.  No gate.
+    """The share of the request's longer words whose beginnings occur in an answer; None if it has
+    none.  No gate.
 
     Args:
         text: the answer.
@@ -127,9 +136,12 @@ def senseless(
 
     Args:
         text: the answer.
-        keywords: words that the instructions ask for, in lower case: they are not counted as words of its own.
-        english: False: the answer is to be in another language, whose words and their order are not known here.
-        lists: whether words without a sentence will do, since an instruction hardly leaves another way.
+        keywords: words that the instructions ask for, in lower case: they are not counted as words
+            of its own.
+        english: False: the answer is to be in another language, whose words and their order are not
+            known here.
+        lists: whether words without a sentence will do, since an instruction hardly leaves another
+            way.
     """
     text = text[:_LOOKED_AT]
     prose = _without_code(text)
@@ -197,7 +209,8 @@ def _no_words(text: str, own: Mapping[str, int]) -> str:
 
 
 def _odd_line(text: str, odd: set[str]) -> str:
-    """A title, bullet, postscript or paragraph of letters alone, within an answer that says something."""
+    """A title, bullet, postscript or paragraph of letters alone, within an answer that says
+    something."""
     for line in re.split(r"\n|\*{3,}", text):
         first = _FIRST.search(line)
         if first is None or first[0].lower() not in odd:
@@ -213,7 +226,8 @@ def _odd_line(text: str, odd: set[str]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _is_word(word: str) -> bool:
-    """Whether a word may be one; those of one or two letters and with an apostrophe are not looked at."""
+    """Whether a word may be one; those of one or two letters and with an apostrophe are not looked
+    at."""
     if len(word) < 3 or "'" in word or "’" in word:
         return True
     padded = f"^{word[:40]}$"

@@ -1,7 +1,8 @@
 """Words, sentences and paragraphs of an answer, each in linear time and without data files.
 
-The functions whose names begin with `reference_` split as the published checkers do: by the tokenizer of the Penn
-Treebank as NLTK has it, and by the sentence rules of google-research/instruction_following_eval.
+The functions whose names begin with `reference_` split as the published checkers do: by the
+tokenizer of the Penn Treebank as NLTK has it, and by the sentence rules of
+google-research/instruction_following_eval.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ _HIDDEN = re.compile(f"(?<=[A-Za-z])[{_JOINERS}]++|(?<![{_JOINERS}])[{_JOINERS}]
 
 
 def folded_signs(text: str) -> str:
-    """The text as it looks: no zero-width signs in Latin words, and plain letters for those that look the same.
+    """The text as it looks: no zero-width signs in Latin words, and plain letters for those that
+    look the same.
 
-    A letter of another alphabet is folded only in a word that has Latin letters too; words of one alphabet stay, and so
-    do the joiners of Persian and of emoji.
+    A letter of another alphabet is folded only in a word that has Latin letters too; words of one
+    alphabet stay, and so do the joiners of Persian and of emoji.
 
     Args:
         text: any text.
@@ -99,7 +101,8 @@ def different_words(text: str, enough: int, but: Collection[str] = ()) -> set[st
 
 
 def words(text: str) -> list[str]:
-    """Words as people count them: "don't", "3.14" and "well-known" are one; a character of an unspaced script is one.
+    """Words as people count them: "don't", "3.14" and "well-known" are one; a character of an
+    unspaced script is one.
 
     Args:
         text: any text.
@@ -128,7 +131,8 @@ def count_words(text: str) -> int:
         if not plain.isascii():
             return len(words(text))
         text = plain
-    # Letters and digits are "a", what joins two words is "j": a word begins where no "aj" stands before its "a".
+    # Letters and digits are "a", what joins two words is "j": a word begins where no "aj" stands
+    # before its "a".
     kinds = b" " + text.encode().translate(_KINDS)
     return kinds.count(b" a") + kinds.count(b"jja") + kinds.count(b" ja")
 
@@ -196,7 +200,8 @@ def _in_one_case(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _whole_word(word: str, endings: str = "") -> tuple[str, re.Pattern[str]]:
-    """What a text in one case must hold of a word, and its pattern, which begins with a character to jump to."""
+    """What a text in one case must hold of a word, and its pattern, which begins with a character
+    to jump to."""
     parts = _in_one_case(word).split()
     inner = r"\s+".join(map(re.escape, parts))
     first, last = parts[0][0], parts[-1][-1]
@@ -238,7 +243,8 @@ _UNSEEN = re.compile(
 
 
 def squeezed_spaces(text: str) -> str:
-    """The text in one case, with single spaces and without formatting characters that cannot be seen.
+    """The text in one case, with single spaces and without formatting characters that cannot be
+    seen.
 
     Args:
         text: any text.
@@ -249,7 +255,8 @@ def squeezed_spaces(text: str) -> str:
 
 
 def split_paragraphs(text: str, *, at: str) -> list[str] | None:
-    r"""The paragraphs between dividers, without empty ones at both ends; None if one in the middle is empty.
+    r"""The paragraphs between dividers, without empty ones at both ends; None if one in the middle
+    is empty.
 
     Args:
         text: any text.
@@ -274,7 +281,8 @@ def fenced_alone(text: str) -> str:
 
 # --------------------------------------------------------------------------------------------------- sentences
 
-# Begins with a set of characters, which the search jumps to; what must stand before them is looked at afterwards.
+# Begins with a set of characters, which the search jumps to; what must stand before them is looked
+# at afterwards.
 _END = re.compile(
     r"[.!?。！？।؟\n](?:(?<!\n)(?<![.!?。！？।؟]{2})[.!?。！？।؟]*+[\"'”’)\]*_]*+(?=\s|$)|(?<=[。！？।])(?![.!?。！？।؟])|"
     r"(?<=\n)[^\S\n]*+\n)"
@@ -332,7 +340,8 @@ _REWRITES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
 
 
 def reference_sentences(text: str) -> list[str]:
-    """Sentences by the rules of the published checkers, with their peculiarities: ".me" in ".meadow" ends nothing.
+    """Sentences by the rules of the published checkers, with their peculiarities: ".me" in
+    ".meadow" ends nothing.
 
     Args:
         text: any text.
@@ -359,7 +368,8 @@ _FINAL_DOT = re.compile(r"(?<=[^.])\.(?=[\])}>\"'»”’ ]*$)")
 
 
 def reference_tokens(text: str) -> list[str]:
-    """Tokens in the manner of NLTK's `word_tokenize`: punctuation apart, contractions in two, "U.S." in one piece.
+    """Tokens in the manner of NLTK's `word_tokenize`: punctuation apart, contractions in two,
+    "U.S." in one piece.
 
     Args:
         text: any text.

@@ -1,7 +1,8 @@
 """Letter triples of English words, to tell words from letters in any order.
 
-Statistics of 16,000 different words: those of GSM8K's training problems (openai/grade-school-math 3101c7d5, MIT) and of
-rlvr's own documentation.  An entry is two letters and all that may follow them; ^ begins a word, $ ends it.
+Statistics of 16,000 different words: those of GSM8K's training problems (openai/grade-school-math
+3101c7d5, MIT) and of rlvr's own documentation.  An entry is two letters and all that may follow
+them; ^ begins a word, $ ends it.
 """
 
 from typing import Final

@@ -45,20 +45,22 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
         >>> InstructionVerifier("reference").verify("No comma here.", asked).why
         'followed'
 
-    The reasons: `followed` is CORRECT; `unfinished-thinking` and `empty` UNPARSED; `too-long`, `too-short`,
-    `repeats-the-prompt` and the kind of the first instruction that is not followed WRONG.  `detail` has one entry per
-    instruction: why it is not followed, "" if it is.
+    The reasons: `followed` is CORRECT; `unfinished-thinking` and `empty` UNPARSED; `too-long`,
+    `too-short`, `repeats-the-prompt` and the kind of the first instruction that is not followed
+    WRONG.  `detail` has one entry per instruction: why it is not followed, "" if it is.
 
-    Under `strict` an answer is read as it looks, with look-alike letters folded and zero-width signs left out, and must
-    also say something, see `rlvr.verifiers.instructions.sense`: words in an order, and no
-    list of keywords, no refusal and not the request again; as many as the request asks for, from a name to an essay.
-    That the instructions are followed says nothing of an answer's quality.
+    Under `strict` an answer is read as it looks, with look-alike letters folded and zero-width
+    signs left out, and must also say something, see `rlvr.verifiers.instructions.sense`: words in
+    an order, and no list of keywords, no refusal and not the request again; as many as the request
+    asks for, from a name to an essay. That the instructions are followed says nothing of an
+    answer's quality.
 
     Attributes:
-        policy: "strict", the mended rules; "reference" decides as the published checkers do, with their holes, where
-            these are deterministic: for comparison, not for training.
-        loose: whether an answer also counts without its first line, its last line, both, or its asterisks: the loose
-            accuracy of IFEval (arXiv:2311.07911, 2.3).  For evaluation; in training it hides text from the rules.
+        policy: "strict", the mended rules; "reference" decides as the published checkers do, with
+            their holes, where these are deterministic: for comparison, not for training.
+        loose: whether an answer also counts without its first line, its last line, both, or its
+            asterisks: the loose accuracy of IFEval (arXiv:2311.07911, 2.3).  For evaluation; in
+            training it hides text from the rules.
         share: whether a WRONG answer earns the share of the instructions that it follows.
 
     Raises:
@@ -87,13 +89,15 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
         """
         if not isinstance(reference, list | tuple) or not reference:
             raise DataError(
-                f"the reference is {brief(reference)}; it must be a list of at least one instruction"
+                f"the reference is {brief(reference)}; it must be a list of at least one "
+                f"instruction"
             )
         instructions = []
         for row in reference:
             if not isinstance(row, Mapping) or "kind" not in row:
                 raise DataError(
-                    f"an instruction is {brief(row)}; it must be a mapping with 'kind' and 'arguments'"
+                    f"an instruction is {brief(row)}; it must be a mapping with 'kind' and "
+                    f"'arguments'"
                 )
             instructions.append(read_instruction(row["kind"], row.get("arguments")))
         return tuple(instructions)
@@ -103,7 +107,8 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
 
         Args:
             text: the completion.
-            task: what it answers; with it, an answer that repeats the prompt is refused under `strict`.
+            task: what it answers; with it, an answer that repeats the prompt is refused under
+                `strict`.
         """
         begin = after_thinking(text)
         if begin is None:

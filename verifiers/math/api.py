@@ -40,10 +40,12 @@ class Answer:
 
     Attributes:
         text: the text that was read, without a box around it.
-        kind: `number`, `expression`, `relation`, `named`, `list`, `set`, `tuple`, `interval`, `union`, `matrix`,
-            `ratio`, `range`, `choice`, `words`, `time`, `family`, or `flawed` for what can be no answer: `x = x`.
+        kind: `number`, `expression`, `relation`, `named`, `list`, `set`, `tuple`, `interval`,
+            `union`, `matrix`, `ratio`, `range`, `choice`, `words`, `time`, `family`, or `flawed`
+            for what can be no answer: `x = x`.
         reading: the same in words, for people.
-        value: the exact value of a number, a percent sign taken into account; None for anything else.
+        value: the exact value of a number, a percent sign taken into account; None for anything
+            else.
         unit: the canonical name of its unit; "" where there is none.
     """
 
@@ -58,7 +60,8 @@ class Answer:
 
 
 def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
-    r"""What the verifier reads in an answer: to see why two answers are not equal, or to check a data set.
+    r"""What the verifier reads in an answer: to see why two answers are not equal, or to check a
+    data set.
 
         >>> parse("(1, 3]").reading
         'the interval (1, 3] from the number 1 to the number 3'

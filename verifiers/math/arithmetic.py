@@ -1,8 +1,8 @@
 r"""Exact values of closed rational expressions: `3 \cdot 4`, `2^{100}+1`, `1\frac{4}{5}`, `\frac12`, `100!`.
 
-The parser's tree (`latex`) is worked out with `fractions.Fraction`; never a float.  A text that is not rational
-arithmetic raises `NotArithmetic`; other modules read it.  The limits of `limits.py` must have been checked before; the
-bits of each power are bounded here once more.
+The parser's tree (`latex`) is worked out with `fractions.Fraction`; never a float.  A text that is
+not rational arithmetic raises `NotArithmetic`; other modules read it.  The limits of `limits.py`
+must have been checked before; the bits of each power are bounded here once more.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ def rational(text: str) -> Fraction:
 
 
 def pi_multiple(text: str) -> Fraction | None:
-    r"""How many times π: 2/3 for `\frac{2\pi}{3}`; None if it is no rational multiple, or holds several π.
+    r"""How many times π: 2/3 for `\frac{2\pi}{3}`; None if it is no rational multiple, or holds
+    several π.
 
-    One π in an arithmetic expression is a variable.  Of all such expressions only r·x is 0, r and 2r at 0, 1 and 2.
+    One π in an arithmetic expression is a variable.  Of all such expressions only r·x is 0, r and
+    2r at 0, 1 and 2.
     """
     if text.count(r"\pi") != 1 or not _VOCABULARY.fullmatch(text.replace(r"\pi", "(0)")):
         return None
@@ -71,7 +73,8 @@ def pi_multiple(text: str) -> Fraction | None:
 
 
 def number_tree(text: str) -> Node:
-    """The tree of a number; commas between thousands and a point behind a whole number say nothing more.
+    """The tree of a number; commas between thousands and a point behind a whole number say nothing
+    more.
 
     Args:
         text: a folded text.

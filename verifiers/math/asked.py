@@ -45,7 +45,8 @@ class NamedForm:
 
 
 def not_as_asked(answer: Node, reference: Node, prompt: str) -> str:
-    """The form that the prompt asks for, the reference has and a right answer has not; "" if there is none.
+    """The form that the prompt asks for, the reference has and a right answer has not; "" if there
+    is none.
 
     Args:
         answer, reference: as `statement.as_tree` makes them.

@@ -18,7 +18,8 @@ _EXPONENTS = (sym("c"), sym("C"), sym("complement"))
 
 
 def connective(node: Node) -> tuple[str, tuple[Node, ...]]:
-    r"""The connective and what it joins; "" for a letter.  A^c, A' and \overline{A} are complements."""
+    r"""The connective and what it joins; "" for a letter.  A^c, A' and \overline{A} are
+    complements."""
     if node.op == "logic":
         return str(node.value), node.args
     if node.op in _SETS:
@@ -55,7 +56,8 @@ def same(a: Node, b: Node) -> bool:
 
 
 def is_reducible(node: Node) -> bool:
-    """True for a formula whose value does not depend on all its letters, or depends on one that stands there twice.
+    """True for a formula whose value does not depend on all its letters, or depends on one that
+    stands there twice.
 
     Args:
         node: the tree of an operation.

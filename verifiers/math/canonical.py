@@ -34,7 +34,8 @@ _TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le"}
 
 @lru_cache(maxsize=8192)
 def spelling(node: Node) -> Any:
-    """How it is written but for order, brackets, signs, neutral elements and names of units; nothing is multiplied out.
+    """How it is written but for order, brackets, signs, neutral elements and names of units;
+    nothing is multiplied out.
 
     Args:
         node: the tree.
@@ -135,7 +136,8 @@ _ZERO, _ONE = ("num", Fraction(0)), ("num", Fraction(1))
 
 
 def linear(node: Node, *, spread: bool = False) -> Linear:
-    """The terms of an expression, like ones together.  Terms that cancel stay with the coefficient 0.
+    """The terms of an expression, like ones together.  Terms that cancel stay with the coefficient
+    0.
 
     Args:
         node: the tree.

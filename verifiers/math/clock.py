@@ -47,7 +47,8 @@ def time_of_day(text: str) -> Clock | None:
 
 
 def date(text: str) -> Word | None:
-    """A day of a named month, perhaps of a year; the numeric form only year first, which has one reading."""
+    """A day of a named month, perhaps of a year; the numeric form only year first, which has one
+    reading."""
     words = " ".join(text.replace('"', " ").split())
     if iso := _ISO.fullmatch(words):
         return Word(text, f"date {int(iso[1])} {int(iso[2])} {int(iso[3])}")

@@ -12,7 +12,8 @@ _BRACKETS = (
 
 
 def separator(pattern: str) -> re.Pattern[str]:
-    """What `cut` needs to know brackets and commands from a separator; the pattern must not match a bracket."""
+    """What `cut` needs to know brackets and commands from a separator; the pattern must not match a
+    bracket."""
     return re.compile(rf"(?P<cut>{pattern})|{_BRACKETS}")
 
 
@@ -20,7 +21,8 @@ _ANY = separator(r"(?!)")
 
 
 def cut(text: str, at: re.Pattern[str]) -> list[str]:
-    """The non-empty parts between separators outside all brackets; the whole where brackets do not match."""
+    """The non-empty parts between separators outside all brackets; the whole where brackets do not
+    match."""
     return [part for part in cuts(text, at)[0] if part] or ([text] if text else [])
 
 

@@ -47,7 +47,8 @@ class Difference:
 
 
 def differing_point(answer: str, reference: str) -> Difference | None:
-    r"""A point at which an answer and a reference differ; None where both are no formulas, or none was found.
+    r"""A point at which an answer and a reference differ; None where both are no formulas, or none
+    was found.
 
         >>> differing_point("x^2 - 1", "(x-1)(x+2)")
         Difference(point={'x': '2'}, answer='3', reference='4')

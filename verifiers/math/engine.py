@@ -1,7 +1,7 @@
 r"""The part of the symbolic engine that runs in the worker process: are two expressions equal?
 
-It searches no text for an answer and reads neither units nor prose: `normal.py` compares lists, names, units and
-numbers, and calls this module, as its `leaf`, for pairs of expressions.
+It searches no text for an answer and reads neither units nor prose: `normal.py` compares lists,
+names, units and numbers, and calls this module, as its `leaf`, for pairs of expressions.
 
     form ─ latex ─▶ tree ─ equality ─▶ equal | different
 """
@@ -48,14 +48,16 @@ _WARMING = (
 
 
 def start() -> None:
-    """Set up one worker: load everything, silence it, and compare once, so that no item pays for warming up."""
+    """Set up one worker: load everything, silence it, and compare once, so that no item pays for
+    warming up."""
     logging.disable(logging.CRITICAL)  # a library's warning could quote hostile text
     for answer, reference in _WARMING:
         handle((answer, reference, MathPolicy(), False))
 
 
 def handle(request: Request) -> Reply:
-    """Decide one pair.  The answer's faults are replies; only memory running out ends the worker."""
+    """Decide one pair.  The answer's faults are replies; only memory running out ends the
+    worker."""
     answer, reference, policy, prove = request
     opinions: list[bool | None] = []
     try:
@@ -164,7 +166,8 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
 def _confirm(
     policy: MathPolicy, opinions: list[bool | None], answer: Form, reference: Form
 ) -> bool:
-    """The same, and SymPy's opinion of it: True where it confirms the decision, False where it contradicts."""
+    """The same, and SymPy's opinion of it: True where it confirms the decision, False where it
+    contradicts."""
     equal = _equal(policy, answer, reference)
     opinions.append(_opinion(policy, answer, reference, equal))
     return equal
@@ -205,7 +208,8 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
 
 
 def _holds_by_convention(policy: MathPolicy, answer: Form, reference: Form, gap: Node) -> bool:
-    """A rounded reference, a percent sign, a logarithm to the base 10, or an identity of positive numbers."""
+    """A rounded reference, a percent sign, a logarithm to the base 10, or an identity of positive
+    numbers."""
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
         rounded = bounds(answer, reference, policy) is not None
     else:
@@ -245,7 +249,8 @@ def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
 
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
-    r"""Both trees; degrees become radians where the other side is written with \pi or is an arcsin and the like."""
+    r"""Both trees; degrees become radians where the other side is written with \pi or is an arcsin
+    and the like."""
     a, b = settle_roles(_tree(answer), _tree(reference))
     radians = any(_speaks_of_radians(node) for tree in (a, b) for node in walk(tree))
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
@@ -262,7 +267,8 @@ def _degrees(tree: Node, form: Form) -> Node:
 
 
 def _tree(form: Form) -> Node:
-    r"""What the form says, without unit and percent sign; of \sin 30^\circ the degrees are no unit."""
+    r"""What the form says, without unit and percent sign; of \sin 30^\circ the degrees are no
+    unit."""
     if isinstance(form, Word | Choice | Flawed | Family):
         raise Unreadable(repr(form.text[:80]))
     if not isinstance(form, Quantity):

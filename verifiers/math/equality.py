@@ -1,7 +1,8 @@
 r"""Equality of what the parser reads: expressions, equations, inequalities, sets of real numbers, tuples.
 
-Answer and reference may change places, but for two things: an answer has a value wherever its reference has one, and
-it has to be solved: x = 2, 3 answers x^2 - 5x + 6 = 0, and not the other way round.
+Answer and reference may change places, but for two things: an answer has a value wherever its
+reference has one, and it has to be solved: x = 2, 3 answers x^2 - 5x + 6 = 0, and not the other way
+round.
 
     expressions      by their values                                               probing.py
     equations        x + y = 3 is 2x + 2y = 6: up to a factor that is a number other than 0
@@ -54,9 +55,11 @@ def same(a: Node, b: Node) -> bool:
 
 
 def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
-    r"""(AB)^T and B^TA^T, (AB)^{-1}: capital letters as matrices, since such products have an order.
+    r"""(AB)^T and B^TA^T, (AB)^{-1}: capital letters as matrices, since such products have an
+    order.
 
-    Two expressions that agree for matrices of numbers out of a hash agree for all, but for a chance as of other points.
+    Two expressions that agree for matrices of numbers out of a hash agree for all, but for a chance
+    as of other points.
     """
     nodes = [*walk(a), *walk(b)]
     names = {node.value for node in nodes if node.op == "sym"}
@@ -167,7 +170,8 @@ def _expressions(a: Node, b: Node) -> bool:
 
 
 def _rename_variable(a: Node, b: Node) -> tuple[str, str] | None:
-    r"""k\pi and n\pi: the one variable that only the left side has, and the one that only the right side has."""
+    r"""k\pi and n\pi: the one variable that only the left side has, and the one that only the right
+    side has."""
     left, right = free_symbols(a) - free_symbols(b), free_symbols(b) - free_symbols(a)
     if not left and not right:
         shared = [name for name in free_symbols(a) if name in _PARAMETERS]
@@ -178,10 +182,12 @@ def _rename_variable(a: Node, b: Node) -> tuple[str, str] | None:
 
 
 def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
-    r"""True if both run through the same numbers start + step k for whole k, and that is plainly what is meant.
+    r"""True if both run through the same numbers start + step k for whole k, and that is plainly
+    what is meant.
 
-    It is where the step is a multiple of pi or of degrees and nothing else varies: \pi/4 + k\pi is -3\pi/4 + n\pi.
-    But n\pi could be a formula, and then (n+1)\pi is another: only k, or a start of its own, tells of a family.
+    It is where the step is a multiple of pi or of degrees and nothing else varies: \pi/4 + k\pi is
+    -3\pi/4 + n\pi. But n\pi could be a formula, and then (n+1)\pi is another: only k, or a start of
+    its own, tells of a family.
     """
     if (
         free_symbols(a) != {left}
@@ -250,7 +256,8 @@ def _basis(node: Node, constants: Sequence[str]) -> list[Node]:
 
 
 def _are_dependent(functions: Sequence[Node], variables: Sequence[str]) -> bool:
-    """Their determinant at as many points is 0, wherever these are; written out, for the sizes of its terms count."""
+    """Their determinant at as many points is 0, wherever these are; written out, for the sizes of
+    its terms count."""
     size = range(len(functions))
     places = [
         [
@@ -267,7 +274,8 @@ def _are_dependent(functions: Sequence[Node], variables: Sequence[str]) -> bool:
 
 
 def _are_factors(node: Node, names: Sequence[str]) -> bool:
-    """Each name stands once, as a factor of a term that has a variable too; a sum may have one as a term."""
+    """Each name stands once, as a factor of a term that has a variable too; a sum may have one as a
+    term."""
     terms = node.args if node.op == "add" else (node,)
     factors_found: list[str] = []
     for term in terms:
@@ -324,7 +332,8 @@ def _relations(a: Node, b: Node) -> bool:
 
 
 def _agree_cleared(a: Node, b: Node) -> bool:
-    """xy = 1 and y = 1/x: the same numerators, and where a denominator vanishes neither equation has a solution."""
+    """xy = 1 and y = 1/x: the same numerators, and where a denominator vanishes neither equation
+    has a solution."""
     (above_a, below_a), (above_b, below_b) = (_over_one(_gap(side)) for side in (a, b))
     if below_a == below_b or not probing.ratio(above_a, above_b):
         return False
@@ -397,7 +406,8 @@ def _congruences(a: Node, b: Node) -> bool:
 
 
 def _solves_to(equation: Node, value: Node) -> bool:
-    r"""\rho\sin\theta = \sqrt3 against \sqrt3\csc\theta: the equation says no more than \rho = \sqrt3\csc\theta.
+    r"""\rho\sin\theta = \sqrt3 against \sqrt3\csc\theta: the equation says no more than \rho =
+    \sqrt3\csc\theta.
 
     So it is where it is linear in the one variable that the value does not have.
     """

@@ -1,8 +1,9 @@
 r"""What counts as an answer: one table of rules for what may not be left open.
 
-An operation that could still be carried out counts against the answer unless the reference has one of the same kind:
-`3^5` is no answer to 243, and `4^5` is one to `2^{10}`.  Where the reference is a number that is written out, nothing
-but a numeral, a fraction or mixed number, or scientific notation is finished.
+An operation that could still be carried out counts against the answer unless the reference has one
+of the same kind: `3^5` is no answer to 243, and `4^5` is one to `2^{10}`.  Where the reference is a
+number that is written out, nothing but a numeral, a fraction or mixed number, or scientific
+notation is finished.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def open_kinds(tree: Node) -> frozenset[str]:
 
 
 def is_written_out(node: Node) -> bool:
-    r"""True for a numeral, a fraction or mixed number of numerals, and scientific notation, with a sign or none.
+    r"""True for a numeral, a fraction or mixed number of numerals, and scientific notation, with a
+    sign or none.
 
     Args:
         node: the tree.
@@ -115,7 +117,8 @@ def _open(node: Node, *, equation: bool) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
-    """The kinds of operations in the reference; a product of powers may be written with factorials too."""
+    """The kinds of operations in the reference; a product of powers may be written with factorials
+    too."""
     kinds = open_kinds(reference)
     if any(_may_be_rounded(leaf, policy) for leaf in leaves(reference)):
         kinds |= {"function"}
@@ -147,7 +150,8 @@ def _is_written(answer: Node, reference: Node, policy: MathPolicy) -> bool:
 
 
 def _is_exact(leaf: Node, policy: MathPolicy) -> bool:
-    """A number that the answer must be too: no angle, which may be given in radians, and nothing rounded."""
+    """A number that the answer must be too: no angle, which may be given in radians, and nothing
+    rounded."""
     is_angle = leaf.op == "unit" and str(leaf.value).startswith("degree")
     return is_written_out(leaf) and not is_angle and not _may_be_rounded(leaf, policy)
 
@@ -208,7 +212,8 @@ def _is_open_sum(node: Node) -> bool:
 
 
 def _polynomial_factors(term: Node) -> frozenset[object]:
-    """The sums in a term that is a product of these, of numbers and of letters: x(x - 5) + 2(x - 5) shares one."""
+    """The sums in a term that is a product of these, of numbers and of letters: x(x - 5) + 2(x - 5)
+    shares one."""
     term = term.args[0] if term.op == "neg" else term
     if term.op != "mul" or not all(arg.op in ("num", "sym", "add") for arg in term.args):
         return frozenset()
@@ -272,7 +277,8 @@ def _has_number(quotient: Node) -> bool:
 
 
 def _is_unreduced(node: Node) -> bool:
-    r"""\frac{6x}{9}, \frac{4}{1}, \frac{2+2\sqrt5}{4}, \frac x4\cdot8: a whole number can still be divided out."""
+    r"""\frac{6x}{9}, \frac{4}{1}, \frac{2+2\sqrt5}{4}, \frac x4\cdot8: a whole number can still be
+    divided out."""
     if _is_scientific(node):
         return False
     above, below = _contents(node)
@@ -351,7 +357,8 @@ def _share(above: Node, below: Node) -> bool:
 
 
 def _bases(node: Node) -> Iterator[object]:
-    """What the factors are powers of, constants and letters alone: (x-1)(x-1) is as good as (x-1)^2."""
+    """What the factors are powers of, constants and letters alone: (x-1)(x-1) is as good as
+    (x-1)^2."""
     for base, exponent in factors_of(node)[1]:
         if isinstance(exponent, Fraction) and (exponent.denominator == 1 or base[0] != "num"):
             yield base, exponent.denominator  # x√x stands for one power
@@ -414,7 +421,8 @@ def _is_open_root(node: Node) -> bool:
 
 
 def _has_power(number: Fraction, degree: int) -> bool:
-    """True if its n-th root can be taken in part: √12 is 2√3.  Of large numbers only small factors are tried."""
+    """True if its n-th root can be taken in part: √12 is 2√3.  Of large numbers only small factors
+    are tried."""
     return any(_power_in(abs(part), degree) for part in (number.numerator, number.denominator))
 
 
@@ -461,7 +469,8 @@ def _is_open_logarithm(node: Node) -> bool:
 
 
 def _has_short_value(node: Node) -> bool:
-    r"""\cos\frac{\pi}{12}, \ln 1, \arctan 1, \lfloor 3.7\rfloor: even where the reference has another function."""
+    r"""\cos\frac{\pi}{12}, \ln 1, \arctan 1, \lfloor 3.7\rfloor: even where the reference has
+    another function."""
     name, numbers = node.value, [_rational(arg) for arg in node.args]
     if name in _CIRCULAR:
         turn = _turn(node.args[0])
@@ -537,7 +546,8 @@ def _holds_one_expression(node: Node) -> bool:
 
 
 def _is_open_region(node: Node) -> bool:
-    """Two sets whose members are written out; two intervals of which what both hold is asked for."""
+    """Two sets whose members are written out; two intervals of which what both hold is asked
+    for."""
     if is_reducible(node):
         return True
     listed = [arg.op == "set" and not free_symbols(arg) for arg in node.args]

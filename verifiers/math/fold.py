@@ -2,8 +2,8 @@ r"""Folds the spellings of Unicode and LaTeX that look or mean the same into one
 
     "½"  →  \frac{1}{2}        \dfrac{1}{2}  →  \frac{1}{2}        10,\!080  →  10080        \text{ cm}  →  "cm"
 
-Prose is put in double quotes, so that later stages can tell words from products of variables.  Every pass is linear
-in the text.
+Prose is put in double quotes, so that later stages can tell words from products of variables.
+Every pass is linear in the text.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _ORDINAL = re.compile(
 )
 
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
-# {,}, a comma with a negative space, and a thin space group digits; each group after the first has three of them.
+# {,}, a comma with a negative space, and a thin space group digits; each group after the first has
+# three of them.
 _RAISED_FRACTION = re.compile(
     r"(?:\{\s?\})?\^\s?\{?(\d+)\}?\s?(?:\\!)?\s?/\s?(?:\\!)?\s?_\s?\{?(\d+)\}?"  # ^3/_4
 )
@@ -88,7 +89,8 @@ _ROWS = re.compile(
     re.DOTALL,
 )
 _MATRIX_BREAK = re.compile(r"(?<!\\)\\(?=[-\d])")
-# What JSON made of a backslash and b, f, a or v before a letter, and of one and t, r or n before the rest of a command.
+# What JSON made of a backslash and b, f, a or v before a letter, and of one and t, r or n before
+# the rest of a command.
 _EATEN = re.compile(
     "([\x07\x08\x0b\x0c])(?=[a-zA-Z])|\t(?=ext\\s?\\{|imes|heta|frac|an(?![a-z]))|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
 )
@@ -131,12 +133,15 @@ _NEGATED = {
 }  # fmt: skip
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det mod sgn cis"
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det "
+    "mod sgn cis"
     " arccot arcsec arccsc arcsinh arccosh arctanh".split()
 )
 _GONE = (
-    "left right left. right. displaystyle textstyle limits nolimits bigl bigr big Big Bigl Bigr bigg Bigg boxed fbox "
-    "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge bfseries itshape sffamily ttfamily "
+    "left right left. right. displaystyle textstyle limits nolimits bigl bigr big Big Bigl Bigr "
+    "bigg Bigg boxed fbox "
+    "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge bfseries itshape "
+    "sffamily ttfamily "
     "rmfamily strut mathstrut"
 )
 _BECOMES = (
@@ -207,7 +212,8 @@ _SIGN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
 _AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
 _JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
-# Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not empty.
+# Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not
+# empty.
 _JOINS = {"and": r" \also ", "or": r" \either ", ",": " , "}
 _DANGLING = re.compile(r"^ ?\\(?:also|either)(?![a-zA-Z])|\\(?:also|either) ?[.,;]? ?$")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
@@ -273,7 +279,8 @@ _folded_and_kept = lru_cache(maxsize=4096)(
 
 
 def _fold_numerals(text: str) -> str:
-    r"""`3x10^8` is a product, `1'234'567` a number, `3 "out of" 4` and `(3)/(4) x` have a fraction."""
+    r"""`3x10^8` is a product, `1'234'567` a number, `3 "out of" 4` and `(3)/(4) x` have a
+    fraction."""
     if "x" in text or "X" in text:
         text = _DIGIT_X.sub(r" \\times ", text)
         text = rf"{match[1]}\times {match[2]}" if (match := _PRODUCT_X.fullmatch(text)) else text
@@ -302,7 +309,8 @@ _POINT_IN_PROSE = re.compile(r"\d\.\d")
 
 
 def with_commas(answer: str, reference: str, prompt: str) -> tuple[str, str] | None:
-    """The other reading of both, where commas are decimal points in numbers that stand alone; None if there is none.
+    """The other reading of both, where commas are decimal points in numbers that stand alone; None
+    if there is none.
 
     So they are in `0,5`, `12,5 %` and `1.234,5`, and in other numbers after a prompt that has such.
 
@@ -324,10 +332,12 @@ def _has_comma(number: str, usual: bool) -> bool:
 
 
 def with_points(text: str) -> str:
-    """The text with a point where it has a decimal comma, and no points that group digits: `1.234,5` is 1234.5.
+    """The text with a point where it has a decimal comma, and no points that group digits:
+    `1.234,5` is 1234.5.
 
     Args:
-        text: an answer or reference whose numbers are written so; a list has a space or semicolon after each item.
+        text: an answer or reference whose numbers are written so; a list has a space or semicolon
+            after each item.
     """
     return _COMMA_NUMBER.sub(
         lambda m: m[1].replace(".", "") + (f".{m[2]}" if m[2] else ""), text.replace("{,}", ",")
@@ -335,7 +345,8 @@ def with_points(text: str) -> str:
 
 
 def _fold_connectives(text: str) -> str:
-    r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no notation.
+    r"""`and` is a comma except between inequalities, and only there \land and \lor are words and no
+    notation.
 
     One that joins nothing stays a word: `5\text{ or }` is not 5.
     """
@@ -378,7 +389,8 @@ def _fold_unicode(text: str) -> str:
 
 
 def _fold_roots(text: str) -> str:
-    """√12 and √(a+b) reach over the whole number and the whole bracket; LaTeX's would stop after one sign."""
+    """√12 and √(a+b) reach over the whole number and the whole bracket; LaTeX's would stop after
+    one sign."""
     parts, at = [], 0
     for match in _ROOT.finditer(text):
         if match.start() < at:
@@ -438,7 +450,8 @@ def _fold_latex(text: str) -> str:
 
 
 def _fold_rows(text: str) -> str:
-    r"""The statements of `aligned`, `gathered` and of `cases` without conditions, one after another."""
+    r"""The statements of `aligned`, `gathered` and of `cases` without conditions, one after
+    another."""
     if "matrix}" in text:
         return _MATRIX_BREAK.sub(r"\\\\", text)  # a row break that has lost one of its two signs
     match = _ROWS.search(text)
@@ -454,7 +467,8 @@ def _fold_rows(text: str) -> str:
 
 
 def _fold_dollars(text: str) -> str:
-    r"""Take `$…$` away and keep money: `\$5`, and a lone `$` that opens the text and that nothing closes."""
+    r"""Take `$…$` away and keep money: `\$5`, and a lone `$` that opens the text and that nothing
+    closes."""
     if "$" not in text:
         return text
     bare = _DOLLAR.findall(text)
@@ -462,7 +476,8 @@ def _fold_dollars(text: str) -> str:
 
 
 def _quote(match: re.Match[str]) -> str:
-    r"""`\text{ cm}` → `"cm"`; and/or inside become separators; function names and upright e, i, d become maths."""
+    r"""`\text{ cm}` → `"cm"`; and/or inside become separators; function names and upright e, i, d
+    become maths."""
     content = " ".join(match[1].split())
     if content in ("min", "sec") and match.string[: match.start()].rstrip(r"\ ,~")[-1:].isdecimal():
         return f' "{content}" '  # minutes, seconds
@@ -510,7 +525,8 @@ def _spell_words(part: str) -> str:
 
 
 def _brace_fractions(text: str) -> str:
-    r"""`\frac\pi4` → `\frac{\pi}{4}`: where no brace follows, an argument is one sign or command."""
+    r"""`\frac\pi4` → `\frac{\pi}{4}`: where no brace follows, an argument is one sign or
+    command."""
     out: list[str] = []
     open_groups: list[
         int
@@ -543,7 +559,8 @@ def _unwrap(text: str) -> str:
 
 
 def _encloses(text: str) -> bool:
-    """The first brace belongs to the last one, and no comma between them is outside of all other brackets."""
+    """The first brace belongs to the last one, and no comma between them is outside of all other
+    brackets."""
     depth = 0
     for match in _BRACKET.finditer(text):
         if match[0] in _OPENING:

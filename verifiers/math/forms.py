@@ -57,8 +57,9 @@ class Quantity:
 class Items:
     """Several things.
 
-    `kind` is `list` (no brackets), `either` (words joined by `or`), `set`, `matrix`, `row`, `:` (a ratio), two
-    brackets such as `(]`, or of sets `union`, `meet` (what all allow) and `minus`; `range` is 5–6 with an en dash.
+    `kind` is `list` (no brackets), `either` (words joined by `or`), `set`, `matrix`, `row`, `:` (a
+    ratio), two brackets such as `(]`, or of sets `union`, `meet` (what all allow) and `minus`;
+    `range` is 5–6 with an en dash.
     """
 
     text: str

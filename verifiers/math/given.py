@@ -4,8 +4,8 @@ r"""What the prompt gives: its formulas and the quantities of its prose, none of
                                                                                         │
     answer ─ spelling of the whole and of its parts ────────────────────────── one of these? ──┘
 
-"Simplify \sqrt{720}" is not answered by \sqrt{720}, nor "Convert 5 km to meters" by 5 km.  A candidate that the prompt
-lists stays right, since the reference is written so.
+"Simplify \sqrt{720}" is not answered by \sqrt{720}, nor "Convert 5 km to meters" by 5 km.  A
+candidate that the prompt lists stays right, since the reference is written so.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def _is_known(tree: Node, known: frozenset[Any]) -> bool:
 
 
 def _is_plain(leaf: Node) -> bool:
-    """A number that is written out, a letter or a word may well stand in the prompt; a quantity may not."""
+    """A number that is written out, a letter or a word may well stand in the prompt; a quantity may
+    not."""
     if leaf.op in _MARKED:
         return False
     return (
@@ -139,7 +140,8 @@ def _solved_for(tree: Node) -> str:
 
 @lru_cache(maxsize=512)
 def facts(prompt: str) -> frozenset[Any]:
-    """The spellings of what a prompt gives: each formula, each expression in one, each quantity of its prose.
+    """The spellings of what a prompt gives: each formula, each expression in one, each quantity of
+    its prose.
 
     Args:
         prompt: its text; of a long one the end counts.
@@ -175,7 +177,8 @@ def _of_formula(text: str) -> tuple[frozenset[Any], bool]:
 
 
 def formulas(prompt: str) -> list[str]:
-    """What stands between dollars and the like, and runs of plain text without words; without `= ?` at the end.
+    """What stands between dollars and the like, and runs of plain text without words; without `= ?`
+    at the end.
 
     Args:
         prompt: its text; of a long one the end counts.

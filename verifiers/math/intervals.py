@@ -2,7 +2,8 @@ r"""Sets of real numbers as pieces: unions, intersections and differences.  Open
 
 (1, 2) \cup [2, 3) == (1, 3)        \mathbb{R} \setminus \{0\} == (-\infty, 0) \cup (0, \infty)
 
-The algebra is the same for ends of every kind; `pieces` reads forms with exact ends, and realsets.py trees.
+The algebra is the same for ends of every kind; `pieces` reads forms with exact ends, and
+realsets.py trees.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _End = TypeVar("_End", bound=Ordered)
 Piece: TypeAlias = tuple[_End, _End]
 """Its low and its high end.
 
-An end is a number and the side of it that is meant: [2 begins just before 2 and (2 just behind it, while 2] ends just
-behind 2 and 2) just before it.  So the first of two ends is the lower one, open or closed, and a piece is empty where
-its ends are the same.
+An end is a number and the side of it that is meant: [2 begins just before 2 and (2 just behind it,
+while 2] ends just behind 2 and 2) just before it.  So the first of two ends is the lower one, open
+or closed, and a piece is empty where its ends are the same.
 """
 
 Exact: TypeAlias = tuple[Fraction | float, int]
@@ -43,7 +44,8 @@ _LEAST, _HIGHEST = (-math.inf, 1), (math.inf, -1)
 
 
 def unite(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
-    """From left to right, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do not."""
+    """From left to right, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do
+    not."""
     joined: list[Piece[_End]] = []
     for low, high in sorted(parts, key=lambda piece: piece[0]):
         if (
@@ -63,7 +65,8 @@ def common(left: Iterable[Piece[_End]], right: Iterable[Piece[_End]]) -> list[Pi
 
 
 def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece[_End]]:
-    """The rest of the real line, which lies between two ends at infinity; the pieces must be as `united` makes them."""
+    """The rest of the real line, which lies between two ends at infinity; the pieces must be as
+    `united` makes them."""
     gaps, start = [], least
     for low, high in parts:
         gaps.append((start, low))
@@ -76,7 +79,8 @@ def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece
 
 
 def pieces(form: Form) -> list[Piece[Exact]] | None:
-    """The disjoint pieces from left to right; None if an end is not an exact number, or it is no such set."""
+    """The disjoint pieces from left to right; None if an end is not an exact number, or it is no
+    such set."""
     parts = _pieces(form)
     return None if parts is None or len(parts) > _MOST else unite(parts)
 

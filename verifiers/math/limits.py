@@ -1,7 +1,7 @@
 r"""Static limits, checked on the text before anything is parsed: the same text gives the same verdict anywhere.
 
-The size of a number is bounded without computing it: that `9^{9^{9}}` has 369 million digits follows from its
-exponents.  The bound is an upper one: sums count as products, and letters as 2.
+The size of a number is bounded without computing it: that `9^{9^{9}}` has 369 million digits
+follows from its exponents.  The bound is an upper one: sums count as products, and letters as 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class Limits:
         chars: characters in all.
         depth: brackets inside brackets.
         digits: digits in a row; Python itself refuses to read more than 4,300.
-        magnitude: decimal digits of a number that is named without being written out, such as `2^{100}`.
+        magnitude: decimal digits of a number that is named without being written out, such as
+            `2^{100}`.
         magnitudes: the same of all items of a list together.
         cells: separators of lists and matrices.
         terms: plus and minus signs.
@@ -147,7 +148,8 @@ class _Weigher:
         return heaviest, total
 
     def _product(self) -> float:
-        """Up to the next separator or closing bracket; inside brackets separators do not end anything."""
+        """Up to the next separator or closing bracket; inside brackets separators do not end
+        anything."""
         weight = 0.0
         while self._at < len(self._tokens):
             token = self._tokens[self._at]
@@ -201,7 +203,8 @@ class _Weigher:
 def _log_of_literal(number: str, *, exponent: bool) -> float:
     """log10 of a literal; at least that of 2, so that a product of the terms bounds their sum.
 
-    Of a decimal all digits count, since they end up in its numerator or denominator; in an exponent its size does.
+    Of a decimal all digits count, since they end up in its numerator or denominator; in an exponent
+    its size does.
     """
     mantissa, _, power = number.lower().partition("e")
     integer_part, point, places = mantissa.partition(".")

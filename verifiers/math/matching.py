@@ -29,7 +29,8 @@ UNDECIDED: Final = Decision(None, "undecided")
 def match_items(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> Decision:
-    """Every item has its like on the other side.  Equality is transitive, so the first like will do."""
+    """Every item has its like on the other side.  Equality is transitive, so the first like will
+    do."""
     table, undecided = _table(left, right, decide)
     return undecided if table is None else all_of(map(any_of, [*table, *zip(*table, strict=True)]))
 

@@ -1,8 +1,8 @@
 """The exact comparison: equal, different, or cannot tell.
 
-It compares fractions, brackets and letters, never floats, so that its decisions are final.  Two expressions are left to
-a `leaf`, if the caller has one (the symbolic engine does, in its worker); without one the result is None, as for words
-and unknown units that differ.
+It compares fractions, brackets and letters, never floats, so that its decisions are final.  Two
+expressions are left to a `leaf`, if the caller has one (the symbolic engine does, in its worker);
+without one the result is None, as for words and unknown units that differ.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ _DIGITS = re.compile(r"\d+")
 
 
 def compare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
-    r"""Hold one bare answer against one reference; None where the normal form cannot tell, or a limit is broken.
+    r"""Hold one bare answer against one reference; None where the normal form cannot tell, or a
+    limit is broken.
 
     >>> compare(r"\frac{2}{4}", "0.5"), compare("(1, 2]", r"1 < x \le 2"), compare("x + 1", "1 + x")
     (True, True, None)
@@ -190,7 +191,8 @@ class _Comparison:
     # ------------------------------------------------------------------------------------------ names and choices
 
     def _families(self, a: Form, b: Form) -> Decision:
-        """A declared letter may have another name on the other side, if that is the only letter that differs."""
+        """A declared letter may have another name on the other side, if that is the only letter
+        that differs."""
         if (
             isinstance(a, Family)
             and isinstance(b, Family)
@@ -264,7 +266,8 @@ class _Comparison:
         choice, opposite = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
         if len(opposite.text) == 1 and opposite.text.isalpha():
-            # The number i is no option, nor is e where the reference says it; but `e` may answer (E).
+            # The number i is no option, nor is e where the reference says it; but `e` may answer
+            # (E).
             number = opposite.text == "i" or (opposite.text == "e" and opposite is b)
             same = opposite.text.lower() == choice.letter and not number
             return Decision(True, "same-choice") if same else Decision(False, "different-choice")
@@ -409,7 +412,8 @@ class _Comparison:
         return self._ask(a if size in (None, 1) else times(a, size, b.unit), b)
 
     def _clocks(self, a: Form, b: Form) -> Decision:
-        """3:30 may be 3:30 pm, as a unit may be left out, but it is not 15:30; and 3:30 may be a ratio after all."""
+        """3:30 may be 3:30 pm, as a unit may be left out, but it is not 15:30; and 3:30 may be a
+        ratio after all."""
         if isinstance(a, Clock) and isinstance(b, Clock):
             same = a.seconds == b.seconds
             if a.half != b.half and self.policy.units == "optional" and not same:
@@ -517,7 +521,8 @@ def _words(a: Form, b: Form, policy: MathPolicy) -> Decision:
 
 
 def _predicate(sentence: Word, words: int = 2) -> str:
-    """`odd` of "The function is odd", if it says one thing and no more of a subject of so many words."""
+    """`odd` of "The function is odd", if it says one thing and no more of a subject of so many
+    words."""
     subject, verb, predicate = sentence.plain.partition(" is ")
     if subject in _SUBJECTS:
         subject = f"the {subject}"

@@ -1,8 +1,8 @@
 """Plain words that may follow a number without changing it: `12 green bottles` is 12.
 
-Only words that can mean nothing but what is counted, how it looks or that it is all of it.  A word that could scale the
-number (`pair`, `score`, `quarter`), turn it round or limit it is missing on purpose: it is then no unit, and the answer
-equals only a reference with the same words.
+Only words that can mean nothing but what is counted, how it looks or that it is all of it.  A word
+that could scale the number (`pair`, `score`, `quarter`), turn it round or limit it is missing on
+purpose: it is then no unit, and the answer equals only a reference with the same words.
 """
 
 from __future__ import annotations

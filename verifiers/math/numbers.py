@@ -65,13 +65,15 @@ def _same_number(x: Fraction | int, a: Quantity, b: Quantity, policy: MathPolicy
         return True
     # 25 may answer "what percent", but 0.5 beside 0.5% is itself
     plain = abs(Fraction((b.value if a.percent else a.value) or 0))
-    # Beside 1\%, 1 answers "what percent"; but 1\% beside a reference of 1 may be said of a certain event.
+    # Beside 1\%, 1 answers "what percent"; but 1\% beside a reference of 1 may be said of a certain
+    # event.
     meant = plain > 1 or (plain == 1 and b.percent)
     return policy.percent == "either" and meant and (x == y or within(x, a, b, policy))
 
 
 def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
-    """Do the units go together, and what is a's in b's; a percent sign goes with no unit: 5% is not 5 cm."""
+    """Do the units go together, and what is a's in b's; a percent sign goes with no unit: 5% is not
+    5 cm."""
     pair = a.unit, b.unit
     if THOUSANDS in pair and a.unit != b.unit:
         return _thousands(a, b)
@@ -122,7 +124,8 @@ def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fracti
 
 
 def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fraction | None]:
-    """Two of which at least one has no exact value; `UNDECIDED` with a's unit in b's is for the symbolic engine."""
+    """Two of which at least one has no exact value; `UNDECIDED` with a's unit in b's is for the
+    symbolic engine."""
     unit, size = units(a, b, policy)
     if not unit.equal:
         return unit, None

@@ -1,7 +1,7 @@
 r"""Declarations of letters in an answer: `k\pi, k \in \mathbb{Z}`, `f(x) = x \text{ for all real } x`.
 
-A declared letter may have any name, so `-2 + 3t \text{ for some integer } t` is `-2 + 3x`; but its declared range must
-not contradict that of the other side.
+A declared letter may have any name, so `-2 + 3t \text{ for some integer } t` is `-2 + 3x`; but its
+declared range must not contradict that of the other side.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _UNITS = frozenset("eid")  # Euler's number, the imaginary unit, a differential
 
 
 def split_quantified(text: str) -> tuple[str, str, str] | None:
-    r"""Split `k\pi "where" k \in \mathbb{Z}` into what is said, the letter and its range; None if nothing is said."""
+    r"""Split `k\pi "where" k \in \mathbb{Z}` into what is said, the letter and its range; None if
+    nothing is said."""
     at = 0
     for opener in _OPENER.finditer(text):
         at = opener.start()
@@ -47,7 +48,8 @@ def split_quantified(text: str) -> tuple[str, str, str] | None:
 
 
 def declaration(text: str) -> tuple[str, str] | None:
-    r"""The letter and its range if the text says nothing else: `k \in \mathbb{Z}`, `"where" k "is an integer"`."""
+    r"""The letter and its range if the text says nothing else: `k \in \mathbb{Z}`, `"where" k "is
+    an integer"`."""
     words = _plain(text)
     if counted := _FROM_ONE.fullmatch(words):
         return counted["letter"], ""

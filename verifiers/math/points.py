@@ -5,8 +5,9 @@ r"""The points at which two expressions are compared: at random, and where one o
     turning         where |u|, \lfloor u\rfloor, \max(u, v), u \bmod m, \sqrt{u^2} or a case turns: the roots of u, of
                     u - v and of u - k for whole k, both sides of each, between them and beyond them
 
-A root is exact where u is linear; else it is searched for between numbers at which u has different signs, and where u
-has an extremum.  It is then known to a hundred digits, and at sixty u is zero there.
+A root is exact where u is linear; else it is searched for between numbers at which u has different
+signs, and where u has an extremum.  It is then known to a hundred digits, and at sixty u is zero
+there.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def _root_of_power(node: Node) -> Node | None:
 
 
 def is_analytic(node: Node) -> bool:
-    """Quotients of polynomials, sines and powers of numbers: two of them differ nearly everywhere or nowhere."""
+    """Quotients of polynomials, sines and powers of numbers: two of them differ nearly everywhere
+    or nowhere."""
     if not free_symbols(node):
         return True
     if node.op == "pow":
@@ -130,7 +132,8 @@ def _seeded(seeds: Sequence[Node]) -> random.Random:
 
 
 def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
-    """Points for these variables, of all signs and several sizes; at whole ones (-1)^n and n! have values."""
+    """Points for these variables, of all signs and several sizes; at whole ones (-1)^n and n! have
+    values."""
     rng = _seeded(seeds)
     integral = _whole_variables(seeds)
     turn = 0
@@ -146,7 +149,8 @@ def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
 
 
 def nudge(point: Point) -> Point:
-    """A point close by, to tell a hole such as that of x^2/x at 0 from a whole stretch without a value."""
+    """A point close by, to tell a hole such as that of x^2/x at 0 from a whole stretch without a
+    value."""
     return {
         name: _as_fraction(x) * Fraction(100_003, 100_000) + Fraction(7, 1_000_003)
         for name, x in point.items()
@@ -154,12 +158,14 @@ def nudge(point: Point) -> Point:
 
 
 def _sign(rng: random.Random, turn: int, variable: int) -> int:
-    """Four turns take the first two variables through all their signs; |x + y| is |x| + |y| in half of them."""
+    """Four turns take the first two variables through all their signs; |x + y| is |x| + |y| in half
+    of them."""
     return -1 if (turn >> variable & 1 if variable < 2 else rng.getrandbits(1)) else 1
 
 
 def _fraction(rng: random.Random, most: int) -> Fraction:
-    """Any denominator of six digits: sin(n pi x) is zero at all fractions with a denominator that divides n."""
+    """Any denominator of six digits: sin(n pi x) is zero at all fractions with a denominator that
+    divides n."""
     below = rng.randrange(100_000, 1_000_000)
     return Fraction(rng.randint(1, most * below), below)
 
@@ -291,7 +297,8 @@ _PLAIN_WITH_STEPS = _numbers((0, 1, -1, 2, -2, 3, -3, 5, -5, 6, -6), _POWERS, (3
 
 
 def _known_numbers(seeds: Sequence[Node]) -> list[Fraction]:
-    """What the expressions are written with, which is where a far threshold has to be said; and its neighbours."""
+    """What the expressions are written with, which is where a far threshold has to be said; and its
+    neighbours."""
     numbers: dict[Fraction, None] = {}
     for node in itertools.chain.from_iterable(map(walk, seeds)):
         if node.op in ("num", "pow", "mul", "div", "fact") and not free_symbols(node):
@@ -323,7 +330,8 @@ def _bits(value: Fraction) -> int:
 def _turning_numbers(
     name: str, others: Point, seeds: Sequence[Node], known: Sequence[Fraction], budget: Budget
 ) -> tuple[list[Number], list[Number]]:
-    """Values of one variable, the others being these: the roots; and both sides of them, between and beyond."""
+    """Values of one variable, the others being these: the roots; and both sides of them, between
+    and beyond."""
     roots: list[Number] = []
     switches = _switches(name, list(others), seeds)
     with mp.workdps(_ROOT_DIGITS):
@@ -528,7 +536,8 @@ class _Search:
         return [root for root in turns if isinstance(root, mp.mpf)]
 
     def _turn(self, left: Number, middle: Number, right: Number, *, upward: bool) -> Number:
-        """The extremum between two numbers: the stretch is narrowed by golden sections, then the slope's root found.
+        """The extremum between two numbers: the stretch is narrowed by golden sections, then the
+        slope's root found.
 
         A narrow bump lies far from what was seen, and from there the slope leads anywhere.
         """

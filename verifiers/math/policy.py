@@ -1,6 +1,7 @@
 """`MathPolicy`: settings for what counts as equal where public sources disagree, each with an example.
 
-The presets at the end are data; make your own with `dataclasses.replace(COMPETITION, rounding="exact")`.
+The presets at the end are data; make your own with `dataclasses.replace(COMPETITION,
+rounding="exact")`.
 """
 
 from __future__ import annotations
@@ -19,45 +20,56 @@ class MathPolicy:
     r"""How strictly an answer is compared with the reference.
 
     Attributes:
-        form: `"finished"`: an answer that still has to be worked out, such as 3^5 for 243, is wrong unless the
-            reference has that form; and so is one that the prompt gives, or that has not the form that the prompt asks
-            for, where the verifier gets the task.  `"any"`: the value decides alone.
-        percent: `"fraction"`: 50\% is 1/2 and nothing else.  `"either"`: it is 1/2, and also 50 where the other
-            side has no sign ("what percent …?" has references of both kinds).  `"ignore"`: the sign is dropped.
-        units: `"optional"`: 5 cm is 5, for a unit may be left out, but it is neither 5 m nor \$5.  `"required"`:
-            a unit on one side must stand on the other.  `"ignore"`: whatever follows or precedes the number as a
-            unit or currency is dropped.
-        convert_units: True: 5 cm is 50 mm, and \$0.50 is 50 cents; exactly.  False: the same unit or another one.
-        bases: `"written"`: a base on one side must stand on the other, so that a model that is asked for base 2 cannot
-            repeat the question.  `"value"`: `1011_2` is 11.  Under both, `1011_2` is never 1011.
+        form: `"finished"`: an answer that still has to be worked out, such as 3^5 for 243, is wrong
+            unless the reference has that form; and so is one that the prompt gives, or that has not
+            the form that the prompt asks for, where the verifier gets the task.  `"any"`: the value
+            decides alone.
+        percent: `"fraction"`: 50\% is 1/2 and nothing else.  `"either"`: it is 1/2, and also 50
+            where the other side has no sign ("what percent …?" has references of both kinds).
+            `"ignore"`: the sign is dropped.
+        units: `"optional"`: 5 cm is 5, for a unit may be left out, but it is neither 5 m nor \$5.
+            `"required"`: a unit on one side must stand on the other.  `"ignore"`: whatever follows
+            or precedes the number as a unit or currency is dropped.
+        convert_units: True: 5 cm is 50 mm, and \$0.50 is 50 cents; exactly.  False: the same unit
+            or another one.
+        bases: `"written"`: a base on one side must stand on the other, so that a model that is
+            asked for base 2 cannot repeat the question.  `"value"`: `1011_2` is 11.  Under both,
+            `1011_2` is never 1011.
         ratios: `"fraction"`: 5:8 is 5/8.  `"distinct"`: it is equal to 10:16, but to no number.
-        rounding: `"exact"`: 27/59 is not 0.458.  `"exact-answer"`: it is, where the reference is a decimal of at
-            least three digits and the answer is exact and no decimal, since then only the reference can have been
-            rounded (or cut off); but 0.4576 and 0.46 are wrong, and 0.33 for 1/3 is always wrong.  `"reference"`:
-            any answer that rounds to the reference, half up, is right; a shorter decimal is still wrong.
-        tolerance: an answer within this distance of a numeric reference is right, as is one within `rounding`; 0
-            for none.  It is said of the reference's number without its percent sign, in the reference's unit.
-        tolerance_is: `"relative"`: `tolerance` is a part of the reference's size, 0.01 for 1 %.  `"absolute"`: it is
-            a distance.
-        ordered_lists: False: `1, 2` is `2, 1`.  True: a list without brackets has an order too.  Tuples always
-            have one, sets never.
-        order: `"written"`: (1, 2) is not (2, 1).  `"any"`: tuples have no order, as for a reference that lists roots in
-            round brackets.
-        case: `"ignore"`: Paris is paris, since words are mostly words; a letter that is a symbol keeps its case anyway,
-            and so do chemical formulas.  `"match"`: words are compared in their own case.
-        references: `"mathematics"`: references are read as mathematics, and as words where they are words.  `"text"`:
-            they are declared to be strings, compared letter by letter but for space at the ends and, by `case`, case.
-        decimal: `"point"`: 1,234 is 1234 and 0,5 two numbers.  `"comma"`: 0,5 is 1/2 and 1.234,5 is 1234.5, on both
-            sides.  `"prompt"`: a point, unless the prompt or the other side shows that commas are meant.
-        equation_as_value: True: `x = 5` is 5, whichever side says it.  False: both sides must name x.
-        several_boxes: `"hedge"`: `\boxed{11} or \boxed{12}` in one statement is no answer, unless the reference
-            itself has two parts.  `"last"`: it is 12.
-        unboxed: True: "The answer is 5." counts when there is no box.  False: only a box, an `<answer>` tag or a
-            declared marker does.
-        prose: `"marked"`: a text without box, marker or phrase states no answer.  `"last-expression"`: its last formula
-            between dollar signs or `\( \)` counts, else its last number.
-        symbolic: True: what the exact normal form cannot decide goes to the symbolic engine.  False: it is
-            wrong, and no engine is ever started.
+        rounding: `"exact"`: 27/59 is not 0.458.  `"exact-answer"`: it is, where the reference is a
+            decimal of at least three digits and the answer is exact and no decimal, since then only
+            the reference can have been rounded (or cut off); but 0.4576 and 0.46 are wrong, and
+            0.33 for 1/3 is always wrong.  `"reference"`: any answer that rounds to the reference,
+            half up, is right; a shorter decimal is still wrong.
+        tolerance: an answer within this distance of a numeric reference is right, as is one within
+            `rounding`; 0 for none.  It is said of the reference's number without its percent sign,
+            in the reference's unit.
+        tolerance_is: `"relative"`: `tolerance` is a part of the reference's size, 0.01 for 1 %.
+            `"absolute"`: it is a distance.
+        ordered_lists: False: `1, 2` is `2, 1`.  True: a list without brackets has an order too.
+            Tuples always have one, sets never.
+        order: `"written"`: (1, 2) is not (2, 1).  `"any"`: tuples have no order, as for a reference
+            that lists roots in round brackets.
+        case: `"ignore"`: Paris is paris, since words are mostly words; a letter that is a symbol
+            keeps its case anyway, and so do chemical formulas.  `"match"`: words are compared in
+            their own case.
+        references: `"mathematics"`: references are read as mathematics, and as words where they are
+            words.  `"text"`: they are declared to be strings, compared letter by letter but for
+            space at the ends and, by `case`, case.
+        decimal: `"point"`: 1,234 is 1234 and 0,5 two numbers.  `"comma"`: 0,5 is 1/2 and 1.234,5 is
+            1234.5, on both sides.  `"prompt"`: a point, unless the prompt or the other side shows
+            that commas are meant.
+        equation_as_value: True: `x = 5` is 5, whichever side says it.  False: both sides must name
+            x.
+        several_boxes: `"hedge"`: `\boxed{11} or \boxed{12}` in one statement is no answer, unless
+            the reference itself has two parts.  `"last"`: it is 12.
+        unboxed: True: "The answer is 5." counts when there is no box.  False: only a box, an
+            `<answer>` tag or a declared marker does.
+        prose: `"marked"`: a text without box, marker or phrase states no answer.
+            `"last-expression"`: its last formula between dollar signs or `\( \)` counts, else its
+            last number.
+        symbolic: True: what the exact normal form cannot decide goes to the symbolic engine.
+            False: it is wrong, and no engine is ever started.
     """
 
     form: Literal["finished", "any"] = "finished"
@@ -89,7 +101,8 @@ class MathPolicy:
             or not 0 <= tolerance < math.inf
         ):
             raise UsageError(
-                f"MathPolicy.tolerance is {tolerance!r}; it must be a finite number that is not negative"
+                f"MathPolicy.tolerance is {tolerance!r}; it must be a finite number that is not "
+                f"negative"
             )
         for setting in fields(self):
             if setting.name == "tolerance":
@@ -103,7 +116,8 @@ class MathPolicy:
                 for choice in allowed
             ):
                 raise UsageError(
-                    f"MathPolicy.{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}"
+                    f"MathPolicy.{setting.name} is {value!r}; it must be one of "
+                    f"{', '.join(map(repr, allowed))}"
                 )
 
 

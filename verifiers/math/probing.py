@@ -1,17 +1,19 @@
 r"""Are two expressions equal?  Decided by their values: exactly, or to more digits than could agree by chance.
 
-Expressions with variables are compared at random points and at those where one of them could change its mind
-(`points.py`).  One point at which the values differ decides.
+Expressions with variables are compared at random points and at those where one of them could change
+its mind (`points.py`).  One point at which the values differ decides.
 
-A point at which the reference, or both, have no real value says nothing.  Where the reference has one and the answer
-has none, the answer is taken as a complex number: \ln x + \ln y is \ln(xy) up to the branch of the logarithm, but
-e^{\ln x} is x and not |x|.  A hole, such as that of x^2/x at 0, says nothing; a stretch without a value is a
-difference.  Notation for whole numbers, such as (-1)^n and n!, says nothing where it has no value.
+A point at which the reference, or both, have no real value says nothing.  Where the reference has
+one and the answer has none, the answer is taken as a complex number: \ln x + \ln y is \ln(xy) up to
+the branch of the logarithm, but e^{\ln x} is x and not |x|.  A hole, such as that of x^2/x at 0,
+says nothing; a stretch without a value is a difference.  Notation for whole numbers, such as (-1)^n
+and n!, says nothing where it has no value.
 
-Evidence is what agrees at POINTS random points to within 10^-45 (for rational expressions: exactly, and then Schwartz
-and Zippel bound the chance of an error by degree/10^5 for each point), and at all others; three times as many where
-steps such as floor or cases occur.  Constants have but one point, so they must agree to 105 digits and be short; a
-constant that mixes very large and very small numbers could be close to another on purpose, and needs a proof by SymPy.
+Evidence is what agrees at POINTS random points to within 10^-45 (for rational expressions: exactly,
+and then Schwartz and Zippel bound the chance of an error by degree/10^5 for each point), and at all
+others; three times as many where steps such as floor or cases occur.  Constants have but one point,
+so they must agree to 105 digits and be short; a constant that mixes very large and very small
+numbers could be close to another on purpose, and needs a proof by SymPy.
 """
 
 from __future__ import annotations
@@ -160,7 +162,8 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
 
 
 def _spread(*trees: Node) -> int:
-    """Bits of the largest constant in them, and of the smallest: so many digits of pi can stand in the text.
+    """Bits of the largest constant in them, and of the smallest: so many digits of pi can stand in
+    the text.
 
     0 where they are too few to matter.
     """
@@ -246,7 +249,8 @@ class _Judge:
         )
 
     def _beyond(self, point: Point, budget: Budget) -> bool | None:
-        """The answer has no real value here.  Its complex one will do, of a logarithm's the real part.
+        """The answer has no real value here.  Its complex one will do, of a logarithm's the real
+        part.
 
         None if it has no complex value either.
         """
@@ -276,7 +280,8 @@ def _has_branches(node: Node) -> bool:
 
 
 def _may_be_missing(answer: Node, reference: Node) -> bool:
-    r"""A logarithm of the answer stands for its other branch, unless the reference took care: \ln|x| is not \ln x."""
+    r"""A logarithm of the answer stands for its other branch, unless the reference took care:
+    \ln|x| is not \ln x."""
     return _has_branches(answer) and not _has_absolute_logarithm(reference)
 
 
@@ -337,7 +342,8 @@ def _values(
     most_digits: int = _MOST_DIGITS,
     spread: int = 0,
 ) -> Pair:
-    """Both values, to so many digits that what is small beside the largest number met still shows."""
+    """Both values, to so many digits that what is small beside the largest number met still
+    shows."""
     real = not any(n == Node("const", value="i") for t in (a, b) for n in walk(t))
     rounded = any(
         not isinstance(value, Fraction) for value in point.values()
@@ -358,7 +364,8 @@ def _values(
             return replace(pair, slack=_ROOT_SLACK_BITS)
         if (_exact(x) and _exact(y)) or pair.differ():
             return pair
-        # Twice the digits of what is small, since cos 10^{-100} differs from 1 by 10^{-200}; and what a root may lose.
+        # Twice the digits of what is small, since cos 10^{-100} differs from 1 by 10^{-200}; and
+        # what a root may lose.
         small = -min(left.bottom, right.bottom)
         enough = _DIGITS + (3 * pair.top + 9 * small + 6 * spread) // 10
         if digits >= enough:
@@ -377,7 +384,8 @@ def _cells(value: Number | Grid) -> Sequence[Number]:
 
 
 def ratio(a: Node, b: Node) -> int:
-    """The sign of a / b if that is the same number other than 0 wherever both have values; else 0."""
+    """The sign of a / b if that is the same number other than 0 wherever both have values; else
+    0."""
     names = sorted(free_symbols(a) | free_symbols(b))
     ratios: list[Number] = []
     budget = Budget()
@@ -420,7 +428,8 @@ def _same(x: Number, y: Number) -> bool:
 
 
 def shift(a: Node, b: Node) -> bool:
-    """True if a - b is one and the same number wherever both have values, as for two antiderivatives."""
+    """True if a - b is one and the same number wherever both have values, as for two
+    antiderivatives."""
     names = sorted(free_symbols(a) | free_symbols(b))
     gaps: list[Number] = []
     budget = Budget()

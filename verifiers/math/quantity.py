@@ -75,7 +75,8 @@ def read_spaced(text: str) -> Quantity | None:
 
 
 def literal(text: str) -> Quantity | None:
-    """The quick way for what most answers are: one written-out number, perhaps with a currency or percent sign."""
+    """The quick way for what most answers are: one written-out number, perhaps with a currency or
+    percent sign."""
     match = _LITERAL.fullmatch(text)
     if match is None:
         return _fraction(text)
@@ -209,7 +210,8 @@ def _read_based(text: str) -> Quantity | None:
 
 
 def _read_attached(text: str) -> Quantity | None:
-    r"""`5\text{K}`, `5\text{M}`: a letter without a space scales the number; K may also be kelvins."""
+    r"""`5\text{K}`, `5\text{M}`: a letter without a space scales the number; K may also be
+    kelvins."""
     match = _ATTACHED.fullmatch(text)
     number = literal(match[1]) if match else None
     if match is None or number is None or number.value is None:
@@ -276,7 +278,8 @@ def _compound(text: str) -> Quantity | None:
 
 
 def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
-    """Their sum in the last one's unit, if they are of one dimension and each unit is smaller than the one before."""
+    """Their sum in the last one's unit, if they are of one dimension and each unit is smaller than
+    the one before."""
     sizes = [measure(part.unit) for part in parts]
     if len(parts) < 2 or any(part.value is None for part in parts):
         return None
@@ -309,7 +312,8 @@ def _strip_money(text: str) -> tuple[str, str]:
 
 
 def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
-    """The expression, the canonical name of the unit behind it and how it is scaled; None where more is said."""
+    """The expression, the canonical name of the unit behind it and how it is scaled; None where
+    more is said."""
     quoted = text.find('"')
     if quoted == 0:
         return text, None, Fraction(1)
@@ -335,7 +339,8 @@ def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
 
 
 def _unit(tail: str) -> tuple[str | None, Fraction]:
-    """The words behind a number: how they scale it, and the unit; of `"million dollars"` 10^6 and `dollar`."""
+    """The words behind a number: how they scale it, and the unit; of `"million dollars"` 10^6 and
+    `dollar`."""
     tail = " ".join(tail.split())
     if tail.casefold() in _PERCENT:
         return tail.casefold(), Fraction(1)
@@ -350,7 +355,8 @@ def _unit(tail: str) -> tuple[str | None, Fraction]:
 
 
 def _is_unit(tail: str) -> bool:
-    """Unquoted letters are a unit if they are known as one, or too long for a product of variables."""
+    """Unquoted letters are a unit if they are known as one, or too long for a product of
+    variables."""
     letters = _UNIT_POWER.sub("", tail)
     return (
         len(letters) > 1

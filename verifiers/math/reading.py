@@ -1,6 +1,7 @@
 """Reads a folded text into a form: lists, brackets, choices, signs; other modules read the rest.
 
-`relations.py` reads equations and inequalities, `clock.py` times and dates, `quantity.py` numbers and expressions.
+`relations.py` reads equations and inequalities, `clock.py` times and dates, `quantity.py` numbers
+and expressions.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
-# Without quotes, letters are words where three stand together and not all are single: a - bc is a difference.
+# Without quotes, letters are words where three stand together and not all are single: a - bc is a
+# difference.
 _LETTERS = re.compile(r"[^\W\d_]+(?:(?: |\. ?|'|(?<=[^\W\d_]{3})-(?=[^\W\d_]{3}))[^\W\d_]+)*")
 _THREE_LETTERS = re.compile(r"[^\W\d_]{3}")
 _SHORT_WORDS = frozenset(
@@ -209,7 +211,8 @@ def _twice_the_same(forms: list[Form]) -> Quantity | None:
 
 
 def _counted_out(parts: list[str]) -> list[str]:
-    r"""`1, 2, \dots, 5` as its five numbers, if the steps between those that stand there are all the same."""
+    r"""`1, 2, \dots, 5` as its five numbers, if the steps between those that stand there are all
+    the same."""
     at = parts.index(r"\dots")
     numerals = parts[:at] + parts[at + 1 :]
     if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in numerals):
@@ -395,7 +398,8 @@ def _read_bracketed(text: str) -> Form | None:
 
 
 def _whole_numbers(text: str, inner: str) -> Form | None:
-    r"""`\{4k+1 : k \in \mathbb{Z}\}` as a family, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its members."""
+    r"""`\{4k+1 : k \in \mathbb{Z}\}` as a family, and `\{x \in \mathbb{Z} : 1 \le x \le 4\}` by its
+    members."""
     if family := _RESIDUES.fullmatch(inner):
         return Family(text, family[2], "Z", _single(family[1].strip()))
     match = _BOUNDED.fullmatch(inner)

@@ -1,9 +1,11 @@
 r"""Sets of real numbers as intervals: (-\infty, 2] \cup \{3\}, x \ne 0, \mathbb{R} \setminus \{1\}
 
-A condition that is not solved, such as x^2 < 4, may be the reference (`solving.py`); an answer has to be solved.
+A condition that is not solved, such as x^2 < 4, may be the reference (`solving.py`); an answer has
+to be solved.
 
-A set is a sorted list of pieces that neither meet nor touch; what can be written in two ways is written in one.
-Ends are numbers.  An interval between expressions with variables is compared end by end.
+A set is a sorted list of pieces that neither meet nor touch; what can be written in two ways is
+written in one. Ends are numbers.  An interval between expressions with variables is compared end by
+end.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _BRACKETS = {"(": False, ")": False, "[": True, "]": True}
 class End:
     """One end of a piece: its expression, its value (infinite at the outside) and which side of it is meant.
 
-    `side` is -1 just before the number, 1 just behind it: [2 begins at (2, -1), (2 begins at (2, 1).
+    `side` is -1 just before the number, 1 just behind it: [2 begins at (2, -1), (2 begins at (2,
+    1).
     """
 
     node: Node | None

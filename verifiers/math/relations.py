@@ -120,7 +120,8 @@ def equation(text: str, read: Reader) -> Form | None:
 
 
 def _stands_in(name: str, side: str) -> bool:
-    """True if a letter is a variable of the other side too; with a subscript or brackets behind it, it is another."""
+    """True if a letter is a variable of the other side too; with a subscript or brackets behind it,
+    it is another."""
     if len(name) != 1 or name not in side:
         return False
     plain = _COMMAND.sub(" ", _QUOTED.sub(" ", side))
@@ -128,7 +129,8 @@ def _stands_in(name: str, side: str) -> bool:
 
 
 def _is_far(exact: Form, rounded: Form) -> bool:
-    """5 ≈ 6: two numbers that differ by one unit of the last place that the second is written with, or by more."""
+    """5 ≈ 6: two numbers that differ by one unit of the last place that the second is written with,
+    or by more."""
     if not isinstance(exact, Quantity) or not isinstance(rounded, Quantity):
         return False
     if exact.value is None or rounded.value is None:
@@ -154,9 +156,11 @@ def closed_sides(relation: str) -> tuple[str, str] | None:
 
 
 def stated_side(relation: str) -> str | None:
-    r"""The value that an equation states of a quantity: 5 for `m + n = 5`, `|AB| = 5`, `\sin A = 5`.
+    r"""The value that an equation states of a quantity: 5 for `m + n = 5`, `|AB| = 5`, `\sin A =
+    5`.
 
-    None for an equation to be solved, such as `2x = 10` or `x^2 = 4`: that says 5, or 2, and not 10 or 4.
+    None for an equation to be solved, such as `2x = 10` or `x^2 = 4`: that says 5, or 2, and not 10
+    or 4.
     """
     if congruence := _RESIDUE.fullmatch(relation):
         residue, modulus = int(congruence[1]), int(congruence[2])
@@ -180,9 +184,11 @@ def stated_side(relation: str) -> str | None:
 
 
 def measures(side: str) -> bool:
-    r"""A side that is a quantity of its own, and no equation's: `|AB|`, `\angle A`, `P(X = 1)`, `\frac{NO}{BO}`.
+    r"""A side that is a quantity of its own, and no equation's: `|AB|`, `\angle A`, `P(X = 1)`,
+    `\frac{NO}{BO}`.
 
-    `\sin A` and `\sin\theta` are quantities, while `\sin x` and `|x - 2|` belong to equations for x.
+    `\sin A` and `\sin\theta` are quantities, while `\sin x` and `|x - 2|` belong to equations for
+    x.
     """
     if _MEASURE.match(side) or _AT_NUMBER.fullmatch(side):
         return True
@@ -207,7 +213,8 @@ def _tautology(text: str, left: str, right: str) -> Flawed | None:
 
 
 def _chain(text: str, name: str | None, sides: list[str]) -> Form:
-    """x = 2 + 3 = 5 is 5 because arithmetic says so; a longer chain that it cannot vouch for is flawed."""
+    """x = 2 + 3 = 5 is 5 because arithmetic says so; a longer chain that it cannot vouch for is
+    flawed."""
     if '"' in text:
         return word(text)  # x = 3 "if" y = 1
     for left, right in itertools.pairwise(sides):
@@ -241,7 +248,8 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
 
 
 def inequality(text: str, read: Reader) -> Named | None:
-    r"""`x < 2` and `1 < x \le 3` as intervals of x; None where no side is a single name, or two are."""
+    r"""`x < 2` and `1 < x \le 3` as intervals of x; None where no side is a single name, or two
+    are."""
     if not any(sign in text for sign in _TURNED):
         return None
     sides, signs = cuts(text, _RELATION)
@@ -305,7 +313,8 @@ def _interval(kind: str, low: str, high: str, read: Reader) -> Items:
 
 
 def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | None:
-    """Several statements of one name as one: x = 1, x = 2 and x = 1, 2 list values; x < 1 or x > 3 is a union.
+    """Several statements of one name as one: x = 1, x = 2 and x = 1, 2 list values; x < 1 or x > 3
+    is a union.
 
     Args:
         text: all of it.
@@ -338,7 +347,8 @@ def _list(items: Sequence[Form]) -> Items:
 
 
 def _region(bodies: list[Form], signs: Sequence[str]) -> Items:
-    """A union if it was said with `or`, or with commas and nothing satisfies all; else what all allow."""
+    """A union if it was said with `or`, or with commas and nothing satisfies all; else what all
+    allow."""
     items = tuple(map(_as_set, bodies))
     impossible = pieces(Items("", "meet", items)) == []
     if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2

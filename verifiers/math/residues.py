@@ -1,6 +1,7 @@
 r"""Residue classes: x \equiv 1, 3 \pmod 4 and n = 4k + 1 and \{4k+1 : k \in \mathbb{Z}\} as sets of whole numbers.
 
-A line a + bk is a class only beside something that says so: a congruence, or a letter that runs through the integers.
+A line a + bk is a class only beside something that says so: a congruence, or a letter that runs
+through the integers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _IN_WORDS = re.compile(
 
 
 def same_classes(a: Form, b: Form) -> bool | None:
-    """Whether both are the same classes; None where one is none, or nothing says that they are meant.
+    """Whether both are the same classes; None where one is none, or nothing says that they are
+    meant.
 
     Args:
         a, b: the forms of both sides.

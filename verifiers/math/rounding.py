@@ -23,7 +23,8 @@ _EXACT = frozenset(
 def bounds(
     answer: Quantity, reference: Quantity, policy: MathPolicy
 ) -> tuple[Fraction, Fraction] | None:
-    """The closed interval around the reference's number in which the answer's must lie; None where it must be equal.
+    """The closed interval around the reference's number in which the answer's must lie; None where
+    it must be equal.
 
     Both numbers are meant as they stand in `value`, without percent signs and units.
     """

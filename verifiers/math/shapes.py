@@ -80,7 +80,8 @@ def is_congruence(form: Form) -> bool:
 
 
 def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
-    """What an equation says of a quantity, where the other side is one plain value; None if it says no value.
+    """What an equation says of a quantity, where the other side is one plain value; None if it says
+    no value.
 
     Args:
         relation: an equation that names no single thing.
@@ -104,9 +105,11 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
 
 
 def as_stated(answer: Form, reference: Form) -> Form:
-    r"""What an answer that is right states, in the form of the reference, for a look at how it is written.
+    r"""What an answer that is right states, in the form of the reference, for a look at how it is
+    written.
 
-    `m + n = 5` states 5 beside a number, `\mathbf i + 2\mathbf j` the pair (1, 2) beside a pair, `5-6` the range 5–6.
+    `m + n = 5` states 5 beside a number, `\mathbf i + 2\mathbf j` the pair (1, 2) beside a pair,
+    `5-6` the range 5–6.
 
     Args:
         answer: an answer that is equal to the reference.
@@ -132,10 +135,12 @@ def as_stated(answer: Form, reference: Form) -> Form:
 
 
 def worked_out(answer: Form, reference: Form) -> tuple[Form, ...] | None:
-    """The sides of `(x + 2)(x - 5) = x^2 - 3x - 10` beside an expression; None if it is no such equation.
+    """The sides of `(x + 2)(x - 5) = x^2 - 3x - 10` beside an expression; None if it is no such
+    equation.
 
-    It states its last side if all sides are the same, which the caller finds out.  No side may have a letter that the
-    reference has not, unless the reference has none: such an equation is to be solved for that letter.
+    It states its last side if all sides are the same, which the caller finds out.  No side may have
+    a letter that the reference has not, unless the reference has none: such an equation is to be
+    solved for that letter.
 
     Args:
         answer, reference: the forms of both.
@@ -168,9 +173,11 @@ def both_sides(form: Form) -> tuple[Form, Form] | None:
 
 
 def identity_sides(form: Form) -> tuple[Form, Form] | None:
-    r"""The sides of `(a^2 - 1)/(a - 1) = a + 1`, an equation between expressions; None for any other.
+    r"""The sides of `(a^2 - 1)/(a - 1) = a + 1`, an equation between expressions; None for any
+    other.
 
-    It may be an identity, which states its right side, or an equation to be solved; the caller finds out.
+    It may be an identity, which states its right side, or an equation to be solved; the caller
+    finds out.
     """
     texts = sides(form.text) if isinstance(form, Quantity) else None
     if texts is None:
@@ -201,13 +208,15 @@ def point(form: Form) -> Form | None:
 
 
 def is_unsolved(form: Form) -> bool:
-    """An inequality in one variable that has to be solved, such as `x^2 < 4`; the symbolic engine does it."""
+    """An inequality in one variable that has to be solved, such as `x^2 < 4`; the symbolic engine
+    does it."""
     letters = {name for name in _LETTER.findall(form.text) if len(name) == 1}
     return is_relation(form) and len(letters) == 1 and "=" not in form.text
 
 
 def components(form: Form, size: int) -> Items | None:
-    r"""`\mathbf i + 2 \mathbf j` as the tuple (1, 2) of so many coordinates; None if it is no sum of unit vectors."""
+    r"""`\mathbf i + 2 \mathbf j` as the tuple (1, 2) of so many coordinates; None if it is no sum
+    of unit vectors."""
     text = form.text if isinstance(form, Quantity) and form.value is None else ""
     if not 2 <= size <= len(_AXES) or not (vectors := list(_UNIT_VECTOR.finditer(text))):
         return None
@@ -261,12 +270,14 @@ def is_region(form: Form) -> bool:
 
 
 def may_be_several(form: Form) -> bool:
-    r"""The symbolic engine may read it as more than one thing: `\{2k : k < 3\}`, `\pm a \pm b \pm c`."""
+    r"""The symbolic engine may read it as more than one thing: `\{2k : k < 3\}`, `\pm a \pm b \pm
+    c`."""
     return form.text.startswith(r"\{") or r"\pm" in form.text or r"\mathbb" in form.text
 
 
 def labels_bind(sequence: Items) -> bool:
-    """Letters keep the order of their values, "y=10, x=1" is not "1, 10"; words such as "Minimum" have no order."""
+    """Letters keep the order of their values, "y=10, x=1" is not "1, 10"; words such as "Minimum"
+    have no order."""
     return any(
         isinstance(item, Named) and not (len(item.name) > 2 and item.name.isalpha())
         for item in sequence.items
@@ -284,7 +295,8 @@ def in_alphabet(sequence: Items) -> Items:
 
 
 def vector(matrix: Items) -> tuple[Form, ...]:
-    """The cells of a single row or column; of a larger matrix the rows, which equal no tuple of numbers."""
+    """The cells of a single row or column; of a larger matrix the rows, which equal no tuple of
+    numbers."""
     rows = [row.items for row in matrix.items if isinstance(row, Items)]
     if len(rows) == 1:
         return rows[0]
@@ -325,7 +337,8 @@ def times(number: Quantity, size: Fraction, unit: str) -> Quantity:
 
 
 def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
-    """A list against a single thing: 1,234 may be two numbers, 1 hour and 30 minutes one, and {5} is 5."""
+    """A list against a single thing: 1,234 may be two numbers, 1 hour and 30 minutes one, and {5}
+    is 5."""
     if sequence.kind not in ("list", "set"):
         return None
     if "," in other.text and is_number(other):
@@ -339,7 +352,8 @@ def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
 
 
 def spread(form: Form, other: Form) -> Items | None:
-    """`(x, y) = (1, 2)` as `x = 1, y = 2`, and `x = 1, 2` as `x = 1, x = 2`, where the other side has such names."""
+    """`(x, y) = (1, 2)` as `x = 1, y = 2`, and `x = 1, 2` as `x = 1, x = 2`, where the other side
+    has such names."""
     if not isinstance(form, Named) or not isinstance(form.body, Items):
         return None
     if not isinstance(other, Items) or not any(isinstance(item, Named) for item in other.items):
@@ -373,7 +387,8 @@ def without_indices(form: Form, other: Form) -> Items | None:
 
 
 def renamed_function(form: Named, name: str) -> Named | None:
-    """`f(m) = 2m` as `f(n) = 2n`; None if the names differ in more than the bound variable, or n is taken."""
+    """`f(m) = 2m` as `f(n) = 2n`; None if the names differ in more than the bound variable, or n is
+    taken."""
     short, long = sorted((form.name, name), key=len)
     if {short, long} == {"y", "f(x)"} or (long[:1] == short and _OF_A_LETTER.fullmatch(long[1:])):
         return form  # the graph of f, and y(x) for y

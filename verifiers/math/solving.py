@@ -1,6 +1,7 @@
 r"""Conditions on one real variable that are not solved: x^2 < 4, |x-1| \ge 3, \frac{x-1}{x+2} > 0.
 
-Both sides are polynomials with rational coefficients, or quotients of them; the sign between the roots decides.
+Both sides are polynomials with rational coefficients, or quotients of them; the sign between the
+roots decides.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ def _at(polynomial: Polynomial, x: Fraction) -> Fraction:
 
 
 def _roots(polynomial: Polynomial) -> list[Number]:
-    """The real ones, each once: of the part without repeated factors, where they can be told apart."""
+    """The real ones, each once: of the part without repeated factors, where they can be told
+    apart."""
     simple = _divide_polynomials(polynomial, _common(polynomial, _derivative(polynomial)))[0]
     if len(simple) < 2:
         return []

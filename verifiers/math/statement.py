@@ -73,7 +73,8 @@ def as_tree(form: Form) -> Node:
 
 
 def leaves(tree: Node) -> Iterator[Node]:
-    """The single things in it: the items of lists and the like, what stands behind a name, an option's text.
+    """The single things in it: the items of lists and the like, what stands behind a name, an
+    option's text.
 
     Args:
         tree: from `as_tree`.
@@ -143,7 +144,8 @@ def _quotient(above: str, below: str) -> Node:
 
 
 def _is_worth_another(tree: Node, value: Fraction) -> bool:
-    """1.2 million, 0.1(6), 6e-34 and one half are no 1.2, no product, no Euler's number and no letters."""
+    """1.2 million, 0.1(6), 6e-34 and one half are no 1.2, no product, no Euler's number and no
+    letters."""
     try:
         return value_of(tree) != value
     except (NotArithmetic, Undefined):

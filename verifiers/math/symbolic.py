@@ -1,9 +1,10 @@
 r"""The symbolic engine, from the caller's side: a killable worker that is started when first needed.
 
-A limit reached in the worker is the answer's fault and a verdict: a model must not be able to go unscored by writing
-what cannot be evaluated.  A reference that the engine cannot read is notation, such as `p \to q`: it is equal to
-its own text alone, whatever the answer, so that no answer can choose to go unscored.  A worker that cannot start,
-is killed from outside twice, or gets no CPU time from the machine, says nothing about the answer and raises.
+A limit reached in the worker is the answer's fault and a verdict: a model must not be able to go
+unscored by writing what cannot be evaluated.  A reference that the engine cannot read is notation,
+such as `p \to q`: it is equal to its own text alone, whatever the answer, so that no answer can
+choose to go unscored.  A worker that cannot start, is killed from outside twice, or gets no CPU
+time from the machine, says nothing about the answer and raises.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
 
 
 def prove(answer: str, reference: str, policy: MathPolicy) -> Decision:
-    """`decide`, and what SymPy makes of it behind the reason: `symbolic-equal: proved`, `evidence` or `refuted`.
+    """`decide`, and what SymPy makes of it behind the reason: `symbolic-equal: proved`, `evidence`
+    or `refuted`.
 
     Args:
         answer, reference, policy: see `decide`.

@@ -3,10 +3,10 @@ r"""What may stand next to a number: units, currencies, scale words, counted thi
     canonical("square inches") == canonical('inches^2') == "inch^2"
     measure("kilometre / hour") == (Fraction(5, 18), (("m", 1), ("s", -1)))
 
-Words are read in any case, symbols are not: mW is no MW.  A word that no table has is no unit: its canonical name
-begins with `UNKNOWN`, and such a name equals only itself.  Sizes are exact by definition: the SI prefixes and derived
-units (BIPM, The International System of Units, 9th edition, tables 4 and 7), the inch of 2.54 cm and the pound of
-0.45359237 kg (NIST Handbook 44, appendix C).
+Words are read in any case, symbols are not: mW is no MW.  A word that no table has is no unit: its
+canonical name begins with `UNKNOWN`, and such a name equals only itself.  Sizes are exact by
+definition: the SI prefixes and derived units (BIPM, The International System of Units, 9th edition,
+tables 4 and 7), the inch of 2.54 cm and the pound of 0.45359237 kg (NIST Handbook 44, appendix C).
 """
 
 from __future__ import annotations
@@ -121,8 +121,9 @@ _PREFIXES: dict[str, tuple[str, int | Fraction]] = {
     "µ": ("micro", Fraction(1, 10**6)), "n": ("nano", Fraction(1, 10**9)), "p": ("pico", Fraction(1, 10**12)),
 }  # fmt: skip
 
-# Size in base units, name, other names; symbols before a bar are read in their own case alone.
-# Left out on purpose: what has several sizes (ton, gallon against litre, fluid ounce) converts only within its line.
+# Size in base units, name, other names; symbols before a bar are read in their own case alone. Left
+# out on purpose: what has several sizes (ton, gallon against litre, fluid ounce) converts only
+# within its line.
 _TABLE = """
 m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 201168/125 mi | mile; 1852 nautical-mile
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
@@ -160,7 +161,8 @@ _CHINESE_UNITS = {
     "周": "week", "月": "month", "个月": "month", "年": "year", "岁": "year", "平方米": "m^2", "平方厘米": "cm^2",
     "立方米": "m^3", "立方厘米": "cm^3", "美元": "dollar", "欧元": "euro", "角": "yuan-part", "弧度": "radian",
 }  # fmt: skip
-# Symbols that are also written all in capitals, or with a capital first, and then mean nothing else.
+# Symbols that are also written all in capitals, or with a capital first, and then mean nothing
+# else.
 _OTHER_CASES = {
     "KG": "kg", "Kg": "kg", "kG": "kg", "KGS": "kg", "kgs": "kg", "KM": "km", "Km": "km", "kms": "km", "CM": "cm",
     "Cm": "cm", "cms": "cm", "Mm": "", "mms": "mm", "gms": "g", "gs": "", "HR": "h", "Hr": "h", "hrs": "h", "Hrs": "h",
@@ -196,7 +198,8 @@ _SIZES: dict[str, tuple[Fraction, Counter[str]]] = {}
 
 
 def _load() -> None:
-    """Fill the three tables: symbols and words with their canonical name, and the names with a size."""
+    """Fill the three tables: symbols and words with their canonical name, and the names with a
+    size."""
     for line in _SI.splitlines():
         words, _, base = line.partition(" = ")
         names, _, prefixes = words.partition(":")
@@ -247,21 +250,29 @@ def _load() -> None:
 _load()
 
 _POWERS = {"square": "^2", "squared": "^2", "sq": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
-# Who says more than a unit has not given one number: "12 or 13", "12, maybe", "at least 12", "12 factorial".
+# Who says more than a unit has not given one number: "12 or 13", "12, maybe", "at least 12", "12
+# factorial".
 SAYS_MORE = frozenset(
     (
-        "lambda else try and or nor not maybe if when except unless about either neither both approximately perhaps "
-        "no none for but to than because since so then as it is isn't are was were we this that which with without "
-        "by plus minus times over cubed percent wrong right correct incorrect false true answer ignore at least "
-        "most less under below above between until negative positive opposite twice thrice double doubled triple "
-        "tripled half quarter factorial reciprocal inverse inverted root log modulo mod power raised imaginary "
-        "complex never almost nearly around roughly only just exactly up down off from into out instead versus vs "
+        "lambda else try and or nor not maybe if when except unless about either neither both "
+        "approximately perhaps "
+        "no none for but to than because since so then as it is isn't are was were we this that "
+        "which with without "
+        "by plus minus times over cubed percent wrong right correct incorrect false true answer "
+        "ignore at least "
+        "most less under below above between until negative positive opposite twice thrice double "
+        "doubled triple "
+        "tripled half quarter factorial reciprocal inverse inverted root log modulo mod power "
+        "raised imaginary "
+        "complex never almost nearly around roughly only just exactly up down off from into out "
+        "instead versus vs "
         "per-cent "
     ).split()
 )
 # Two letters that are read as a unit without quotes; `cd` and `nm` may be products.
 _NO_PRODUCTS = frozenset(
-    "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ kj "
+    "mm cm dm km in ft yd mi mg gm kg Kg KG KM CM oz lb ml mL cl cL qt ms hr wk yr Hz hz kW kw kJ "
+    "kj "
     "th st nd rd °".split()
 )
 _WORD = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[°℃℉]|/|\^\(?\{?-?\d\}?\)?|[^\s]")
@@ -290,7 +301,8 @@ _LONGEST = 60
 
 @lru_cache(maxsize=1024)
 def canonical(text: str) -> str | None:
-    """One name for one unit; None if the text is no unit at all, because it says more than a unit can.
+    """One name for one unit; None if the text is no unit at all, because it says more than a unit
+    can.
 
     Args:
         text: folded text after a number, without quotes.
@@ -389,7 +401,8 @@ def is_counted(name: str) -> bool:
 
 
 def is_known(text: str) -> bool:
-    """True if every word is the name of a unit, so that it cannot be a product of variables: `cm`, but not `cd`."""
+    """True if every word is the name of a unit, so that it cannot be a product of variables: `cm`,
+    but not `cd`."""
     words = [word for word in _WORD.findall(text) if word[0].isalpha() or word == "°"]
     return bool(words) and all(
         word in _POWERS

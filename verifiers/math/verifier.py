@@ -81,17 +81,18 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         >>> MathVerifier().verify(r"So it is \boxed{\frac{2}{4}}.", "1/2").why
         'same-number'
 
-    The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT; `no-answer
-    empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit too-hard chain tautology
-    undefined unreadable unknown-words unit-omitted unfinished given symbolic-different engine-error` and
-    `different-…`.
+    The reasons: `same-number same-text same-items same-set same-choice symbolic-equal` are CORRECT;
+    `no-answer empty-box unclosed-box unboxed` UNPARSED; anything else WRONG, among it `hedged limit
+    too-hard chain tautology undefined unreadable unknown-words unit-omitted unfinished given
+    symbolic-different engine-error` and `different-…`.
 
-    Without a task nothing is known of the prompt: then the detail of a CORRECT verdict has `"given": "unchecked"`,
-    unless the policy takes any form.
+    Without a task nothing is known of the prompt: then the detail of a CORRECT verdict has
+    `"given": "unchecked"`, unless the policy takes any form.
 
     Attributes:
         policy: what counts as equal.
-        markers: texts that the prompt asks the model to write before its answer, such as `("####",)`.
+        markers: texts that the prompt asks the model to write before its answer, such as
+            `("####",)`.
 
     Raises:
         UsageError: a marker is no text, or empty.
@@ -119,16 +120,18 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         """The right answers as they are compared.
 
         Args:
-            reference: the right answer, as a text or a number (scalars of numpy and torch are numbers too); or a list
-                of right answers, of which any will do.
+            reference: the right answer, as a text or a number (scalars of numpy and torch are
+                numbers too); or a list of right answers, of which any will do.
 
         Raises:
-            DataError: it is empty, beyond a limit, unbalanced, or has no value, such as 1/0; the message names it.
+            DataError: it is empty, beyond a limit, unbalanced, or has no value, such as 1/0; the
+                message names it.
         """
         return tuple(self._trust(answer_text) for answer_text in _each(reference))
 
     def extract(self, text: str, task: Task | None) -> _Stated | Verdict:
-        """The final answer; with a task, one that repeats its prompt is refused, see `MathPolicy.form`.
+        """The final answer; with a task, one that repeats its prompt is refused, see
+        `MathPolicy.form`.
 
         Args:
             text: the completion.
@@ -167,7 +170,8 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
     def verify_many(
         self, pairs: Iterable[tuple[str, References] | tuple[str, References, Task | None]]
     ) -> list[Verdict]:
-        """The verdicts of many completions, the same as one by one; the worker is called once for all of them.
+        """The verdicts of many completions, the same as one by one; the worker is called once for
+        all of them.
 
         Args:
             pairs: (completion, reference), or with the task as a third.
@@ -199,9 +203,9 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Args:
             answer: the answer alone.
             reference: see `read`.
-            prove: whether SymPy is asked for its opinion, which takes up to some seconds.  `why` then ends in `proved`
-                (by exact rules, or by SymPy), `evidence` (SymPy has none) or `refuted` (SymPy contradicts the verdict:
-                one of the two is wrong).
+            prove: whether SymPy is asked for its opinion, which takes up to some seconds.  `why`
+                then ends in `proved` (by exact rules, or by SymPy), `evidence` (SymPy has none) or
+                `refuted` (SymPy contradicts the verdict: one of the two is wrong).
 
         Raises:
             DataError: see `read`.
@@ -222,7 +226,8 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         )
 
     def doubt(self, reference: References) -> str | None:
-        r"""Why a reference can only be compared as text, for a report on a data set; None if it can be read.
+        r"""Why a reference can only be compared as text, for a report on a data set; None if it can
+        be read.
 
             >>> MathVerifier().doubt(r"\frac{1}{2}") is None
             True
@@ -381,7 +386,8 @@ def _settle_decision(item: _Undecided, decision: Decision) -> Verdict:
     verdict = _judge_equal(
         decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt
     )
-    # What the engine had no time for may still be told by its form, and then the reason is the same on any machine.
+    # What the engine had no time for may still be told by its form, and then the reason is the same
+    # on any machine.
     return _verdict(decision, item.written) if hard and verdict.correct else verdict
 
 
@@ -394,7 +400,8 @@ def _verdict(decision: Decision, answer: str) -> Verdict:
 def _judge_equal(
     decision: Decision, answer: str, form: Form, right: Form, policy: MathPolicy, prompt: str
 ) -> Verdict:
-    """The verdict on an answer that is equal to the reference: it must be finished, and not given by the prompt."""
+    """The verdict on an answer that is equal to the reference: it must be finished, and not given
+    by the prompt."""
     known = bool(prompt) and not prompt.isspace()
     detail = {} if known or policy.form == "any" else {"given": "unchecked"}
     same = form.text == right.text or squeeze(form.text) == squeeze(right.text)
@@ -439,7 +446,8 @@ def _prove_verdict(found: Verdict | _Undecided) -> Verdict:
 
 
 def _join_boxes(found: Extraction, right: Form) -> str | None:
-    r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several boxes are a hedge."""
+    r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several
+    boxes are a hedge."""
     while isinstance(right, Named | Family):
         right = right.body
     several = (
@@ -460,7 +468,8 @@ def _plain_text(reference: Reference) -> str:
     reference = plain_reference(reference)
     if not isinstance(reference, str) or not reference.strip():
         raise DataError(
-            f"the reference is {reference!r}; where references are texts it must be a text that is not empty"
+            f"the reference is {reference!r}; where references are texts it must be a text that is "
+            f"not empty"
         )
     return reference
 
@@ -516,7 +525,8 @@ def _reference_form(reference: str) -> Form:
 
 @lru_cache(maxsize=4096)
 def _answer_limits(right: str) -> Limits:
-    """An answer may name a long number where the reference names one: they are compared without writing them out."""
+    """An answer may name a long number where the reference names one: they are compared without
+    writing them out."""
     return LONG_NUMBERS if _names_long_number(right) else LIMITS
 
 

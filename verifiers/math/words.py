@@ -12,7 +12,8 @@ from fractions import Fraction
 __all__ = ["EMPTY", "NONZERO", "REALS", "elements", "formula", "number", "number_words", "plain"]
 
 EMPTY = frozenset(
-    "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are no solutions|"
+    "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are "
+    "no solutions|"
     "there is no solution|no such number exists|no solutions exist|no solution exists|no real roots|none".split(
         "|"
     )
@@ -28,7 +29,8 @@ NONZERO = frozenset(f"{all_}nonzero real{s}" for all_ in ("", "all ") for s in (
 """Said of the line without 0."""
 
 _ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen "
     "eighteen nineteen"
 ).split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -40,7 +42,8 @@ _NUMBERS |= {
     for o, ones in enumerate(_ONES[1:10], 1)
 }
 _ORDINALS = (
-    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth "
+    "fourteenth fifteenth "
     "sixteenth seventeenth eighteenth nineteenth twentieth"
 ).split()
 _ORDINAL = {word: value for value, word in enumerate(_ORDINALS, 1)}
@@ -79,8 +82,10 @@ _SAME = {
 
 _ELEMENTS = frozenset(
     (
-        "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr "
-        "Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir "
+        "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As "
+        "Se Br Kr Rb Sr Y Zr "
+        "Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb "
+        "Lu Hf Ta W Re Os Ir "
         "Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr "
     ).split()
 )
@@ -92,7 +97,8 @@ _CHARGED = re.compile(r"[_^\d]")
 
 
 def formula(text: str) -> str | None:
-    """A chemical formula with numbers or a charge, in one spelling: `Fe^3+`, `H_2O`; None for anything else.
+    """A chemical formula with numbers or a charge, in one spelling: `Fe^3+`, `H_2O`; None for
+    anything else.
 
     Args:
         text: folded text with words in quotes.
@@ -109,7 +115,8 @@ def formula(text: str) -> str | None:
 
 
 def elements(letters: str) -> tuple[str, ...] | None:
-    """The chemical elements that letters name, read from the left; None where they name none: C, O for `CO`."""
+    """The chemical elements that letters name, read from the left; None where they name none: C, O
+    for `CO`."""
     symbols = _SYMBOL.findall(letters)
     return tuple(symbols) if "".join(symbols) == letters and _ELEMENTS.issuperset(symbols) else None
 
@@ -127,7 +134,8 @@ def plain(text: str) -> str:
 def number(words: str) -> int | Fraction | None:
     """The number that plain words name; None if they name none.
 
-    `twenty one`, `third`, `two thirds`, `two and a half`, `three thousand two hundred`, `minus five`, 十二.
+    `twenty one`, `third`, `two thirds`, `two and a half`, `three thousand two hundred`, `minus
+    five`, 十二.
     """
     if (value := _NUMBERS.get(words, _ORDINAL.get(words))) is not None:
         return value

@@ -1,6 +1,7 @@
 """What runs in the pool's worker: the symbolic engine behind a fork server, so that a pair costs no more than a child.
 
-A pair that uses up its time or memory, or crashes, ends only the child it ran in; the worker itself goes on.
+A pair that uses up its time or memory, or crashes, ends only the child it ran in; the worker itself
+goes on.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class _Worker:
         self._server = ForkServer(engine.handle)
 
     def handle(self, item: PairRequest) -> PairReply:
-        """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is asked once more."""
+        """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is
+        asked once more."""
         request, cpu_s, wall_s = item
         lost = ""
         for _ in range(2):

@@ -1,6 +1,7 @@
 """Advantages as papers print them: loops over groups and rows in float64, one function per formula.
 
-Each function gives an array [T] or one number for each row.  A row that does not vote is in no mean, and has 0.
+Each function gives an array [T] or one number for each row.  A row that does not vote is in no
+mean, and has 0.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _kl_in_reward(row: StepRow, setting: Setting) -> Float64s:
 
 
 def _rewards(row: StepRow, setting: Setting) -> Float64s:
-    """Rewards of turns and the rest of the score on trained tokens, less each token's KL penalty."""
+    """Rewards of turns and the rest of the score on trained tokens, less each token's KL
+    penalty."""
     rewards, remainder = np.zeros(len(row.at)), row.score
     if not len(row.at):
         return rewards
@@ -324,7 +326,8 @@ def _distill(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
 
 
 def _prime(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
-    """Returns of token rewards less the other completions' mean, and the score less theirs (Algorithm 1)."""
+    """Returns of token rewards less the other completions' mean, and the score less theirs
+    (Algorithm 1)."""
     gamma = setting.numbers["gamma"]
     means = [float(row.implicit.mean()) if len(row.at) else 0.0 for row in rows]
     scored, advantages = _by_group(_leave_one_out)(rows, setting), []

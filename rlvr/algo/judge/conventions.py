@@ -1,7 +1,7 @@
 """What papers leave open and trainers answer differently: one table.
 
-A step file declares its trainer's conventions; a departure is explained by the one under which the recorded number
-is right.
+A step file declares its trainer's conventions; a departure is explained by the one under which the
+recorded number is right.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Forward-mode derivatives in float64 with a running bound of rounding, for the loops of the judge; numpy alone.
 
-A `Dual` is a number of each of a row's T trained tokens with its slope in that token's log-probability, or one number
-of the row with its slopes in all of them: `value` [T] or [], `slope` [T].  `size` and `steep` are sums of what value
-and slope are sums of, without signs: whoever computes them in floating point is off by a few units in their last
-place (running error analysis, Wilkinson 1963), however much cancels.
+A `Dual` is a number of each of a row's T trained tokens with its slope in that token's
+log-probability, or one number of the row with its slopes in all of them: `value` [T] or [], `slope`
+[T].  `size` and `steep` are sums of what value and slope are sums of, without signs: whoever
+computes them in floating point is off by a few units in their last place (running error analysis,
+Wilkinson 1963), however much cancels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a step file's head says of its algorithm and updates, checked once: formulas read it without further checks.
 
-What the head says wrongly is the file's fault, and an error with its place; what a file lacks is not compared, and the
-rest is.  So whatever a formula raises is a fault of ours.
+What the head says wrongly is the file's fault, and an error with its place; what a file lacks is
+not compared, and the rest is.  So whatever a formula raises is a fault of ours.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _ANY = _number()
 _SHARE = _number(0.0, 1.0)
 _NUMBERS: Final[Mapping[str, tuple[_Check, str]]] = {
     **dict.fromkeys(
-        "reward_weight pivot clip_high eps beta tau low high cap positive_k positive_rate negative_k negative_rate "
+        "reward_weight pivot clip_high eps beta tau low high cap positive_k positive_rate "
+        "negative_k negative_rate "
         "entropy_now centring right_weight wrong_weight sft_weight".split(),
         (_ANY, "a number"),
     ),
@@ -102,7 +103,8 @@ _PARTS: Final[Mapping[str, Mapping[str, tuple[_Check, str, bool]]]] = {
 """Parts of an algorithm: of each number what it must be, and whether the part needs it."""
 
 _CLIPPED = (
-    "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo prime grpo_process "
+    "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo "
+    "prime grpo_process "
     "gspo luspo ppo_completions cispo clip_cov"
 ).split()
 _OF_ADVANTAGES: Final[Mapping[str, str]] = {
@@ -151,7 +153,8 @@ def setting_of(step: StepFile, how: Conventions | None = None) -> Setting:
         how: conventions; None for those that the file declares.
 
     Raises:
-        DataError: there is no algorithm, or something in the head is not what it must be; with its place.
+        DataError: there is no algorithm, or something in the head is not what it must be; with its
+            place.
     """
     numbers = step.head.get("algorithm")
     if not isinstance(numbers, Mapping) or not isinstance(numbers.get("name"), str):
@@ -197,7 +200,8 @@ def needs(name: str, setting: Setting) -> tuple[list[str], list[str]]:
 
 
 def what_advantages_lack(step: StepFile, setting: Setting) -> str:
-    """The first thing that advantages would be computed from and that the file does not have; empty if it has all.
+    """The first thing that advantages would be computed from and that the file does not have; empty
+    if it has all.
 
     Args:
         step: the file's.
@@ -207,7 +211,8 @@ def what_advantages_lack(step: StepFile, setting: Setting) -> str:
 
 
 def what_the_loss_lacks(step: StepFile, number: int, setting: Setting) -> str:
-    """The first thing that the loss would be computed from and that the file does not have; empty if it has all.
+    """The first thing that the loss would be computed from and that the file does not have; empty
+    if it has all.
 
     Args:
         step: the file's.

@@ -1,7 +1,7 @@
 """Losses as papers print them, of one row of an update in float64, with slopes in its log-probabilities.
 
-Each formula gives a `Dual` of each trained token, or one of the row, which then is the loss of each of its tokens.
-`held` marks what a stop-gradient reads.
+Each formula gives a `Dual` of each trained token, or one of the row, which then is the loss of each
+of its tokens. `held` marks what a stop-gradient reads.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def _vespo(row: StepRow, setting: Setting) -> Dual:
 
 LOSSES: Final[dict[str, Callable[[StepRow, Setting], Any]]] = {
     **dict.fromkeys(
-        "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo prime "
+        "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl "
+        "gdpo prime "
         "grpo_process".split(),
         _clip_loss,
     ),

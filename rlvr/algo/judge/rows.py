@@ -156,7 +156,8 @@ def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRo
 
 
 def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
-    """The row with each number moved by a few roundings, up or down (Monte Carlo arithmetic, Parker 1997).
+    """The row with each number moved by a few roundings, up or down (Monte Carlo arithmetic, Parker
+    1997).
 
     Equal scores stay equal, as they do when they are rounded: a group of equal scores has no std.
 

@@ -42,7 +42,8 @@ _GROUPS: Final = {
 
 
 def vectors() -> Iterator[tuple[str, StepFile]]:
-    """Each paper's name with a case, and the step, whose advantages, weights, loss and terms are the judge's."""
+    """Each paper's name with a case, and the step, whose advantages, weights, loss and terms are
+    the judge's."""
     for name in sorted(ADVANTAGES.keys() & LOSSES.keys()):
         for case in CASES:
             yield f"{name}-{case}", _answered(_asked(name, case))

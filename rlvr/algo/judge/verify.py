@@ -1,9 +1,10 @@
 """Recompute a recorded step, and name the first quantity that departs, with the convention that would explain it.
 
-A number departs if it is further from ours than rounding allows.  What rounding allows is derived: the judge is run
-again with every input moved by a few units in its last place, up and down (Monte Carlo arithmetic, D. S. Parker
-1997); the spread is the effect of rounded inputs, and a few units of the sum of all terms without their signs is that
-of the operations (running error analysis, Wilkinson 1963).
+A number departs if it is further from ours than rounding allows.  What rounding allows is derived:
+the judge is run again with every input moved by a few units in its last place, up and down (Monte
+Carlo arithmetic, D. S. Parker 1997); the spread is the effect of rounded inputs, and a few units of
+the sum of all terms without their signs is that of the operations (running error analysis,
+Wilkinson 1963).
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Quantity:
         place = "" if self.row is None else f" at row {self.row}"
         place += "" if self.token is None else f", token {self.token}"
         line = (
-            f"{self.quantity}: departs{place}: {self.recorded:.9g} is recorded, {self.recomputed:.9g} recomputed, "
+            f"{self.quantity}: departs{place}: {self.recorded:.9g} is recorded, "
+            f"{self.recomputed:.9g} recomputed, "
             f"and rounding allows {self.tolerance:.2g}"
         )
         if self.ratio is not None:
@@ -80,14 +82,16 @@ class Quantity:
 def verify(step: StepFile, how: Conventions | None = None) -> list[Quantity]:
     """Recompute what a step file has, in the order in which a trainer computes it.
 
-    Each quantity is recomputed from the recorded ones before it, so the first departure is where the trainer differs.
+    Each quantity is recomputed from the recorded ones before it, so the first departure is where
+    the trainer differs.
 
     Args:
         step: the file's.
         how: conventions; None for those that the file declares.
 
     Raises:
-        DataError: the file has no algorithm, or its head says something that cannot be; with the place.
+        DataError: the file has no algorithm, or its head says something that cannot be; with the
+            place.
     """
     setting = setting_of(step, how)
     broken = _not_finite(step)
@@ -111,7 +115,8 @@ def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
 
 
 def _not_finite(step: StepFile) -> Quantity | None:
-    """The first log-probability or score that is not finite: nothing that follows can be compared."""
+    """The first log-probability or score that is not finite: nothing that follows can be
+    compared."""
     names = "score behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values".split()
     trained, offsets = step.arrays["mask"], step.arrays["offsets"]
     for name in names:

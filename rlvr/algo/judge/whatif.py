@@ -2,8 +2,9 @@
 
 scores or numbers ──advantages──▶ losses ──▶ ∂loss/∂log-probability of each token, beside those that were recorded
 
-The gradient is the sum of these weights with ∇log π.  Two steps are compared by the cosine of the weights of all
-tokens; where the file has a sketch of each row's ∇ Σ log π, by that of the gradients, with each row's mean weight.
+The gradient is the sum of these weights with ∇log π.  Two steps are compared by the cosine of the
+weights of all tokens; where the file has a sketch of each row's ∇ Σ log π, by that of the
+gradients, with each row's mean weight.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Turned:
         cosine: of the gradient that was taken and the other; 0 where one of them is none.
         norm: of the other over that of the one taken; None where none was taken.
         by: what was compared: "token weights", "row sketches" or "gradients".
-        turning: rows that turn the gradient most, with their shares of the squared difference of the weights.
+        turning: rows that turn the gradient most, with their shares of the squared difference of
+            the weights.
     """
 
     step: int | None
@@ -68,7 +70,8 @@ def what_if(
         algorithm: as a file's head has it; None for the file's own.
 
     Raises:
-        DataError: the file lacks something that the algorithm reads, or the judge has no advantages or loss of it.
+        DataError: the file lacks something that the algorithm reads, or the judge has no advantages
+            or loss of it.
     """
     other = other_weights(step, scores, parts, algorithm)
     taken = recorded_weights(step)
@@ -101,7 +104,8 @@ def what_if(
 
 
 def recorded_weights(step: StepFile) -> Float64s:
-    """∂loss/∂log-probability of every token, over all updates of the step; 0 where none was computed.
+    """∂loss/∂log-probability of every token, over all updates of the step; 0 where none was
+    computed.
 
     Args:
         step: the file's.
@@ -126,7 +130,8 @@ def other_weights(
     parts: Sequence[Mapping[str, float]] | None = None,
     algorithm: Mapping[str, Any] | None = None,
 ) -> Float64s:
-    """The same with other scores or by another algorithm, at the log-probabilities that were recorded.
+    """The same with other scores or by another algorithm, at the log-probabilities that were
+    recorded.
 
     Rows that the step did not compute have those of before the step: their ratio is 1.
 

@@ -4,7 +4,8 @@
     load_algorithm("dapo", clip_high=0.3)            with another one
     load_algorithm("mine.py:Mine")                   anybody's, from a file or a package
 
-`rlvr algorithms` lists them.  A subclass of `PolicyGradient` or `Proximal` (see `rlvr.algo.papers.base`) is a new one.
+`rlvr algorithms` lists them.  A subclass of `PolicyGradient` or `Proximal` (see
+`rlvr.algo.papers.base`) is a new one.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ from rlvr.validate import nearest, require_whole
 __all__ = ["NAMES", "algorithm_class", "load_algorithm", "markdown", "module_at"]
 
 NAMES: Final = (
-    "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo a2c reinforce dpo ipo "
-    "kto reward_model process_reward_model rft grpo_process reinforce_pp_baseline ppo_completions slic "
-    "gmpo opo kl_cov raft_pp maxrl gpg clip_cov pass_k dro dppo gdpo topr luspo vespo remax distill "
+    "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo "
+    "a2c reinforce dpo ipo "
+    "kto reward_model process_reward_model rft grpo_process reinforce_pp_baseline ppo_completions "
+    "slic "
+    "gmpo opo kl_cov raft_pp maxrl gpg clip_cov pass_k dro dppo gdpo topr luspo vespo remax "
+    "distill "
     "sft pointwise_reward_model gkd sdft prime"
 ).split()
 """The published algorithms; each is the file of its name."""
@@ -51,7 +55,8 @@ def algorithm_class(name: str) -> type[Algorithm]:
     place, colon, attribute = name.rpartition(":")
     if not (place and colon and attribute):
         raise UsageError(
-            f"there is no algorithm {name!r}{nearest(name, NAMES)}; `rlvr algorithms` lists them, and FILE.py:CLASS or "
+            f"there is no algorithm {name!r}{nearest(name, NAMES)}; `rlvr algorithms` lists them, "
+            f"and FILE.py:CLASS or "
             "PACKAGE.MODULE:CLASS is one of your own"
         )
     module = module_at(place, f"--algorithm {name}")
@@ -73,7 +78,8 @@ def algorithm_class(name: str) -> type[Algorithm]:
         )
     if candidate.name in NAMES and "name" in vars(candidate):
         raise UsageError(
-            f"{name} has the name {candidate.name!r}, which is that of a published algorithm; give it another one"
+            f"{name} has the name {candidate.name!r}, which is that of a published algorithm; give "
+            f"it another one"
         )
     _require_sound(candidate, name)
     candidate.spec, candidate.digest = name, _digest(module)
@@ -82,7 +88,8 @@ def algorithm_class(name: str) -> type[Algorithm]:
 
 
 def _require_sound(kind: type[Algorithm], name: str) -> None:
-    """Refuse a class of which a part would silently do nothing, or which cannot be made at its defaults."""
+    """Refuse a class of which a part would silently do nothing, or which cannot be made at its
+    defaults."""
     annotated = [
         attribute_name
         for attribute_name, hint in vars(kind).get("__annotations__", {}).items()
@@ -99,7 +106,8 @@ def _require_sound(kind: type[Algorithm], name: str) -> None:
     for key in sorted(kind.reads):
         if key not in INPUTS:
             raise UsageError(
-                f"{name} reads {key!r}, and nothing computes that{nearest(key, list(INPUTS))}; inputs that have to be "
+                f"{name} reads {key!r}, and nothing computes that{nearest(key, list(INPUTS))}; "
+                f"inputs that have to be "
                 f"declared are {', '.join(INPUTS)}"
             )
     require_whole(f"updates of {name}", kind.updates, 1)
@@ -188,7 +196,8 @@ def markdown() -> str:
             or "–"
         )
         lines.append(
-            f"| `{name}` | {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} | {numbers_text} |"
+            f"| `{name}` | {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} | "
+            f"{numbers_text} |"
         )
     return "\n".join(lines) + "\n"
 

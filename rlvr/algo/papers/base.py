@@ -1,8 +1,8 @@
 """What every algorithm is: a class whose fields are its numbers, with `advantages(groups)` and `loss(inputs)`.
 
-A paper is a subclass in a file of its own.  What makes the paper is code or a class attribute; what it lets one choose
-is a field.  A part that a class has no field for is absent: `Absent` says what the trainer reads then.  Needs no torch:
-functions of tensors are imported where they are called.
+A paper is a subclass in a file of its own.  What makes the paper is code or a class attribute; what
+it lets one choose is a field.  A part that a class has no field for is absent: `Absent` says what
+the trainer reads then.  Needs no torch: functions of tensors are imported where they are called.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ Need = Literal["siblings", "once", "head", "file"]
     file      examples of a file, as it samples nothing
 """
 ExampleKind = Literal["pairs", "labels", "right", "steps"]
-"""What is learned from, instead of advantages: a chosen and a rejected completion of one prompt; completions that are
-known to be right or wrong; right completions alone; or the steps of completions, each with counts of right
-continuations."""
+"""What is learned from, instead of advantages: a chosen and a rejected completion of one prompt;
+completions that are known to be right or wrong; right completions alone; or the steps of
+completions, each with counts of right continuations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,17 @@ class Absent:
         replay: groups of earlier steps that are trained on again.
         subset: which completions of a group are trained on.
         correction: weights for differences between sampler and trainer.
-        entropy, entropy_target, entropy_share: bonus, its adaptation, and the share of tokens that are trained on.
+        entropy, entropy_target, entropy_share: bonus, its adaptation, and the share of tokens that
+            are trained on.
         baseline, baseline_decay: what REINFORCE subtracts.
         epochs: passes over each batch.
-        dynamic_sampling, refill: whether groups without variation are dropped, and others sampled instead.
+        dynamic_sampling, refill: whether groups without variation are dropped, and others sampled
+            instead.
         overlong, overlong_share: what is done with truncated completions.
-        masked_vote: whether rows that are left out of the loss still count in their group's baseline.
-        texts, student_share: a file whose completions are trained on too, and the share of the policy's own.
+        masked_vote: whether rows that are left out of the loss still count in their group's
+            baseline.
+        texts, student_share: a file whose completions are trained on too, and the share of the
+            policy's own.
         group_size, temperature: of sampling, by default.
         length, sft_weight: of gains, and of an added loss of fine-tuning.
         per_task, unparsed: what is drawn from a group of completions.
@@ -183,10 +187,11 @@ INPUTS: Final[Mapping[str, str]] = {
 class Inputs:
     """What `advantages`, `select` and `loss` read.
 
-    In `loss`, of a micro-batch of B rows of T tokens: `logprobs` (carrying the gradient), `old_logprobs` (the
-    trainer's, before the step), `behaviour_logprobs` (the sampler's), `log_ratio` and `ratio` of the first two,
-    `advantages`, `mask`, and what `reads` declares.  In `advantages`, of P groups of G completions: `scores` and
-    `scored` [P, G], `rewards` and `mask` [B, T], `lengths_tokens` [P, G], and what `reads` declares.
+    In `loss`, of a micro-batch of B rows of T tokens: `logprobs` (carrying the gradient),
+    `old_logprobs` (the trainer's, before the step), `behaviour_logprobs` (the sampler's),
+    `log_ratio` and `ratio` of the first two, `advantages`, `mask`, and what `reads` declares.  In
+    `advantages`, of P groups of G completions: `scores` and `scored` [P, G], `rewards` and `mask`
+    [B, T], `lengths_tokens` [P, G], and what `reads` declares.
 
     Args:
         algorithm: whose `reads` says what else there is.
@@ -207,7 +212,8 @@ class Inputs:
         values, algorithm = self._values, self._algorithm
         if name in INPUTS and name not in algorithm.reads:
             raise UsageError(
-                f"{algorithm.label} reads inputs.{name} without declaring it, so it was not computed; "
+                f"{algorithm.label} reads inputs.{name} without declaring it, so it was not "
+                f"computed; "
                 f'add "{name}" to `reads` of the class'
             )
         if name not in values:
@@ -217,7 +223,8 @@ class Inputs:
                 if input_name not in INPUTS or input_name in algorithm.reads
             ]
             raise UsageError(
-                f"there is no input {name!r} here{nearest(name, readable)}; there are {', '.join(sorted(readable))}"
+                f"there is no input {name!r} here{nearest(name, readable)}; there are "
+                f"{', '.join(sorted(readable))}"
             )
         value = values[name]
         if callable(value):
@@ -230,23 +237,17 @@ class Algorithm(Absent):
     """A published algorithm: its numbers are the fields.  `dataclasses.replace` changes one and checks the rest again.
 
     Class attributes, which are no settings:
-        name: for `--algorithm`.
-        title: as the paper has it.
-        paper: where it was published.
-        equations: where its equations stand.
-        sources: where each number stands, and which ones are ours.
-        printed: what the paper's own experiments used.
-        updates: optimiser steps per batch and epoch, by default; see `rlvr.train.credit.update_rows`.
-        needs: what not every run has.
-        reads: inputs that have to be computed, see `INPUTS`.
-        examples: what is learned from instead of advantages; None for algorithms with advantages.
-        regularised: whether the loss has a gradient where advantages are 0.
-        takes_rewards: whether a KL penalty can be in the reward.
-        teaches_itself: whether the teacher is the reference policy, which is shown the task's reference.
-        takes_steps: whether rewards of steps count, see `rlvr.train.step_rewards`.
-        forks: where new completions give prefix values: K of them at every step, or a greedy one at the prompt.
-        spec: what `--algorithm` was, for one from a user's file.
-        digest: of that file.
+        name: for `--algorithm`. title: as the paper has it. paper: where it was published.
+        equations: where its equations stand. sources: where each number stands, and which ones are
+        ours. printed: what the paper's own experiments used. updates: optimiser steps per batch and
+        epoch, by default; see `rlvr.train.credit.update_rows`. needs: what not every run has.
+        reads: inputs that have to be computed, see `INPUTS`. examples: what is learned from instead
+        of advantages; None for algorithms with advantages. regularised: whether the loss has a
+        gradient where advantages are 0. takes_rewards: whether a KL penalty can be in the reward.
+        teaches_itself: whether the teacher is the reference policy, which is shown the task's
+        reference. takes_steps: whether rewards of steps count, see `rlvr.train.step_rewards`.
+        forks: where new completions give prefix values: K of them at every step, or a greedy one at
+        the prompt. spec: what `--algorithm` was, for one from a user's file. digest: of that file.
     """
 
     name: ClassVar[str] = ""
@@ -297,7 +298,8 @@ class Algorithm(Absent):
 
     @property
     def trains_two(self) -> bool:
-        """Whether another model of the policy's size learns beside it: a critic of its own layers, or rewards."""
+        """Whether another model of the policy's size learns beside it: a critic of its own layers,
+        or rewards."""
         own_critic = self.critic is not None and self.critic.backbone == "own"
         return own_critic or self.implicit is not None
 
@@ -313,7 +315,8 @@ class Algorithm(Absent):
             groups: see `Inputs`.
 
         Returns:
-            One per completion [P, G], or one per token [B, T]; with a critic an `AdvantageEstimate`.
+            One per completion [P, G], or one per token [B, T]; with a critic an
+            `AdvantageEstimate`.
         """
         self._lacks("advantages")
 
@@ -337,12 +340,14 @@ class Sampled(Algorithm):
     """An algorithm that samples completions.
 
     Attributes:
-        dynamic_sampling: drop groups whose completions are all correct or all wrong, and sample others instead.
-        refill: False: dynamic sampling does not sample others; the remaining groups weigh more, as all denominators
-            are theirs alone.
+        dynamic_sampling: drop groups whose completions are all correct or all wrong, and sample
+            others instead.
+        refill: False: dynamic sampling does not sample others; the remaining groups weigh more, as
+            all denominators are theirs alone.
         overlong: what is done with truncated completions.
-        overlong_share: greatest soft punishment as a share of the width of the reward's bounds.  1/2 is DAPO's -1 for
-            rewards of ±1, and -½ for rewards in [0, 1]: equal after dividing by the std.
+        overlong_share: greatest soft punishment as a share of the width of the reward's bounds.
+            1/2 is DAPO's -1 for rewards of ±1, and -½ for rewards in [0, 1]: equal after dividing
+            by the std.
         mixing: when the reference takes over a part of the policy; None for never.
         group_size: completions per prompt: what `Config.group_size` is by default.
         temperature: sampling temperature: what `Config.temperature` is by default.
@@ -364,12 +369,14 @@ class Sampled(Algorithm):
         require_number("temperature", self.temperature, above=0, hint="near 1 to train")
         if not self.refill and not self.dynamic_sampling:
             raise UsageError(
-                "refill is False, and dynamic_sampling too: no group is dropped, so none could be sampled instead; "
+                "refill is False, and dynamic_sampling too: no group is dropped, so none could be "
+                "sampled instead; "
                 "leave refill out"
             )
         if self.mixing is not None and not self.has_reference:
             raise UsageError(
-                "mixing without kl: there is no reference policy to mix into; give kl or drop mixing"
+                "mixing without kl: there is no reference policy to mix into; give kl or drop "
+                "mixing"
             )
 
 
@@ -378,15 +385,17 @@ class PolicyGradient(Sampled):
     """A policy gradient: advantages of sampled completions, and a loss per token.
 
     Attributes:
-        kl: the KL penalty; None for none, and then there is no reference policy.  In the reward, algorithms that
-            compare whole completions take the score minus the sum of the completion's penalties.
+        kl: the KL penalty; None for none, and then there is no reference policy.  In the reward,
+            algorithms that compare whole completions take the score minus the sum of the
+            completion's penalties.
         entropy: coefficient of the entropy bonus; 0 for none.
         entropy_target: how that coefficient adapts; None for not.
-        entropy_share: share of the tokens, those of highest entropy, that the policy is trained on; 1 for all.
+        entropy_share: share of the tokens, those of highest entropy, that the policy is trained on;
+            1 for all.
         subset: which completions of a group are trained on; None for all.
         correction: weights for differences between sampler and trainer; several are multiplied.
-        masked_vote: whether rows that are left out of the loss, such as truncated ones, count in their group's
-            baseline.
+        masked_vote: whether rows that are left out of the loss, such as truncated ones, count in
+            their group's baseline.
         reset: when reference and optimiser start afresh; None for never.
     """
 
@@ -422,7 +431,8 @@ class PolicyGradient(Sampled):
             and self.kl.place != "loss"
         ):
             raise UsageError(
-                "reset.kl_share with the KL in the reward: it has no gradient of its own; put it in the loss"
+                "reset.kl_share with the KL in the reward: it has no gradient of its own; put it "
+                "in the loss"
             )
         if self.kl is not None and self.kl.place == "reward" and not self.takes_rewards:
             raise UsageError(
@@ -430,11 +440,12 @@ class PolicyGradient(Sampled):
             )
 
     def select(self, update: Inputs) -> Tensor | None:
-        """The tokens of a whole update that `loss` treats apart, as `inputs.selected` [B, T]; None for no selection.
+        """The tokens of a whole update that `loss` treats apart, as `inputs.selected` [B, T]; None
+        for no selection.
 
         Args:
-            update: `logprobs` under the policy before the update, `old_logprobs`, `advantages` and `mask` of all its
-                rows, and a `generator` for tokens that are drawn.
+            update: `logprobs` under the policy before the update, `old_logprobs`, `advantages` and
+                `mask` of all its rows, and a `generator` for tokens that are drawn.
         """
         return None
 
@@ -456,7 +467,8 @@ class Proximal(PolicyGradient):
         require_whole("epochs", self.epochs, 1)
         if self.replay is not None and "prefix_values" in self.reads:
             raise UsageError(
-                f"replay with {self.label}, which has values of its own rollouts alone; leave replay out"
+                f"replay with {self.label}, which has values of its own rollouts alone; leave "
+                f"replay out"
             )
 
 
@@ -526,7 +538,8 @@ class Preferences(Sampled):
     """Learning from which completions are right, instead of from advantages.
 
     Attributes:
-        per_task: most pairs drawn from a group; of labelled or right completions, most of each label.
+        per_task: most pairs drawn from a group; of labelled or right completions, most of each
+            label.
         unparsed: draw completions without an answer as wrong ones too.
         epochs: passes over each batch of examples.
     """
@@ -549,7 +562,8 @@ class OfPairs(Preferences):
     Attributes:
         beta: strength of the pull towards the reference policy; in IPO it is called τ.
         length: whether the gain of a completion is the sum or the mean over its tokens.
-        sft_weight: weight of the chosen completions' negative log-likelihood per token, added to the loss.
+        sft_weight: weight of the chosen completions' negative log-likelihood per token, added to
+            the loss.
     """
 
     beta: float = 0.1

@@ -1,7 +1,7 @@
 r"""Clip-Cov: no gradient for a few tokens of high covariance (arXiv:2505.22617).
 
-Cov_t = (log π_t - mean log π) (A_t - mean A), means over the tokens of the update
-J = mean ρ A over the tokens, without a share r of them that is drawn from those with low < Cov < high
+Cov_t = (log π_t - mean log π) (A_t - mean A), means over the tokens of the update J = mean ρ A over
+the tokens, without a share r of them that is drawn from those with low < Cov < high
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ class Distill(Proximal):
 
     Attributes:
         gamma: γ, by how much a token answers for the later ones.
-        reward_weight: w, weight of the scores' advantages within a group beside the teacher's; 0 for none.
+        reward_weight: w, weight of the scores' advantages within a group beside the teacher's; 0
+            for none.
     """
 
     name = "distill"
@@ -35,7 +36,8 @@ class Distill(Proximal):
     paper = "arXiv:2306.08543"
     equations = "reverse KL, its policy gradient"
     sources = (
-        "of the paper's gradient the part of single steps (γ 0), without its length normalisation and mix of "
+        "of the paper's gradient the part of single steps (γ 0), without its length normalisation "
+        "and mix of "
         "teacher samples, as in later practice; w and one update are ours"
     )
     reads = frozenset({"teacher_logprobs"})

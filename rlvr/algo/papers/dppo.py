@@ -1,8 +1,8 @@
 r"""DPPO: divergence proximal policy optimisation (arXiv:2602.04879).
 
-J = mean M sg(min(ρ, c)) A log π
-M = 0 where A moves π away from π_old and the divergence of the token's two outcomes (this token, or another)
-is above the threshold: |π - π_old| (binary TV), or KL(π_old ‖ π) of these two outcomes (binary KL)
+J = mean M sg(min(ρ, c)) A log π M = 0 where A moves π away from π_old and the divergence of the
+token's two outcomes (this token, or another) is above the threshold: |π - π_old| (binary TV), or
+KL(π_old ‖ π) of these two outcomes (binary KL)
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class DRO(Proximal):
     equations = "eq. 4, 8"
     sources = (
         "eq. 8 divided by τ, as in Algorithm 1.  V is the mean score of the group, as in Kimi k1.5 "
-        "(arXiv:2501.12599, 2.3), where the paper trains a second network (DRO-V); τ and the number "
+        "(arXiv:2501.12599, 2.3), where the paper trains a second network (DRO-V); τ and the "
+        "number "
         "of updates are ours"
     )
     needs = frozenset({"siblings"})

@@ -28,7 +28,8 @@ class Divergence(Proximal):
 
     Attributes:
         beta: β, from the forward KL (0) to the reverse KL (1).
-        top_k: compare the teacher's k likeliest tokens, and all others as one; None for the whole vocabulary.
+        top_k: compare the teacher's k likeliest tokens, and all others as one; None for the whole
+            vocabulary.
     """
 
     reads = frozenset({"divergence"})
@@ -67,7 +68,8 @@ class GKD(Divergence):
     """Generalised knowledge distillation.
 
     Attributes:
-        student_share: λ, the share of completions that the policy samples, above 0; the others are of `texts`.
+        student_share: λ, the share of completions that the policy samples, above 0; the others are
+            of `texts`.
         texts: a file with the columns prompt and completion, such as a teacher's; None with λ = 1.
     """
 
@@ -76,7 +78,8 @@ class GKD(Divergence):
     paper = "arXiv:2306.13649"
     equations = "generalised JSD, Algorithm 1"
     sources = (
-        "the paper tries β of 0.1, 0.5 and 0.9, λ of 0, 0.5 and 1, and prefers own samples; it draws a batch's kind "
+        "the paper tries β of 0.1, 0.5 and 0.9, λ of 0, 0.5 and 1, and prefers own samples; it "
+        "draws a batch's kind "
         "with probability λ, here each batch has both; top-k and one update are ours"
     )
 
@@ -88,7 +91,8 @@ class GKD(Divergence):
         require_number("student_share", self.student_share, above=0, most=1)
         if (self.student_share < 1) != (self.texts is not None):
             raise UsageError(
-                f"student_share is {self.student_share:g} and texts {self.texts!r}; give a file of texts with a "
+                f"student_share is {self.student_share:g} and texts {self.texts!r}; give a file of "
+                f"texts with a "
                 "student_share below 1, or neither; on texts alone --algorithm sft trains"
             )
 

@@ -35,7 +35,8 @@ class KLCov(Proximal):
     paper = "arXiv:2505.22617"
     equations = "sec. 4, KL-Cov"
     sources = (
-        "sec. 4: k 2e-3 (7B) and 2e-4 (32B), β 1; no clip, and the KL is |log ρ|, as in the authors' "
+        "sec. 4: k 2e-3 (7B) and 2e-4 (32B), β 1; no clip, and the KL is |log ρ|, as in the "
+        "authors' "
         "code; verl selects per micro-batch, here it is over the whole update; the number of "
         "updates is ours"
     )

@@ -33,7 +33,8 @@ class MaxRL(Proximal):
     paper = "arXiv:2602.02710"
     equations = "app. D, theorem 5"
     sources = (
-        "the centred estimator, which drops groups without a right completion, as in TRL's example; "
+        "the centred estimator, which drops groups without a right completion, as in TRL's "
+        "example; "
         "clip, mean over tokens and the number of updates are ours"
     )
     needs = frozenset({"siblings"})

@@ -149,7 +149,8 @@ def number_of(algorithm: Algorithm, name: str, written: str = "") -> Number:
     else:
         listed = f"it has {', '.join(own_numbers)}"
     raise UsageError(
-        f"{written or name} is no number of {algorithm.label}{nearest(name, list(own_numbers))}; {listed}"
+        f"{written or name} is no number of {algorithm.label}{nearest(name, list(own_numbers))}; "
+        f"{listed}"
     )
 
 
@@ -158,8 +159,8 @@ def changed(algorithm: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
 
     Args:
         algorithm: such as a paper's.
-        changes: flat name → value, such as {"clip_high": 0.3}; None or "none" for a part as a whole leaves it out, and
-            so does a `kl_coefficient` of 0.
+        changes: flat name → value, such as {"clip_high": 0.3}; None or "none" for a part as a whole
+            leaves it out, and so does a `kl_coefficient` of 0.
 
     Raises:
         UsageError: the algorithm has no such number, or these do not fit each other.
@@ -253,7 +254,8 @@ def from_record(found: Any) -> Algorithm:
         raise UsageError(f"algorithm is {brief(found)}; it must be a name or a table")
     if "name" not in found:
         raise UsageError(
-            "algorithm has no name: it was recorded before 0.2, or is a table of another kind; give the algorithm's "
+            "algorithm has no name: it was recorded before 0.2, or is a table of another kind; "
+            "give the algorithm's "
             'name, such as algorithm = "dapo", and its numbers one by one'
         )
     kind = papers.algorithm_class(as_typed("algorithm.name", found["name"], str))
@@ -289,7 +291,8 @@ def _made(name: str, value: Any, hint: Any) -> Any:
 
 
 def as_typed(name: str, value: Any, hint: Any) -> Any:
-    """A value as its type has it: whole numbers become floats, lists tuples, and "none" None where that is allowed.
+    """A value as its type has it: whole numbers become floats, lists tuples, and "none" None where
+    that is allowed.
 
     Args:
         name: of the setting, for the message.

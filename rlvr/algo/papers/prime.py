@@ -28,15 +28,15 @@ __all__ = ["PRIME"]
 class PRIME(Proximal):
     """Rewards of tokens by a model that needs no labels of steps, and learns from each batch.
 
-    Its authors' code multiplies the rewards of tokens by K / (K - 1) before it subtracts their baseline, weighs both
-    sums by 5, and whitens the advantages; this is the paper's.
+    Its authors' code multiplies the rewards of tokens by K / (K - 1) before it subtracts their
+    baseline, weighs both sums by 5, and whitens the advantages; this is the paper's.
 
     Attributes:
         clip: the range in which the ratio is kept.
         implicit: the reward model.
         gamma: discount of the rewards of tokens.
-        dynamic_sampling: drop groups without variation; the paper keeps pass rates from 0.2 to 0.8, which with four
-            completions is the same.
+        dynamic_sampling: drop groups without variation; the paper keeps pass rates from 0.2 to 0.8,
+            which with four completions is the same.
     """
 
     name = "prime"
@@ -44,7 +44,8 @@ class PRIME(Proximal):
     paper = "arXiv:2502.01456"
     equations = "eq. 3, 5, 6, Algorithm 1"
     sources = (
-        "the experiments: β 0.05, 256 prompts × 4, 5e-7 for the policy, 1e-6 for the reward model, no KL; clip, γ and "
+        "the experiments: β 0.05, 256 prompts × 4, 5e-7 for the policy, 1e-6 for the reward model, "
+        "no KL; clip, γ and "
         "updates are ours"
     )
     printed = Printed(prompts=256, group_size=4, lr=5e-7)

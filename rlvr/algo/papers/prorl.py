@@ -1,6 +1,7 @@
 r"""ProRL: prolonged reinforcement learning (arXiv:2505.24864).
 
-DAPO's loss with a wider clip, a KL penalty (2.3.1), and hard resets of reference and optimiser (2.3.1, 3.3)
+DAPO's loss with a wider clip, a KL penalty (2.3.1), and hard resets of reference and optimiser
+(2.3.1, 3.3)
 """
 
 from __future__ import annotations

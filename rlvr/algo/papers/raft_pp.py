@@ -25,7 +25,8 @@ class RAFTPP(Proximal):
     """Fine-tuning on the best completions of a group, with PPO's ratio and clip.
 
     Attributes:
-        clip_high: the ratio is kept below 1 + this; as no advantage is negative, it needs no other bound.
+        clip_high: the ratio is kept below 1 + this; as no advantage is negative, it needs no other
+            bound.
     """
 
     name = "raft_pp"
@@ -33,8 +34,10 @@ class RAFTPP(Proximal):
     paper = "arXiv:2504.11343"
     equations = "eq. 6"
     sources = (
-        "sec. 4: 1024 prompts × 4 in mini-batches of 512, learning rate 1e-6, 4096 tokens; the clip "
-        "is PPO's; a group whose scores are all equal is left out, as one without a right completion "
+        "sec. 4: 1024 prompts × 4 in mini-batches of 512, learning rate 1e-6, 4096 tokens; the "
+        "clip "
+        "is PPO's; a group whose scores are all equal is left out, as one without a right "
+        "completion "
         "has nothing to copy"
     )
     needs = frozenset({"siblings"})

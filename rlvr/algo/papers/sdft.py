@@ -20,8 +20,10 @@ class SDFT(Divergence):
     """The teacher is the policy itself, which is shown the reference.
 
     Attributes:
-        mixing: by how much the teacher follows the policy, and when; None for the policy as it began.
-        shown: the teacher's prompt, made of {prompt} and {reference}; of chat messages, the last one.
+        mixing: by how much the teacher follows the policy, and when; None for the policy as it
+            began.
+        shown: the teacher's prompt, made of {prompt} and {reference}; of chat messages, the last
+            one.
     """
 
     name = "sdft"
@@ -29,7 +31,8 @@ class SDFT(Divergence):
     paper = "arXiv:2601.19897"
     equations = "Algorithm 1"
     sources = (
-        "Algorithm 1: reverse KL on the policy's samples, a teacher that is a moving average; the share α of 0.01, the "
+        "Algorithm 1: reverse KL on the policy's samples, a teacher that is a moving average; the "
+        "share α of 0.01, the "
         "words that show the reference and one update are ours"
     )
     teaches_itself = True

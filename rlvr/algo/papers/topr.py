@@ -33,8 +33,10 @@ class TOPR(Proximal):
     paper = "arXiv:2503.14286"
     equations = "TOPR, a⁺ = b⁺ = 1, a⁻ = 0, b⁻ = 1"
     sources = (
-        "weights as in ROLL and verl; there a completion's ratio is that of verl's mean per token or "
-        "ROLL's of a token, here the paper's, of the whole completion; the number of updates is ours"
+        "weights as in ROLL and verl; there a completion's ratio is that of verl's mean per token "
+        "or "
+        "ROLL's of a token, here the paper's, of the whole completion; the number of updates is "
+        "ours"
     )
     updates = 4
     aggregation = "constant"

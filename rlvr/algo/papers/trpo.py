@@ -47,7 +47,8 @@ class TRPO(ActorCritic):
         super().check()
         if self.critic.backbone == "shared":
             raise UsageError(
-                "critic.backbone is 'shared' with trust_region: the value loss would move the policy's layers out of "
+                "critic.backbone is 'shared' with trust_region: the value loss would move the "
+                "policy's layers out of "
                 "the region; give the critic its 'own'"
             )
 

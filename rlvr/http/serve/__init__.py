@@ -4,8 +4,9 @@
                                                                                                              │
                             one response, or NDJSON ◀── read by the event loop ── Job: lines in order ◀──────┘
 
-The event loop only reads, queues and sends.  Threads of the queue look rows up and score them with the scorer's worker
-processes, which can be killed.  The command is `rlvr serve`; the client is `rlvr.client`.
+The event loop only reads, queues and sends.  Threads of the queue look rows up and score them with
+the scorer's worker processes, which can be killed.  The command is `rlvr serve`; the client is
+`rlvr.client`.
 """
 
 from importlib import import_module
@@ -31,7 +32,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import lazily what needs uvicorn and its kin: `rlvr --help` imports `ServiceLimits` and should load neither."""
+    """Import lazily what needs uvicorn and its kin: `rlvr --help` imports `ServiceLimits` and
+    should load neither."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

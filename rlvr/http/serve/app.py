@@ -83,7 +83,8 @@ def app_of(service: Service) -> Application:
             "POST",
             "/observe",
             paths.observe,
-            "For scorers on other machines (rlvr.scoring.engines): what is seen of each completion.",
+            "For scorers on other machines (rlvr.scoring.engines): what is seen of each "
+            "completion.",
             right="score",
             reads=ObserveRequest,
             answers=SeenRow,
@@ -162,7 +163,8 @@ class _Paths:
         return await self._service.http.bodies.read(request)
 
     async def score(self, request: HttpRequest) -> Response:
-        """Score rows; with the header `Accept: application/x-ndjson` a line comes as soon as it is there."""
+        """Score rows; with the header `Accept: application/x-ndjson` a line comes as soon as it is
+        there."""
         body = await self._read(request)
         score_request = read_typed(body.asked, ScoreRequest)
         queue = self._service.queue(score_request.env)
@@ -183,7 +185,8 @@ class _Paths:
         return ScoresResponse(job, queue, limits, stream=stream, on_end=release)
 
     async def observe(self, request: HttpRequest) -> Response:
-        """Look at the completions of a scorer on another machine, which combines the scores itself; NDJSON."""
+        """Look at the completions of a scorer on another machine, which combines the scores itself;
+        NDJSON."""
         body = await self._read(request)
         observe_request = read_typed(body.asked, ObserveRequest)
         queue = self._service.queue_of(observe_request.identities)
@@ -206,7 +209,8 @@ class _Paths:
         return ScoresResponse(job, queue, limits, stream=True, beats=True, on_end=release)
 
     async def envs(self, request: HttpRequest) -> Response:
-        """What is served: what scorers on other machines compare with what they have, and the number of workers."""
+        """What is served: what scorers on other machines compare with what they have, and the
+        number of workers."""
         queues = self._service.queues
         return json_response(
             {

@@ -66,7 +66,8 @@ class IdempotencyCache:
         self._keys[job] = key
 
     def finish(self, job: Job) -> None:
-        """Count the lines of a job that has finished, and drop the oldest jobs beyond the size.  Idempotent.
+        """Count the lines of a job that has finished, and drop the oldest jobs beyond the size.
+        Idempotent.
 
         Args:
             job: a job that may be in the cache.

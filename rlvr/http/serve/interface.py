@@ -37,7 +37,8 @@ _Name = Annotated[str, Field(min_length=1, max_length=MOST_ID_LETTERS)]
 
 
 def _listed(documented: Any) -> PlainValidator:
-    """Checks that a value is a list, and no item of it: a row that cannot be used has an error of its own.
+    """Checks that a value is a list, and no item of it: a row that cannot be used has an error of
+    its own.
 
     Args:
         documented: what the documentation says of it.

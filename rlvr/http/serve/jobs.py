@@ -47,8 +47,8 @@ def _line(fields: dict[str, Any]) -> bytes:
         if not line.isascii():
             for end, escaped in _LINE_ENDS:
                 line = line.replace(end, escaped)
-        # orjson writes into a buffer of at least 1 KiB, and gives it away whole: a short line that is kept for a
-        # repeated request would keep thirty times its size.
+        # orjson writes into a buffer of at least 1 KiB, and gives it away whole: a short line that
+        # is kept for a repeated request would keep thirty times its size.
         return bytes(memoryview(line))
     except TypeError:  # a whole number of more than 64 bits, or half of a surrogate pair
         return _to_json(fields).encode()
@@ -106,12 +106,14 @@ class Job:
     A line is the JSON of one row's score, or of its error: exactly one for each row.
 
     Args:
-        rows: the rows of the request.  They are let go of one by one, as they are taken to be scored.
+        rows: the rows of the request.  They are let go of one by one, as they are taken to be
+            scored.
         scorer: combines what was observed.
         owner: whose turn it uses among the other jobs; None for a turn of its own.
         share: the memory of the request; the job releases it.
         readers: wakes those that read the job.
-        combines: whether a line has a row's score; else what was observed of it, for a scorer elsewhere.
+        combines: whether a line has a row's score; else what was observed of it, for a scorer
+            elsewhere.
         on_lines: see `OnLines`.
         on_end: called when the job has ended.
     """
@@ -368,7 +370,8 @@ class Job:
     # ------------------------------------------------------------------------------------------ for any thread
 
     def finish(self, refused: Refused | None = None) -> None:
-        """End the job; only the first call counts.  What waits is let go of at once, what is under way is given up.
+        """End the job; only the first call counts.  What waits is let go of at once, what is under
+        way is given up.
 
         Args:
             refused: why it ended before its last row; None if it did not.

@@ -15,12 +15,15 @@ class ServiceLimits(HttpLimits):
 
     Attributes:
         request_rows: Greatest number of rows in a request.
-        queue_rows: Greatest number of rows of an environment that wait or are being scored; beyond it, status 429.
+        queue_rows: Greatest number of rows of an environment that wait or are being scored; beyond
+            it, status 429.
         request_s: Seconds within which a request must be answered.
-        remembered_mib: Greatest size of the responses that are kept for requests sent again with the same id, in MiB.
+        remembered_mib: Greatest size of the responses that are kept for requests sent again with
+            the same id, in MiB.
 
     Raises:
-        UsageError: a limit is no finite number above 0, or a request of the greatest size would not fit the queue.
+        UsageError: a limit is no finite number above 0, or a request of the greatest size would not
+            fit the queue.
     """
 
     request_rows: int = 4096

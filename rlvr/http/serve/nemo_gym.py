@@ -1,7 +1,7 @@
 """NeMo Gym's resources server: the responses that its agents send to `/verify` as rows to score, and its replies.
 
-An agent sends the fields of a line of its data set, what it asked the model in the form of OpenAI's Responses, and the
-response.  Written against nemo-gym 0.4.0.
+An agent sends the fields of a line of its data set, what it asked the model in the form of OpenAI's
+Responses, and the response.  Written against nemo-gym 0.4.0.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def reply_of(body: Mapping[str, Any], lines: Sequence[bytes]) -> dict[str, Any]:
         lines: the scored row as JSON.
 
     Raises:
-        Refused: the row could not be used, or is UNSCORED: a reply has a reward, and 0 would be one.
+        Refused: the row could not be used, or is UNSCORED: a reply has a reward, and 0 would be
+            one.
     """
     [score] = map(json.loads, lines)
     if "error" in score:

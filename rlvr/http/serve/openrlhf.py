@@ -30,7 +30,8 @@ def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
         asked: the JSON object of the request.
 
     Raises:
-        Refused: lists of different lengths, a query that does not hold its prompt, or a label that is no reference.
+        Refused: lists of different lengths, a query that does not hold its prompt, or a label that
+            is no reference.
     """
     if env.reward.needs_length:
         message = f"the reward {env.reward} reads length_tokens, which this shape does not have; send rows to /score"
@@ -54,7 +55,8 @@ def _task_digest(task: Task) -> str:
 
 
 def response_of(lines: Sequence[bytes]) -> dict[str, Any]:
-    """A request's reply: rewards and scores are null where a row is UNSCORED, and the parts are logs.
+    """A request's reply: rewards and scores are null where a row is UNSCORED, and the parts are
+    logs.
 
     Args:
         lines: the scored rows as JSON, in order.

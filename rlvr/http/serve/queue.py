@@ -2,11 +2,13 @@
 
     jobs ──▶ ring of owners ──one chunk of each, in turn──▶ thread ──▶ Scorer.observe ──▶ Job: lines in order
 
-An owner is a caller whose key has a name, else a single request.  It never occupies the last worker, so that the next
-one is served however long the rows of the first take.  Nothing is prefetched: a chunk begins when a worker is free.
+An owner is a caller whose key has a name, else a single request.  It never occupies the last
+worker, so that the next one is served however long the rows of the first take.  Nothing is
+prefetched: a chunk begins when a worker is free.
 
-A reference that takes long to read is put off at once, and read later by all workers but the last, whatever number of
-requests has such ones: it is data from a stranger, and would be read in vain most of the time.
+A reference that takes long to read is put off at once, and read later by all workers but the last,
+whatever number of requests has such ones: it is data from a stranger, and would be read in vain
+most of the time.
 """
 
 from __future__ import annotations
@@ -164,7 +166,8 @@ class EnvironmentQueue:
         return job
 
     def _let_pass(self, new: Hashable) -> None:
-        """A new owner goes before those that have a chunk under way, which are passed once for each chunk."""
+        """A new owner goes before those that have a chunk under way, which are passed once for each
+        chunk."""
         for owner in self._busy:
             if owner != new and owner in self._ring and owner not in self._passed:
                 self._ring.move_to_end(owner)
@@ -188,7 +191,8 @@ class EnvironmentQueue:
         if waiting and waiting + job.count > limit:
             raise self._full(
                 "queue-full",
-                f"{waiting} rows for {self.name} are waiting and {job.count} more would exceed the limit of {limit}",
+                f"{waiting} rows for {self.name} are waiting and {job.count} more would exceed the "
+                f"limit of {limit}",
                 row_s * waiting / 2,
             )
         queued = sum(
@@ -197,15 +201,18 @@ class EnvironmentQueue:
         if queued and queued + job.count > own_most:
             raise self._full(
                 "caller-full",
-                f"{queued} rows of this caller are waiting and {job.count} more would exceed its limit of {own_most}",
+                f"{queued} rows of this caller are waiting and {job.count} more would exceed its "
+                f"limit of {own_most}",
                 row_s * queued / 2,
             )
-        # Each owner has a chunk in turn, so that a short request waits for a few rows of each long one.
+        # Each owner has a chunk in turn, so that a short request waits for a few rows of each long
+        # one.
         ahead = min(waiting, job.count * (len(self._ring) + len(self._busy)))
         if row_s * ahead > self._limits.request_s:
             raise self._full(
                 "queue-slow",
-                f"about {row_s * ahead:.0f} s of work are ahead of these {job.count} rows, and a request may take "
+                f"about {row_s * ahead:.0f} s of work are ahead of these {job.count} rows, and a "
+                f"request may take "
                 f"{self._limits.request_s:g} s",
                 row_s * ahead - self._limits.request_s,
             )
@@ -220,7 +227,8 @@ class EnvironmentQueue:
         return self._spent_s / self._spent_rows if self._spent_rows >= _KNOWN_ROWS else 0.0
 
     def cancel(self, job: Job) -> None:
-        """Stop a job that has no readers any more.  A worker that has only such rows is killed if they take long.
+        """Stop a job that has no readers any more.  A worker that has only such rows is killed if
+        they take long.
 
         Args:
             job: a job of this queue.
@@ -256,8 +264,9 @@ class EnvironmentQueue:
     def _spur_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the event loop: start a thread, unless quick rows had better wait for others.
 
-        A chunk costs as much as ten trivial rows, and two threads take the interpreter from each other.  So while a
-        chunk has just begun, the next rows are collected for some milliseconds, or until it has ended.
+        A chunk costs as much as ten trivial rows, and two threads take the interpreter from each
+        other.  So while a chunk has just begun, the next rows are collected for some milliseconds,
+        or until it has ended.
         """
         looked_at = time.monotonic()
         if self._under_way and looked_at < self._looks_at:
@@ -323,7 +332,8 @@ class EnvironmentQueue:
             return [job]
 
     def _next(self) -> list[Job] | None:
-        """The jobs that the next chunk is of, which are out of the ring then; None if this thread is not needed."""
+        """The jobs that the next chunk is of, which are out of the ring then; None if this thread
+        is not needed."""
         with self._lock:
             owner = None
             if self._under_way < self.scorer.at_once:
@@ -607,10 +617,11 @@ class _Chunk:
         self._put_at = time.monotonic()
 
     def _give_up(self) -> bool:
-        """Asked while an item takes long: what stands behind it goes elsewhere, each row in its owner's turn.
+        """Asked while an item takes long: what stands behind it goes elsewhere, each row in its
+        owner's turn.
 
-        The worker still has those items and may be the first to be done with them; but one more that takes long would
-        be a second turn.
+        The worker still has those items and may be the first to be done with them; but one more
+        that takes long would be a second turn.
         """
         self._put()
         if self._slow is None:

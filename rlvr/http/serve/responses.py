@@ -35,8 +35,8 @@ class ScoresResponse:
         limits: of the service.
         stream: True sends each line when it is there; False sends all of them in one object.
         shape: makes that object from the lines; by default `{"env": …, "scores": […]}`.
-        beats: begin a stream at once, with an empty line every few seconds: a caller that hears nothing then knows
-            that this machine is gone, however long its rows take.
+        beats: begin a stream at once, with an empty line every few seconds: a caller that hears
+            nothing then knows that this machine is gone, however long its rows take.
         on_end: called when it was sent, or cannot be.
     """
 
@@ -165,7 +165,8 @@ class ScoresResponse:
 
 
 async def _with_beats(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
-    """The same batches, and one with an empty line at once and whenever no other came for some seconds."""
+    """The same batches, and one with an empty line at once and whenever no other came for some
+    seconds."""
     yield [b""]
     coming: asyncio.Task[list[bytes] | None] | None = None
     try:

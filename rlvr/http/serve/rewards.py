@@ -1,7 +1,7 @@
 """Scores of a reward model, asked for over HTTP: one thread computes, a share of each request in turn.
 
-A request's rows are scored in the same batches whatever else is asked for, so that its scores are the same to the last
-bit when it comes again.
+A request's rows are scored in the same batches whatever else is asked for, so that its scores are
+the same to the last bit when it comes again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class ServableModel(Protocol):
         """
 
     def step_scores(self, prompt: Prompt, steps: Sequence[str]) -> list[float]:
-        """A score in [0, 1] of each step of a completion, where it reads "steps"; called in one thread.
+        """A score in [0, 1] of each step of a completion, where it reads "steps"; called in one
+        thread.
 
         Args:
             prompt: of the completion.

@@ -17,7 +17,8 @@ __all__ = ["OWN_NAME", "run", "run_processes"]
 
 OWN_NAME = HostRule(
     is_loopback_name,
-    "the Host header is not this machine's loopback, as if a web page of elsewhere asked; set a key",
+    "the Host header is not this machine's loopback, as if a web page of elsewhere asked; set a "
+    "key",
 )
 """For a service without a key on this machine's loopback."""
 
@@ -41,7 +42,8 @@ def run(
     if not is_loopback(listening) and keys.any and keys.shortest < LEAST_KEY_LETTERS:
         raise UsageError(
             f"a key has {keys.shortest} letters, and other machines can reach "
-            f"{listening.getsockname()[0]}; use {LEAST_KEY_LETTERS} or more, such as those of `openssl rand -hex 16`"
+            f"{listening.getsockname()[0]}; use {LEAST_KEY_LETTERS} or more, such as those of "
+            f"`openssl rand -hex 16`"
         )
     if is_loopback(listening) and not keys.any:
         service.http.hosts = OWN_NAME
@@ -56,7 +58,8 @@ def run_processes(
     *,
     on_ready: Callable[[], None],
 ) -> None:
-    """Serve with several processes that take the connections of one socket; each has a service of its own.
+    """Serve with several processes that take the connections of one socket; each has a service of
+    its own.
 
     Args:
         make: makes the service of a process, in the process.

@@ -37,18 +37,19 @@ class Service:
 
     Args:
         envs: environments by the names that requests use.
-        workers: processes of each scorer.  One request, or one caller whose key has a name, never occupies the last of
-            them; None for one per core and one more.
+        workers: processes of each scorer.  One request, or one caller whose key has a name, never
+            occupies the last of them; None for one per core and one more.
         wall_s, memory_mib: settings of each scorer, see `rlvr.Scorer`.
         limits: sizes and times that requests must keep to.
         api_key: the key that callers must send; None for no key.
         keys_file: a file of names and keys, see `rlvr.http.keys.Keys`.
         audit_log: a file to which a line is added for each request, see `rlvr.http.audit.AuditLog`; None for none.
-        reward_model: scores completions in this process, for `rlvr.scoring.engines.ServedReward`; None for none.
+        reward_model: scores completions in this process, for `rlvr.scoring.engines.ServedReward`;
+            None for none.
 
     Raises:
-        UsageError: there is neither an environment nor a reward model, one environment has several turns, or a key does
-            not fit into an HTTP header.
+        UsageError: there is neither an environment nor a reward model, one environment has several
+            turns, or a key does not fit into an HTTP header.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class Service:
     ) -> None:
         if not envs and reward_model is None:
             raise UsageError(
-                "there is no environment to serve; name one, such as gsm8k-v3, or give a reward model"
+                "there is no environment to serve; name one, such as gsm8k-v3, or give a reward "
+                "model"
             )
         self.keys = Keys(api_key, keys_file)
         self.limits = limits or ServiceLimits()
@@ -141,7 +143,8 @@ class Service:
             digests: of the identities that a scorer has found to be its own.
 
         Raises:
-            Refused: there is none, such as after this service was started anew with another version.
+            Refused: there is none, such as after this service was started anew with another
+                version.
         """
         for name, identity in self.identities.items():
             if identity.digest in digests:
@@ -199,7 +202,8 @@ class Service:
         caller: str = "",
         combines: bool = True,
     ) -> Job:
-        """A job for these rows, or the job that this request id has already.  The caller must `release` it.
+        """A job for these rows, or the job that this request id has already.  The caller must
+        `release` it.
 
         Args:
             queue: the queue of the environment.
@@ -234,7 +238,8 @@ class Service:
         return self._loops_readers
 
     def release(self, queue: EnvironmentQueue, job: Job) -> None:
-        """Count one reader less.  A finished job is kept for its request id; one without readers is cancelled.
+        """Count one reader less.  A finished job is kept for its request id; one without readers is
+        cancelled.
 
         Args:
             queue: the queue of the job's environment.
@@ -250,7 +255,8 @@ class Service:
                 job.release()
 
     def tick(self) -> None:
-        """Called ten times a second: bring the metrics up to date that other processes of this service show."""
+        """Called ten times a second: bring the metrics up to date that other processes of this
+        service show."""
         if are_shared():
             self.update_metrics()
 

@@ -29,7 +29,8 @@ _LEVELS = {
 
 
 def _module(name: str) -> Any:
-    """A module by its file: its package imports servers and engines, which the functions do not call."""
+    """A module by its file: its package imports servers and engines, which the functions do not
+    call."""
     path = Path(sys.argv[3], *name.split(".")).with_suffix(".py")
     spec = importlib.util.spec_from_file_location(f"by_file_{name.replace('.', '_')}", path)
     if spec is None or spec.loader is None or not path.is_file():

@@ -10,7 +10,8 @@ from step_io import Step, main, stand_in
 
 stand_in(
     (
-        "aiohttp bitsandbytes deepspeed fastapi flash_attn gymnasium jsonlines langgraph loralib optree ray "
+        "aiohttp bitsandbytes deepspeed fastapi flash_attn gymnasium jsonlines langgraph loralib "
+        "optree ray "
         "ring_flash_attn tensorboard torchmetrics uvicorn vllm wandb"
     ).split()
 )

@@ -98,7 +98,8 @@ class Step:
         self.updates.append(head)
 
     def tensors(self) -> tuple[Any, Any]:
-        """Log-probabilities under the policy, which carry the gradient, and those before the step; padded."""
+        """Log-probabilities under the policy, which carry the gradient, and those before the step;
+        padded."""
         import torch
 
         new = torch.tensor(self.padded("new_logprobs")).requires_grad_()
@@ -136,12 +137,14 @@ class Step:
 
 
 def main(run: Any) -> None:
-    """Run a driver on each case of a folder: arguments are the folder, that of the answers, and a source's or "".
+    """Run a driver on each case of a folder: arguments are the folder, that of the answers, and a
+    source's or "".
 
     A case that raises is answered by its error, in a file with the suffix .txt.
 
     Args:
-        run: takes a `Step`, fills it, and returns the trainer's name and version and its conventions.
+        run: takes a `Step`, fills it, and returns the trainer's name and version and its
+            conventions.
     """
     cases, answers = Path(sys.argv[1]), Path(sys.argv[2])
     for path in sorted(cases.glob("*.safetensors")):
@@ -159,7 +162,8 @@ def _as_decorator(kind: type, *args: Any, **more: Any) -> Any:
 
 
 def stand_in(names: tuple[str, ...]) -> list[str]:
-    """Put the source first, and let packages that are not installed be imported as empty ones; those that were.
+    """Put the source first, and let packages that are not installed be imported as empty ones;
+    those that were.
 
     Args:
         names: of packages that the functions under test do not call.

@@ -9,7 +9,8 @@ __all__ = ["watch"]
 
 
 def watch(trainer: Any, on_update: Callable[[list[tuple[Any, Any]]], None]) -> None:
-    """Call a function before each optimiser step with what each micro-batch's loss read, and its log-probabilities.
+    """Call a function before each optimiser step with what each micro-batch's loss read, and its
+    log-probabilities.
 
     These have kept their gradient, ∂loss / ∂log-probability.
 

@@ -41,8 +41,8 @@ class _Machine:
 class Balance:
     """The load of each machine, and which are left out after they failed.  Safe from any thread.
 
-    A machine that failed is left out for a pause that doubles up to ten seconds, and then gets one piece of work; if
-    that succeeds it is one of the others again.
+    A machine that failed is left out for a pause that doubles up to ten seconds, and then gets one
+    piece of work; if that succeeds it is one of the others again.
 
     Args:
         count: number of machines.

@@ -4,8 +4,9 @@
         for served in client.score("gsm8k-v3", rows):
             print(served.id, served.score.total if served.score else served.error)
 
-A request goes to the least loaded service.  One that fails is left out for a while and tried again; its requests go to
-the others.  A request keeps its id when it is sent again, so that a service does not score it twice.
+A request goes to the least loaded service.  One that fails is left out for a while and tried again;
+its requests go to the others.  A request keeps its id when it is sent again, so that a service does
+not score it twice.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class ServedScore:
 
     Attributes:
         id: the row's own, or `line:7`.
-        score: as `Scorer` would give it, with total None if UNSCORED; None for a row that cannot be used.
+        score: as `Scorer` would give it, with total None if UNSCORED; None for a row that cannot be
+            used.
         error: why the row cannot be used; else empty.
     """
 
@@ -83,15 +85,18 @@ class Client:
     Args:
         url: of the service, such as http://127.0.0.1:8000, or of several that serve the same.  The password of
             http://any:KEY@host is taken as the key.
-        api_key: None for the key in the URL, or else the value of the variable RLVR_API_KEY, if it is set.
+        api_key: None for the key in the URL, or else the value of the variable RLVR_API_KEY, if it
+            is set.
         timeout_s: seconds without a byte from the service after which a request is sent again.
-        patience_s: seconds for which a request is sent again while no service answers it; they begin anew with each
-            row that comes.  Pauses double up to ten seconds, or are what a service asks.  0: it is sent once.
+        patience_s: seconds for which a request is sent again while no service answers it; they
+            begin anew with each row that comes.  Pauses double up to ten seconds, or are what a
+            service asks.  0: it is sent once.
         batch: greatest number of rows per request.
         accept: parts of the identity in which the services may differ, or change: "code", "inputs".
 
     Raises:
-        UsageError: the URL is malformed or has a query, no header can carry the key, or a number is out of range.
+        UsageError: the URL is malformed or has a query, no header can carry the key, or a number is
+            out of range.
     """
 
     def __init__(
@@ -132,16 +137,16 @@ class Client:
     def stream(self, env: str | None, rows: Iterable[Row]) -> Iterator[ServedScore]:
         """Scores in the order of the rows, each as soon as it is there.
 
-        The rows are sent in requests of `batch` rows; neighbours that name the same `task` stay together, for rewards
-        that compare the completions of a task.
+        The rows are sent in requests of `batch` rows; neighbours that name the same `task` stay
+        together, for rewards that compare the completions of a task.
 
         Args:
             env: the name of one of the service's environments; None for its only one.
             rows: mappings, as `Scorer.stream` takes them.
 
         Raises:
-            UsageError: the service refuses the request, such as for its key or its environment; or it scores by other
-                code or settings than another one, or than before.
+            UsageError: the service refuses the request, such as for its key or its environment; or
+                it scores by other code or settings than another one, or than before.
             DataError: a row cannot be sent as JSON.
             ServiceFailed: the service fails, or none was reached in `patience_s`.
         """
@@ -286,7 +291,8 @@ class ServiceConnections:
             path: such as "score".
             body: JSON.
             count: how many lines there must be.
-            heard: called with the place of the service that answers, and what it says of its identity.
+            heard: called with the place of the service that answers, and what it says of its
+                identity.
 
         Raises:
             UsageError: a service refuses the request.
@@ -304,7 +310,8 @@ class ServiceConnections:
                 for number, line in enumerate(self._read(slot.place, path, body, heard)):
                     if number == count:
                         raise ServiceFailed(
-                            f"{self.addresses[slot.place].url}: its response has more lines than the {count} rows asked"
+                            f"{self.addresses[slot.place].url}: its response has more lines than "
+                            f"the {count} rows asked"
                         )
                     if number == had:
                         had += 1
@@ -329,7 +336,8 @@ class ServiceConnections:
                 raise PatienceSpent(str(patience))
 
     def _read(self, place: int, path: str, body: bytes, heard: _Heard | None) -> Iterator[bytes]:
-        """The lines of one attempt.  Closing this generator closes the connection, and the service stops scoring."""
+        """The lines of one attempt.  Closing this generator closes the connection, and the service
+        stops scoring."""
         address = self.addresses[place]
         with self._sent("POST", address, path, body) as response:
             if heard is not None:
@@ -509,7 +517,8 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
         raise UsageError(f"the url has no scheme http or https, or no host; {example}")
     if parts.query or parts.fragment:
         raise UsageError(
-            f"the url has a query or a fragment, which are not sent; {example}, and give the key as api_key"
+            f"the url has a query or a fragment, which are not sent; {example}, and give the key "
+            f"as api_key"
         )
     if (
         port == 0
@@ -570,7 +579,8 @@ def _batches(rows: Iterable[Row], most: int) -> Iterator[tuple[list[str], list[b
 
 
 def _id_of(row: Row, number: int) -> str:
-    """The id of a row as the service repeats it: whole floats are ints, as pandas makes them of ints with a gap."""
+    """The id of a row as the service repeats it: whole floats are ints, as pandas makes them of
+    ints with a gap."""
     row_id = row.get("id")
     if row_id is None or row_id != row_id:
         return f"line:{number}"

@@ -1,7 +1,8 @@
 """The nodes of a Ray cluster as the engine of a scorer: one actor on each, which holds rlvr's own pool of workers.
 
-Kill, memory limit, second try and recycling are the pool's; Ray places the actors, moves chunks and starts lost actors
-anew.  A chunk whose actor or node died is sent again by us, to another one: each row is there once, and in order.
+Kill, memory limit, second try and recycling are the pool's; Ray places the actors, moves chunks and
+starts lost actors anew.  A chunk whose actor or node died is sent again by us, to another one: each
+row is there once, and in order.
 """
 
 from __future__ import annotations
@@ -57,15 +58,17 @@ class RayCluster(Engine):
 
         with rlvr.Scorer(env, engine=RayCluster("auto")) as scorer: ...
 
-    The environment is sent with cloudpickle, so its class may stand in a script or a notebook.  Scorers of one program
-    share the actors, which reserve the CPUs that are free; where none is, they reserve none.
+    The environment is sent with cloudpickle, so its class may stand in a script or a notebook.
+    Scorers of one program share the actors, which reserve the CPUs that are free; where none is,
+    they reserve none.
 
     Args:
-        address: `ray://HOST:PORT` of Ray Client, `HOST:PORT` of the head, or `auto` (also `ray://auto`) for the cluster
-            that this machine is part of; as `ray.init` takes it.
+        address: `ray://HOST:PORT` of Ray Client, `HOST:PORT` of the head, or `auto` (also
+            `ray://auto`) for the cluster that this machine is part of; as `ray.init` takes it.
         workers: processes on each node; None for its free CPUs.
         wall_s, memory_mib: see `rlvr.Scorer`.
-        patience_s: seconds for which a chunk is sent again while no node takes it; 0: it is sent once.
+        patience_s: seconds for which a chunk is sent again while no node takes it; 0: it is sent
+            once.
 
     Raises:
         MissingDependency: Ray is not installed.
@@ -210,7 +213,8 @@ class RayCluster(Engine):
             ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
         except (OSError, OverflowError) as error:
             raise ServiceFailed(
-                f"no Ray cluster answers at {self._address}: {last_line(error)}; start one with `ray start --head`, or "
+                f"no Ray cluster answers at {self._address}: {last_line(error)}; start one with "
+                f"`ray start --head`, or "
                 "mend the address"
             ) from None
         except (RuntimeError, ValueError) as error:  # such as another version of Ray or Python

@@ -1,8 +1,9 @@
 """The actors of this program on a Ray cluster: they come and go with its nodes, and all its scorers share them.
 
-An actor reserves the CPUs that its workers use, as far as they are free, so that Ray gives them to nothing else;
-scorers of training and evaluation take turns on it.  While all of them are busy a placement group asks for one more: it
-waits until a node has room, and an autoscaler sees it as demand.
+An actor reserves the CPUs that its workers use, as far as they are free, so that Ray gives them to
+nothing else; scorers of training and evaluation take turns on it.  While all of them are busy a
+placement group asks for one more: it waits until a node has room, and an autoscaler sees it as
+demand.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ class Fleet:
                     raise UsageError("; ".join(self.reasons))
                 if time.monotonic() >= until:
                     raise ServiceFailed(
-                        f"the Ray cluster has had no node with a free CPU for {patience_s:.0f} s; add one with "
+                        f"the Ray cluster has had no node with a free CPU for {patience_s:.0f} s; "
+                        f"add one with "
                         "`ray start`, or let its autoscaler add some"
                     )
                 self._ask_for_more()  # what was asked for is let go of once it is there, for an actor

@@ -30,10 +30,10 @@ _MOST_BYTES = 4 << 20
 class ServedReward(GroupPart):
     """What a reward model on another machine says of completions, in [0, 1]: a part of a reward, never a verdict.
 
-    The completions of a task are sent together, by the process that puts scores together.  This one needs no torch.
-    A service that fails, answers for other rows, gives a number outside of [0, 1], or has another model by now leaves
-    the group UNSCORED, after `patience_s`.  What fails so long is then asked once per group, until
-    it answers again.
+    The completions of a task are sent together, by the process that puts scores together.  This one
+    needs no torch. A service that fails, answers for other rows, gives a number outside of [0, 1],
+    or has another model by now leaves the group UNSCORED, after `patience_s`.  What fails so long
+    is then asked once per group, until it answers again.
 
     Args:
         url: of `rlvr serve --reward-model`, such as http://10.0.0.7:8000, or of several with commas between them.
@@ -43,11 +43,12 @@ class ServedReward(GroupPart):
         key_env: environment variable that holds the services' key, if they want one.
 
     Attributes:
-        version: of the model, which all services must have; a run notices by it that the model was trained again.
+        version: of the model, which all services must have; a run notices by it that the model was
+            trained again.
 
     Raises:
-        UsageError: an address is malformed or has a key in it, a service has no reward model or wants another key, two
-            have different ones, or a number is out of range.
+        UsageError: an address is malformed or has a key in it, a service has no reward model or
+            wants another key, two have different ones, or a number is out of range.
         ServiceFailed: a service cannot be reached.
     """
 
@@ -146,7 +147,8 @@ class _Service:
         if len(set(versions.values())) > 1:
             versions_text = ", ".join(f"{url} has {version}" for url, version in versions.items())
             raise UsageError(
-                f"the services have different reward models: {versions_text}; start all with the same one"
+                f"the services have different reward models: {versions_text}; start all with the "
+                f"same one"
             )
         return next(iter(versions.values()))
 
@@ -169,7 +171,8 @@ class _Service:
             )
         if reads != self._reads:
             raise UsageError(
-                f"the reward model at {url} judges {str(reads)[:60]}, and {self._reads} are to be judged; serve one "
+                f"the reward model at {url} judges {str(reads)[:60]}, and {self._reads} are to be "
+                f"judged; serve one "
                 "that was trained for these"
             )
         return version

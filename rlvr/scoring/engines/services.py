@@ -32,19 +32,21 @@ class Services(Engine):
 
         with rlvr.Scorer(env, engine=Services(["http://10.0.0.7:8000", "http://10.0.0.8:8000"])) as scorer: ...
 
-    Each must serve the scorer's environment, with the same options (but for `data` and `split`: tasks are sent with
-    their completions), code and inputs: their identities are compared, at the start and whenever one sees more.
-    Requests go to the least loaded service; one that fails is left out, tried again later, and its requests go to the
-    others.
+    Each must serve the scorer's environment, with the same options (but for `data` and `split`:
+    tasks are sent with their completions), code and inputs: their identities are compared, at the
+    start and whenever one sees more. Requests go to the least loaded service; one that fails is
+    left out, tried again later, and its requests go to the others.
 
     Args:
         url: of a service, or of several.
         api_key: see `rlvr.client.Client`.
-        patience_s: seconds for which a request is sent again while no service answers it; 0: it is sent once.
+        patience_s: seconds for which a request is sent again while no service answers it; 0: it is
+            sent once.
         timeout_s: seconds without a byte after which a service counts as lost.
 
     Raises:
-        UsageError: a URL is malformed or there twice, no header can carry the key, or a number is out of range.
+        UsageError: a URL is malformed or there twice, no header can carry the key, or a number is
+            out of range.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class Services(Engine):
     def open(self, env: Environment) -> None:
         if self._env is not None:
             raise UsageError(
-                f"{self._connections.name}: serves a scorer of {self._env.id} already; make another one"
+                f"{self._connections.name}: serves a scorer of {self._env.id} already; make "
+                f"another one"
             )
         self._env = env
 
@@ -131,7 +134,8 @@ class Services(Engine):
         if not of_id:
             names = ", ".join(served) or "nothing"
             raise UsageError(
-                f"{url} serves {names} and not {self._env.id}; start it with `rlvr serve {self._env.id}`"
+                f"{url} serves {names} and not {self._env.id}; start it with `rlvr serve "
+                f"{self._env.id}`"
             )
         # Of several with one id, that with the same options.
         own_identity = common.identity
@@ -163,7 +167,8 @@ class Services(Engine):
         return [seen[place] for place in range(len(items))]
 
     def _ask(self, rows: Sequence[tuple[int, bytes]], seen: dict[int, Seen]) -> None:
-        """Have the rows looked at in one request, or in halves where a service finds that too much."""
+        """Have the rows looked at in one request, or in halves where a service finds that too
+        much."""
         if not rows:
             return
         try:

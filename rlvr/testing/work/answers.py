@@ -1,7 +1,8 @@
 """Work for tasks with a short answer: numbers, quantities, formulas, words, lettered options.
 
-Wrong answers are near the right one: another digit, sign, size, function, bracket, unit or letter.  A witness is a
-digit, a point at which two formulas differ (by SymPy, not by our mathematics), or the letter of another option.
+Wrong answers are near the right one: another digit, sign, size, function, bracket, unit or letter.
+A witness is a digit, a point at which two formulas differ (by SymPy, not by our mathematics), or
+the letter of another option.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def _letters(text: str) -> str:
 
 
 def _differing_quantity(right: str, answer: str) -> str | None:
-    """What two quantities or chemical formulas differ in: one number of theirs, or the unit behind the same digits."""
+    """What two quantities or chemical formulas differ in: one number of theirs, or the unit behind
+    the same digits."""
     numbers, others = _NUMBERS.findall(right), _NUMBERS.findall(answer)
     if _NUMBERS.sub("#", right) == _NUMBERS.sub("#", answer) and len(numbers) > 0:
         pairs = zip(numbers, others, strict=True)
@@ -215,7 +217,8 @@ def _differing_point(right: str, answer: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def _formula(text: str) -> Any:
-    """A formula as SymPy reads it with math-verify's parser; None if it cannot, or if it is too large."""
+    """A formula as SymPy reads it with math-verify's parser; None if it cannot, or if it is too
+    large."""
     folded = "" if too_long(text) or len(text) > _LONGEST else fold(text)
     if not folded or exceeded(folded):
         return None
@@ -294,7 +297,8 @@ def wrong_answers(answer: str, others: Iterable[str], count: int, rng: Random) -
 
 
 def near_misses(answer: str) -> list[str]:
-    """Answers that are near this one and clearly wrong: numbers that differ by more than 1 %, beyond any rounding.
+    """Answers that are near this one and clearly wrong: numbers that differ by more than 1 %,
+    beyond any rounding.
 
     Args:
         answer: the right answer.
@@ -318,7 +322,8 @@ def near_misses(answer: str) -> list[str]:
 
 
 def permuted(answer: str) -> list[str]:
-    """The answer with its digits in other orders: reversed, sorted, and with the first two that differ exchanged.
+    """The answer with its digits in other orders: reversed, sorted, and with the first two that
+    differ exchanged.
 
     Args:
         answer: the right answer.
@@ -341,7 +346,8 @@ def permuted(answer: str) -> list[str]:
 
 
 def _near(one: str, other: str) -> bool:
-    """True if the first numbers differ by 1 % at most, which a tolerance may allow, and nothing else differs."""
+    """True if the first numbers differ by 1 % at most, which a tolerance may allow, and nothing
+    else differs."""
     a, b = _NUMBERS.search(one), _NUMBERS.search(other)
     if a is None or b is None or one[a.end() :] != other[b.end() :]:
         return False
@@ -350,7 +356,8 @@ def _near(one: str, other: str) -> bool:
 
 
 def _other_character(answer: str) -> Iterator[str]:
-    """With one digit or letter changed; not in names such as x_1 or in markup, which a verifier may ignore."""
+    """With one digit or letter changed; not in names such as x_1 or in markup, which a verifier may
+    ignore."""
     digit = next((i for i, char in enumerate(answer) if char.isascii() and char.isdigit()), None)
     if digit is not None and "_" not in answer:
         yield _other_digit(answer, digit)

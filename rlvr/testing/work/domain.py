@@ -1,8 +1,9 @@
 """The inputs that a task means, guessed from those that are known, and new inputs like them.
 
-A property that all known inputs have belongs to the domain: their types, signs, least lengths, order, brackets,
-letters, relations between arguments.  Those that a few values may share by chance (order, distinctness) belong to it
-only where chance alone would give them in fewer than one of twenty cases.
+A property that all known inputs have belongs to the domain: their types, signs, least lengths,
+order, brackets, letters, relations between arguments.  Those that a few values may share by chance
+(order, distinctness) belong to it only where chance alone would give them in fewer than one of
+twenty cases.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ class Domain:
 
     Args:
         known: inputs that it means; at least one.
-        text: the prompt and the reference: what they name (an empty list, negative numbers) is meant too.
-        prompt: may state limits, such as `1 <= n <= 1000`, which count where the known inputs keep them.
+        text: the prompt and the reference: what they name (an empty list, negative numbers) is
+            meant too.
+        prompt: may state limits, such as `1 <= n <= 1000`, which count where the known inputs keep
+            them.
         names: of the arguments in it.
     """
 
@@ -164,7 +167,8 @@ def smaller(args: Input) -> Iterator[Input]:
 
 
 def nudged(args: Input) -> list[Input]:
-    """Inputs with one float a little greater or smaller; none where all floats are quarters, which are exact.
+    """Inputs with one float a little greater or smaller; none where all floats are quarters, which
+    are exact.
 
     Args:
         args: the input.
@@ -196,7 +200,8 @@ class _Changes:
     rng: Random
 
     def boundaries(self, known: Sequence[Input]) -> Iterator[Input]:
-        """Each known input with one argument at a boundary: a constant, one beside it, or nothing."""
+        """Each known input with one argument at a boundary: a constant, one beside it, or
+        nothing."""
         numbers = {n + by for n in self._numbers() for by in (-1, 0, 1)}
         ends = sorted({0, 1, 2, 3, *numbers}, key=lambda n: (abs(n), n))
         for args, at in itertools.product(known[:3], range(len(known[0]))):
@@ -385,7 +390,8 @@ def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]
 
 
 def _stated_most(values: list[Any], prompt: str) -> Iterator[Callable[[Any], bool]]:
-    """A greatest number that the prompt names, where all values keep it: "the base is less than 10"."""
+    """A greatest number that the prompt names, where all values keep it: "the base is less than
+    10"."""
     numbers = [value for value in values if type(value) is int]
     for words, number in _BELOW.findall(prompt):
         most = int(number) - (words.endswith("than") and "not" not in words) - (words == "below")
@@ -432,7 +438,8 @@ def _of_texts(texts: list[str], text: str) -> Iterator[Callable[[Any], bool]]:
 
 
 def _of_shapes(texts: list[str]) -> Iterator[Callable[[Any], bool]]:
-    """Texts of digits and signs, such as dates: their shapes, digits apart; where these differ, with their lengths."""
+    """Texts of digits and signs, such as dates: their shapes, digits apart; where these differ,
+    with their lengths."""
     shapes = {re.sub(r"\d+", "0", known) for known in texts}
     if len(set(texts)) < _FEW:
         return
@@ -446,7 +453,8 @@ def _of_shapes(texts: list[str]) -> Iterator[Callable[[Any], bool]]:
 
 
 def _alphabet(texts: list[str], members: str) -> set[str] | None:
-    """The characters of a class, where so many texts would not have so few of them by chance; else None."""
+    """The characters of a class, where so many texts would not have so few of them by chance; else
+    None."""
     used = [char for known in texts for char in known if char in members]
     alphabet = set(used)
     few = 2 <= len(alphabet) <= len(members) // 3
@@ -543,7 +551,8 @@ def _chance_of_distinct(lists: list[Any]) -> float:
 
 
 def _limits(text: str, names: Sequence[str]) -> Iterator[Callable[[Input], bool]]:
-    """Limits such as `1 <= n <= 1000`, `0 < len(items) < 10` and `n > 1`, of arguments or of their length."""
+    """Limits such as `1 <= n <= 1000`, `0 < len(items) < 10` and `n > 1`, of arguments or of their
+    length."""
     stated = [(name, sized, *_range(low, below, above, high))
               for low, below, sized, name, above, high in _STATED.findall(text)]  # fmt: skip
     for sized, name, sign, number in _ONE_SIDED.findall(text):
@@ -557,7 +566,8 @@ def _limits(text: str, names: Sequence[str]) -> Iterator[Callable[[Input], bool]
 
 
 def _range(low: str, below: str, above: str, high: str) -> tuple[float, float]:
-    """The least and greatest whole number between two ends, each with its sign; without end where one is empty."""
+    """The least and greatest whole number between two ends, each with its sign; without end where
+    one is empty."""
     strict = ("<", ">")
     least = int(low) + (below in strict) if low else -math.inf
     return least, int(high) - (above in strict) if high else math.inf

@@ -1,7 +1,8 @@
 """Work for tasks with instructions: texts that say nothing, and answers in which one instruction is broken.
 
-A witness is the broken instruction, looked for by a line of its own, or words that are none.  Right words in any order
-are doubtful: instructions are about forms, and how much sense a text must make beside them is the verifier's to say.
+A witness is the broken instruction, looked for by a line of its own, or words that are none.  Right
+words in any order are doubtful: instructions are about forms, and how much sense a text must make
+beside them is the verifier's to say.
 """
 
 from __future__ import annotations

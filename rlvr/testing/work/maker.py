@@ -49,9 +49,11 @@ class Witness:
         given: the input, for display; a clue that is broken, where there is no input.
         expected: what the reference solution gives.
         got: what the work gives.
-        is_doubtful: the input may lie outside of what the task means; then the work does not count as wrong.
+        is_doubtful: the input may lie outside of what the task means; then the work does not count
+            as wrong.
         is_slow: the work took so long that it was set aside; there is no other evidence.
-        case: the input and the expected value, as `Maker.mend` takes them; None if no test can be made of it.
+        case: the input and the expected value, as `Maker.mend` takes them; None if no test can be
+            made of it.
     """
 
     given: str
@@ -83,7 +85,8 @@ class Maker(ABC):
 
     @abstractmethod
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
-        """Completions that are likely to be wrong, in an order that the caller may cut off anywhere.
+        """Completions that are likely to be wrong, in an order that the caller may cut off
+        anywhere.
 
         Args:
             task: what they answer.
@@ -117,7 +120,8 @@ class Maker(ABC):
         """
 
     def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
-        """The task with tests that refute the witnessed work too; None where its data cannot do that.
+        """The task with tests that refute the witnessed work too; None where its data cannot do
+        that.
 
         Args:
             task: the task.
@@ -176,7 +180,8 @@ def serves(*kinds: type) -> Callable[[_M], _M]:
 
 
 def maker_for(env: Environment, workers: int = 1) -> Maker | None:
-    """The maker of work for an environment: that of its class, else that of its verifier; None if there is none.
+    """The maker of work for an environment: that of its class, else that of its verifier; None if
+    there is none.
 
     Args:
         env: the environment.

@@ -1,7 +1,8 @@
 """Work for tasks that ask for a Python function: mutants of the reference solution, and what models wrote.
 
-A witness is an input of the task's domain on which the work returns another value than the reference solution.  All
-programs run in the sandbox, a few hundred inputs a request; replies are read in the reader.
+A witness is an input of the task's domain on which the work returns another value than the
+reference solution.  All programs run in the sandbox, a few hundred inputs a request; replies are
+read in the reader.
 """
 
 from __future__ import annotations
@@ -131,10 +132,11 @@ class Programs(Maker):
     def _stages(
         self, task: Task, subject: _Subject, own: int, work: Work, source: str
     ) -> Iterator[tuple[Sequence[CallCase], bool]]:
-        """Inputs to try, most work failing on the first few; and whether they may lie outside of the domain.
+        """Inputs to try, most work failing on the first few; and whether they may lie outside of
+        the domain.
 
-        What a model wrote, if it agrees on all of them, is tried on more, and at its own constants.  A slip is not: one
-        that agrees so far nearly always changes nothing.
+        What a model wrote, if it agrees on all of them, is tried on more, and at its own constants.
+        A slip is not: one that agrees so far nearly always changes nothing.
         """
         yield subject.cases[:own], False
         yield subject.cases[own:_FIRST], False
@@ -162,7 +164,8 @@ class Programs(Maker):
         return [case for case in cases if id(case) not in old]
 
     def _is_rounding(self, subject: _Subject, source: str, case: CallCase) -> bool:
-        """Whether a program differs only where floats are rounded: it agrees on all inputs that differ by a little."""
+        """Whether a program differs only where floats are rounded: it agrees on all inputs that
+        differ by a little."""
         near = nudged(tuple(case.args))
         right, _ = self._values(subject.solution, subject.like, near)
         values, _ = self._values(source, subject.like, near)
@@ -197,7 +200,8 @@ class Programs(Maker):
         return reference
 
     def _calls(self, asked: CodeReference) -> list[CallCase]:
-        """The task's own calls; of tests that are more than calls, those whose arguments are written out."""
+        """The task's own calls; of tests that are more than calls, those whose arguments are
+        written out."""
         cases = asked.cases
         if isinstance(cases, TestSuite):
             suite = name_entry_point(cases)
@@ -264,7 +268,8 @@ class Programs(Maker):
     ) -> tuple[list[CallCase], list[CallCase]]:
         """Cases, and those where several values may be right.
 
-        Where the order of a list matters for none of the known inputs, it decides a tie where it does.
+        Where the order of a list matters for none of the known inputs, it decides a tie where it
+        does.
         """
         ties: list[CallCase] = []
         for at in range(len(known[0])):
@@ -316,8 +321,9 @@ class Programs(Maker):
     def _value_inputs(
         self, solution: str, like: CallCase, inputs: Sequence[Input]
     ) -> tuple[list[CallCase], Limits]:
-        """Inputs with the reference's values, where it has one and gives it again: asked in the other order, and where
-        sets are gone through from the other end, as under another hash seed."""
+        """Inputs with the reference's values, where it has one and gives it again: asked in the
+        other order, and where sets are gone through from the other end, as under another hash
+        seed."""
         forth, cpu_s = self._values(solution, like, inputs)
         other = reorder_sets(solution) or solution
         back, _ = self._values(other, like, inputs[::-1])
@@ -329,7 +335,8 @@ class Programs(Maker):
     def _values(
         self, source: str, like: CallCase, inputs: Sequence[Input]
     ) -> tuple[list[CallCase | None], float]:
-        """The case of each input with what the program returns; None where it raises, hangs or returns no value."""
+        """The case of each input with what the program returns; None where it raises, hangs or
+        returns no value."""
         cases: list[CallCase | None] = []
         cpu_s = 0.0
         for _ in range(6):

@@ -141,7 +141,8 @@ def _filling(
     keys: Mapping[str, set[int]],
     rng: Random,
 ) -> dict[str, Any]:
-    """One of the task's fillings with other rows: dropped, shuffled, cells taken from other rows or the query.
+    """One of the task's fillings with other rows: dropped, shuffled, cells taken from other rows or
+    the query.
 
     Keys stay; texts are those that occur or that the query names.
     """

@@ -106,7 +106,8 @@ def _read_choose(parser: Parser, name: str) -> Node | None:
 
 
 def _holds_pair(parser: Parser) -> bool:
-    """True if the bracket that comes next holds two things.  It looks ahead, and nothing is read twice."""
+    """True if the bracket that comes next holds two things.  It looks ahead, and nothing is read
+    twice."""
     level = commas = at = 0
     while (token := parser.ahead(at)).kind != "end":
         level += (token.text in _OPENING) - (token.text in _CLOSING)

@@ -56,7 +56,8 @@ def _argument(parser: Parser) -> Node:
 
 
 def _derivative(parser: Parser) -> Node:
-    r"""\frac{d}{dx} f, \frac{d^2}{dx^2} f, dy/dx as a variable; else a fraction of what begins with d."""
+    r"""\frac{d}{dx} f, \frac{d^2}{dx^2} f, dy/dx as a variable; else a fraction of what begins with
+    d."""
     above, below = atoms.raw_group(parser), atoms.raw_group(parser)
     top, bottom = (
         "".join(t.text.lstrip("\\") for t in side).replace("partial", "d")
@@ -241,7 +242,8 @@ def _limit(parser: Parser) -> Node:
 
 
 def _read_decorated(parser: Parser, name: str) -> Node:
-    r"""\vec{a}, \mathbf{i}: a letter that is another variable than the plain one; bold numbers are numbers."""
+    r"""\vec{a}, \mathbf{i}: a letter that is another variable than the plain one; bold numbers are
+    numbers."""
     group = atoms.raw_group(parser)
     if len(group) == 1 and group[0].kind in ("letter", "command"):
         return atoms.variable(parser, group[0].text.lstrip("\\") + "^")

@@ -1,8 +1,9 @@
 r"""Tree → SymPy, for what needs algebra: limits, endless sums, antiderivatives, and proofs.
 
-SymPy is imported when first needed.  Its objects are built by constructors, never from text, and only from trees
-within the limits below, since merely building `(9^9)!` would take too long.  What SymPy does with them is bounded by
-the sums and products it builds, so that slow and fast machines give up at the same point.
+SymPy is imported when first needed.  Its objects are built by constructors, never from text, and
+only from trees within the limits below, since merely building `(9^9)!` would take too long.  What
+SymPy does with them is bounded by the sums and products it builds, so that slow and fast machines
+give up at the same point.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _attempt_closed(node: Node) -> tuple[Any, str]:
 
 
 def value_of(node: Node, point: Mapping[str, Number]) -> Number:
-    """The value of a limit, an endless sum or an antiderivative at a point, to mpmath's precision."""
+    """The value of a limit, an endless sum or an antiderivative at a point, to mpmath's
+    precision."""
     import sympy
 
     values = {
@@ -196,7 +198,8 @@ def _counting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _integral(node: Node) -> Any:
-    """SymPy's schoolbook integrator: it gives up early where `integrate` would search for minutes."""
+    """SymPy's schoolbook integrator: it gives up early where `integrate` would search for
+    minutes."""
     import sympy
     from sympy.integrals.manualintegrate import manualintegrate
 
@@ -225,7 +228,8 @@ def _check(node: Node) -> None:
 
 
 def _largest(node: Node) -> Fraction:
-    """Bounds what an exponent can be made of: the product of its literals; towers are too large at once."""
+    """Bounds what an exponent can be made of: the product of its literals; towers are too large at
+    once."""
     product = Fraction(1)
     for below in walk(node):
         if below.op == "num":

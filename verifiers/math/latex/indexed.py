@@ -3,8 +3,8 @@ r"""Variables with an index that varies, such as a_i in a sum, and the terms tha
     \sum_{i=1}^n a_{i+1}  →  sum over #0 of the terms a_{#0+1} from 1 to n
     a_k + a_{k-1} + … + a_0  →  sum over #0 of the terms a_{k-#0} from 0 to k
 
-Dots are read only between terms whose numbers or indices grow by equal steps; the terms of 1, 2, 4, …, 64 are not
-guessed.
+Dots are read only between terms whose numbers or indices grow by equal steps; the terms of 1, 2, 4,
+…, 64 are not guessed.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ def _values(node: Node) -> tuple[Fraction, ...] | None:
 def _merge_terms(
     terms: tuple[Node, ...], holes: list[tuple[Node, ...]], index: str, steps: list[int]
 ) -> Node:
-    """What the terms have in common; where they differ is a hole, filled with the n-th step if the steps are known."""
+    """What the terms have in common; where they differ is a hole, filled with the n-th step if the
+    steps are known."""
     first = terms[0]
     if all(term == first for term in terms):
         return first

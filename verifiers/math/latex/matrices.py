@@ -88,7 +88,8 @@ def raise_power(grid: Grid, exponent: Number) -> Grid:
 
 
 def _eliminate(left: Grid, right: Grid) -> tuple[Number, Grid]:
-    """The determinant of `left`, and the solution X of left · X = right (nothing of use if that is singular)."""
+    """The determinant of `left`, and the solution X of left · X = right (nothing of use if that is
+    singular)."""
     size = len(left.rows)
     if left.shape[1] != size:
         raise Undefined

@@ -7,7 +7,8 @@ __all__ = ["ARITIES", "BOLD", "DECORATIONS", "FUNCTIONS", "INVERSES", "PLAIN", "
 FUNCTIONS = {
     name: name
     for name in (
-        "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch "
+        "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth "
+        "sech csch "
         "arcsinh arccosh arctanh ln exp gcd lcm max min floor ceil abs sgn Re Im arg det tr"
     ).split()
 } | {
@@ -31,7 +32,8 @@ PLAIN = (*sorted(_LONG, key=len, reverse=True), "ln", "lg", "pi")
 """Names that are recognised without a backslash; the longest first."""
 
 _GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau "
+    "upsilon phi chi psi omega "
     "Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega ell hbar aleph Pi"
 ).split()
 SYMBOLS = {name: name for name in _GREEK} | {

@@ -1,7 +1,8 @@
 r"""The value of a tree at a point, which decides nearly every comparison.
 
-A tree is evaluated exactly where possible, and else to the precision of `mpmath.mp`.  With `real`, the root of a
-negative number is undefined, as at school, so that a point at which an identity leaves the real numbers is skipped.
+A tree is evaluated exactly where possible, and else to the precision of `mpmath.mp`.  With `real`,
+the root of a negative number is undefined, as at school, so that a point at which an identity
+leaves the real numbers is skipped.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ class Evaluation:
             raise Unreadable(f"{node.value} of {len(node.args)} arguments") from None
 
     def _saturate(self, name: str, x: Number) -> None:
-        r"""What \tanh 10^9 lacks to 1 is as good as a small number met: more digits are needed to see it."""
+        r"""What \tanh 10^9 lacks to 1 is as good as a small number met: more digits are needed to
+        see it."""
         if isinstance(x, mp.mpc) or abs(x) < _SATURATION:
             return
         gap = magnitude(x) if name.startswith("arc") else int(3 * min(abs(x), MOST_MAGNITUDE))
@@ -198,7 +200,8 @@ class Evaluation:
         return approximate(self.number(node.args[0])) * mp.pi / 180
 
     def _application(self, node: Node) -> Number:
-        r"""f(x) of a function of which nothing is known; which one it is, the value of the letter f says."""
+        r"""f(x) of a function of which nothing is known; which one it is, the value of the letter f
+        says."""
         head, inner = node.args
         inside = inner.args if inner.op == "tuple" else (inner,)
         values = [stand_in(arg) if is_notation(arg) else self.number(arg) for arg in inside]
@@ -263,7 +266,8 @@ class Evaluation:
             self.point.pop(name) if outer is None else self.point.update({name: outer})
 
     def _integral(self, node: Node) -> Number:
-        """By its antiderivative; a rough quadrature guards against one that jumps between the limits."""
+        """By its antiderivative; a rough quadrature guards against one that jumps between the
+        limits."""
         value = self._symbolic(node)
         if len(node.args) > 1 and not self.checking:
             check = Evaluation(

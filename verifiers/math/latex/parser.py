@@ -4,11 +4,11 @@ r"""Tokens → tree: a recursive descent whose levels are the binding strengths 
     expression  A \cup B \setminus C  sum          a + b - c \pm d     product   a \cdot b / c
     implicit    2x\sin x            power        x_1'^2!            atom      number, letter, command, bracket
 
-Of two possible readings one is chosen, the same for both sides:
-`a(b+c)` is an `apply`, of which `roles.py` makes a product unless a is a function.  Side by side binds tighter than
-`/`, so `a/bc` is a/(bc), except that a fraction of two written numbers is a coefficient: `1/2x` is x/2.  `\sin 2x y`
-takes all that stands side by side up to the next function; `\sin(x)y` takes the bracket.  `i` and `e` are constants.
-`x^10` is x^{10}, not x^1 0.  `-7 \bmod 3` takes the whole sum before it.
+Of two possible readings one is chosen, the same for both sides: `a(b+c)` is an `apply`, of which
+`roles.py` makes a product unless a is a function.  Side by side binds tighter than `/`, so `a/bc`
+is a/(bc), except that a fraction of two written numbers is a coefficient: `1/2x` is x/2.  `\sin 2x
+y` takes all that stands side by side up to the next function; `\sin(x)y` takes the bracket.  `i`
+and `e` are constants. `x^10` is x^{10}, not x^1 0.  `-7 \bmod 3` takes the whole sum before it.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ class Parser:
         return items[0] if len(items) == 1 else Node("list", tuple(items), word)
 
     def proposition(self, strength: int = 0) -> Node:
-        """Relations or letters joined by connectives, of which the last in `_CONNECTIVES` binds tightest."""
+        """Relations or letters joined by connectives, of which the last in `_CONNECTIVES` binds
+        tightest."""
         left = self.relation()
         while self.peek.kind == "command" and self.peek.text in _CONNECTIVES:
             name, binds = _CONNECTIVES[self.peek.text]
@@ -393,7 +394,8 @@ class Parser:
         return self.atom()
 
     def script(self) -> Node:
-        """What stands behind ^: a group or one atom, perhaps with a sign; powers of powers go from the right."""
+        """What stands behind ^: a group or one atom, perhaps with a sign; powers of powers go from
+        the right."""
         with self.deeper():
             if self.accept("-"):
                 return Node("neg", (self.script(),))
@@ -438,7 +440,8 @@ def _is_vector(node: Node) -> bool:
 
 
 def _cross_product(left: Node, right: Node) -> Node:
-    r"""2\vec{a} \times \vec{b}: a function of two vectors, of which nothing is known; it does not commute."""
+    r"""2\vec{a} \times \vec{b}: a function of two vectors, of which nothing is known; it does not
+    commute."""
     factors = left.args if left.op == "mul" else (left,)
     if not _is_vector(factors[-1]):
         return _join_flat("mul", left, right)

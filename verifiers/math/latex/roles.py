@@ -29,7 +29,8 @@ _INTERPRETED = {"Gamma": "gamma"}
 
 
 def may_apply(head: Node, bracket: str) -> bool:
-    r"""True if brackets behind this may hold its argument: f, f', u_1, f^{-1}, f + g in brackets."""
+    r"""True if brackets behind this may hold its argument: f, f', u_1, f^{-1}, f + g in
+    brackets."""
     if bracket == "[":
         return head.op == "sym" and _letter(head) in _SQUARE
     if bracket != "(":
@@ -96,7 +97,8 @@ def _is_function(name: str, brackets: list[Node], alone: bool, differ: bool) -> 
 
 
 def _only_at_numbers(side: Node) -> set[str]:
-    """The letters that stand before a number in brackets and nowhere else on this side: k(7) is no 7k."""
+    """The letters that stand before a number in brackets and nowhere else on this side: k(7) is no
+    7k."""
     inside: dict[str, list[Node]] = {}
     for node in walk(side):
         if node.op == "apply" and node.args[0].op == "sym":
@@ -154,7 +156,8 @@ def _with_roles(node: Node, functions: frozenset[str]) -> Node:
 
 
 def _apply_head(head: Node, inner: Node) -> Node:
-    """(f + g)(x) is f(x) + g(x), and (f \\circ g)(x) is f(g(x)); f^{-1} and f' are functions of their own."""
+    """(f + g)(x) is f(x) + g(x), and (f \\circ g)(x) is f(g(x)); f^{-1} and f' are functions of
+    their own."""
     if head.op == "sym" or head.op == "pow":
         name = _INTERPRETED.get(str(head.value))
         return call(name, inner) if name and inner.op != "tuple" else Node("apply", (head, inner))

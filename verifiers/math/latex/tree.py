@@ -131,7 +131,8 @@ def has(node: Node, *ops: str) -> bool:
 
 
 def takes_angle(node: Node) -> bool:
-    """True if an angle is one of a function in it: the degrees of sin 30° and of e^{i 60°} are no unit behind it."""
+    """True if an angle is one of a function in it: the degrees of sin 30° and of e^{i 60°} are no
+    unit behind it."""
     euler = Node("const", value="e")
     return any(
         below.op == "call" or (below.op == "pow" and below.args[0] == euler) for below in walk(node)

@@ -52,8 +52,8 @@ class Undefined(Exception):
 class NotMeant(Undefined):
     """No value, and it says nothing.
 
-    The notation is for whole numbers or positive bases, such as n! and (-1)^n at n = 1/3; or a number is too small to
-    be told from 0.
+    The notation is for whole numbers or positive bases, such as n! and (-1)^n at n = 1/3; or a
+    number is too small to be told from 0.
     """
 
 
