@@ -8,6 +8,7 @@ import pytest
 import rlvr
 from rlvr.errors import DataError, UsageError
 from rlvr.rewards import GroupPart
+from rlvr.scoring.scorer import _AHEAD
 from tests.environments import Columns, Measured, Siblings, Trials
 
 ENV = Trials()
@@ -165,7 +166,8 @@ def test_no_rows_give_no_scores(scorer):
 
 
 def test_an_endless_source_is_read_only_a_little_ahead(scorer):
-    """At most 3 chunks of 64 per worker are under way: 2 * 3 * 64, and the 64 that have just been given out."""
+    """At most `_AHEAD` chunks of 64 per worker, where one of them waits for a core, and the 64 that
+    have just been given out."""
     taken = 0
 
     def endless():
@@ -177,7 +179,7 @@ def test_an_endless_source_is_read_only_a_little_ahead(scorer):
     for wanted in (5, 2000):
         assert {s.outcome for s in itertools.islice(stream, wanted)} == {"correct"}
     stream.close()
-    assert 2005 <= taken <= 2005 + 2 * 3 * 64 + 64
+    assert 2005 <= taken <= 2005 + 2 * _AHEAD * 64 + 64
 
 
 def test_one_that_takes_long_holds_no_other_worker_up():
