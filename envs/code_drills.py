@@ -11,6 +11,7 @@ from typing import Any, Final
 import rlvr
 from rlvr.envs.code import CodeEnv
 from rlvr.validate import require_one_of, require_whole
+from rlvr.verifiers.code.operators import mutants
 
 __all__ = ["CodeDrills"]
 
@@ -208,9 +209,10 @@ class CodeDrills(CodeEnv):
 
     Options:
         level: 1: one operation; 2: two; 3: a condition between two operations; 4: a condition
-        between two times two. shown: number of asserts in the prompt; they are among the tests,
-        which have others besides. instruction: what follows the description in the prompt. partial,
-        report, cpu_s, memory_mib, packages, allow_missing, sandbox: see `CodeEnv`.
+            between two times two.
+        shown: number of asserts in the prompt; they are among the tests, which have others besides.
+        instruction: what follows the description in the prompt.
+        partial, report, cpu_s, memory_mib, packages, allow_missing, sandbox: see `CodeEnv`.
 
     `split` is train, validation or test; a hash of its code assigns each function to one of them.
     """
@@ -305,6 +307,11 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
         if not differs:
             return []  # a constant or a step that hardly ever matters
         left.append(differs)
+    for mutant in mutants(drill.code()):
+        if mutant.operator != "arithmetic":  # x ** 7 for x % 7 would be a list without end
+            results = _results(mutant.source, pool)
+            differs = {at for at, result in enumerate(results) if repr(result) != repr(right[at])}
+            left += [differs] if differs else []  # else the same function, written otherwise
     chosen: list[int] = []
     while left or len(chosen) < _FEWEST:
         chosen_results = {repr(right[at]) for at in chosen}
@@ -326,7 +333,22 @@ def _results(drill: _Drill | str, pool: Sequence[Any]) -> list[Any]:
     scope: dict[str, Any] = {}
     exec(drill if isinstance(drill, str) else drill.code(), scope)  # noqa: S102  # no text of others
     function: Callable[[Any], Any] = scope["f"]
-    return [function(argument) for argument in pool]
+    return [_result(function, argument) for argument in pool]
+
+
+def _result(function: Callable[[Any], Any], argument: Any) -> Any:
+    """What the function gives; of one that raises, the error's class: only a mutant of it does."""
+    try:
+        return function(argument)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        NameError,
+        TypeError,
+        ValueError,
+    ) as error:
+        return type(error)
 
 
 def _inputs(kind: str, rng: Random) -> Iterator[Any]:
