@@ -40,7 +40,7 @@ COMMANDS: dict[str, ListedCommand] = {
     "envs": ListedCommand(
         "envs",
         "EnvsCommand",
-        "List the environments that `rlvr.make` knows, with domain, turns, check and options.",
+        "List the environments that `rlvr.make` knows; or show one with its options.",
     ),
     "verifiers": ListedCommand(
         "verifiers",

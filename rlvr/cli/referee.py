@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from rlvr.interop.referee import Ruling, referee
 from rlvr.text import one_line
@@ -28,7 +29,7 @@ class RefereeCommand:
     Exit code 1 if one departs.
     """
 
-    name: Positional[str]
+    name: Positional[Annotated[str, arg(metavar="NAME")]]
     """The trainer."""
     python: Path = Path(sys.executable)
     """Interpreter of an environment in which it is installed; rlvr need not be."""

@@ -35,7 +35,7 @@ class StepCommand:
 
     action: Positional[Literal["verify", "diff", "show", "vectors"]]
     """What to do."""
-    file: Positional[Path]
+    file: Annotated[Positional[Path], arg(metavar="FILE")]
     """File that `rlvr train --step-files N` or another trainer's recorder wrote; for vectors the folder to write to."""
     other: Positional[Annotated[Path | None, arg(metavar="[FILE]")]] = None
     """The second file of `diff`."""

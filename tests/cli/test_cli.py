@@ -58,12 +58,16 @@ def test_every_flag_is_explained(name, capsys):
         if field.name in ("settings", "numbers", "limits"):  # the flags of another class
             continue
         positional = {
+            "action": "{verify,diff,show,vectors}",
             "env": "ENV",
             "file": "FILE",
             "files": "FILE",
             "folder": "RUN",
             "name": "NAME",
+            "other": "[FILE]",
+            "path": "PATH",
             "paths": "PATH",
+            "run_folder": "RUN",
             "what": "ENV|OUT",
         }.get(field.name)
         assert f"--{field.name.replace('_', '-')} " in said or (
@@ -612,13 +616,11 @@ def test_environments_are_listed_with_their_options(say, monkeypatch):
     monkeypatch.setattr(envs, "environment_ids", lambda: ["tests.environments:Configured"])
     code, said = say("envs")
     assert code == 0
-    for words in (
-        "tests.environments:Configured",
-        "word='tea'",
-        "size=1",
-        "data=None",
-        "An option of every kind",
-    ):
+    assert "tests.environments:Configured" in said
+    assert "An option of every kind" in said
+    code, said = say("envs", "tests.environments:Configured")
+    assert code == 0
+    for words in ("word", "'tea'", "size", "data", "None"):
         assert words in said
 
 

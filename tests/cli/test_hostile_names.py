@@ -71,6 +71,9 @@ ARGUMENTS = {
     "rewards": [],
     "identity": [["NAME"]],
     "algorithms": [["NAME"], ["NAME.py:Mine"]],
+    "step": [["verify", "NAME"]],
+    "whatif": [["NAME", "--verifier", "math"]],
+    "referee": [["NAME"]],
     "doctor": [],
 }
 """By command, one list for each argument that is a name; `envs`, `verifiers`, `rewards` and `doctor` take none."""

@@ -72,7 +72,7 @@ if n == 8: print('y' * 1_500_000)
 
 def test_cases_of_one_request_end_as_runs_of_their_own(sandbox):
     """Output, ending and reason of each, whatever the one before did; a request ends where a box cannot go on."""
-    limits = Limits(cpu_s=0.3, memory_mib=256)
+    limits = Limits(cpu_s=1.0, memory_mib=256)  # in which any machine fills this memory
     wanted = [sandbox.run(python(ODD), str(n), limits=limits) for n in range(10)]
     found: list[Run] = []
     while len(found) < len(wanted):

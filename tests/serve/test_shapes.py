@@ -189,6 +189,8 @@ def test_the_docs_know_every_path(service):
         "/envs",
         "/openrlhf",
         "/openrlhf/{env}",
+        "/seed_session",
+        "/verify",
         "/rewards",
         "/reward-model",
         "/health",
