@@ -39,8 +39,7 @@ class Arithmetic(rlvr.Environment):
 
     Options:
         difficulty: from 1 to 10.  1: two terms of one digit, some 200 tasks in all; 2: two terms of
-        two digits; 10: six
-            terms of six digits.
+            two digits; 10: six terms of six digits.
         operations: those of + - * / that may occur; every division is exact.
 
     `split` is train, validation or test.  A hash assigns each expression to one of them, together

@@ -112,7 +112,7 @@ class Bash(rlvr.Environment):
 
     Options:
         sandbox: "namespaces", or "restricted" for a host without them; see
-        docs/reference/sandbox.md.
+            docs/reference/sandbox.md.
     """
 
     domain = "tools"

@@ -19,8 +19,9 @@ class Chemistry(Puzzle):
     """Balance an equation, write the formula of a salt, or compute a molar mass.
 
     Options:
-        ask: which of the three; by default any. data: rows with `question` and `answer`: a balanced
-        equation, a formula, or a quantity such as "18.015 g/mol".
+        ask: which of the three; by default any.
+        data: rows with `question` and `answer`: a balanced equation, a formula, or a quantity such
+            as "18.015 g/mol".
     """
 
     domain = "science"

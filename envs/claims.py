@@ -7,7 +7,7 @@ from itertools import product
 from random import Random
 from typing import TypeAlias
 
-__all__ = ["Claim", "say_claim", "drawn_claims", "solutions"]
+__all__ = ["Claim", "drawn_claims", "say_claim", "solutions"]
 
 Claim: TypeAlias = tuple[str, int, int]
 """What is claimed (see `_CLAIMS`) of which two persons."""

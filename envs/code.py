@@ -18,10 +18,11 @@ class CodeEnv(rlvr.Environment):
     Options:
         partial: True: a wrong completion's value is the fraction of the tests that it passed.
         report: True: `detail["tests"]` of a verdict has an entry for each test; see `CodeVerifier`.
-        cpu_s, memory_mib: limits of a completion's program. packages: distributions that programs
-        may import. allow_missing: guarantees of the sandbox that may be missing on this host, by
-        name. sandbox: "namespaces", or "restricted" for a host without them; see
-        docs/reference/sandbox.md.
+        cpu_s, memory_mib: limits of a completion's program.
+        packages: distributions that programs may import.
+        allow_missing: guarantees of the sandbox that may be missing on this host, by name.
+        sandbox: "namespaces", or "restricted" for a host without them; see
+            docs/reference/sandbox.md.
     """
 
     partial: bool = False

@@ -26,19 +26,18 @@ class CodeStdio(CodeEnv):
     want files by name.
 
     Options:
-        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split). dialect:
-        "auto", or how rows store a problem: "plain", "apps", "taco", "codecontests",
-        "livecodebench",
-            "codeforces".
+        data: hub id, or a local .jsonl or .parquet file (or a folder with one per split).
+        dialect: "auto", or how rows store a problem: "plain", "apps", "taco", "codecontests",
+            "livecodebench", "codeforces".
         instruction: what follows the question in the prompt.
         language: the language of the programs.
         compare: how standard output is compared, where a row brings no checker: a name of
             `rlvr.verifiers.code.COMPARATORS`.
-        cpu_s, memory_mib: limits of a program for each case, where the row has none. row_limits:
-        False: the rows' own limits do not count. time_factor: the seconds of a contest's limit are
-        multiplied by it; 0 for the language's own: 1 with C++, C and
-            Rust, 1.5 with Go, 3 with others.  (Rows in the "plain" dialect have limits that hold as
-            they are.)
+        cpu_s, memory_mib: limits of a program for each case, where the row has none.
+        row_limits: False: the rows' own limits do not count.
+        time_factor: the seconds of a contest's limit are multiplied by it; 0 for the language's
+            own: 1 with C++, C and Rust, 1.5 with Go, 3 with others.  (Rows in the "plain" dialect
+            have limits that hold as they are.)
         partial, report, packages, allow_missing: see `CodeEnv`.
     """
 

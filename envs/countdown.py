@@ -26,10 +26,9 @@ class Countdown(Puzzle):
     """Make a target from some of the given numbers; every puzzle has a solution, and any solution is right.
 
     Options:
-        difficulty: from 1 (three numbers up to 10) to 5 (seven numbers up to 100). data: rows with
-        `nums` (or `numbers`) and `target` (Jiayi-Pan/Countdown-Tasks-3to4) to take instead: a file
-        or a
-            hub id.
+        difficulty: from 1 (three numbers up to 10) to 5 (seven numbers up to 100).
+        data: rows with `nums` (or `numbers`) and `target` (Jiayi-Pan/Countdown-Tasks-3to4) to take
+            instead: a file or a hub id.
     """
 
     difficulty: int = 2

@@ -777,7 +777,7 @@ class Files(World):
             db, path, want, "F2", **{"whom with": f"With {rng.choice(_FIRST)}."}
         )
 
-    def _take_path(self, rng: Random, db: Tables) -> Errand:
+    def _taken(self, rng: Random, db: Tables) -> Errand:
         path, target = rng.sample(
             [file_path for file_path in db["files"] if file_path.startswith("reports/")], 2
         )

@@ -43,9 +43,9 @@ class FunctionCall(Generator):
     """Call the functions that a request needs, in any order.
 
     Options:
-        calls: greatest number of calls of a request. data: rows of BFCL (`question`, `function`,
-        `ground_truth`) or xLAM (`query`, `tools`, `answers`) to take
-            instead: a file or a hub id.
+        calls: greatest number of calls of a request.
+        data: rows of BFCL (`question`, `function`, `ground_truth`) or xLAM (`query`, `tools`,
+            `answers`) to take instead: a file or a hub id.
     """
 
     domain = "tools"

@@ -31,8 +31,7 @@ class GSM8K(rlvr.Environment):
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with
-        columns `question`
-            and `answer` (or `ground_truth`).
+            columns `question` and `answer` (or `ground_truth`).
         instruction: what follows the question in the prompt.
     """
 

@@ -22,10 +22,10 @@ class HumanEval(CodeEnv):
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with
-        columns `prompt`, `test`
-            and `entry_point`; HumanEval+ has the same.
+            columns `prompt`, `test` and `entry_point`; HumanEval+ has the same.
         instruction: what precedes the function in the prompt; "" for a model that continues the
-        prompt. cpu_s, memory_mib: limits of a completion's program, for all its tests together.
+            prompt.
+        cpu_s, memory_mib: limits of a completion's program, for all its tests together.
         partial, report, packages, allow_missing: see `CodeEnv`.
     """
 

@@ -65,13 +65,11 @@ class IFEval(rlvr.Environment):
 
     Options:
         data: hub id, or a local file or folder with the columns `prompt`, `instruction_id_list` and
-        `kwargs`, perhaps
-            `key`, and `example` with an answer that follows all (IFEval, M-IFEval, IFBench); or
-            with `messages` and `ground_truth` (IF-RLVR's allenai/IF_multi_constraints_upto5, Tülu
-            3's allenai/RLVR-IFeval).
+            `kwargs`, perhaps `key`, and `example` with an answer that follows all (IFEval,
+            M-IFEval, IFBench); or with `messages` and `ground_truth` (IF-RLVR's
+            allenai/IF_multi_constraints_upto5, Tülu 3's allenai/RLVR-IFeval).
         policy, loose, share: see `InstructionVerifier`.  "reference" gives the published figures,
-        "strict" pays for
-            no empty answers.
+            "strict" pays for no empty answers.
     """
 
     domain = "instructions"

@@ -23,9 +23,10 @@ class JSONObjects(Generator):
     """Write a JSON object that a text describes, in the form of a schema.
 
     Options:
-        items: greatest number of items in the order. data: rows with `prompt`, perhaps `schema`,
-        and the right document as `completion` or `answer` (json-mode-eval),
-            or `values` by JSON pointer, to take instead: a file or a hub id.
+        items: greatest number of items in the order.
+        data: rows with `prompt`, perhaps `schema`, and the right document as `completion` or
+            `answer` (json-mode-eval), or `values` by JSON pointer, to take instead: a file or a hub
+            id.
     """
 
     domain = "structured answers"

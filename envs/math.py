@@ -21,9 +21,9 @@ class MATH(rlvr.Environment):
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with
-        `problem`, or `question`,
-            and `answer`, `final_answer` or `solution`; or a named set: aime-2024, aime-2025,
-            amc-2023, math-500, minerva, olympiadbench.  MATH-500's own split is "test".
+            `problem`, or `question`, and `answer`, `final_answer` or `solution`; or a named set:
+            aime-2024, aime-2025, amc-2023, math-500, minerva, olympiadbench.  MATH-500's own split
+            is "test".
         instruction: what follows the problem in the prompt.
     """
 

@@ -23,12 +23,13 @@ class MBPP(CodeEnv):
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with
-        columns `text` (or
-            `prompt`) and `test_list`; or with `test` and `entry_point`, as HumanEval has them.
-        subset: the hub data set's configuration, "full" or "sanitized". instruction: what precedes
-        the task's sentence in the prompt. shown: number of asserts in the prompt, from which a
-        model learns the function's name.  The paper shows all
-            three; but a model can write a program for just the asserts that it sees.
+            columns `text` (or `prompt`) and `test_list`; or with `test` and `entry_point`, as
+            HumanEval has them.
+        subset: the hub data set's configuration, "full" or "sanitized".
+        instruction: what precedes the task's sentence in the prompt.
+        shown: number of asserts in the prompt, from which a model learns the function's name.  The
+            paper shows all three; but a model can write a program for just the asserts that it
+            sees.
         challenge: completions have to pass the challenge tests too.
         cpu_s, memory_mib: limits of a completion's program, for all its tests together.
         partial, report, packages, allow_missing: see `CodeEnv`.

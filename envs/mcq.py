@@ -26,12 +26,10 @@ class MultipleChoice(rlvr.Environment):
 
     Options:
         data: hub id, or a local file or folder, with `question`, and `options` (or `choices`) and
-        `answer`: a letter,
-            an index counted from 0, or the text; or with the columns of GPQA or SciQ; or
-            "gpqa-diamond".
+            `answer`: a letter, an index counted from 0, or the text; or with the columns of GPQA or
+            SciQ; or "gpqa-diamond".
         shuffle: whether each question has an order of its own, drawn from its text.  Options that
-        point at
-            others, such as "all of the above", keep theirs.
+            point at others, such as "all of the above", keep theirs.
         instruction: what follows the options.
     """
 

@@ -33,8 +33,7 @@ class QA(Generator):
 
     Options:
         data: rows with the columns `question` and `answer`, a text or a list of texts: a file or a
-        hub id.  Without it,
-            questions about a made-up text of some people.
+            hub id.  Without it, questions about a made-up text of some people.
         people: number of people in such a text.
         credit: "em" for exact match alone, "f1" for partial credit.
     """

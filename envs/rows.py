@@ -21,12 +21,13 @@ class Rows(rlvr.Environment):
 
     Options:
         verifier: a name that `rlvr verifiers` lists, or the place of your own,
-        `path/to/file.py:name`: a verifier, its
-            class, or a function of a completion and a reference.
-        settings: of the verifier, by name. data: where tasks come from, for training and
-        evaluation: a file, or a hub id; scoring needs none. prompt, reference: the columns of the
-        data, as dotted paths. sandbox: the level of the sandbox for "code", see
-        `rlvr.sandbox.Sandbox`.
+            `path/to/file.py:name`: a verifier, its class, or a function of a completion and a
+            reference.
+        settings: of the verifier, by name.
+        data: where tasks come from, for training and evaluation: a file, or a hub id; scoring needs
+            none.
+        prompt, reference: the columns of the data, as dotted paths.
+        sandbox: the level of the sandbox for "code", see `rlvr.sandbox.Sandbox`.
     """
 
     domain = "any"

@@ -22,8 +22,8 @@ class Science(Puzzle):
 
     Options:
         data: rows with `question` (or `problem`) and `answer`, such as "9.8 m/s^2": a file or a hub
-        id.  Without it,
-            problems of one formula each, whose data come in other units than the SI's.
+            id.  Without it, problems of one formula each, whose data come in other units than the
+            SI's.
         tolerance, digits, units: see `ScienceVerifier`.
     """
 

@@ -68,11 +68,10 @@ class SQL(Generator):
     """Write one SQLite query for a question about two tables; it must be right on every filling of them.
 
     Options:
-        fillings: number of fillings, at least 2; the model sees the schema, and none of them. data:
-        rows to take instead, a file or a hub id, with the columns `question` (or `sql_prompt`),
-        `schema` (or
-            `sql_context`), `query` (or `sql`), and perhaps `fillings`; without them the schema
-            inserts rows.
+        fillings: number of fillings, at least 2; the model sees the schema, and none of them.
+        data: rows to take instead, a file or a hub id, with the columns `question` (or
+            `sql_prompt`), `schema` (or `sql_context`), `query` (or `sql`), and perhaps `fillings`;
+            without them the schema inserts rows.
     """
 
     domain = "structured answers"

@@ -21,10 +21,12 @@ class Sudoku(Puzzle):
     """Fill the grid; the answer is checked by the rules, and the given digits must stand.
 
     Options:
-        rows: of the grid: 6 or 9. difficulty: from 1 (a quarter of the cells is empty) to 5 (as
-        many as leave one solution, at most 60 %). data: rows with `puzzle` (or `question`,
-        `quizzes`) to take instead: a file or a hub id.  A puzzle has 16, 36 or
-            81 characters, `.` or `0` where nothing is given, or is a list of lists of digits.
+        rows: of the grid: 6 or 9.
+        difficulty: from 1 (a quarter of the cells is empty) to 5 (as many as leave one solution, at
+            most 60 %).
+        data: rows with `puzzle` (or `question`, `quizzes`) to take instead: a file or a hub id.  A
+            puzzle has 16, 36 or 81 characters, `.` or `0` where nothing is given, or is a list of
+            lists of digits.
     """
 
     rows: int = 6

@@ -44,14 +44,16 @@ class SweLite(rlvr.Environment):
     values.
 
     Options:
-        kind: "bug", "feature" (a function is missing), or "all". bugs: how many a task has, 1 to 3;
-        0 for any number.  A feature counts as one. files: how many files have to be changed, 1 to
-        3; 0 for any number. distance: least number of imports between the module that the report is
-        about and a file to be changed. help: "report" shows one case that fails; "tests" has all
-        that may be shown among the tests; "place" also names
-            the files.
-        tools: False for one reply with a patch, without a session. sandbox: "namespaces", or
-        "restricted" for a host without them; see docs/reference/sandbox.md.
+        kind: "bug", "feature" (a function is missing), or "all".
+        bugs: how many a task has, 1 to 3; 0 for any number.  A feature counts as one.
+        files: how many files have to be changed, 1 to 3; 0 for any number.
+        distance: least number of imports between the module that the report is about and a file to
+            be changed.
+        help: "report" shows one case that fails; "tests" has all that may be shown among the tests;
+            "place" also names the files.
+        tools: False for one reply with a patch, without a session.
+        sandbox: "namespaces", or "restricted" for a host without them; see
+            docs/reference/sandbox.md.
     """
 
     domain = "code"

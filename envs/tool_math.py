@@ -86,10 +86,9 @@ class PythonToolMath(rlvr.Environment):
 
     Options:
         data: rows with the columns `question` and `answer`, a number or formula: a file or a hub
-        id.  Without it,
-            problems of number theory made from a seed.
+            id.  Without it, problems of number theory made from a seed.
         sandbox: "namespaces", or "restricted" for a host without them; see
-        docs/reference/sandbox.md.
+            docs/reference/sandbox.md.
     """
 
     domain = "tools"

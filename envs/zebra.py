@@ -22,9 +22,10 @@ class Zebra(Puzzle):
     A guess is right once in (houses!)^attributes.
 
     Options:
-        houses: from 3 to 5. attributes: from 2 to 5. data: rows with `puzzle` and `solution`, a
-        mapping of `header` and `rows` (ZebraLogicBench), to take instead: a
-            file or a hub id.
+        houses: from 3 to 5.
+        attributes: from 2 to 5.
+        data: rows with `puzzle` and `solution`, a mapping of `header` and `rows` (ZebraLogicBench),
+            to take instead: a file or a hub id.
     """
 
     houses: int = 3

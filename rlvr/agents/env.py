@@ -48,17 +48,16 @@ class AgentEnv(Environment):
     over the third, or goes on asking, is stopped.
 
     Options:
-        env: the environment, of any number of turns. program: the agent, see
-        `rlvr.agents.programs`: a function of an `AgentCall`, a `Command`, a `SandboxAgent`.
+        env: the environment, of any number of turns.
+        program: the agent, see `rlvr.agents.programs`: a function of an `AgentCall`, a `Command`, a
+            `SandboxAgent`.
         failure: the outcome where the program fails or is stopped after it got a completion, which
-        may be why: "wrong",
-            with the reward of an empty answer that is wrong; or "unscored".  Before that, it is
-            UNSCORED in any case.
+            may be why: "wrong", with the reward of an empty answer that is wrong; or "unscored".
+            Before that, it is UNSCORED in any case.
         request_tokens: most tokens of one completion; None for all that the episode has left.
-        Agents with parallel
-            requests need it, see `AgentEndpoint.open`.
+            Agents with parallel requests need it, see `AgentEndpoint.open`.
         host: address on which the endpoint listens; agents on other machines need one that they can
-        reach.
+            reach.
     """
 
     env: Any = None

@@ -19,7 +19,7 @@ from rlvr.scoring.ordering import Scored
 from rlvr.scoring.records import record, require_same_run, score_from
 from rlvr.types import Group, Rollout
 
-__all__ = ["RolloutFile", "Usage", "is_lost", "results_from", "rollout_records", "find_unfinished"]
+__all__ = ["RolloutFile", "Usage", "find_unfinished", "is_lost", "results_from", "rollout_records"]
 
 
 def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[dict[str, Any]]:

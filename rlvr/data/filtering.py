@@ -33,7 +33,7 @@ from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 from rlvr.workers import ship
 
-__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_tasks", "filter_rows", "key_of_task"]
+__all__ = ["DroppedTask", "FilterRules", "Kept", "filter_rows", "filter_tasks", "key_of_task"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,11 +131,11 @@ class Mixture(Environment):
 
     Options:
         envs: the environments: a mapping from id to weight; or a sequence of `Share` objects, of
-        mappings with their
-            fields, of (id, weight) or of ids.
+            mappings with their fields, of (id, weight) or of ids.
         temperature: flattens the weights, to weight ** (1 / temperature): 1 keeps them, infinity
-        makes all equal. curriculum: a `Curriculum`, or a mapping with its fields; None: every task
-        comes once in each epoch.
+            makes all equal.
+        curriculum: a `Curriculum`, or a mapping with its fields; None: every task comes once in
+            each epoch.
     """
 
     domain = "several"

@@ -15,7 +15,7 @@ from rlvr.http.application import Route
 from rlvr.http.request import HttpRequest
 from rlvr.http.responses import Response, WholeResponse, json_response
 
-__all__ = ["with_docs", "openapi", "page"]
+__all__ = ["openapi", "page", "with_docs"]
 
 _PLACE = "#/components/schemas/{model}"
 _STATUSES = {

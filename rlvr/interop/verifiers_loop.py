@@ -37,9 +37,10 @@ class VerifiersLoopEnv(ReportedEnv):
     Several trainable traces of one episode count by the mean of their rewards.
 
     Options:
-        theirs: object of a class derived from `vf.Taskset` or `vf.Env`. count: number of tasks;
-        None for all of a finite one. harness: id of the harness that plays a taskset, such as
-        "null", a plain chat with tools, or "bash".
+        theirs: object of a class derived from `vf.Taskset` or `vf.Env`.
+        count: number of tasks; None for all of a finite one.
+        harness: id of the harness that plays a taskset, such as "null", a plain chat with tools, or
+            "bash".
     """
 
     id: ClassVar[str] = "verifiers-loop-v0"

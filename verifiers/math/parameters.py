@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 
-__all__ = ["declaration", "letters", "split_quantified", "rename_letter"]
+__all__ = ["declaration", "letters", "rename_letter", "split_quantified"]
 
 _WORDS = r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |odd |even )"
 _KIND = r"(?:integers?|numbers?|reals?|constants?)"

@@ -25,7 +25,7 @@ from rlvr.verifiers.math.units import (
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
-__all__ = ["compound", "literal", "read_measured", "quantity", "read_spaced", "word"]
+__all__ = ["compound", "literal", "quantity", "read_measured", "read_spaced", "word"]
 
 _LITERAL = re.compile(
     r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?"

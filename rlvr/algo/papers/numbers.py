@@ -25,6 +25,7 @@ __all__ = [
     "Number",
     "OF_THE_RUN",
     "algorithm_numbers",
+    "as_typed",
     "changed",
     "flag_of",
     "from_record",
@@ -33,7 +34,6 @@ __all__ = [
     "parsed",
     "plain_number",
     "record",
-    "as_typed",
 ]
 
 _BEGINS: Final[Mapping[str, Mapping[str, Any]]] = {"kl": {"estimator": "k3", "place": "loss"}}

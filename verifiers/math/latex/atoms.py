@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.lexer import Token
     from rlvr.verifiers.math.latex.parser import Parser
 
-__all__ = ["read_based", "letter", "modulus", "number", "raw_group", "variable"]
+__all__ = ["letter", "modulus", "number", "raw_group", "read_based", "variable"]
 
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
