@@ -45,6 +45,8 @@ class StepCommand:
     """The reference policy, whose log-probabilities are recomputed."""
     teacher: Annotated[str | None, arg(metavar="FOLDER")] = None
     """The teacher, whose log-probabilities are recomputed."""
+    algorithm: Annotated[str | None, arg(metavar="FILE.py:CLASS")] = None
+    """Your own algorithm of the recorded run, by whose functions `verify` then judges it (needs torch)."""
     json: bool = False
     """Print the findings of `verify` as JSON."""
 
@@ -52,8 +54,8 @@ class StepCommand:
         if (self.action == "diff") != (self.other is not None):
             raise UsageError("diff takes two files, the others take one")
         models = self.model, self.reference, self.teacher
-        if self.action != "verify" and any(models):
-            raise UsageError("--model, --reference and --teacher are of verify")
+        if self.action != "verify" and any((*models, self.algorithm)):
+            raise UsageError("--model, --reference, --teacher and --algorithm are of verify")
         if self.action == "vectors":
             return _write_vectors(self.file, out)
         step = read_step(self.file)
@@ -66,7 +68,10 @@ class StepCommand:
             for line in lines or ["equal"]:
                 out.print(line, markup=False, soft_wrap=True)
             return int(bool(lines))
-        findings = verify(step)
+        own = None
+        if self.algorithm is not None:
+            own = import_module("rlvr.train.step_own").own_formulas(step, self.algorithm)
+        findings = verify(step, own=own)
         if any(models):
             findings += _with_models(step, *models)
         if self.json:

@@ -40,11 +40,16 @@ _OF_TOKENS = (
     "implicit_rewards "
     "advantages returns"
 ).split()
-_OF_UPDATES = ("logprobs", "weights", "entropies", "entropy_weights", "selected")
+_OF_UPDATES = (
+    "logprobs weights entropies entropy_weights divergences divergence_weights selected"
+).split()
 _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys("mask used kept scored truncated selected".split(), "b"),
     **dict.fromkeys(
-        "token_ids offsets prompt_ids prompt_offsets group owner turns prefixes rows computed".split(),
+        (
+            "token_ids offsets prompt_ids prompt_offsets group owner turns prefixes rows computed "
+            "value_rows"
+        ).split(),
         "i",
     ),
 }
@@ -230,6 +235,11 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
         for name in _OF_UPDATES:
             if prefix + name in arrays:
                 _require_size(path, prefix + name, arrays, width)
+        if prefix + "value_rows" in arrays:
+            _require_indices(path, prefix + "value_rows", arrays, rows)
+            valued = int(lengths[arrays[prefix + "value_rows"]].sum())
+            for name in ("values", "value_weights"):
+                _require_size(path, prefix + name, arrays, valued)
         outputs = _outputs_of(arrays, arrays[prefix + "computed"])
         for name in ("outputs", "output_weights"):
             if prefix + name in arrays:

@@ -161,6 +161,8 @@ class CriticLearner(SecondModel):
             )
             losses, clipped = value_loss(values, old, returns, mask, clip=self.settings.value_clip)
             loss = token_mean(losses, mask, tokens=tokens)
+            for part in self.learner.parts:
+                part.see_values(micro.rows, values)
             (factor * loss * counts).backward()
             sums += torch.stack([loss.detach(), clipped.detach() / tokens]) * counts
         numbers = self.learner.ranks.sum(sums).tolist()

@@ -415,7 +415,7 @@ class Learner:
             logprobs = self.policy.logprobs(batch.rows, temperature)
         before = batch.behaviour_logprobs if batch.old_logprobs is None else batch.old_logprobs
         aggregate = partial(self._aggregate, mask=mask, whole=whole)
-        micro = Micro(batch, whole, aggregate, logprobs, before, entropies)
+        micro = Micro(batch, whole, aggregate, logprobs, before, entropies, reader_values)
         inputs = self._inputs(batch, logprobs, before, entropies, reader_values)
         losses, stats = self._losses(self.algorithm.loss(inputs), inputs)
         for part in self.parts:

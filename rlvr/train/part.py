@@ -18,7 +18,7 @@ from rlvr.algo.ratios import RatioStats
 from rlvr.collect.groups import Groups
 from rlvr.train.credit import Batch
 from rlvr.train.rollout_batch import RolloutBatch
-from rlvr.types import Group
+from rlvr.types import Group, Rollout
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -37,6 +37,7 @@ class Micro:
         logprobs: under the policy, with their gradient.
         before: what ratios compare with: the trainer's before the step, or the sampler's.
         entropies: of the policy at each token, with their gradient; None where no part needs them.
+        more: other inputs of the loss, by name.
         terms: the micro-batch's share of what is logged.
     """
 
@@ -46,6 +47,7 @@ class Micro:
     logprobs: Float[Tensor, "B T"]
     before: Float[Tensor, "B T"]
     entropies: Float[Tensor, "B T"] | None = None
+    more: Mapping[str, Tensor] = field(default_factory=dict)
     terms: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -205,6 +207,14 @@ class LearnerPart:
 
         Args:
             micro: the micro-batch.
+        """
+
+    def see_values(self, rows: Sequence[Rollout], values: Tensor) -> None:
+        """See what a critic says of some rows, before its backward pass.
+
+        Args:
+            rows: of a micro-batch.
+            values: of each token, with their gradient.
         """
 
     def learns(self, mini: Batch) -> bool:

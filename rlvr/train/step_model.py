@@ -15,11 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rlvr.algo.judge.distributions import divergence
 from rlvr.algo.judge.head import setting_of
 from rlvr.algo.judge.verify import Quantity
+from rlvr.algo.papers import algorithm_class
 from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
 from rlvr.samplers.protocol import TokenRow
+from rlvr.train.batches import Padded
 from rlvr.train.gradient_sketch import sketch, weights_digest
 from rlvr.train.policy import Policy
 
@@ -95,7 +98,9 @@ def verify_with_models(
         found.append(_same_weights(step, model))
         if "old_logprobs" in step.arrays:
             found.append(_logprobs(step, "old_logprobs", model))
-        if step.updates:
+        if step.updates and "update0.divergences" in step.arrays:
+            found += _first_divergences(step, model, teacher)
+        elif step.updates:
             found += _first_update(step, model)
     for name, other in (("ref_logprobs", reference), ("teacher_logprobs", teacher)):
         if other is not None:
@@ -232,6 +237,19 @@ def _compared_logprobs(
     step: StepFile, name: str, recorded: NDArray[Any], rows: Sequence[int], model: StepModel
 ) -> Quantity:
     """Trained tokens of some rows, whose numbers follow one another in `recorded`."""
+    both = (np.concatenate(logprobs_of(step, one, rows)) for one in (model.exact, model.rough))
+    return _compared_tokens(step, name, recorded, rows, *both)
+
+
+def _compared_tokens(
+    step: StepFile,
+    name: str,
+    recorded: NDArray[Any],
+    rows: Sequence[int],
+    exact: NDArray[Any],
+    rough: NDArray[Any],
+) -> Quantity:
+    """A number of each token of some rows beside the recorded one, at the trained tokens."""
     mask = step.arrays["mask"]
     span = spans(step.arrays["offsets"])
     trained = [np.flatnonzero(mask[span[row]]) for row in rows]
@@ -240,9 +258,7 @@ def _compared_logprobs(
         return Quantity(name, "not compared", why="no token is trained on")
     starts = np.concatenate([[0], np.cumsum([span[row].stop - span[row].start for row in rows])])
     at = np.concatenate([own + start for own, start in zip(trained, starts[:-1], strict=True)])
-    exact, rough = (
-        np.concatenate(logprobs_of(step, policy, rows))[at] for policy in (model.exact, model.rough)
-    )
+    exact, rough = exact[at], rough[at]
     allowed = _TIMES * np.abs(rough - exact).max() + _TIMES * _UNIT * (1 + np.abs(exact))
     off = np.abs(recorded[at].astype(float) - exact)
     worst = int(np.argmax(np.where(np.isnan(off), np.inf, off - allowed)))
@@ -257,6 +273,10 @@ def _first_update(step: StepFile, model: StepModel) -> Iterator[Quantity]:
     arrays, prefix = step.arrays, "update0."
     rows = arrays[prefix + "computed"].tolist()
     if not rows or prefix + "logprobs" not in arrays:
+        return
+    if step.head["algorithm"].get("trust_region"):
+        why = "they are those after TRPO's step"
+        yield Quantity("update 0: logprobs", "not compared", why=why)
         return
     recorded = arrays[prefix + "logprobs"]
     yield _compared_logprobs(step, "update 0: logprobs", recorded, rows, model)
@@ -293,9 +313,57 @@ def _no_gradient(step: StepFile) -> str:
             return f"the file has no {name} of it"
     if isinstance(critic, Mapping) and critic.get("backbone") == "shared":
         return "a critic that shares the policy's layers adds its own"
-    if step.head["algorithm"]["name"] in ("gkd", "sdft"):
-        return "it is of whole distributions"
     return ""
+
+
+def _first_divergences(
+    step: StepFile, model: StepModel, teacher: StepModel | None
+) -> Iterator[Quantity]:
+    """Of a step of distillation: each token's divergence by the judge's formula, and the gradient."""
+    arrays, name = step.arrays, "update 0: divergences"
+    numbers = step.head["algorithm"]
+    if teacher is None or numbers["name"] != "gkd":
+        why = "the teacher's model is not given"
+        if numbers["name"] != "gkd":
+            why = "its teacher saw prompts with references, which the file does not have"
+        yield Quantity(name, "not compared", why=why)
+        return
+    rows = arrays["update0.computed"].tolist()
+    ends = np.cumsum(np.diff(arrays["offsets"])[rows])[:-1]
+    weights = np.split(arrays["update0.divergence_weights"], ends)
+    kind: Any = algorithm_class("gkd")
+    algorithm = kind(beta=numbers["beta"], top_k=numbers["top_k"])
+    sketches, values = [], []
+    for mine, theirs in ((model.exact, teacher.exact), (model.rough, teacher.rough)):
+        mine.model.zero_grad(set_to_none=True)
+        found = []
+        for n, row in enumerate(_token_rows(step, rows)):
+            policy = _distributions(mine, row, _temperature(step))
+            with torch.no_grad():
+                other = _distributions(theirs, row, _temperature(step))[:, : policy.shape[1]]
+            own = policy.detach().double().cpu().numpy(), other.double().cpu().numpy()
+            found.append(divergence(*own, numbers["beta"], numbers["top_k"]))
+            (algorithm.divergence(policy, other) * _tensor(weights[n], mine)).sum().backward()
+        values.append(np.concatenate(found))
+        scale = float(step.updates[0].get("gradient_scale", 1.0))
+        sketches.append(scale * sketch(mine.model))
+        mine.model.zero_grad(set_to_none=True)
+    yield _compared_tokens(step, name, arrays["update0.divergences"], rows, *values)
+    if "update0.sketch" in arrays:
+        yield _compared_sketches("update 0: gradient", arrays["update0.sketch"], *sketches)
+
+
+def _distributions(policy: Policy, row: TokenRow, temperature: float) -> torch.Tensor:
+    """Log-probabilities of every word at each token of a row's completion, [T, V]."""
+    made: list[torch.Tensor] = []
+
+    def keep(batch: Padded, states: torch.Tensor, head: Any) -> torch.Tensor:
+        logits = policy.root.logits.apply_(head(states).clone())
+        made.append((logits / temperature).log_softmax(dim=-1))
+        return states.new_zeros(len(states))
+
+    policy.compare([row], temperature, keep)
+    return made[0]
 
 
 def _compared_sketches(

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -31,17 +31,18 @@ from rlvr.train.gradient_sketch import PLACES, sketch, weights_digest
 from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.self_check import departures, other_layout
+from rlvr.types import Rollout
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
 __all__ = ["StepRecorder", "step_of_batch"]
 
+_Arrays = dict[str, NDArray[Any]]
 _TOKEN_ARRAYS = (
     "behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values implicit_rewards "
     "advantages returns kept"
 ).split()
-_COLUMNS = ("logprobs", "weights", "entropies", "entropy_weights")
 
 
 @dataclass(slots=True)
@@ -53,17 +54,19 @@ class _Update:
         numbers: of the algorithm where they differ from step to step.
         selected: the tokens that the algorithm treats apart, of each row.
         computed: arrays of each computed row, by its index.
+        valued: the same of each row that the critic learned from.
         head: what the file says of the update.
     """
 
     rows: list[int]
     numbers: dict[str, Any]
     selected: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
-    computed: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
+    computed: dict[int, _Arrays] = field(default_factory=dict)
+    valued: dict[int, _Arrays] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict)
     sketch: NDArray[np.float64] | None = None
 
-    def rows_in_order(self) -> dict[int, dict[str, NDArray[Any]]]:
+    def rows_in_order(self) -> dict[int, _Arrays]:
         """Arrays of the computed rows, in the order of the update."""
         return {row: self.computed[row] for row in self.rows if row in self.computed}
 
@@ -81,6 +84,7 @@ class StepRecorder(LearnerPart):
         self._index: dict[int, int] = {}
         self._open: _Update | None = None
         self._micro: Micro | None = None
+        self._values: tuple[Sequence[Rollout], Tensor] | None = None
         self._updates: list[_Update] = []
         self._more: dict[str, Any] = {}
         self._prefixes: Sequence[PrefixValues] | None = None
@@ -118,7 +122,7 @@ class StepRecorder(LearnerPart):
 
     def before(self, batch: Batch) -> Batch:
         learner = self.learner
-        self._updates, self._open, self._micro = [], None, None
+        self._updates, self._open, self._micro, self._values = [], None, None, None
         self._index = {id(row): i for i, row in enumerate(batch.rows)}
         self._batch_rows = batch.rows
         average = _part(learner, "average")
@@ -145,7 +149,7 @@ class StepRecorder(LearnerPart):
 
     def select(self, mini: Any) -> Any:
         self._open = None
-        if not isinstance(mini, Batch) or any(part.replaces_step for part in self.learner.parts):
+        if not isinstance(mini, Batch):
             return mini
         rows = [self._index.get(id(row), i) for i, row in enumerate(mini.rows)]
         self._open = _Update(rows, _numbers_now(self.learner))
@@ -160,33 +164,51 @@ class StepRecorder(LearnerPart):
 
     def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
         self._take_micro()
-        if self._open is not None and micro.logprobs.requires_grad:
-            for values in (micro.logprobs, micro.entropies):
-                if values is not None:
-                    values.retain_grad()
+        if self._open is None:
+            return loss
+        if any(part.replaces_step for part in self.learner.parts):
+            # TRPO asks for its surrogate many times, the last time at the weights after its step.
+            only_logprobs = {"logprobs": micro.logprobs.detach().float().cpu().numpy()}
+            self._open.computed |= self._by_row(micro.batch.rows, only_logprobs)
+        elif micro.logprobs.requires_grad:
+            for values in _read_of(micro).values():
+                values.retain_grad()
             self._micro = micro
         return loss
 
+    def see_values(self, rows: Sequence[Rollout], values: Tensor) -> None:
+        self._take_values()
+        if self._open is not None:
+            values.retain_grad()
+            self._values = rows, values
+
     def _take_micro(self) -> None:
         """Keep what the last micro-batch's backward pass has left."""
-        micro, update = self._micro, self._open
-        self._micro = None
-        if micro is None or update is None:
-            return
-        columns = dict(zip(_COLUMNS, _with_gradients(micro), strict=True))
-        for i, row in enumerate(micro.batch.rows):
-            length, index = len(row.completion_ids), self._index.get(id(row), i)
-            row_values = {
-                name: values[i, :length] for name, values in columns.items() if values is not None
+        micro, self._micro = self._micro, None
+        if micro is not None and self._open is not None:
+            columns: _Arrays = {}
+            for name, values in _read_of(micro).items():
+                columns |= _with_gradient(name, values)
+            _add_rows(self._open.computed, self._by_row(micro.batch.rows, columns))
+
+    def _take_values(self) -> None:
+        """The same of the critic's last micro-batch."""
+        found, self._values = self._values, None
+        if found is not None and self._open is not None:
+            rows, values = found
+            _add_rows(self._open.valued, self._by_row(rows, _with_gradient("values", values)))
+
+    def _by_row(self, rows: Sequence[Rollout], columns: _Arrays) -> dict[int, _Arrays]:
+        return {
+            self._index.get(id(row), i): {
+                name: values[i, : len(row.completion_ids)] for name, values in columns.items()
             }
-            if index in update.computed:  # a rank's filler, whose gradient is 0, or its original
-                for name in ("weights", "entropy_weights"):
-                    if name in row_values:
-                        row_values[name] = row_values[name] + update.computed[index][name]
-            update.computed[index] = row_values
+            for i, row in enumerate(rows)
+        }
 
     def gradient(self, norm: float) -> None:
         self._take_micro()
+        self._take_values()
         update = self._open
         if update is not None and (self._is_due or not math.isfinite(norm)):
             scale = min(1.0, self.learner.config.grad_clip / (norm + 1e-6))  # as torch clips
@@ -211,6 +233,7 @@ class StepRecorder(LearnerPart):
         places = {row: i for i, row in enumerate(updates[0].rows)} if updates else {}
         for update in updates:
             update.computed = {places[row]: own for row, own in update.computed.items()}
+            update.valued = {places[row]: own for row, own in update.valued.items()}
             update.selected = {places[row]: own for row, own in update.selected.items()}
             update.rows = list(range(len(update.rows)))
         self._write(name, mini, updates)
@@ -218,6 +241,7 @@ class StepRecorder(LearnerPart):
 
     def _close(self, numbers: Mapping[str, float]) -> None:
         self._take_micro()
+        self._take_values()
         update, self._open = self._open, None
         if (update is not None and update.computed) or (update is not None and self._is_due):
             terms = dict(numbers)
@@ -264,7 +288,7 @@ class StepRecorder(LearnerPart):
         """What a file has of a step; None on other ranks than the first."""
         ranks, config = self.learner.ranks, self.learner.config
         if ranks.world > 1:
-            mine = [(update.computed, update.sketch) for update in updates]
+            mine = [(update.computed, update.valued, update.sketch) for update in updates]
             every = ranks.from_all(mine)
             if not ranks.first:
                 return None
@@ -298,49 +322,78 @@ class StepRecorder(LearnerPart):
         return StepFile(head, arrays)
 
 
-def _with_gradients(micro: Micro) -> Iterator[NDArray[Any] | None]:
-    for values in (micro.logprobs, micro.entropies):
-        if values is None:
-            yield from (None, None)
-            continue
-        grad = torch.zeros_like(values) if values.grad is None else values.grad
-        for array in (values, grad):
-            yield array.detach().float().cpu().numpy()
+def _read_of(micro: Micro) -> dict[str, Tensor]:
+    """What the loss has a slope in, by the name of its array."""
+    found = {
+        "logprobs": micro.logprobs,
+        "entropies": micro.entropies,
+        "divergences": micro.more.get("divergence"),
+    }
+    return {name: values for name, values in found.items() if values is not None}
 
 
-def _join_ranks(update: _Update, each: Sequence[tuple[Any, Any]]) -> _Update:
+_SLOPES = {
+    "logprobs": "weights",
+    "entropies": "entropy_weights",
+    "divergences": "divergence_weights",
+    "values": "value_weights",
+}
+
+
+def _with_gradient(name: str, values: Tensor) -> _Arrays:
+    """Values and the loss's slope in them, after its backward pass."""
+    slopes = torch.zeros_like(values) if values.grad is None else values.grad
+    return {
+        own: array.detach().float().cpu().numpy()
+        for own, array in ((name, values), (_SLOPES[name], slopes))
+    }
+
+
+def _add_rows(rows: dict[int, _Arrays], more: Mapping[int, _Arrays]) -> None:
+    """Add rows; of one that is there (a rank's filler, whose gradient is 0, or its original) the
+    slopes add."""
+    for index, arrays in more.items():
+        for name in _SLOPES.values():
+            if name in arrays and index in rows:
+                arrays[name] = arrays[name] + rows[index][name]
+        rows[index] = arrays
+
+
+def _join_ranks(update: _Update, each: Sequence[tuple[Any, Any, Any]]) -> _Update:
     """An update with the rows of all ranks, and the sum of the sketches of their shards."""
-    computed: dict[int, dict[str, NDArray[Any]]] = {}
-    for rows, _ in each:
-        for index, row_values in rows.items():
-            before = computed.get(index)
-            if before is not None:
-                for name in ("weights", "entropy_weights"):
-                    if name in row_values:
-                        row_values[name] = row_values[name] + before[name]
-            computed[index] = row_values
-    sketches = [sketch for _, sketch in each if sketch is not None]
+    computed: dict[int, _Arrays] = {}
+    valued: dict[int, _Arrays] = {}
+    for rows, own_valued, _ in each:
+        _add_rows(computed, rows)
+        _add_rows(valued, own_valued)
+    sketches = [sketch for _, _, sketch in each if sketch is not None]
     total_sketch = sum(sketches[1:], start=sketches[0]) if sketches else None
-    return dataclasses.replace(update, computed=computed, sketch=total_sketch)
+    return dataclasses.replace(update, computed=computed, valued=valued, sketch=total_sketch)
 
 
-def _update_arrays(prefix: str, update: _Update) -> dict[str, NDArray[Any]]:
+def _update_arrays(prefix: str, update: _Update) -> _Arrays:
     order = [row for row in update.rows if row in update.computed]
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: _Arrays = {
         "rows": np.array(update.rows, np.int32),
         "computed": np.array(order, np.int32),
+        **_joined_rows([update.computed[row] for row in order]),
     }
-    none = np.zeros(0, np.float32)
-    for name in _COLUMNS:
-        columns = [update.computed[row].get(name) for row in order]
-        if order and columns[0] is not None:
-            arrays[name] = np.concatenate([none, *columns])
+    if valued := [row for row in update.rows if row in update.valued]:
+        arrays["value_rows"] = np.array(valued, np.int32)
+        arrays |= _joined_rows([update.valued[row] for row in valued])
     if update.selected and order:
         lengths = {row: len(update.computed[row]["logprobs"]) for row in order}
         arrays["selected"] = np.concatenate([update.selected[row][: lengths[row]] for row in order])
     if update.sketch is not None:
         arrays["sketch"] = update.sketch
     return {prefix + name: array for name, array in arrays.items()}
+
+
+def _joined_rows(rows: Sequence[_Arrays]) -> _Arrays:
+    """The arrays of rows, one after the other."""
+    none = np.zeros(0, np.float32)
+    names = rows[0] if rows else ()
+    return {name: np.concatenate([none, *(row[name] for row in rows)]) for name in names}
 
 
 def _part(learner: Learner, name: str) -> Any:

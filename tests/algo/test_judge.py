@@ -235,6 +235,7 @@ def full_step(name: str) -> StepFile:
         ),
         "prefix_values": draw.uniform(size=14),
         "update0.selected": draw.uniform(size=sum(LENGTHS)) < 0.2,
+        "update0.divergences": draw.uniform(size=sum(LENGTHS)),
     }
     return StepFile(
         {**file.head, "algorithm": algorithm_numbers(algorithm, 8)}, {**file.arrays, **more}
@@ -250,7 +251,7 @@ def test_what_a_file_lacks_is_said(name):
     kept = {"clip", "name", "kl", "masked_vote", *advantage_needs, *loss_needs}
     bare = {key: value for key, value in setting.numbers.items() if key in kept}
     extra = {"values", "prefixes", "prefix_values", "turns", "turn_rewards", "score_parts"}
-    extra |= {"ref_logprobs", "update0.selected", *ARRAYS}
+    extra |= {"ref_logprobs", "update0.selected", "update0.divergences", *ARRAYS}
     used = set(advantage_needs) | set(loss_needs)
     used |= {"prefix_values"} & {f"{one[:-2]}_values" for one in used}
     used |= {"turn_rewards"} if "turns" in used else set()

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlvr.algo.judge.advantages import ADVANTAGES
-from rlvr.algo.judge.losses import LOSSES
-from rlvr.algo.judge.vectors import CASES, vectors
+from rlvr.algo.judge.vectors import CASES, PAPERS, vectors
 from rlvr.algo.judge.verify import verify
 from rlvr.cli.entry import main
 from rlvr.data.step_files import read_step
@@ -19,7 +17,7 @@ FOLDER = Path(__file__).parents[1] / "vectors"
 
 def test_every_paper_has_every_case():
     """Of two megabytes at most."""
-    names = {f"{name}-{case}" for name in ADVANTAGES.keys() & LOSSES.keys() for case in CASES}
+    names = {f"{name}-{case}" for name in PAPERS for case in CASES}
     files = list(FOLDER.glob("*.safetensors"))
     assert {file.stem for file in files} == names
     assert sum(file.stat().st_size for file in files) < 2_000_000

@@ -32,9 +32,10 @@ def advantages(rows: Sequence[StepRow], setting: Setting) -> list[Float64s]:
     Raises:
         DataError: the algorithm has none, or is unknown here.
     """
-    if setting.name not in ADVANTAGES:
+    if setting.own is None and setting.name not in ADVANTAGES:
         raise DataError(f"the judge has no advantages of {setting.name!r}")
-    values = ADVANTAGES[setting.name](rows, setting)
+    formula = ADVANTAGES[setting.name] if setting.own is None else setting.own.advantages
+    values = formula(rows, setting)
     return [
         np.broadcast_to(a, len(row.at)).astype(float) for row, a in zip(rows, values, strict=True)
     ]

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlvr.algo.judge.conventions import Conventions, conventions_of
 from rlvr.algo.judge.examples import EXAMPLE_LOSSES, OF_PAIRS
-from rlvr.algo.judge.rows import Setting
+from rlvr.algo.judge.rows import Formulas, Setting
 from rlvr.data.step_files import StepFile
 from rlvr.errors import DataError
 
@@ -93,6 +93,12 @@ _PARTS: Final[Mapping[str, Mapping[str, tuple[_Check, str, bool]]]] = {
     },
     "trust": {"coefficient": (_ANY, "a number", True)},
     "soft_clip": {"positive": (_ANY, "a number", True), "negative": (_ANY, "a number", True)},
+    "critic": {
+        "value_clip": (_or_none(_ANY), "a number or null", True),
+        "coefficient": (_ANY, "a number", True),
+        "backbone": (_one_of("own", "shared"), "own or shared", True),
+    },
+    "trust_region": {"delta": (_number(0.0), "a number from 0", True)},
     "correction": {
         "level": (_one_of(*_LEVELS), ", ".join(_LEVELS), True),
         "kind": (_one_of(*_KINDS), ", ".join(_KINDS), True),
@@ -137,20 +143,24 @@ _OF_LOSSES: Final[Mapping[str, str]] = {
     "raft_pp": "clip_high",
     "sapo": "soft_clip",
     "vespo": "positive_k positive_rate negative_k negative_rate",
+    **dict.fromkeys(("gkd", "sdft"), "divergences"),
 }
 """What each algorithm's formulas read: arrays, parts and numbers."""
 _ARRAYS: Final = frozenset(
     "values prefixes teacher_logprobs ref_logprobs score_parts turns implicit_rewards step_labels".split()
 )
-_OF_UPDATE: Final = frozenset(("logprobs", "selected", "outputs"))
+_OF_UPDATE: Final = frozenset(("logprobs", "selected", "outputs", "divergences"))
 
 
-def setting_of(step: StepFile, how: Conventions | None = None) -> Setting:
+def setting_of(
+    step: StepFile, how: Conventions | None = None, own: Formulas | None = None
+) -> Setting:
     """The algorithm of a step, its numbers and conventions.
 
     Args:
         step: the file's.
         how: conventions; None for those that the file declares.
+        own: formulas of an algorithm that is not published.
 
     Raises:
         DataError: there is no algorithm, or something in the head is not what it must be; with its
@@ -165,7 +175,7 @@ def setting_of(step: StepFile, how: Conventions | None = None) -> Setting:
         raise DataError(f"conventions are {declared!r}; they must be choices by name")
     for number, update in enumerate(step.updates):
         _require_update(f"update {number}", update, len(step.arrays[f"update{number}.computed"]))
-    return Setting(numbers["name"], numbers, how or conventions_of(declared))
+    return Setting(numbers["name"], numbers, how or conventions_of(declared), own)
 
 
 def of_update(step: StepFile, number: int, setting: Setting) -> Setting:

@@ -28,9 +28,10 @@ def losses(row: StepRow, setting: Setting) -> list[Dual]:
     Raises:
         DataError: the judge does not know the algorithm.
     """
-    if setting.name not in LOSSES:
+    if setting.own is None and setting.name not in LOSSES:
         raise DataError(f"the judge has no loss of {setting.name!r}")
-    terms = LOSSES[setting.name](row, setting)
+    formula = LOSSES[setting.name] if setting.own is None else setting.own.loss
+    terms = formula(row, setting)
     return terms if isinstance(terms, list) else [terms]
 
 
@@ -173,6 +174,12 @@ def _vespo(row: StepRow, setting: Setting) -> Dual:
     return -(_log(row) * (np.exp(k * np.log(w) + rate * (1 - w)) * A))
 
 
+def _divergence(row: StepRow, setting: Setting) -> Dual:
+    """D of each token, whose slope is in the whole distribution: see `divergence_weights`."""
+    none = np.zeros(len(row.at))
+    return Dual(row.divergences, none, np.abs(row.divergences), none)
+
+
 LOSSES: Final[dict[str, Callable[[StepRow, Setting], Any]]] = {
     **dict.fromkeys(
         "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl "
@@ -195,6 +202,7 @@ LOSSES: Final[dict[str, Callable[[StepRow, Setting], Any]]] = {
     "dppo": _dppo,
     "topr": _topr,
     "vespo": _vespo,
+    **dict.fromkeys(("gkd", "sdft"), _divergence),
 }
 
 
@@ -216,7 +224,7 @@ class UpdateLoss:
         sizes: of loss and terms, the sums of what they are sums of, without signs.
         weights: ∂loss / ∂log-probability of each trained token, of each computed row.
         steep: the same without signs, see `Dual`.
-        entropy_weights: ∂loss / ∂entropy, the same.
+        entropy_weights, divergence_weights: ∂loss / ∂entropy and ∂loss / ∂divergence, the same.
         terms: what is logged.
         tokens, sequences: the denominators.
     """
@@ -238,6 +246,7 @@ class UpdateLoss:
         self.loss, self.sizes = 0.0, {"loss": 0.0}
         self.weights: list[Float64s] = []
         self.entropy_weights: list[Float64s] = []
+        self.divergence_weights: list[Float64s] = []
         self.steep: list[Float64s] = []
         self.terms: dict[str, float] = {}
         for row in computed:
@@ -256,6 +265,7 @@ class UpdateLoss:
             weights += self._take(penalty * kl["coefficient"], share)
         self.weights.append(weights)
         self.steep.append(self._steep)
+        self.divergence_weights.append(scale)
         if len(row.entropies):
             self._take_entropy(row, share)
 

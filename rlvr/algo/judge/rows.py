@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from rlvr.algo.judge.conventions import Conventions
 from rlvr.algo.judge.dual import Dual, Float64s, variable
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["Setting", "StepRow", "advantage_rows", "shake", "update_rows"]
+__all__ = ["Formulas", "Setting", "StepRow", "advantage_rows", "shake", "update_rows", "value_rows"]
 
 _COLUMNS = {
     "behaviour": "behaviour_logprobs",
@@ -23,6 +23,7 @@ _COLUMNS = {
     "implicit": "implicit_rewards",
     "values": "values",
     "advantages": "advantages",
+    "targets": "returns",
 }
 _NONE = np.zeros(0)
 
@@ -49,6 +50,9 @@ class StepRow:
         new: under the policy in this update.
         selected, kept: tokens that the loss treats apart, and those that it is computed on.
         entropies: of the policy.
+        divergences: of the policy's distribution from the teacher's.
+        targets: returns, which the critic's values are compared with.
+        new_values: the critic's in this update.
         weight, margin: of the example that it belongs to.
         outputs: of a head: one number, or one of each step.
         labels: right continuations and all continuations of each step, [steps, 2].
@@ -76,10 +80,26 @@ class StepRow:
     selected: NDArray[np.bool_] | bool = False
     kept: NDArray[np.bool_] | bool = True
     entropies: Float64s = field(default_factory=lambda: _NONE)
+    divergences: Float64s = field(default_factory=lambda: _NONE)
+    targets: Float64s = field(default_factory=lambda: _NONE)
+    new_values: Float64s = field(default_factory=lambda: _NONE)
     weight: float = 1.0
     margin: float = 0.0
     outputs: Float64s = field(default_factory=lambda: _NONE)
     labels: Float64s = field(default_factory=lambda: np.zeros((0, 2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Formulas:
+    """The functions of an algorithm that is not published, by which it is judged itself.
+
+    Attributes:
+        advantages: of a step's rows, [T] of each.
+        loss: of a row, for each of its tokens.
+    """
+
+    advantages: Callable[[Sequence[StepRow], Setting], list[Any]]
+    loss: Callable[[StepRow, Setting], Dual]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +110,13 @@ class Setting:
         name: of the algorithm.
         numbers: its fields by name, parts as mappings.
         how: the conventions.
+        own: formulas of an algorithm that is not published; None for a published one's.
     """
 
     name: str
     numbers: Mapping[str, Any]
     how: Conventions = field(default_factory=Conventions)
+    own: Formulas | None = None
 
     def log_ratio(self, row: StepRow, to: Float64s) -> Dual:
         """The log of the policy's probability over another's, of each token.
@@ -141,6 +163,7 @@ def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRo
         known = {
             "new": _floats(arrays, prefix + "logprobs", places),
             "entropies": _floats(arrays, prefix + "entropies", places),
+            "divergences": _floats(arrays, prefix + "divergences", places),
         }
         if prefix + "selected" in arrays:
             known["selected"] = arrays[prefix + "selected"][places]
@@ -153,6 +176,24 @@ def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRo
         computed.append(replace(row, **known))
         start = stop
     return [rows[i] for i in arrays[prefix + "rows"].tolist()], computed
+
+
+def value_rows(step: StepFile, number: int) -> list[StepRow]:
+    """The rows of an update on which the critic learned, with its values.
+
+    Args:
+        step: the file's.
+        number: of the update.
+    """
+    arrays, prefix = step.arrays, f"update{number}."
+    rows = _rows(step, arrays.get("used", arrays["mask"]))
+    found, start = [], 0
+    for index in arrays[prefix + "value_rows"].tolist():
+        row = rows[index]
+        new_values = _floats(arrays, prefix + "values", row.at + start)
+        found.append(replace(row, new_values=new_values))
+        start += row.length
+    return found
 
 
 def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
@@ -176,7 +217,10 @@ def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
         sign = way if isinstance(way, float) else random.Random(f"{way} {value}").choice((-1, 1))
         return value + 4 * unit * abs(value) * sign
 
-    names = "behaviour old ref teacher implicit values end advantages new entropies outputs".split()
+    names = (
+        "behaviour old ref teacher implicit values end advantages new entropies divergences "
+        "targets new_values outputs"
+    ).split()
     return replace(
         row,
         **{name: moved(getattr(row, name)) for name in names},

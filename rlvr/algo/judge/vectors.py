@@ -24,9 +24,11 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
 
-__all__ = ["CASES", "vectors"]
+__all__ = ["CASES", "PAPERS", "vectors"]
 
 CASES: Final = ("plain", "rows", "far")
+PAPERS: Final = tuple(sorted((ADVANTAGES.keys() & LOSSES.keys()) - {"gkd", "sdft"}))
+"""All with a loss per token that follows from numbers per token, not from whole distributions."""
 _LENGTHS: Final = (3, 8, 5, 6, 2, 7, 4, 8)
 _LONGEST: Final = 8
 _SCORES: Final = {
@@ -44,7 +46,7 @@ _GROUPS: Final = {
 def vectors() -> Iterator[tuple[str, StepFile]]:
     """Each paper's name with a case, and the step, whose advantages, weights, loss and terms are
     the judge's."""
-    for name in sorted(ADVANTAGES.keys() & LOSSES.keys()):
+    for name in PAPERS:
         for case in CASES:
             yield f"{name}-{case}", _answered(_asked(name, case))
 

@@ -17,11 +17,20 @@ import numpy as np
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.conventions import Conventions
+from rlvr.algo.judge.critic import CriticLoss
 from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.examples import EXAMPLE_LOSSES, ExampleLoss
 from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, shake, update_rows
+from rlvr.algo.judge.rows import (
+    Formulas,
+    Setting,
+    StepRow,
+    advantage_rows,
+    shake,
+    update_rows,
+    value_rows,
+)
 from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Quantity", "verify"]
@@ -79,7 +88,9 @@ class Quantity:
         return line + "".join(f"; explained if {says}" for says in self.explained)
 
 
-def verify(step: StepFile, how: Conventions | None = None) -> list[Quantity]:
+def verify(
+    step: StepFile, how: Conventions | None = None, own: Formulas | None = None
+) -> list[Quantity]:
     """Recompute what a step file has, in the order in which a trainer computes it.
 
     Each quantity is recomputed from the recorded ones before it, so the first departure is where
@@ -88,12 +99,13 @@ def verify(step: StepFile, how: Conventions | None = None) -> list[Quantity]:
     Args:
         step: the file's.
         how: conventions; None for those that the file declares.
+        own: formulas of the user's algorithm that the file names; None for a published one.
 
     Raises:
         DataError: the file has no algorithm, or its head says something that cannot be; with the
             place.
     """
-    setting = setting_of(step, how)
+    setting = setting_of(step, how, own)
     broken = _not_finite(step)
     if broken is not None:
         return [broken]
@@ -106,11 +118,12 @@ def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
     if setting.name in EXAMPLE_LOSSES:
         findings = []
     for number in range(len(step.updates)):
-        if setting.name in LOSSES or setting.name in EXAMPLE_LOSSES:
+        if setting.own or setting.name in LOSSES or setting.name in EXAMPLE_LOSSES:
             findings += _update(step, number, setting)
         else:
-            why = f"the judge has no loss per token of {setting.name}"
+            why = f"the judge has no loss of {setting.name}; --algorithm judges a user's own"
             findings.append(Quantity(f"update {number}", "not compared", why=why))
+        findings += _critic(step, number, setting)
     return findings
 
 
@@ -139,7 +152,7 @@ def _not_finite(step: StepFile) -> Quantity | None:
 def _advantages(step: StepFile, setting: Setting) -> Quantity:
     if "advantages" not in step.arrays:
         return Quantity("advantages", "not compared", why="the file has none")
-    if setting.name not in ADVANTAGES:
+    if setting.own is None and setting.name not in ADVANTAGES:
         why = f"the judge has none of {setting.name}"
         return Quantity("advantages", "not compared", why=why)
     if missing := what_advantages_lack(step, setting):
@@ -195,9 +208,9 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
             )
             values = float(head[quantity]), float(ours)
             yield Quantity(f"{name}{quantity}", "departs", None, None, *values, 0.0, "", explained)
-    for key, of in (("weights", "weights"), ("entropy_weights", "entropy_weights")):
+    for key in ("weights", "entropy_weights", "divergence_weights"):
         if prefix + key in step.arrays:
-            yield _tokens(step, number, key, of, computed, setting, made)
+            yield _tokens(step, number, key, computed, setting, made)
     if prefix + "output_weights" in step.arrays:
         yield _outputs(step, number, computed, setting, made)
     terms = {"loss": head.get("loss"), **head.get("terms", {})}
@@ -212,6 +225,46 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
         recorded_array = np.array([recorded], float)
         size = here.sizes[key]
         yield _compare(name + key, recorded_array, number_of, computed, setting, (), size)
+    if (region := setting.numbers.get("trust_region")) and "region_kl" in terms:
+        yield _within_region(name, terms["region_kl"], region["delta"])
+
+
+def _within_region(name: str, kl: float, delta: float) -> Quantity:
+    """Whether a step of TRPO is in its region; the line search takes steps up to 1.5 δ, as the
+    divergence is not quadratic."""
+    if kl <= 1.5 * delta:
+        return Quantity(f"{name}region_kl", "equal")
+    return Quantity(f"{name}region_kl", "departs", None, None, kl, delta, delta / 2)
+
+
+def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]:
+    """The critic's loss, and its slope in each value."""
+    prefix, name = f"update{number}.", f"update {number}: "
+    if prefix + "value_rows" not in step.arrays or not setting.numbers.get("critic"):
+        return
+    if missing := [name for name in ("values", "returns") if name not in step.arrays]:
+        yield Quantity(name + "value weights", "not compared", why=_lacks(missing[0]))
+        return
+    setting = of_update(step, number, setting)
+    rows = value_rows(step, number)
+    places = [(row.index, int(t)) for row in rows for t in row.at]
+    starts = np.cumsum([0, *(row.length for row in rows)])
+    at = [int(t + start) for row, start in zip(rows, starts, strict=False) for t in row.at]
+    here = CriticLoss(rows, setting)
+
+    def weights(own: Sequence[StepRow], setting: Setting) -> Float64s:
+        return np.concatenate([np.zeros(0), *CriticLoss(own, setting).weights])
+
+    recorded = step.arrays[prefix + "value_weights"][at].astype(float)
+    steep = np.concatenate([np.zeros(0), *here.steep])
+    yield _compare(name + "value weights", recorded, weights, rows, setting, places, steep)
+    loss = step.updates[number].get("terms", {}).get("value_loss")
+    if loss is not None:
+
+        def mean(own: Sequence[StepRow], setting: Setting) -> Float64s:
+            return np.array([CriticLoss(own, setting).loss])
+
+        yield _compare(name + "value_loss", np.array([loss]), mean, rows, setting, (), here.size)
 
 
 def _with_all_rows(step: StepFile, number: int) -> StepFile:
@@ -229,7 +282,6 @@ def _tokens(
     step: StepFile,
     number: int,
     key: str,
-    of: str,
     computed: Sequence[StepRow],
     setting: Setting,
     made: Callable[[Sequence[StepRow], Setting], _Made],
@@ -242,7 +294,7 @@ def _tokens(
         start += row.length
 
     def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
-        found = getattr(made(own, setting), of)
+        found = getattr(made(own, setting), key)
         return np.concatenate([np.zeros(0), *found])
 
     recorded = step.arrays[f"update{number}.{key}"][at].astype(float)
