@@ -16,16 +16,16 @@ __all__ = ["Desk"]
 
 _SPLITS: Final = ("train", "validation", "test")
 _FREE: Final = ("subject", "text")  # of mails: in the sender's own words
-_MOST_NUMBERS: Final = 40  # that are said: many guesses are no answer
 _DONE: Final = "That is all I know."
 
 
-@rlvr.register("desk-v1")
+@rlvr.register("desk-v2")
 class Desk(rlvr.Environment):
     """Do what a user wants of a shop, an office or a folder of files, unless a rule forbids it.
 
-    CORRECT needs the database as it should be at the end, side effects included, the facts that the
-    user has to be told, and no others of their kind.  About every fourth user wants what is
+    CORRECT needs the database as it should be at the end, side effects included, and the facts that
+    the user has to be told: of all numbers, amounts or codes that are told, the last one counts, and
+    others' are not for the user.  About every fourth user wants what is
     forbidden; the refusal names its rule.
 
     The user is a script: it answers a question, which is a turn with a question mark, with all that
@@ -111,11 +111,13 @@ class Desk(rlvr.Environment):
         ):
             return _wrong("not-written: a mail does not say what it should")
         spoken = "\n".join(turn.text for turn in episode.turns if not turn.calls)
-        if missing := [fact for fact in expected["told"] if not _holds(spoken, fact)]:
-            return _wrong(f"not-told: the user does not know {missing[0]}")
+        for fact in expected["told"]:
+            answers = _of_its_form(spoken, fact)
+            if fact not in answers:
+                return _wrong(f"not-told: the user does not know {fact}")
+            if answers[-1] != fact:
+                return _wrong(f"told-otherwise: {fact} is told, and then {answers[-1][:20]}")
         heard = "\n".join([spoken, *end_state["sent"]])
-        if len(re.findall(r"\d+", heard)) > _MOST_NUMBERS:
-            return _wrong("told-too-much: nobody finds the right one among so many numbers")
         if leaked := [fact for fact in expected["untold"] if _holds(heard, fact)]:
             return _wrong(f"told-too-much: {leaked[0]} is not for the user")
         return rlvr.Verdict(rlvr.Outcome.CORRECT, why="done-as-wanted")
@@ -136,7 +138,17 @@ def _asks(key: str, words: set[str]) -> bool:
 
 
 def _holds(text: str, fact: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(fact)}(?![\w]|[.]\d)", text) is not None
+    return re.search(_whole(re.escape(fact)), text) is not None
+
+
+def _of_its_form(text: str, fact: str) -> list[str]:
+    """All that a text has of a fact's form: numbers, amounts, or codes of rules."""
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)  # of thousands
+    return re.findall(_whole(re.sub(r"\d+", r"\\d+", re.escape(fact))), text)
+
+
+def _whole(pattern: str) -> str:
+    return rf"(?<![\w.]){pattern}(?!\w|[.]\d)"
 
 
 def _listed(errand: Errand) -> list[list[Any]]:

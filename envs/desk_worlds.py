@@ -1,4 +1,4 @@
-"""The worlds of `desk-v1`: tables, tools, rules, and what their users want.
+"""The worlds of `desk-v2`: tables, tools, rules, and what their users want.
 
 A world is a class: `tables` draws a database, methods with `@rlvr.tool` read and change it, `RULES`
 are the policy, and `errands` are drawn from it.  Tools do what they are told, also what the rules
@@ -37,6 +37,7 @@ _FIRST: Final = (
 _LAST: Final = "Arnt Berg Cole Dahl Ekman Falk Grau Holm Iversen Jung Kern Lund Moser Noll Okafor Petit".split()
 _GOODS: Final = "lamp kettle desk chair rug clock mirror vase shelf heater blanket teapot radio bench stool fan".split()
 _STREETS: Final = "Mill Oak Harbour Station Church Garden Bridge Market River Hill".split()
+_REASONS: Final = ("a strike", "the flood", "an illness", "a power cut")
 _TOPICS: Final = "budget launch hiring safety travel design review training supply legal".split()
 
 
@@ -562,7 +563,7 @@ class Office(World):
     def _cancel(self, rng: Random, db: Tables) -> Errand:
         event = f"E{rng.randint(1, 3)}"
         row = db["events"][event]
-        why = rng.choice(("a strike", "the flood", "an illness", "a power cut"))
+        why, *others = rng.sample(_REASONS, len(_REASONS))
         mails = [
             (
                 "send_mail",
@@ -575,7 +576,8 @@ class Office(World):
             f"Cancel the event about {row['title']}, and write to the others why, one mail each."
         )
         facts = {"why reason": f"It is because of {why}."}
-        return Errand(opening, facts, (("cancel_event", {"event": event}), *mails), written=(why,))
+        actions = (("cancel_event", {"event": event}), *mails)
+        return Errand(opening, facts, actions, written=(why,), untold=tuple(others))
 
     def _code_of_mail(self, db: Tables, subject: str) -> tuple[str, str, tuple[str, ...]]:
         """The sender and the code of a mail, and the codes of the others."""

@@ -11,7 +11,7 @@ __all__ = ["RECIPE"]
 RECIPE = Recipe(
     about="GRPO on errands with tools, a user and rules",
     paper=MATH.paper,
-    env="desk-v1",
+    env="desk-v2",
     settings={
         **MATH.settings,
         "prompts": changed(

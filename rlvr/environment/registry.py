@@ -64,6 +64,7 @@ _RETIRED = {
     "code-stdio-v2": "code-stdio-v3",
     "countdown-v1": "countdown-v3",
     "countdown-v2": "countdown-v3",
+    "desk-v1": "desk-v2",
     "function-call-v1": "function-call-v3",
     "function-call-v2": "function-call-v3",
     "game24-v1": "game24-v3",

@@ -71,12 +71,34 @@ def test_the_user_has_to_be_told_and_nothing_else():
     other = next(one for one in task.reference["untold"] if "." in one)
     for said, why in (
         ("Done.", "not-told"),
-        (f"{answer} or {other}", "told-too-much"),
+        (f"{other} or {answer}", "told-too-much"),
         (f"{answer} by rule S1", "told-too-much"),
-        (f"{answer} {' '.join(map(str, range(100)))}", "told-too-much"),
+        (f"{answer} Or is it 1.23?", "told-otherwise"),
+        (f"It was 1.23, now it is {answer.split()[-1]}", "done-as-wanted"),
         (answer.replace(".", "", 1), "done-as-wanted"),
     ):
         assert played(env, task, [action, said])[1].why.startswith(why), said
+
+
+def test_a_list_of_candidates_buys_no_answer():
+    """Of the numbers that are told the last one counts, over all turns; of reasons none but the right one."""
+    env = Desk(world="files")
+    paid = 0
+    for index in range(120):
+        task = env.task(index)
+        for last in (0, 39, 99):
+            turns = (EpisodeTurn(" ".join(map(str, range(40)))), EpisodeTurn(f"It is {last}."))
+            record = rlvr.EpisodeRecord(turns, final={"changes": {}, "sent": []})
+            paid += env.verify(task, record).correct
+    assert paid <= 3
+    env, task = drawn("office", "Cancel the event")
+    *actions, last = env.example_episode(task)
+    every = "It is a strike, the flood, an illness or a power cut."
+    hedged = [
+        Ask(one.name, {**one.arguments, **({"text": every} if "text" in one.arguments else {})})
+        for one in actions
+    ]
+    assert played(env, task, [*hedged, last])[1].why.startswith("told-too-much")
 
 
 def test_the_user_answers_what_it_is_asked():

@@ -11,7 +11,7 @@ from rlvr.envs.search import _made
 from rlvr.sandbox import Limits
 from rlvr.tools import Corpus, search
 
-IDS = ["bash-v1", "desk-v1", "guess-v1", "python-tool-math-v3", "search-v3", "wordle-v1"]
+IDS = ["bash-v1", "desk-v2", "guess-v1", "python-tool-math-v3", "search-v3", "wordle-v1"]
 
 
 def played(env: rlvr.Environment, index: int, turns) -> tuple[rlvr.EpisodeRecord, rlvr.Score]:

@@ -130,7 +130,7 @@ OURS = {
 
 TOOLS = (
     "bash-v1",
-    "desk-v1",
+    "desk-v2",
     "guess-v1",
     "python-tool-math-v3",
     "search-v3",
