@@ -22,7 +22,11 @@ from rlvr.errors import brief
 
 __all__ = ["DIALECTS", "NotJudged", "Problem", "dialect_of"]
 
-_PYTHON3: Final = 3  # CodeContests numbers its languages
+_CONTEST_LANGUAGES: Final = {
+    2: "cpp",
+    3: "python",
+    4: "java",
+}  # as CodeContests numbers them; 1 is Python 2
 _UNPACKED: Final = 256 << 20  # bytes of one row's compressed tests
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(\w*)")
 _UNITS: Final = {
@@ -49,7 +53,7 @@ class Problem:
         interactor: as a reference has it; the tests' inputs are its own.
         cpu_s, memory_mib: limits of one test; None where the row has none.
         contest: the limits are a contest's, set for compiled programs.
-        solutions: programs in Python that are right.
+        solutions: programs that are right, by language.
     """
 
     question: str | None
@@ -62,7 +66,7 @@ class Problem:
     cpu_s: float | None = None
     memory_mib: float | None = None
     contest: bool = True
-    solutions: list[str] = field(default_factory=list)
+    solutions: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 def dialect_of(row: Mapping[str, Any]) -> str:
@@ -87,7 +91,10 @@ def dialect_of(row: Mapping[str, Any]) -> str:
 
 def _plain(row: Mapping[str, Any]) -> Problem:
     """`inputs` and `outputs`, perhaps `fn_name`, `checker`, `interactor`, `cpu_s`, `memory_mib`:
-    our own form."""
+    our own form.
+
+    `solutions` is a list of Python programs, or such lists by language.
+    """
     if "inputs" not in row or ("outputs" not in row and not row.get("interactor")):
         raise rlvr.DataError(f"no tests among its columns {', '.join(map(repr, row))}")
     return Problem(
@@ -144,9 +151,11 @@ def _codecontests(row: Mapping[str, Any]) -> Problem:
         raise NotJudged("it reads or writes a file by name")
     some = [row[name] for name in _CONTEST_TESTS if isinstance(row.get(name), Mapping)]
     limit, solutions = row.get("time_limit"), row.get("solutions")
+    by_language: dict[str, list[str]] = {}
     if isinstance(solutions, Mapping):
         pairs = zip(solutions.get("language") or (), solutions.get("solution") or (), strict=False)
-        solutions = [text for language, text in pairs if language == _PYTHON3]
+        for number, text in pairs:
+            by_language.setdefault(_CONTEST_LANGUAGES.get(number, "other"), []).append(text)
     seconds = None
     if isinstance(limit, Mapping):
         seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9
@@ -154,7 +163,7 @@ def _codecontests(row: Mapping[str, Any]) -> Problem:
         question=_question(row),
         inputs=[text for tests in some for text in _listed(tests, "input")],
         outputs=[text for tests in some for text in _listed(tests, "output")],
-        solutions=_solutions(solutions),
+        solutions=by_language,
     )
     return _with_limits(problem, seconds, (row.get("memory_limit_bytes") or 0) / (1 << 20))
 
@@ -296,17 +305,19 @@ def _listed(tests: Mapping[str, Any], name: str) -> list[Any]:
     return [] if value is None else list(value)
 
 
-def _solutions(given: Any) -> list[str]:
+def _solutions(given: Any) -> dict[str, list[str]]:
+    """Solutions by language; a list is in Python."""
     if isinstance(given, str):
         try:
             given = json.loads(given) if given.strip() else []
         except (ValueError, RecursionError):
-            return []
-    return (
-        [text for text in given or () if isinstance(text, str)]
-        if not isinstance(given, Mapping)
-        else []
-    )
+            return {}
+    by_language = given if isinstance(given, Mapping) else {"python": given or ()}
+    return {
+        language: [text for text in texts if isinstance(text, str)]
+        for language, texts in by_language.items()
+        if isinstance(texts, list | tuple)
+    }
 
 
 class _Text(pickle.Unpickler):

@@ -61,6 +61,16 @@ class CodeStdio(CodeEnv):
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data, make=self._judged_task)
 
+    def example(self, task: rlvr.Task) -> str | None:
+        solution = task.meta.get("solution")
+        fence = LANGUAGES[self.language].fences[0]
+        return None if solution is None else f"```{fence}\n{solution}\n```"
+
+    @property
+    def _family(self) -> str:
+        """The language, whatever its standard or interpreter."""
+        return "python" if LANGUAGES[self.language].calls else self.language.rstrip("0123456789")
+
     def _judged_task(self, row: Mapping[str, Any], id: str) -> rlvr.Task | None:
         """None for a problem whose answers cannot be judged, or that has no tests."""
         try:
@@ -98,8 +108,8 @@ class CodeStdio(CodeEnv):
             for name in ("difficulty", "source", "name")
             if isinstance(row.get(name), (str, int))
         }
-        if problem.solutions and LANGUAGES[self.language].calls:
-            meta["solution"] = problem.solutions[0]
+        if solutions := problem.solutions.get(self._family):
+            meta["solution"] = solutions[0]
         try:
             reference = self.reference_of(self._reference(problem))
             return rlvr.Task(id, "\n\n".join(filter(None, parts)), reference, meta)

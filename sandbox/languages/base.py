@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 __all__ = [
+    "Grammar",
     "PRECOMPILED",
     "PROGRAM",
     "ProgramLanguage",
@@ -18,6 +19,28 @@ PROGRAM: Final = "program"
 
 PRECOMPILED: Final = "/cache"
 """The folder inside a slot with C++'s precompiled header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What slips in a program need to know of tree-sitter's grammar of its language.
+
+    Attributes:
+        module: of the grammar's wheel.
+        numbers: the kind of node that is a whole number.
+        types: a type → a narrower one.
+        statements: kinds of nodes that may be left out of a block.
+        function: of the module, which gives the grammar.
+    """
+
+    module: str
+    numbers: str
+    types: Mapping[str, str] = field(default_factory=dict)
+    statements: tuple[str, ...] = (
+        *("expression_statement", "break_statement", "continue_statement", "if_statement"),
+        *("for_statement", "while_statement"),
+    )
+    function: str = "language"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +76,7 @@ class ProgramLanguage:
         parts: what a program sees of that folder; all of it if empty.
         env: variables of the tool's and the program's environment.
         calls: functions of a program can be called, and tests can run beside it.
+        grammar: for slips in its programs; None where there are none, or they need no grammar.
     """
 
     main: str
@@ -76,3 +100,4 @@ class ProgramLanguage:
     parts: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     calls: bool = False
+    grammar: Grammar | None = None

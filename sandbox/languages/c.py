@@ -2,7 +2,7 @@
 
 import re
 
-from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
+from rlvr.sandbox.languages.base import PROGRAM, Grammar, ProgramLanguage
 
 __all__ = ["ROW"]
 
@@ -24,4 +24,7 @@ ROW = ProgramLanguage(
         r"|short|static|struct|typedef|union|unsigned|void)\b)"
     ),
     time_factor=1.0,
+    grammar=Grammar(
+        "tree_sitter_c", "number_literal", {"long long": "int", "double": "float", "long": "int"}
+    ),
 )

@@ -2,7 +2,7 @@
 
 import re
 
-from rlvr.sandbox.languages.base import PRECOMPILED, PROGRAM, ProgramLanguage
+from rlvr.sandbox.languages.base import PRECOMPILED, PROGRAM, Grammar, ProgramLanguage
 
 __all__ = ["ROW"]
 
@@ -26,4 +26,7 @@ ROW = ProgramLanguage(
     time_factor=1.0,
     standard="gnu++17",
     standards={"cpp17": "gnu++17", "cpp20": "gnu++20", "cpp23": "gnu++23"},
+    grammar=Grammar(
+        "tree_sitter_cpp", "number_literal", {"long long": "int", "double": "float", "long": "int"}
+    ),
 )

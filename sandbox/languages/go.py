@@ -2,7 +2,7 @@
 
 import re
 
-from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
+from rlvr.sandbox.languages.base import PROGRAM, Grammar, ProgramLanguage
 
 __all__ = ["ROW"]
 
@@ -29,4 +29,19 @@ ROW = ProgramLanguage(
     time_factor=1.5,
     where=("{tool}", "env", "GOROOT"),
     env={"GOCACHE": "/tmp/go", "GOFLAGS": "-mod=mod", "GO111MODULE": "off", "GOTOOLCHAIN": "local"},
+    grammar=Grammar(
+        "tree_sitter_go",
+        "int_literal",
+        {"int": "int32", "int64": "int32", "float64": "float32"},
+        statements=(
+            "expression_statement",
+            "assignment_statement",
+            "inc_statement",
+            "dec_statement",
+            "if_statement",
+            "for_statement",
+            "break_statement",
+            "continue_statement",
+        ),
+    ),
 )

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
+from rlvr.sandbox.languages.base import PROGRAM, Grammar, ProgramLanguage
 
 __all__ = ["ROW", "entry"]
 
@@ -68,4 +68,7 @@ ROW = ProgramLanguage(
         r"\s*(?:import\s+[\w.]+|package\s+[\w.]+|//|/\*|(?:public|final|abstract|class|record|enum|interface)\b)"
     ),
     entry=entry,
+    grammar=Grammar(
+        "tree_sitter_java", "decimal_integer_literal", {"long": "int", "double": "float"}
+    ),
 )

@@ -2,7 +2,7 @@
 
 import re
 
-from rlvr.sandbox.languages.base import ProgramLanguage
+from rlvr.sandbox.languages.base import Grammar, ProgramLanguage
 
 __all__ = ["ROW"]
 
@@ -19,4 +19,5 @@ ROW = ProgramLanguage(
         | process\. )""",
         re.VERBOSE,
     ),
+    grammar=Grammar("tree_sitter_javascript", "number"),
 )

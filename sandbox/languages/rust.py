@@ -2,7 +2,7 @@
 
 import re
 
-from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
+from rlvr.sandbox.languages.base import PROGRAM, Grammar, ProgramLanguage
 
 __all__ = ["ROW"]
 
@@ -24,4 +24,9 @@ ROW = ProgramLanguage(
     time_factor=1.0,
     where=("{tool}", "--print", "sysroot"),
     parts=("lib",),  # the folder may be one that other software shares, such as ~/.local
+    grammar=Grammar(
+        "tree_sitter_rust",
+        "integer_literal",
+        {"i64": "i32", "u64": "u32", "f64": "f32", "i128": "i64"},
+    ),
 )

@@ -2,7 +2,7 @@
 
 import re
 
-from rlvr.sandbox.languages.base import PROGRAM, ProgramLanguage
+from rlvr.sandbox.languages.base import PROGRAM, Grammar, ProgramLanguage
 
 __all__ = ["ROW"]
 
@@ -37,4 +37,5 @@ ROW = ProgramLanguage(
     opens=re.compile(
         r"\s*(?:import\s|(?:const|let|var|function|class|interface|type|enum|async)\b|//|/\*|console\.)"
     ),
+    grammar=Grammar("tree_sitter_typescript", "number", function="language_typescript"),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
@@ -18,11 +18,11 @@ __all__ = [
     "Mutant",
     "Spread",
     "deletions",
+    "draw_mutants",
     "mutants",
     "mutants_across",
     "reorder_sets",
     "rewrites",
-    "some_mutants",
 ]
 
 _COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
@@ -63,7 +63,16 @@ _ITERATING: Final = frozenset(
 )
 _REORDER: Final = """
 def reordered_set(value):
-    return list(value)[::-1] if type(value) in (set, frozenset) else value
+    if type(value) not in (set, frozenset):
+        return value
+    return sorted(value, key=lambda item: __import__('zlib').crc32(repr((item, {seed})).encode()))
+
+def reordered_pop(value):
+    if type(value) is not set:
+        return value.pop()
+    first = reordered_set(value)[0]
+    value.remove(first)
+    return first
 """
 _FREE: Final = (ast.Global, ast.Nonlocal, ast.ClassDef, ast.Lambda, ast.AsyncFunctionDef)
 _SCOPES: Final = frozenset(("locals", "vars", "globals", "eval", "exec", "dir"))
@@ -118,19 +127,20 @@ class _Edit(NamedTuple):
     value: object
 
 
-def mutants(source: str) -> Iterator[Mutant]:
+def mutants(source: str, *, is_script: bool = False) -> Iterator[Mutant]:
     """Every program that differs from the source by one slip inside of a function, each once, in
     the source's order.
 
     Args:
         source: Python code.
+        is_script: slips outside of functions count too.
 
     Raises:
         SyntaxError: it is none.
     """
     tree = ast.parse(source)
     texts = {ast.unparse(tree)}
-    for edit in list(_edits(tree)):
+    for edit in list(_edits(tree, is_script)):
         before = getattr(edit.node, edit.field)
         setattr(edit.node, edit.field, edit.value)
         try:
@@ -145,19 +155,16 @@ def mutants(source: str) -> Iterator[Mutant]:
             yield Mutant(text, edit.operator)
 
 
-def some_mutants(source: str, count: int, rng: Random) -> list[Mutant]:
+def draw_mutants(mutants: Iterable[Mutant], count: int, rng: Random) -> list[Mutant]:
     """Mutants drawn at random, each operator as often as another, as far as it has any.
 
     Args:
-        source: Python code.
-        count: greatest number of mutants.
+        mutants: of a program.
+        count: greatest number of those that are drawn.
         rng: draws them.
-
-    Raises:
-        SyntaxError: the source is no Python code.
     """
     by_operator: dict[str, list[Mutant]] = {}
-    for mutant in mutants(source):
+    for mutant in mutants:
         by_operator.setdefault(mutant.operator, []).append(mutant)
     for mutants_of_operator in by_operator.values():
         rng.shuffle(mutants_of_operator)
@@ -191,12 +198,13 @@ def rewrites(source: str) -> Iterator[Mutant]:
             yield Mutant(ast.unparse(ast.fix_missing_locations(changed)), operator)
 
 
-def reorder_sets(source: str) -> str | None:
-    """The program with sets that are gone through from the other end, as under another hash seed;
+def reorder_sets(source: str, seed: int) -> str | None:
+    """The program with sets that are gone through in another order, as under another hash seed;
     None if it has none.
 
     Args:
         source: Python code.
+        seed: of the order.
 
     Raises:
         SyntaxError: it is none.
@@ -208,6 +216,8 @@ def reorder_sets(source: str) -> str | None:
         match node:
             case ast.For() | ast.comprehension():
                 node.iter = _reordered(node.iter)
+            case ast.Call(func=ast.Attribute(value=owner, attr="pop"), args=[]):
+                node.func, node.args = ast.Name("reordered_pop", ast.Load()), [owner]
             case ast.Call(func=func) if _name_of(func) in _ITERATING:
                 node.args = [
                     arg if isinstance(arg, ast.Starred) else _reordered(arg) for arg in node.args
@@ -217,7 +227,7 @@ def reorder_sets(source: str) -> str | None:
     start = sum(
         isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body
     )
-    tree.body[start:start] = ast.parse(_REORDER).body
+    tree.body[start:start] = ast.parse(_REORDER.format(seed=seed)).body
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
@@ -375,11 +385,13 @@ def _texts_in(tree: ast.AST) -> Iterator[ast.Constant]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
 
 
-def _edits(tree: ast.Module) -> Iterator[_Edit]:
-    for function in tree.body:
-        if not isinstance(function, ast.FunctionDef | ast.ClassDef):
+def _edits(tree: ast.Module, is_script: bool) -> Iterator[_Edit]:
+    if is_script:
+        yield from _of_body(tree, "body", 0)
+    for statement in tree.body:
+        if not is_script and not isinstance(statement, ast.FunctionDef | ast.ClassDef):
             continue
-        nodes = list(ast.walk(function))
+        nodes = list(ast.walk(statement))
         texts = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         texts &= {id(node) for node in nodes if isinstance(node, ast.Constant)}  # docstrings
         for node in nodes:

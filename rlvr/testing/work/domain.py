@@ -18,12 +18,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Domain", "Input", "nudged", "proposals", "smaller"]
+__all__ = ["Domain", "Input", "Record", "nudged", "proposals", "smaller"]
 
 Input: TypeAlias = "tuple[Any, ...]"
 """The arguments of one call."""
 
 _Path: TypeAlias = "tuple[Any, ...]"
+
+
+class Record(tuple[Any, ...]):
+    """A tuple whose places mean different things, as the columns of a row do."""
+
+
 _CHANCE: Final = 0.05
 _RARE: Final = 1e-6
 _NUDGE: Final = 1e-9  # of a float: far more than rounding, far less than what a task tells apart
@@ -226,6 +232,8 @@ class _Changes:
         like = rng.choice(self.pools[path])
         if isinstance(like, str):
             return self._text(path, like)
+        if isinstance(like, Record):
+            return Record(self.drawn((*path, at)) for at in range(len(like)))
         if isinstance(like, list) or (isinstance(like, tuple) and (*path, "*") in self.pools):
             inner = (*path, "*")
             if inner not in self.pools:
@@ -249,6 +257,10 @@ class _Changes:
                 return self._float(path, value)
             case str():
                 return self._text(path, value)
+            case Record():
+                place = self.rng.randrange(len(value))
+                new = self.changed(value[place], (*path, place))
+                return Record([*value[:place], new, *value[place + 1 :]])
             case list() | tuple():
                 return type(value)(self._items(list(value), path))
             case dict() if value:
@@ -340,7 +352,10 @@ def _parts(args: Input) -> Iterator[tuple[_Path, Any]]:
 
 def _inside(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
     yield path, value
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, Record):
+        for at, item in enumerate(value):
+            yield from _inside((*path, at), item)
+    elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
             yield from _inside((*path, "*"), item)
     elif isinstance(value, dict):
@@ -361,7 +376,8 @@ def _rules(values: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from _of_numbers(numbers, text)
     if texts := [value for value in values if isinstance(value, str)]:
         yield from _of_texts(texts, text)
-    if lists := [value for value in values if isinstance(value, list | tuple)]:
+    lists = [value for value in values if isinstance(value, list | tuple)]
+    if lists and not isinstance(lists[0], Record):
         yield from _of_lists(lists, text)
 
 
@@ -614,12 +630,24 @@ def _all_sized(*values: Any) -> bool:
     return all(isinstance(value, list | tuple | str) for value in values)
 
 
+def _flat(value: Any) -> Iterator[Any]:
+    """The items of a list, and those of lists in it."""
+    for item in value:
+        yield from _flat(item) if isinstance(item, list | tuple) else (item,)
+
+
+def _counts_to(most: int) -> Callable[[Any], bool]:
+    """Whether a value is one of the numbers from 1, as those of nodes or places are."""
+    return lambda value: type(value) is int and 1 <= value <= most
+
+
 _RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
     lambda a, b: _real(a, b) and a <= b,
     lambda a, b: _real(a, b) and a != b,
     lambda a, b: _real(a) and _all_sized(b) and a == len(b),
     lambda a, b: _real(a) and _all_sized(b) and 0 <= a <= len(b),
     lambda a, b: _real(a) and _all_sized(b) and 0 <= a < len(b),
+    lambda a, b: type(a) is int and isinstance(b, list) and all(map(_counts_to(a), _flat(b))),
     lambda a, b: _all_sized(a, b) and len(a) == len(b),
     lambda a, b: _all_sized(a, b) and len(a) <= len(b),
     lambda a, b: isinstance(b, list | tuple) and not isinstance(a, list | tuple) and a in b,
@@ -651,10 +679,11 @@ def _simpler(value: Any) -> Iterator[Any]:
 
 
 def _shorter(value: Any) -> Iterator[Any]:
-    if len(value) > 3:
+    is_whole = isinstance(value, Record)
+    if len(value) > 3 and not is_whole:
         half = len(value) // 2
         yield from (value[:half], value[half:])
-    for at in range(min(len(value), _LONGEST)):
+    for at in range(0 if is_whole else min(len(value), _LONGEST)):
         yield value[:at] + value[at + 1 :]
     if not isinstance(value, str):
         for at, item in enumerate(value[:8]):

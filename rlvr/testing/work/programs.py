@@ -1,8 +1,8 @@
-"""Work for tasks that ask for a Python function: mutants of the reference solution, and what models wrote.
+"""Work for programs: mutants of the reference solution, and what models wrote.
 
-A witness is an input of the task's domain on which the work returns another value than the
-reference solution.  All programs run in the sandbox, a few hundred inputs a request; replies are
-read in the reader.
+Programs that read standard input are those of stdio; here are Python's functions.  A witness is an
+input of the task's domain on which the work returns another value than the reference solution.
+All programs run in the sandbox, a few hundred inputs a request; replies are read in the reader.
 """
 
 from __future__ import annotations
@@ -23,16 +23,24 @@ from rlvr.errors import DataError
 from rlvr.sandbox import Call, Limits, Program, Sandbox, TestSuite
 from rlvr.testing.work.domain import Domain, Input, nudged, proposals, smaller
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
+from rlvr.testing.work.stdio import FedPrograms
 from rlvr.text import prompt_text
 from rlvr.types import Task
-from rlvr.verifiers.code import CallCase, CaseVerdict, CodeVerifier, find_program, judge
+from rlvr.verifiers.code import (
+    CallCase,
+    CaseVerdict,
+    CodeVerifier,
+    StdioCase,
+    find_program,
+    judge,
+)
 from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.cases import CodeReference
 from rlvr.verifiers.code.equality import Equality
-from rlvr.verifiers.code.operators import reorder_sets, rewrites, some_mutants
+from rlvr.verifiers.code.operators import draw_mutants, mutants, reorder_sets, rewrites
 from rlvr.verifiers.code.shared import shared_sandbox
 
-__all__ = ["Programs"]
+__all__ = ["CalledFunctions", "Programs"]
 
 _SLIPS: Final = 1000  # mutants of a program
 _SINGLES: Final = 4  # for one of two slips
@@ -48,6 +56,7 @@ _SLOWER: Final = 10  # times the reference's CPU time, beyond which work is set 
 _KEPT: Final = 64  # tasks
 _TOLERANCE: Final = Equality(iterators=True, rel_tol=1e-6, abs_tol=1e-6, nan=True)
 _SHRINKINGS: Final = 8
+_SEEDS: Final = (1, 2)
 _LONG_CASE: Final = 2000  # characters of a test that is added
 _CHUNK: Final = 400  # inputs that are looked at together
 
@@ -81,6 +90,31 @@ class _Subject:
 
 @serves(CodeVerifier)
 class Programs(Maker):
+    """The maker for a task's kind of program: its cases say which it is."""
+
+    def __init__(self, env: Any, workers: int = 1) -> None:
+        super().__init__(env, workers)
+        self._called, self._fed = CalledFunctions(env, workers), FedPrograms(env, workers)
+
+    def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
+        return self._maker(task).wrong(task, rng)
+
+    def right(self, task: Task, rng: Random) -> Iterator[Work]:
+        return self._maker(task).right(task, rng)
+
+    def witness(self, task: Task, work: Work) -> Witness | None:
+        return self._maker(task).witness(task, work)
+
+    def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
+        return self._maker(task).mend(task, witnesses)
+
+    def _maker(self, task: Task) -> Maker:
+        cases = self._called.read(task).cases
+        is_fed = not isinstance(cases, TestSuite) and isinstance(cases[0], StdioCase)
+        return self._fed if is_fed else self._called
+
+
+class CalledFunctions(Maker):
     """Mutants of the reference solution, one and two slips each."""
 
     def __init__(self, env: Any, workers: int = 1) -> None:
@@ -91,10 +125,10 @@ class Programs(Maker):
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
         source = self._subject(task).solution
         plain = ast.unparse(ast.parse(source))
-        for number, mutant in enumerate(some_mutants(source, _SLIPS, rng)):
+        for number, mutant in enumerate(draw_mutants(mutants(source), _SLIPS, rng)):
             yield _work(mutant.source, mutant.operator)
             if number % _SINGLES == _SINGLES - 1:
-                for double in some_mutants(mutant.source, 2, rng):
+                for double in draw_mutants(mutants(mutant.source), 2, rng):
                     if double.source != plain:  # the second slip may take back the first
                         yield _work(double.source, "several")
                         break
@@ -105,7 +139,7 @@ class Programs(Maker):
             yield _work(rewritten.source, rewritten.operator)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
-        subject, asked = self._subject(task), self._reference(task)
+        subject, asked = self._subject(task), self.read(task)
         found = find_program(
             work.text, "python", prompt=asked.prompt, entry_point=asked.entry_point
         )
@@ -192,7 +226,15 @@ class Programs(Maker):
 
     # ---------------------------------------------------------------------------- what is known of a task
 
-    def _reference(self, task: Task) -> CodeReference:
+    def read(self, task: Task) -> CodeReference:
+        """The task's reference.
+
+        Args:
+            task: the task.
+
+        Raises:
+            Untested: it cannot be read.
+        """
         try:
             reference: CodeReference = self.verifier.read(task.reference)
         except DataError as error:
@@ -230,7 +272,7 @@ class Programs(Maker):
         return subject
 
     def _examine(self, task: Task) -> _Subject:
-        asked = self._reference(task)
+        asked = self.read(task)
         found = find_program(
             self.example(task), "python", prompt=asked.prompt, entry_point=asked.entry_point
         )
@@ -322,13 +364,19 @@ class Programs(Maker):
         self, solution: str, like: CallCase, inputs: Sequence[Input]
     ) -> tuple[list[CallCase], Limits]:
         """Inputs with the reference's values, where it has one and gives it again: asked in the
-        other order, and where sets are gone through from the other end, as under another hash
-        seed."""
+        other order, and where sets are gone through as under two other hash seeds."""
         forth, cpu_s = self._values(solution, like, inputs)
-        other = reorder_sets(solution) or solution
-        back, _ = self._values(other, like, inputs[::-1])
-        pairs = zip(forth, back[::-1], strict=True)
-        cases = [one for one, again in pairs if one and again and _agree(one, again)]
+        others = [reorder_sets(solution, seed) for seed in _SEEDS]
+        cases = []
+        again = [
+            self._values(other, like, inputs[::-1])[0][::-1]
+            for other in [one for one in others if one is not None] or [solution]
+        ]
+        for case, *values in zip(forth, *again, strict=True):
+            if case is not None and all(
+                value is not None and _agree(case, value) for value in values
+            ):
+                cases.append(case)
         memory_mib = self.verifier.limits.memory_mib
         return cases, Limits(cpu_s=max(_CALL_CPU_S, _SLOWER * cpu_s), memory_mib=memory_mib)
 
