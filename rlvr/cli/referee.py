@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from rlvr.interop.referee import Ruling, referee
+from rlvr import viewer
+from rlvr.cli.arguments import require_outputs
+from rlvr.data.files import write_whole
+from rlvr.interop.referee import Ruling, referee, report
 from rlvr.text import one_line
 
 __all__ = ["RefereeCommand"]
@@ -37,14 +40,25 @@ class RefereeCommand:
     """Folder to import the trainer from, such as a checkout or `pip install --target FOLDER`."""
     keep: Path | None = None
     """Folder in which cases and answers stay, as step files for `rlvr step`."""
+    output: Annotated[Path | None, arg(aliases=["-o"])] = None
+    """Write the findings to this file as JSON; `rlvr view` shows it."""
+    html: Path | None = None
+    """Write them to this file as a page that needs no server."""
+    overwrite: bool = False
+    """Replace these files if they exist."""
     json: bool = False
     """Print the findings as JSON."""
 
     def run(self, out: Console, err: Console) -> int:
+        require_outputs([self.html, self.output], [], overwrite=self.overwrite)
         answers = referee(self.name, self.python, self.source, self.keep)
+        tree = report(self.name, answers)
+        if self.html is not None:
+            write_whole(self.html, viewer.report_page(tree))
+        if self.output is not None:
+            write_whole(self.output, (json.dumps(tree, indent=2) + "\n").encode())
         if self.json:
-            dicts = [{**asdict(ruling), "status": ruling.status} for ruling in answers]
-            out.print(json.dumps(dicts), markup=False, soft_wrap=True)
+            out.print(json.dumps(tree), markup=False, soft_wrap=True)
         else:
             for line in _lines(answers):
                 out.print(line, markup=False, highlight=False, soft_wrap=True)

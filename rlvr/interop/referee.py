@@ -8,21 +8,31 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from rlvr.algo.judge.verify import Quantity, verify
-from rlvr.data.step_files import StepFile, read_step, write_step
+from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
 from rlvr.validate import nearest
 
-__all__ = ["PEERS", "Ruling", "cases", "referee"]
+__all__ = ["PEERS", "THREADS", "Ruling", "cases", "referee", "report"]
 
 PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift", "areal", "trinity")
 """Trainers with a driver; each is the file of its name in `rlvr.interop.drivers`."""
+THREADS: Final[Mapping[tuple[str, str], str]] = {
+    ("trl", "two updates"): "trl #6024",
+    ("trl", "truncated"): "trl #6369",
+    ("trl", "gspo with kl"): "trl #6586",
+    ("verl", "rejected"): "verl #6452",
+    ("verl", "single"): "verl #7793",
+    ("openrlhf", "rejected"): "OpenRLHF #1239",
+    ("openrlhf", "far, gspo"): "OpenRLHF #1293",
+}
+"""Where departures of a trainer at a case were reported."""
 _DRIVERS = Path(__file__).parent / "drivers"
 _LENGTHS = (3, 14, 7, 16, 5, 9, 2, 12)
 _LONGEST = 16
@@ -92,6 +102,23 @@ def referee(
         return [_judge_answer(case, answered) for case in cases()]
 
 
+def report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
+    """The answers of a trainer as JSON has them, and as `rlvr view` shows them.
+
+    Args:
+        name: of `PEERS`.
+        rulings: of its cases.
+    """
+    return {
+        "referee": name,
+        "trainer": next((one.trainer for one in rulings if one.trainer), ""),
+        "rulings": [
+            {**asdict(one), "status": one.status, "thread": THREADS.get((name, one.case), "")}
+            for one in rulings
+        ],
+    }
+
+
 def _drive(name: str, python: Path, source: Path | None, asked: Path, answered: Path) -> None:
     driver = _DRIVERS / f"{name}_driver.py"
     place = "" if source is None else str(source.resolve())
@@ -116,9 +143,34 @@ def _judge_answer(case: str, answered: Path) -> Ruling:
     try:
         step = read_step(path)
         plain = StepFile({**step.head, "conventions": {}}, step.arrays)
-        return Ruling(case, str(step.head["trainer"]), verify(step), verify(plain))
+        alone = list(_alone(step))
+        trainer = str(step.head["trainer"])
+        return Ruling(case, trainer, alone + verify(step), alone + verify(plain))
     except DataError as error:
         return Ruling(case, why=str(error))
+
+
+def _alone(step: StepFile) -> Iterator[Quantity]:
+    """A whole trainer's log-probabilities beside those of its model on one row at a time, unpadded, at
+    the case's temperature; float32 alone is off by so much from float64 that 8 times it is allowed."""
+    for number in range(len(step.updates)):
+        arrays, prefix = step.arrays, f"update{number}."
+        if prefix + "alone" not in arrays:
+            continue
+        rows = arrays[prefix + "computed"].tolist()
+        span = spans(arrays["offsets"])
+        places = [(row, t) for row in rows for t in range(span[row].stop - span[row].start)]
+        at = [n for n, (row, t) in enumerate(places) if arrays["mask"][span[row].start + t]]
+        exact, rough = arrays[prefix + "alone"][at], arrays[prefix + "alone_float32"][at]
+        recorded = arrays[prefix + "logprobs"][at].astype(float)
+        allowed = 8 * (np.abs(rough - exact).max(initial=0.0) + 2.0**-24 * (1 + np.abs(exact)))
+        off = np.abs(recorded - exact)
+        name, worst = f"update {number}: logprobs", int(np.argmax(off - allowed))
+        if (off <= allowed).all():
+            yield Quantity(name, "equal")
+            continue
+        values = float(recorded[worst]), float(exact[worst]), float(allowed[worst])
+        yield Quantity(name, "departs", *places[at[worst]], *values)
 
 
 # ------------------------------------------------------------------------------------- the cases
@@ -142,6 +194,11 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
     yield "single", _case("rloo", sizes=(4, 3, 1), given=True)
     yield "single, std", _case("grpo", sizes=(4, 3, 1), given=True)
     yield "far", _case("grpo", given=True, far=True)
+    yield "far, dual clip", _case("grpo", given=True, far=True, dual=3.0)
+    yield "tool tokens", _case("dr_grpo", given=True, inner={1: (3, 8), 3: (1, 5)})
+    yield "padding", _case("grpo", micro=4, accumulate=2, prompt_lengths=(3, 24))
+    yield "pad is end", _case("grpo", pad_is_end=True)
+    yield "temperature", _case("grpo", temperature=0.6)
     yield "far, gspo", _case("gspo", given=True, far=True)
 
 
@@ -157,6 +214,9 @@ def _case(
     given: bool = False,
     far: bool = False,
     masked_vote: bool = True,
+    dual: float | None = None,
+    inner: Mapping[int, tuple[int, int]] | None = None,
+    prompt_lengths: Sequence[int] = (3, 4, 5),
     **more: Any,
 ) -> StepFile:
     """A case; with `given` log-probabilities it is for functions, which no model computes."""
@@ -166,7 +226,7 @@ def _case(
     for row_ids in ids:
         if len(row_ids) < _LONGEST:
             row_ids[-1] = 1
-    prompts = [draw.integers(2, 40, 3 + group) for group in range(len(sizes))]
+    prompts = [draw.integers(2, 40, prompt_lengths[group]) for group in range(len(sizes))]
     total, offsets = sum(_LENGTHS), np.concatenate([[0], np.cumsum(_LENGTHS)])
     old = -draw.uniform(0.1, 2.0, total).astype(np.float32)
     new = old + np.float32(0.3) * draw.standard_normal(total).astype(np.float32)
@@ -175,13 +235,16 @@ def _case(
             span = slice(offsets[row], offsets[row + 1])
             old[span], new[span] = (-101.0, -1.0) if apart > 0 else (-1.0, -101.0)
     rows = np.repeat(np.arange(8), _LENGTHS)
+    mask = ~np.isin(rows, masked)
+    for row, (start, stop) in (inner or {}).items():  # a tool's tokens inside of a completion
+        mask[offsets[row] + start : offsets[row] + stop] = False
     scores = draw.integers(0, 2, 8) + 0.1 * np.arange(8)
     arrays: dict[str, Any] = {
         "token_ids": np.concatenate(ids).astype(np.int32),
         "offsets": offsets.astype(np.int64),
         "prompt_ids": np.concatenate([prompts[g] for g in groups]).astype(np.int32),
         "prompt_offsets": np.cumsum([0, *(len(prompts[g]) for g in groups)]).astype(np.int64),
-        "mask": ~np.isin(rows, masked),
+        "mask": mask,
         "group": np.array(groups, np.int32),
         "score": np.where(np.isin(np.arange(8), unscored), 0.0, scores),
         "scored": ~np.isin(np.arange(8), unscored),
@@ -197,10 +260,10 @@ def _case(
         "given": given,
         **more,
     }
-    return StepFile({"case": case, "algorithm": _numbers(name, kl, masked_vote)}, arrays)
+    return StepFile({"case": case, "algorithm": _numbers(name, kl, masked_vote, dual)}, arrays)
 
 
-def _numbers(name: str, kl: float, masked_vote: bool) -> Mapping[str, Any]:
+def _numbers(name: str, kl: float, masked_vote: bool, dual: float | None) -> Mapping[str, Any]:
     """An algorithm without what its paper adds, so that trainers have the same settings."""
     constant = name in ("dr_grpo", "rloo")
     return {
@@ -209,6 +272,6 @@ def _numbers(name: str, kl: float, masked_vote: bool) -> Mapping[str, Any]:
         "length_tokens": _LONGEST,
         "scale": True,
         "masked_vote": masked_vote,
-        "clip": {"low": 0.2, "high": 0.28, "dual": None},
+        "clip": {"low": 0.2, "high": 0.28, "dual": dual},
         "kl": {"estimator": "k3", "coefficient": kl, "place": "loss"} if kl else None,
     }

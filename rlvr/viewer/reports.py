@@ -24,6 +24,7 @@ _KINDS: Final = {
     "evaluation": ("metrics", "too_long"),
     "comparison": ("lines", "tables", "results"),
     "strength": ("states", "operators", "counts"),
+    "referee": ("referee", "trainer", "rulings"),
 }
 """The kinds of reports, each with keys that it has."""
 
@@ -105,6 +106,8 @@ def told(tree: Mapping[str, Any]) -> Report:
         return _comparison(tree)
     if _is(tree, "strength"):
         return _strength(tree)
+    if _is(tree, "referee"):
+        return _referee(tree)
     return _check(tree) if _is(tree, "check") else _evaluation(tree)
 
 
@@ -342,6 +345,32 @@ def _strength(tree: Mapping[str, Any]) -> Report:
         ]
         report.cases += [(task["task"], cases)] if cases else []
     return report
+
+
+def _referee(tree: Mapping[str, Any]) -> Report:
+    """A line for each case, and the quantities of those that depart."""
+    report = Report(f"Referee: {tree['trainer'] or tree['referee']}")
+    rows, counts = [], dict[str, int]()
+    for ruling in tree["rulings"]:
+        status = ruling["status"]
+        counts[status] = counts.get(status, 0) + 1
+        rows.append((ruling["case"], status, ruling["thread"], ruling["why"]))
+        departing = [one for one in ruling["quantities"] if one["status"] == "departs"]
+        names = "row token recorded recomputed tolerance ratio cosine".split()
+        cells = [
+            (one["quantity"], *(_number(one[name]) for name in names), "; ".join(one["explained"]))
+            for one in departing
+        ]
+        if cells:
+            head = ("quantity", *names, "explained if")
+            report.tables.append(ReportTable(f"{ruling['case']}: what departs", head, cells))
+    report.tables.insert(0, ReportTable("cases", ("case", "status", "thread", "why"), rows))
+    report.lines.append(", ".join(f"{count} {status}" for status, count in counts.items()) + ".")
+    return report
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
 
 
 def _facts(case: Mapping[str, Any]) -> ReportTable:

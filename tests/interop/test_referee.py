@@ -9,7 +9,8 @@ import pytest
 from rlvr.algo.judge.verify import verify
 from rlvr.errors import UsageError
 from rlvr.interop import referee as module
-from rlvr.interop.referee import PEERS, cases, referee
+from rlvr.interop.referee import PEERS, cases, referee, report
+from rlvr.viewer import report_page
 
 pytest.importorskip("safetensors")
 
@@ -84,3 +85,36 @@ def test_every_peer_has_a_driver_and_every_case_is_sound():
         assert (module._DRIVERS / f"{name}_driver.py").is_file()
     for step in cases().values():
         assert {one.status for one in verify(step)} == {"not compared"}
+
+
+WHOLE = """
+from step_io import Step, main, stand_in
+stand_in(())
+import numpy as np
+
+def run(step):
+    lengths = np.diff(step.arrays["offsets"])
+    logprobs = np.split(step.arrays["behaviour_logprobs"], np.cumsum(lengths)[:-1])
+    step.add_update(list(range(8)), logprobs, [0 * one for one in logprobs])
+    exact = np.concatenate(logprobs).astype(np.float64)
+    exact[5] += step.case.get("temperature", 1.0) - 1.0
+    step.arrays |= {"update0.alone": exact, "update0.alone_float32": exact + 1e-7}
+    return "peer <b>2</b>", {}
+
+main(run)
+"""
+
+
+def test_log_probabilities_of_a_whole_trainer_are_those_of_its_model_on_one_row(drivers):
+    """At the temperature of the case; the one that is off is named, in the report's page too."""
+    (drivers / "trl_driver.py").write_text(WHOLE)
+    answers = referee("trl", Path(sys.executable))
+    found = {one.case: one.quantities[0] for one in answers}
+    assert {name for name, one in found.items() if one.status == "departs"} == {"temperature"}
+    off = found["temperature"]
+    assert (off.quantity, off.row, off.token) == ("update 0: logprobs", 1, 2)
+    assert off.recorded - off.recomputed == pytest.approx(0.4)
+    page = report_page(report("trl", answers)).decode()
+    assert "temperature: what departs" in page
+    assert "trl #6024" in page
+    assert "<b>2</b>" not in page

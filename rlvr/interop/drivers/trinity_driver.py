@@ -77,7 +77,9 @@ def _add_loss(step: Step, mask: torch.Tensor, advantages: torch.Tensor) -> None:
     if step.numbers["name"] == "gspo":
         function = GSPOLossFn(**clip, loss_agg_mode=mode)
     else:
-        function = PPOPolicyLossFn(**clip, clip_ratio_c=1e9, loss_agg_mode=mode)
+        function = PPOPolicyLossFn(
+            **clip, clip_ratio_c=step.numbers["clip"]["dual"] or 1e9, loss_agg_mode=mode
+        )
     new, old = step.tensors()
     loss = function(new, old, mask, advantages)[0]
     loss.backward()

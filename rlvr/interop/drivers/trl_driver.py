@@ -35,12 +35,12 @@ _VOCABULARY = 40
 _LOSSES = {"dapo": "dapo", "grpo": "grpo", "dr_grpo": "dr_grpo", "gspo": "grpo"}
 
 
-def _tokenizer() -> Any:
+def _tokenizer(pad: str) -> Any:
     words = {"<pad>": 0, "<eos>": 1} | {f"t{i}": i for i in range(2, _VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="t2"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", padding_side="left"
+        tokenizer_object=tokenizer, pad_token=pad, eos_token="<eos>", padding_side="left"
     )
 
 
@@ -72,7 +72,8 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     """
     prompts = [" ".join(f"t{int(one)}" for one in ids) for ids in step.rows("prompt_ids")]
     rows = [ids.tolist() for ids in step.rows("token_ids")]
-    tokenizer, case, numbers = _tokenizer(), step.case, step.numbers
+    case, numbers = step.case, step.numbers
+    tokenizer = _tokenizer("<eos>" if case.get("pad_is_end") else "<pad>")
     if case["given"]:
         raise NotImplementedError("the whole trainer computes log-probabilities and masks itself")
     scores = {
@@ -106,6 +107,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             steps_per_generation=len(rows) // case["micro"],
             num_generations=case["siblings"],
             max_completion_length=case["longest"],
+            temperature=case.get("temperature", 1.0),
             loss_type=_LOSSES[numbers["name"]],
             importance_sampling_level="sequence" if numbers["name"] == "gspo" else "token",
             epsilon=numbers["clip"]["low"],
@@ -140,14 +142,15 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             for parameter in trainer.model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=draw) * 0.03)
         trainer.train()
-    _record(step, rows, updates)
+        _record(step, rows, updates, tokenizer.pad_token_id)
+        _add_alone(step, rows, trainer.model)
     conventions = dict(CONVENTIONS)
     if numbers.get("kl") and getattr(arguments, "use_bias_correction_kl", False):
         conventions["kl_ratio"] = "token"  # its help: as in DeepSeek-V3.2, whose ratio is a token's
     return f"trl {trl.__version__}", conventions
 
 
-def _record(step: Step, rows: list[list[int]], updates: list[Any]) -> None:
+def _record(step: Step, rows: list[list[int]], updates: list[Any], pad: int) -> None:
     """Advantages, reference and old log-probabilities of the batch, and each optimiser step."""
     lengths = [len(ids) for ids in rows]
     values_by_name = {
@@ -161,7 +164,8 @@ def _record(step: Step, rows: list[list[int]], updates: list[Any]) -> None:
                 row = next(
                     r
                     for r, completion in enumerate(rows)
-                    if ids[: len(completion)] == completion and not any(ids[len(completion) :])
+                    if ids[: len(completion)] == completion
+                    and all(one == pad for one in ids[len(completion) :])
                 )
                 n = lengths[row]
                 order.append(row)
@@ -184,6 +188,24 @@ def _record(step: Step, rows: list[list[int]], updates: list[Any]) -> None:
     step.arrays["behaviour_logprobs"] = np.concatenate(values_by_name["old"])
     if step.numbers.get("kl"):
         step.arrays["ref_logprobs"] = np.concatenate(values_by_name["ref"])
+
+
+def _add_alone(step: Step, rows: list[list[int]], model: Any) -> None:
+    """Log-probabilities of one row at a time, unpadded, at the case's temperature, in both precisions;
+    the learning rate is 0, so the model is that of all updates."""
+    prompts, temperature = step.rows("prompt_ids"), step.case.get("temperature", 1.0)
+    for name, dtype in (("alone_float32", torch.float32), ("alone", torch.float64)):
+        model = model.to(dtype).eval()
+        found = []
+        for prompt, ids in zip(prompts, rows, strict=True):
+            tokens = torch.tensor([[*prompt.tolist(), *ids]])
+            with torch.no_grad():
+                logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1] / temperature
+            logprobs = logits.log_softmax(dim=-1)
+            found.append(logprobs.gather(1, torch.tensor(ids)[:, None])[:, 0].double().numpy())
+        for number in range(len(step.updates)):
+            order = step.arrays[f"update{number}.computed"].tolist()
+            step.arrays[f"update{number}.{name}"] = np.concatenate([found[row] for row in order])
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def _add_loss(step: Step, mask: torch.Tensor, advantages: torch.Tensor) -> None:
         clip_ratio=clip["low"],
         clip_ratio_low=clip["low"],
         clip_ratio_high=clip["high"],
-        clip_ratio_c=1e9,
+        clip_ratio_c=clip["dual"] or 1e9,
         global_batch_info={},
         policy_loss=SimpleNamespace(),
     )
