@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from rlvr.algo.papers.base import INPUTS, Algorithm
 from rlvr.algo.papers.numbers import changed
-from rlvr.algo.parts import Clip, Kl, Range
 from rlvr.errors import UsageError
 from rlvr.validate import nearest, require_whole
 
@@ -181,32 +180,17 @@ def _digest(module: ModuleType) -> str:
 
 def markdown() -> str:
     """The published algorithms as a Markdown table, for docs/algorithms.md."""
-    lines = ["| name | algorithm | equations | updates; the paper's | mean over | numbers |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = ["| name | algorithm | equations | updates; the paper's | mean over |"]
+    lines.append("|---|---|---|---|---|")
     for name in NAMES:
         algorithm = load_algorithm(name)
         printed = algorithm.printed.updates
         updates = f"{algorithm.updates}; {'ours' if printed is None else printed}"
         equations = f"{algorithm.paper}, {algorithm.equations}"
-        numbers_text = (
-            ", ".join(
-                _show_number(algorithm, number_name)
-                for number_name in _own_numbers(type(algorithm))
-            )
-            or "–"
-        )
         lines.append(
-            f"| `{name}` | {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} | "
-            f"{numbers_text} |"
+            f"| `{name}` | {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} |"
         )
     return "\n".join(lines) + "\n"
-
-
-def _own_numbers(kind: type[Algorithm]) -> list[str]:
-    """The fields that papers' files have, and not the bases of all of them."""
-    files = [base for base in reversed(kind.__mro__) if issubclass(base, Algorithm)]
-    papers = [base for base in files if base.__module__ != Algorithm.__module__]
-    return list(dict.fromkeys(name for base in papers for name in base.__annotations__))
 
 
 def _mean_over(made: Algorithm) -> str:
@@ -215,12 +199,3 @@ def _mean_over(made: Algorithm) -> str:
     if made.aggregation == "constant":
         return "sums" if made.length_tokens == 1 else "a constant length"
     return {"token_mean": "tokens", "sequence_mean": "completions"}[made.aggregation]
-
-
-def _show_number(made: Algorithm, name: str) -> str:
-    value = getattr(made, name)
-    if isinstance(value, Clip | Range):
-        return f"`{name}` {value.low:g}, {value.high:g}"
-    if isinstance(value, Kl):
-        return f"`{name}` {value.estimator} {value.coefficient:g}, {value.place}"
-    return f"`{name}` {value:g}" if type(value) in (int, float) else f"`{name}`"
