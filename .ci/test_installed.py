@@ -277,32 +277,28 @@ def write_report(outcomes: list[Outcome], folder: Path, command: str) -> None:
     lines = [
         "# Installed",
         "",
-        "Wheel and source archive, each in a fresh environment, from an empty folder: every `--help`, `--version`,",
-        "`rlvr doctor`, the README's first use, all modules, `view --export`, a service, an endpoint, training; where",
-        "an extra is not installed, the line that says how to get it. `newest` is constraints.txt, `lowest` the lower",
+        "Wheel and source archive in fresh environments: every `--help`, `rlvr doctor`, the README's first use,",
+        "all modules, a service, an endpoint, training. `newest` is constraints.txt, `lowest` the lower",
         "bounds of pyproject.toml (torch at its constraint). "
         + ", ".join(f"{n} {kind}" for kind, n in count.items())
         + ".",
         "",
         f"`{command}`, {head['date']}, {head['machine']}, load {head['load'][0]}:",
         "",
-        "| Python | extra | versions | from | outcome | install, s | checks, s | `rlvr --help`, s |",
-        "|---|---|---|---|---|---|---|---|",
+        "| extra | versions | from | outcome by Python |",
+        "|---|---|---|---|",
     ]
+    by_kind: dict[str, list[str]] = {}
     for it in outcomes:
         shown = (
             it.outcome
             if it.outcome != "failed"
             else f"failed: {it.why.strip().splitlines()[-1][:80]}"
         )
-        cells = [
-            *it.case.split(),
-            shown,
-            f"{it.install_s:.0f}",
-            f"{it.checks_s:.0f}",
-            it.help_s or "",
-        ]
-        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+        python, kind = it.case.split(maxsplit=1)
+        by_kind.setdefault(kind, []).append(f"{python} {shown}".replace("|", "\\|"))
+    for kind, shown_cases in by_kind.items():
+        lines.append("| " + " | ".join([*kind.split(), ", ".join(shown_cases)]) + " |")
     reasons = dict.fromkeys(it.why for it in outcomes if it.outcome == "not tried")
     lines += ["", *(f"Not tried: {why}." for why in reasons)]
     (folder / "installed.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")

@@ -19,23 +19,18 @@ def folder_of(release: str, parent: Path, python: Path) -> Path:
     return folder
 
 
-def rows(release: str, answers: list[Ruling]) -> list[str]:
-    """A line for each case that departs, and one for the others."""
-    lines, others = [], dict[str, list[str]]()
+def rows(answers: list[Ruling]) -> list[str]:
+    """A line for each case that departs, without its release."""
+    lines = []
     for answer in answers:
         if answer.status != "departs":
-            others.setdefault(answer.status, []).append(answer.case)
             continue
         first = answer.departs[0]
         ratios = ", ".join(f"{one.ratio:.4g}" for one in answer.departs if one.ratio is not None)
         explained = "; ".join(first.explained) or "–"
         quantity = f"{first.quantity}, row {first.row}, token {first.token}"
-        values = f"{first.recorded:.6g} for {first.recomputed:.6g}"
-        lines.append(
-            f"| {release} | {answer.case} | {quantity} | {values} | {ratios} | {explained} |"
-        )
-    said = "; ".join(f"{status}: {', '.join(names)}" for status, names in others.items())
-    return [*lines, f"| {release} | {said} | | | | |"]
+        lines.append(f"{answer.case} | {quantity} | {ratios} | {explained} |")
+    return lines
 
 
 def main() -> None:
@@ -44,15 +39,17 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("releases", nargs="+")
     args = parser.parse_args()
-    print(
-        "| release | case | departs first | recorded, recomputed | norms' ratios | explained if |"
-    )
-    print("|---|---|---|---|---|---|")
+    releases: dict[str, list[str]] = {}
     for release in args.releases:
         package = release.partition("==")[0].replace("-", "_")
         name = {"trinity_rft": "trinity"}.get(package, package)
         source = folder_of(release, args.folder, args.python)
-        print("\n".join(rows(release, referee(name, args.python, source))), flush=True)
+        for row in rows(referee(name, args.python, source)):
+            releases.setdefault(row, []).append(release)
+    print("| releases | case | departs first | norms' ratios | explained if |")
+    print("|---|---|---|---|---|")
+    for row, names in releases.items():
+        print(f"| {', '.join(names)} | {row}")
 
 
 if __name__ == "__main__":

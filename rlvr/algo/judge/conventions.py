@@ -137,9 +137,9 @@ def conventions_of(declared: Mapping[str, Any]) -> Conventions:
 
 def markdown() -> str:
     """The conventions as a Markdown table, for docs/reference/step_files.md."""
-    lines = ["| convention | choice | what it says |", "|---|---|---|"]
+    lines = ["| convention | choice: what it says |", "|---|---|"]
     for name, choices in CHOICES.items():
         for choice, says in choices.items():
-            lines.append(f"| `{name}` | {choice} | {says} |")
+            lines.append(f"| `{name}` | {choice}: {says} |")
             name = ""
     return "\n".join(lines).replace("| `` |", "| |") + "\n"
