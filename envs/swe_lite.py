@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any, Final
 
 import rlvr
-from rlvr.envs.swe_patches import PatchError, apply_patch, patch_between, patch_in
 from rlvr.envs.swe_projects import (
     SPLITS,
     Found,
     Variant,
     loader,
+    more_cases,
     names_of_projects,
     observe,
     read_table,
@@ -24,6 +24,7 @@ from rlvr.errors import SandboxFailed, UsageError
 from rlvr.sandbox import Box, Limits
 from rlvr.tools import bash, sandbox
 from rlvr.validate import require_one_of, require_whole
+from rlvr.verifiers.patches import PatchError, apply_patch, patch_between, patch_in
 
 __all__ = ["SweLite"]
 
@@ -214,6 +215,18 @@ class SweLite(rlvr.Environment):
             if path.startswith(prefix)
         }
         return Box(box.sandbox, own).test(task.reference["tests"])
+
+    def more_tests(self, task: rlvr.Task) -> str:
+        """A file of unittest with cases that are neither shown nor decide, for `rlvr strength`.
+
+        Args:
+            task: of this environment.
+        """
+        row = self._rows[int(task.id.rpartition("/")[2])]
+        variant = variant_of(row.project, row.variant)
+        right = loader(variant.name, variant.files)
+        cases = dict(enumerate(more_cases(row.project, row.variant)))
+        return unittest_file(cases, {n: observe(right, case) for n, case in cases.items()}, "")
 
     def verify(self, task: rlvr.Task, completion: Any) -> rlvr.Verdict:
         if isinstance(completion, str):

@@ -25,12 +25,14 @@ __all__ = [
     "Edits",
     "Found",
     "HIDDEN",
+    "MORE",
     "SPLITS",
     "TABLE",
     "VISIBLE",
     "Variant",
     "as_code",
     "loader",
+    "more_cases",
     "names_of_projects",
     "observe",
     "read_table",
@@ -50,6 +52,9 @@ VISIBLE: Final = 16
 
 HIDDEN: Final = 40
 """Cases that decide, with inputs of their own."""
+
+MORE: Final = 60
+"""Cases of `more_cases`."""
 
 _PLAIN: Final = (type(None), bool, int, float, str)
 _DRAWS: Final = 40  # cases that are drawn for each that is kept
@@ -233,13 +238,32 @@ def variant_of(project: str, number: int) -> Variant:
 
     bare = Variant("", "", {}, (), (), replaced)
     files = {bare.compose(path): bare.compose(text) for path, text in source.files.items()}
-    space: dict[str, Any] = {}
-    exec(compile(bare.compose(source.cases), f"{project}/cases", "exec"), space)  # noqa: S102  our own file
+    draw = _cases(project, bare)
     seen: set[str] = set()
-    visible = _drawn(space["cases"], seeded("swe", project, number, "visible"), VISIBLE, seen)
-    hidden = _drawn(space["cases"], seeded("swe", project, number, "hidden"), HIDDEN, seen)
+    visible = _drawn(draw, seeded("swe", project, number, "visible"), VISIBLE, seen)
+    hidden = _drawn(draw, seeded("swe", project, number, "hidden"), HIDDEN, seen)
     name, about = bare.compose(project), bare.compose(source.about)
     return Variant(name, about, files, visible, hidden, replaced)
+
+
+def more_cases(project: str, number: int) -> Sequence[str]:
+    """Cases of a variant that are neither shown nor decide: evidence for or against a patch.
+
+    Args:
+        project, number: see `variant_of`.
+    """
+    variant = variant_of(project, number)
+    seen = {*variant.visible, *variant.hidden}
+    return _drawn(_cases(project, variant), seeded("swe", project, number, "more"), MORE, seen)
+
+
+def _cases(project: str, variant: Variant) -> Callable[[random.Random], str]:
+    """The project's own function that draws a case."""
+    space: dict[str, Any] = {}
+    code = compile(variant.compose(_source(project).cases), f"{project}/cases", "exec")
+    exec(code, space)  # noqa: S102  our own file
+    draw: Callable[[random.Random], str] = space["cases"]
+    return draw
 
 
 def _drawn(

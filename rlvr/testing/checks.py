@@ -15,11 +15,14 @@ from rlvr.errors import NonConforming, UsageError
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
 from rlvr.testing.labelled import check_labels
+from rlvr.testing.plays import score_turns
 from rlvr.testing.repeats import check_episodes, check_repeats, check_task_repeats
 from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, sample
+from rlvr.testing.tried_work import try_work
 from rlvr.testing.verifiers import check_verifier
-from rlvr.types import Task
+from rlvr.testing.work import Work, maker_for
+from rlvr.types import Score, Task
 from rlvr.validate import require_optional_whole, require_seconds
 
 __all__ = ["check", "check_environment"]
@@ -83,6 +86,7 @@ def check(
         count = len(drawn_tasks)
         if findings.wants("episodes"):
             check_episodes(env, played, findings, seed, wall_s)
+            _try_played_work(env, played, findings, TimeBudget(budget_s), workers)
         _say_what_is_missing(findings, done, played)
     labelled = 0
     if labels is not None and findings.wants("labels"):
@@ -165,6 +169,22 @@ def _score_completions(
         what = f"the time was up: {budget.left_out} tasks or batches were not tried to the end"
         got = f"{done.share:.0%} of the catalogue" if done.shares else ""
         found.add("not-checked", severity, what, got=got)
+
+
+def _try_played_work(
+    env: Environment,
+    played: Sequence[Task],
+    found: Findings,
+    budget: TimeBudget,
+    workers: int | None,
+) -> None:
+    maker = maker_for(env)
+
+    def score(task: Task, work: Work) -> Score:
+        assert maker is not None
+        return score_turns(env, task, maker.turns(task, work))
+
+    try_work(env, played, found, workers or 1, score=score, is_over=lambda: budget.spent)
 
 
 def _say_what_is_missing(found: Findings, done: Tries, played: Sequence[Task]) -> None:

@@ -21,6 +21,7 @@ from rlvr.errors import Unscored, brief
 from rlvr.testing.answers import plain_answer
 from rlvr.testing.cheats import cheat_breaches
 from rlvr.testing.findings import Breach, Severity
+from rlvr.testing.plays import play
 from rlvr.testing.scores import as_completion
 from rlvr.types import Outcome, Score, Task
 
@@ -145,13 +146,7 @@ def trace(env: Environment, tasks: Sequence[Task]) -> list[str]:
 
 
 def _played(env: Environment, task: Task, turns: Sequence[_Turn]) -> tuple[EpisodeRecord, Score]:
-    with env.open(task) as running:
-        for turn in turns:
-            if running.reply(PolicyTurn(turn) if isinstance(turn, str) else turn) is None:
-                break
-        if not running.end:
-            running.finish("turns")
-    record = running.record
+    record = play(env, task, turns).record
     return record, env.score_group(task, [env.completion_of(record, 1)])[0]
 
 

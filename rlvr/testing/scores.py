@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -30,7 +29,7 @@ from rlvr.testing.exploits import (
 )
 from rlvr.testing.findings import Findings, Severity
 from rlvr.testing.searched import search_texts
-from rlvr.testing.work import Maker, Untested, Work, maker_for
+from rlvr.testing.tried_work import try_work
 from rlvr.text import prompt_text, squeeze_text
 from rlvr.types import Completion, Score, Task
 from rlvr.verifiers.base import BaseVerifier
@@ -48,8 +47,6 @@ _HANGS = 2  # each costs twice the limit, as a lost completion is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
 _OF_CHECKERS: Final = ("checker-accepts", "checker-rejects", "checker-untried")
-_WRONG: Final = 8  # wrong works that are tried at each task
-_RIGHT: Final = 4
 _DIFFERENT: Final = 3  # tasks at which a searched text is tried
 _SEARCH_S: Final = 20.0
 _MIN_TOKENS = 16  # so that parts that read the length treat all short texts alike
@@ -171,7 +168,11 @@ def score_tasks(
             for one, reference in known:
                 others = [other for other, _ in known if other is not one]
                 done.shares.append(_try_all(run, one, reference, others, budget, rng))
-            _try_work(run, [one.task for one, _ in known], budget)
+            try_work(
+                env, [one.task for one, _ in known], found, run.workers,
+                score=lambda task, work: run.timed(task, work.text)[0],
+                is_over=lambda: budget.spent or run.hopeless,
+            )  # fmt: skip
             _search(run, [one for one, _ in known], budget)
         _judge_others(run)
         if run.passed_over:
@@ -555,69 +556,6 @@ def _try_code(run: _Run, known: Known) -> None:
                     wanted="it is read as data",
                 )
                 return
-
-
-def _try_work(run: _Run, tasks: Sequence[Task], budget: TimeBudget) -> None:
-    """Try wrong and right work of the verifier's kind, at each task; a note says where there is
-    none."""
-    holes = [hole for hole in ("wrong-work", "right-work") if run.found.wants(hole)]
-    if not holes or not tasks:
-        return
-    makers: dict[str, Maker] = {}
-    for member in {run.env.route(task)[0].id: run.env.route(task)[0] for task in tasks}.values():
-        maker = maker_for(member, run.workers)
-        if maker is None:
-            what = f"no maker of work serves {member.id}, so that wrong-work and right-work were not tried"
-            run.found.add("not-checked", Severity.NOTE, what)
-        else:
-            makers[member.id] = maker
-    tasks = [task for task in tasks if run.env.route(task)[0].id in makers]
-    threads = Threads(run.workers, "work")
-    try:
-        futures = [threads.submit(_try_work_at, run, makers, task, budget) for task in tasks]
-        results = [future.result() for future in futures]
-    finally:
-        threads.close()
-    for task, tries in zip(tasks, results, strict=True):
-        for hole, work, score, wanted in tries:
-            run.found.tried(hole)
-            if score is None:
-                what = "no work could be made, so that wrong-work and right-work were not tried"
-                run.found.add("not-checked", Severity.NOTE, what, task=task.id, got=wanted)
-            elif wanted:
-                got = f"{score.verdict.outcome} ({score.verdict.why[:200]}), made by {work.operator!r}"
-                run.found.add(
-                    hole, Severity.HOLE, task=task.id, completion=harmless(work.text), got=got, wanted=wanted
-                )  # fmt: skip
-
-
-def _try_work_at(
-    run: _Run, makers: Mapping[str, Maker], task: Task, budget: TimeBudget
-) -> list[tuple[str, Work, Score | None, str]]:
-    """Hole, work, score, and what is wrong with the score, "" for nothing; without a score, why
-    there is no work."""
-    tries: list[tuple[str, Work, Score | None, str]] = []
-    if budget.spent or run.hopeless:
-        return tries
-    member, inner = run.env.route(task)
-    maker = makers[member.id]
-    try:
-        made = list(islice(maker.wrong(inner, seeded("work", task.id)), _WRONG))
-        right = list(islice(maker.right(inner, seeded("work", task.id)), _RIGHT))
-        proofs = [(work, maker.witness(inner, work)) for work in made]
-    except Untested as error:
-        return [("wrong-work", Work("", ""), None, str(error))]
-    for work, proof in proofs:
-        if proof is None or proof.is_doubtful or proof.is_slow:
-            continue
-        score, _ = run.timed(task, work.text)
-        evidence = f"not correct: at {proof.given} it is {proof.got}, not {proof.expected}"[:400]
-        tries.append(("wrong-work", work, score, evidence if score.verdict.correct else ""))
-    for work in right:
-        score, _ = run.timed(task, work.text)
-        is_refused = score.total is not None and not score.verdict.correct
-        tries.append(("right-work", work, score, "correct: it is right by its making" * is_refused))
-    return tries
 
 
 def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:

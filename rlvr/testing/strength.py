@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlvr.data.strengths import digest_of_reference
 from rlvr.environment import Environment, seeded
-from rlvr.environment.episode import require_one_reply
-from rlvr.errors import DataError, UsageError
+from rlvr.errors import DataError, Unscored, UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import estimate, wilson
 from rlvr.testing.findings import Findings
+from rlvr.testing.plays import score_turns
 from rlvr.testing.scores import as_completion
 from rlvr.testing.strengthen import Mending, Tried, mend
 from rlvr.testing.tasks import sample
 from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for
-from rlvr.types import Outcome, Task
+from rlvr.types import Outcome, Score, Task
 from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import Threads, usable_cores
 
@@ -177,7 +177,7 @@ def measure_strength(
     """Try wrong and right work at tasks of an environment.
 
     Args:
-        env: an environment of one turn, for whose verifier there is a maker of work.
+        env: an environment for which, or for whose verifier, there is a maker of work.
         tasks: number of tasks; None for all of a finite set.
         works: number of wrong works that are made for each task.
         completions: what models wrote, tried beside the made work; one that is labelled right must
@@ -200,7 +200,10 @@ def measure_strength(
     workers = require_optional_whole("workers", workers, 1, none="one per core") or usable_cores()
     if budget_s is not None:
         require_seconds("budget_s", budget_s)
-    require_one_reply(env, "and strength is measured of single completions")
+    if mending and not env.single_turn:
+        raise UsageError(
+            f"{env.id} has several turns; cases are added to tasks of single completions"
+        )
     maker = maker_for(env, workers)
     if maker is None:
         raise UsageError(
@@ -219,7 +222,7 @@ def measure_strength(
     until = None if budget_s is None else time.monotonic() + budget_s
     threads = Threads(workers, "strength")
     try:
-        with Scorer(env, workers=workers) as scorer:
+        with Scorer(env, workers=workers if env.single_turn else 1) as scorer:
 
             def measured(task: Task) -> dict[str, Any] | None:
                 if task.id in done.records:
@@ -264,7 +267,14 @@ class _Run:
                 count.mended = mend(self.maker, task, tried, right, scorer)
         except Untested as error:
             count.why = str(error)
+        except Unscored as error:
+            count.why = f"its work could not be tried here: {error}"
         return count.record()
+
+    def _scores(self, task: Task, works: Sequence[Work], scorer: Scorer) -> list[Score]:
+        if self.env.single_turn:
+            return scorer.score_group(task, [as_completion(work.text) for work in works])
+        return [score_turns(self.env, task, self.maker.turns(task, work)) for work in works]
 
     def _rng(self, task: Task, what: str) -> Any:
         return seeded("strength", what, self.seed, task.id)
@@ -289,7 +299,7 @@ class _Run:
             if witness is None or not witness.is_slow
         ]
         count.made, count.slow = len(made), len(made) - len(quick)
-        scores = scorer.score_group(task, [as_completion(work.text) for work, _ in quick])
+        scores = self._scores(task, [work for work, _ in quick], scorer)
         example = next(self.maker.right(task, self._rng(task, "right"))).text
         tried = []
         for (work, witness), score in zip(quick, scores, strict=True):
@@ -307,7 +317,7 @@ class _Run:
         right = list(itertools.islice(made, _RIGHT))
         texts = dict.fromkeys(one.text for one in self.written.get(task.id, ()) if one.is_right)
         right += [Work(text, "labelled") for text in texts]
-        scores = scorer.score_group(task, [as_completion(work.text) for work in right])
+        scores = self._scores(task, right, scorer)
         count.right = len(right)
         accepted = []
         for work, score in zip(right, scores, strict=True):

@@ -11,7 +11,6 @@ import pytest
 import rlvr
 from rlvr.envs import swe_finder
 from rlvr.envs.swe_lite import SweLite
-from rlvr.envs.swe_patches import PatchError, apply_patch, patch_between, patch_in
 from rlvr.envs.swe_projects import (
     SPLITS,
     loader,
@@ -22,6 +21,7 @@ from rlvr.envs.swe_projects import (
     variants_of,
 )
 from rlvr.scoring.episodes import grade_again
+from rlvr.verifiers.patches import PatchError, apply_patch, patch_between, patch_in
 from tests.rewards.parts import refusal
 
 PROJECTS = [name for split in SPLITS for name in names_of_projects(split)]

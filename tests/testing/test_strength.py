@@ -104,6 +104,15 @@ def test_an_environment_without_a_maker_is_refused():
         measure_strength(env, tasks=1)
 
 
+def test_episodes_are_played():
+    """Work is a list of turns; a report of errands has the numbers of any other."""
+    report = measure_strength(rlvr.make("desk-v2", world="files"), tasks=2, works=4, workers=1)
+    assert report.clean
+    assert sum(task["wrong"] for task in report.tasks) >= 4
+    with pytest.raises(rlvr.UsageError, match="several turns"):
+        measure_strength(rlvr.make("desk-v2"), tasks=1, mending=True)
+
+
 def test_the_command_writes_report_and_page(tmp_path, capsys):
     """A task whose tests have no item at the limit pays >= for >: exit code 1, a report, a page with the diff."""
     row = {

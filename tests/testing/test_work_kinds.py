@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 import rlvr
+from rlvr.envs.swe_projects import MORE, more_cases, names_of_projects, variant_of
+from rlvr.testing.plays import score_turns
 from rlvr.testing.work import Work, maker_for
 from rlvr.testing.work.answers import AnswersWork
 from tests.testing.test_check_ours import OURS
@@ -51,6 +53,42 @@ def test_wrong_work_is_refused_and_right_work_is_paid(tmp_path, name):
             assert env.score(task, work.text).verdict.correct, work
     assert made >= 3
     assert proven >= (1 - OPEN) * made
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("desk-v2", {"world": "shop"}),
+        pytest.param("desk-v2", {}, marks=pytest.mark.slow),
+        pytest.param("bash-v1", {}, marks=pytest.mark.slow),
+        pytest.param("swe-lite-v1", {"bugs": 2}, marks=pytest.mark.slow),
+        ("swe-lite-v1", {"tools": False, "bugs": 1}),
+    ],
+)
+def test_episodes_and_patches_that_end_wrong_are_refused(name, options):
+    """The state at the end, the files, or cases that were never drawn say so; right work is paid."""
+    env = rlvr.make(name, **options)
+    maker = maker_for(env)
+    proven = 0
+    for index in range(2):
+        task = env.task(index)
+        for work in itertools.islice(maker.wrong(task, Random(index)), 6):
+            if maker.witness(task, work) is not None:
+                proven += 1
+                assert not score_turns(env, task, maker.turns(task, work)).verdict.correct, work
+        for work in itertools.islice(maker.right(task, Random(index)), 4):
+            assert maker.witness(task, work) is None, work
+            assert score_turns(env, task, maker.turns(task, work)).verdict.correct, work
+    assert proven >= 8
+
+
+def test_evidence_about_a_patch_is_neither_shown_nor_decides():
+    """Sixty cases of the project, none of which a hidden or a visible test has."""
+    for project in names_of_projects("train"):
+        variant = variant_of(project, 1)
+        cases = more_cases(project, 1)
+        assert len(cases) == MORE
+        assert not {*cases} & {*variant.hidden, *variant.visible}
 
 
 @pytest.mark.slow

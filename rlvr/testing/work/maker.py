@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from random import Random
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from rlvr.environment import Environment
+from rlvr.environment.episode import TurnLike
 from rlvr.errors import RlvrError
 from rlvr.types import Task
 
@@ -72,8 +73,6 @@ class Maker(ABC):
         workers: number of programs that may run at once.
     """
 
-    served: ClassVar[tuple[type, ...]] = ()
-
     def __init__(self, env: Environment, workers: int = 1) -> None:
         self.env, self.workers = env, workers
 
@@ -106,6 +105,15 @@ class Maker(ABC):
             Untested: no right completion is known.
         """
         yield Work(self.example(task), "example")
+
+    def turns(self, task: Task, work: Work) -> Sequence[TurnLike]:
+        """The turns of an episode that the work stands for, where an episode is more than one reply.
+
+        Args:
+            task: what it answers.
+            work: the work.
+        """
+        return [work.text]
 
     @abstractmethod
     def witness(self, task: Task, work: Work) -> Witness | None:
@@ -145,6 +153,9 @@ class Maker(ABC):
 
 
 _OURS: Final = {
+    "Bash": "end_states",
+    "Desk": "end_states",
+    "SweLite": "patches",
     "CallsVerifier": "structures",
     "ChemistryVerifier": "answers",
     "ChoiceVerifier": "answers",
@@ -160,19 +171,19 @@ _OURS: Final = {
     "SQLVerifier": "queries",
     "ScienceVerifier": "answers",
 }
-"""The module of the maker for each of our verifiers, loaded when it is needed."""
-_MAKERS: dict[type, type[Maker]] = {}
+"""The module of the maker for each of our verifiers and environments, loaded when it is needed."""
+_MAKERS: dict[type | str, type[Maker]] = {}
 
 
-def serves(*kinds: type) -> Callable[[_M], _M]:
+def serves(*kinds: type | str) -> Callable[[_M], _M]:
     """Register a maker for verifiers, or for environments that verify themselves.
 
     Args:
-        kinds: classes of verifiers or of environments; for subclasses too.
+        kinds: classes of verifiers or of environments; for subclasses too.  "module.Class" for one
+            that a maker cannot import.
     """
 
     def register(maker: _M) -> _M:
-        maker.served = kinds
         _MAKERS.update(dict.fromkeys(kinds, maker))
         return maker
 
@@ -192,6 +203,7 @@ def maker_for(env: Environment, workers: int = 1) -> Maker | None:
         for kind in type(owner).__mro__:
             if kind not in _MAKERS and kind.__name__ in _OURS:
                 import_module(f"rlvr.testing.work.{_OURS[kind.__name__]}")
-            if kind in _MAKERS:
-                return _MAKERS[kind](env, workers)
+            for key in (kind, f"{kind.__module__}.{kind.__qualname__}"):
+                if key in _MAKERS:
+                    return _MAKERS[key](env, workers)
     return None

@@ -1,0 +1,57 @@
+"""Episodes that are played from a list of turns, without a policy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rlvr.environment import Environment
+from rlvr.environment.episode import TurnLike
+from rlvr.episode import EpisodeRecord, PolicyTurn
+from rlvr.errors import Unscored
+from rlvr.types import Outcome, Score, Task, Verdict
+
+__all__ = ["Played", "play", "score_turns"]
+
+
+class Played(NamedTuple):
+    """An episode, and a copy of its state at the end; None where that is no plain data."""
+
+    record: EpisodeRecord
+    state: Any
+
+
+def play(env: Environment, task: Task, turns: Sequence[TurnLike]) -> Played:
+    """Play an episode to the end of these turns, or its own.
+
+    Args:
+        env: the environment.
+        task: of the episode.
+        turns: of the policy.
+
+    Raises:
+        Unscored: the environment failed.
+    """
+    with env.open(task) as running:
+        for turn in turns:
+            if running.reply(PolicyTurn(turn) if isinstance(turn, str) else turn) is None:
+                break
+        if not running.end:
+            running.finish("turns")
+        state = getattr(running, "_state", None)
+        state = copy.deepcopy(state) if isinstance(state, Mapping) else None
+    return Played(running.record, state)
+
+
+def score_turns(env: Environment, task: Task, turns: Sequence[TurnLike]) -> Score:
+    """The score of such an episode; UNSCORED where the environment failed.
+
+    Args:
+        env, task, turns: see `play`.
+    """
+    try:
+        record = play(env, task, turns).record
+    except Unscored as error:
+        return Score(None, {}, Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}"))
+    return env.score_group(task, [env.completion_of(record, 1)])[0]
