@@ -37,14 +37,25 @@ class _Played(Maker):
         ]
 
     def example(self, task: Task) -> str:
+        return _written(self.example_turns(task))
+
+    def example_turns(self, task: Task) -> list[Any]:
+        """The turns of an episode that is right: calls, and a last text.
+
+        Args:
+            task: of the episode.
+
+        Raises:
+            Untested: none is known.
+        """
         turns = self.env.example_episode(task)
         if turns is None:
             raise Untested("it has no example episode")
-        return _written(turns)
+        return list(turns)
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield Work(self.example(task), "example")
-        turns = list(self.env.example_episode(task) or ())
+        turns = self.example_turns(task)
         yield Work(_written([*turns[:-1], f"So. {turns[-1]}"]), "reworded")
 
 
@@ -53,7 +64,7 @@ class DeskWork(_Played):
     """A call left out, changed or added; a fact untold, exchanged or told too much."""
 
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
-        *calls, last = self.env.example_episode(task) or ()
+        *calls, last = self.example_turns(task)
         told, untold = task.reference["told"], task.reference["untold"]
         slips: list[tuple[str, list[Any]]] = []
         for at, call in enumerate(calls):
@@ -76,12 +87,12 @@ class DeskWork(_Played):
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield from super().right(task, rng)
-        turns = list(self.env.example_episode(task) or ())
+        turns = self.example_turns(task)
         yield Work(_written(["What is it about?", *turns]), "asked first")
 
     def witness(self, task: Task, work: Work) -> Witness | None:
         played = play(self.env, task, self.turns(task, work))
-        right = play(self.env, task, list(self.env.example_episode(task) or ()))
+        right = play(self.env, task, self.example_turns(task))
         before = task.meta["tables"]
         expected, got = (_rows(one.state["db"], before) for one in (right, played))
         for place in sorted({*expected, *got}):
