@@ -152,8 +152,8 @@ def apply(module: ModuleType, tree: ast.Module) -> None:
             function.__code__ = code
 
 
-def steps(folder: Path) -> dict[str, StepFile]:
-    """A step of two updates with each algorithm."""
+def steps(folder: Path) -> dict[str, list[StepFile]]:
+    """A step of two updates with each algorithm, and the updates that were left out of it."""
     found = {}
     for name, numbers in RUNS.items():
         algorithm = load_algorithm(name, **numbers)
@@ -170,11 +170,14 @@ def steps(folder: Path) -> dict[str, StepFile]:
             config, policy=policy, env=env, eval_env=env, console=Console(quiet=True)
         ) as trainer:
             trainer.run()
-        found[name] = read_step(run / "steps" / "step-00000001.safetensors")
+        found[name] = [read_step(file) for file in sorted((run / "steps").iterdir())]
     return found
 
 
-def differs(ours: StepFile, theirs: StepFile) -> bool:
+def differs(every: list[StepFile], others: list[StepFile]) -> bool:
+    if len(every) != len(others):
+        return True
+    ours, theirs = every[0], others[0]
     for name, array in ours.arrays.items():
         other = theirs.arrays.get(name)
         if other is None or other.shape != array.shape:
@@ -188,7 +191,9 @@ def differs(ours: StepFile, theirs: StepFile) -> bool:
     )
 
 
-def verdict(module: ModuleType, tree: ast.Module, plain: dict[str, StepFile], folder: Path) -> str:
+def verdict(
+    module: ModuleType, tree: ast.Module, plain: dict[str, list[StepFile]], folder: Path
+) -> str:
     """Of a mutant: unchanged, stopped, missed, or the quantity that is named."""
     apply(module, tree)
     try:
@@ -197,7 +202,7 @@ def verdict(module: ModuleType, tree: ast.Module, plain: dict[str, StepFile], fo
         return f"stopped by {type(error).__name__}"
     changed = [name for name in RUNS if differs(plain[name], found[name])]
     for name in changed:
-        for quantity in verify(found[name]):
+        for quantity in (one for step in found[name] for one in verify(step)):
             if quantity.status == "departs":
                 return f"named {quantity.quantity}"
     return f"missed in {', '.join(changed)}" if changed else "unchanged"
@@ -230,7 +235,8 @@ def main() -> None:
         counting.visit(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")))
         every += [(module, place) for place in range(counting.count)]
     plain = steps(Path(tempfile.mkdtemp()))
-    assert not any(q.status == "departs" for step in plain.values() for q in verify(step))
+    files = [step for found in plain.values() for step in found]
+    assert not any(quantity.status == "departs" for step in files for quantity in verify(step))
     counts, started = Counter[str](), time.process_time()
     order = random.Random(args.seed).sample(every, len(every))
     while order and counts["changed"] < args.count:

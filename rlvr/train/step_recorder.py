@@ -227,7 +227,8 @@ class StepRecorder(LearnerPart):
         self._close(numbers)
         name = f"step-{self._step + 1:08d}-bad-{self.learner.bad}"
         if not isinstance(mini, Batch):
-            self._write(name, StepFile({}, rows_of_examples(mini.rows)[0]), [])
+            examples = StepFile({"left_out": True}, rows_of_examples(mini.rows)[0])
+            self._write(name, examples, [])
             return
         updates = self._updates[-1:]
         places = {row: i for i, row in enumerate(updates[0].rows)} if updates else {}
@@ -236,7 +237,9 @@ class StepRecorder(LearnerPart):
             update.valued = {places[row]: own for row, own in update.valued.items()}
             update.selected = {places[row]: own for row, own in update.selected.items()}
             update.rows = list(range(len(update.rows)))
+        self._more["left_out"] = True
         self._write(name, mini, updates)
+        del self._more["left_out"]
         self._updates = self._updates[:-1]
 
     def _close(self, numbers: Mapping[str, float]) -> None:

@@ -151,3 +151,14 @@ def test_a_users_algorithm_is_judged_by_its_own_functions(tmp_path, capsys):
         own_formulas(StepFile({**step.head, "algorithm": numbers}, step.arrays), spec)
     assert main(["step", "verify", path, "--algorithm", "grpo"]) == 2
     assert "grpo is published" in capsys.readouterr().err
+
+
+def test_an_update_that_was_left_out_without_need_is_named(tmp_path):
+    """One whose loss is no number was left out rightly."""
+    step = last_step(tmp_path / "run", load_algorithm("grpo"))
+    assert set(found(step).values()) == {"equal"}
+    left_out = StepFile({**step.head, "left_out": True}, step.arrays)
+    assert found(left_out)["update 0: left out"] == "departs"
+    update = {**step.head["updates"][0], "loss": float("nan")}
+    head = {**left_out.head, "updates": [update, *step.head["updates"][1:]]}
+    assert "update 0: left out" not in found(StepFile(head, step.arrays))

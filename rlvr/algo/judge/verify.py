@@ -114,9 +114,8 @@ def verify(
 
 
 def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
-    findings = [_advantages(step, setting)]
-    if setting.name in EXAMPLE_LOSSES:
-        findings = []
+    findings = [] if setting.name in EXAMPLE_LOSSES else [_advantages(step, setting)]
+    findings += _left_out(step)
     for number in range(len(step.updates)):
         if setting.own or setting.name in LOSSES or setting.name in EXAMPLE_LOSSES:
             findings += _update(step, number, setting)
@@ -125,6 +124,16 @@ def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
             findings.append(Quantity(f"update {number}", "not compared", why=why))
         findings += _critic(step, number, setting)
     return findings
+
+
+def _left_out(step: StepFile) -> Iterator[Quantity]:
+    """A trainer leaves an update out whose loss or gradient is not finite; not one whose numbers are."""
+    if step.head.get("left_out") is not True or not step.updates:
+        return
+    terms = {"loss": step.updates[0].get("loss"), **step.updates[0].get("terms", {})}
+    numbers = [value for value in terms.values() if value is not None]
+    if numbers and np.isfinite(numbers).all():
+        yield Quantity("update 0: left out", "departs", None, None, 1.0, 0.0, 0.0)
 
 
 def _not_finite(step: StepFile) -> Quantity | None:
