@@ -43,7 +43,7 @@ class ViewCommand:
     paths: Annotated[
         Positional[tuple[Path, ...]], arg(metavar="PATH", help_behavior_hint="(at least one)")
     ]
-    """Files that `rlvr score` wrote, .jsonl or .parquet, training runs, and folders with such in them."""
+    """Files that `rlvr score` wrote, .jsonl or .parquet, training runs, step files, and folders with such in them."""
     labels: Path | None = None
     """Keep what you say of verdicts, right or wrong, in this file, .jsonl; `rlvr audit` takes it.  Without it pages
     change nothing."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rlvr.data.files import write_whole
 from rlvr.errors import DataError
 
-__all__ = ["STEP_VERSION", "StepFile", "read_step", "spans", "write_step"]
+__all__ = ["STEP_VERSION", "StepFile", "is_step", "read_step", "spans", "write_step"]
 
 STEP_VERSION: Final = 1
 """Of the layout; a reader refuses newer ones."""
@@ -147,6 +147,21 @@ def read_step(path: Path) -> StepFile:
         raise DataError(f"{path}: updates of the head must be a list of objects")
     _require_shapes(str(path), arrays, len(updates))
     return StepFile(head, arrays)
+
+
+def is_step(path: Path) -> bool:
+    """Whether a file has the head of a step file; a model's weights are safetensors, too.
+
+    Args:
+        path: of the file.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length) if length <= _MOST_HEAD_BYTES else b""
+    try:
+        return "step" in json.loads(text)["__metadata__"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _digest(head: str, body: bytes) -> str:

@@ -34,7 +34,7 @@ from rlvr.viewer.filters import Filters
 from rlvr.viewer.home import HomeFilters, home_page
 from rlvr.viewer.labels import ORDERS, Labels, draw
 from rlvr.viewer.rendering import render
-from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source
+from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source, read_step_report
 
 __all__ = ["app_of", "run"]
 
@@ -193,6 +193,15 @@ def app_of(
             wait_s=0
         )  # behind the page: reading takes turns with whatever else is computed
         return page
+
+    def recorded_step(request: HttpRequest) -> WholeResponse:
+        """A step file of a run: its name is looked up, not opened."""
+        source = source_of(_of_path(request, "key"))
+        files = source.step_files() if isinstance(source, RunSource) else {}
+        if (path := files.get(request.path["name"])) is None:
+            raise _missing()
+        report = read_step_report(path)
+        return _page("report.html", sources=sources, source=source, report=report, files=[])
 
     def rows(request: HttpRequest) -> WholeResponse:
         key, source = rows_of(request)
@@ -372,6 +381,7 @@ def app_of(
         "/overlay/data": lay_over_data,
         "/{key}/": overview,
         "/{key}/rows": rows,
+        "/{key}/step/{name}": recorded_step,
         "/{key}/changes": step_changes,
         "/{key}/row/{n}": row,
         "/{key}/judge": judge_next,

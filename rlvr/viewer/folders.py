@@ -14,12 +14,13 @@ from rlvr.errors import DataError
 from rlvr.viewer.index import parquet_columns
 from rlvr.viewer.reports import Report, read_report
 
-__all__ = ["find_sources", "is_run", "require_shown"]
+__all__ = ["STEP_SUFFIX", "find_sources", "is_run", "require_shown"]
 
 _MOST_FOLDERS: Final = 20_000  # that are looked into
 _DEEPEST: Final = 8  # levels
 _LARGEST_REPORT: Final = 32 << 20  # bytes of a file that is read to see whether it is a report
 _LONGEST_LINE: Final = 1 << 22  # bytes of a first row
+STEP_SUFFIX: Final = ".safetensors"  # of recorded steps, and of models, which are not shown
 _SCORED: Final = (".jsonl", ".jsonl.partial", ".parquet", ".parquet.partial")
 _COLUMNS: Final = ("completion", "outcome")  # which every scored file has
 
@@ -73,7 +74,7 @@ def _look(
     path: Path, status: os.stat_result, known: dict[Path, tuple[int, ...]]
 ) -> Iterator[tuple[Path, Report | None]]:
     """A file, if it is one that is shown."""
-    if path.suffix != ".json" and not path.name.endswith(_SCORED):
+    if path.suffix not in (".json", STEP_SUFFIX) and not path.name.endswith(_SCORED):
         return
     stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
     if known.get(path) == stamp:
@@ -83,9 +84,19 @@ def _look(
         report = None
         if path.suffix == ".json":
             report = read_report(path) if status.st_size <= _LARGEST_REPORT else None
-        if report is not None or (path.suffix != ".json" and _is_scored(path)):
+        if report is not None or (path.suffix != ".json" and _is_shown(path)):
             known[path] = _FOUND
             yield path, report
+
+
+def _is_shown(path: Path) -> bool:
+    return _is_recorded_step(path) if path.suffix == STEP_SUFFIX else _is_scored(path)
+
+
+def _is_recorded_step(path: Path) -> bool:
+    from rlvr.data.step_files import is_step  # numpy, which scored files do without
+
+    return is_step(path)
 
 
 def _is_scored(path: Path) -> bool:
@@ -128,6 +139,10 @@ def require_shown(path: Path) -> None:
     if path.is_dir():
         return
     if path.is_file():
+        if path.suffix == STEP_SUFFIX:
+            if not _is_recorded_step(path):
+                raise DataError(f"{path} holds tensors and no training step; give a step file")
+            return
         with path.open("rb") as file:
             first = file.read(64)
         if first.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):

@@ -190,9 +190,7 @@ def _row(key: int, source: Source, settings: Mapping[str, str] | None) -> HomeRo
     with suppress(OSError):
         status = source.files()[0].path.stat() if source.files() else source.path.stat()
         started, size = status.st_mtime, status.st_size
-    says = ""
-    if isinstance(source, ReportSource):
-        says = " ".join([source.report.title, *source.report.lines[:1]])
+    says = source.says if isinstance(source, ReportSource) else ""
     return HomeRow(key, source.name, source.what, source.state(), started, says=says, bytes=size)
 
 

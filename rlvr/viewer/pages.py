@@ -444,6 +444,7 @@ def run_page(source: RunSource, base: str | None) -> dict[str, Any]:
     return {
         "panels": panels(metrics, steps, link),
         "steps": steps,
+        "step_files": list(source.step_files()),
         "notes": [*notes, *([why] if why else [])],
         "settings": settings,
         "lines": len(metrics),

@@ -12,7 +12,7 @@ from rlvr.display import LeftOut
 from rlvr.errors import DataError
 from rlvr.viewer.rendering import render, style
 
-__all__ = ["Report", "ReportTable", "read_report", "report_page", "told"]
+__all__ = ["Report", "ReportTable", "cut_cell", "cut_text", "read_report", "report_page", "told"]
 
 _LARGEST: Final = 256 << 20  # bytes of a file
 _TEXT: Final = 4000  # characters of a completion
@@ -170,11 +170,13 @@ def _cases(
 ) -> list[tuple[str, list[tuple[str, ReportTable, str]]]]:
     kinds: dict[str, list[tuple[str, ReportTable, str]]] = {}
     for case in cases:
-        facts = [tuple(map(_cut, (case["reference"], case["answer"], case["why"], case["label"])))]
+        facts = [
+            tuple(map(cut_cell, (case["reference"], case["answer"], case["why"], case["label"])))
+        ]
         table = ReportTable("", ("reference", "answer", "reason", "label"), facts)
         case_line = f"{case['id']}, task {case['task']}: {case['why'][:200]}"
         kinds.setdefault(f"{case['kind']}: cases", []).append(
-            (case_line, table, _show_text(case["completion"]))
+            (case_line, table, cut_text(case["completion"]))
         )
     return list(kinds.items())
 
@@ -185,10 +187,10 @@ def _left_out(rows: Sequence[str]) -> tuple[str, ReportTable, str]:
     for text in rows:
         row, _, why = text.partition(": ")
         by_reason.add(row, why)
-    counts = [(count, _cut(example)) for example, count in by_reason.reasons(reasons)]
+    counts = [(count, cut_cell(example)) for example, count in by_reason.reasons(reasons)]
     last_line = [f"… {len(rows) - listed:,} more"] if len(rows) > listed else []
     table = ReportTable("by reason", ("rows", "such as"), counts)
-    return f"{len(rows):,} rows", table, "\n".join([*map(_cut, rows[:listed]), *last_line])
+    return f"{len(rows):,} rows", table, "\n".join([*map(cut_cell, rows[:listed]), *last_line])
 
 
 def _ranking(ranking: Mapping[str, Any]) -> ReportTable:
@@ -248,7 +250,7 @@ def _check(tree: Mapping[str, Any]) -> Report:
         ("right by the best constant answer", "unknown" if guess is None else f"{guess:.1%}"),
         ("earned by no text", "unknown" if floor is None else f"{floor:g}"),
         ("seed of the sample", tree.get("seed", 0)),
-        *((f"option {name}", _cut(value)) for name, value in tree.get("config", {}).items()),
+        *((f"option {name}", cut_cell(value)) for name, value in tree.get("config", {}).items()),
     ]
     report.tables.append(ReportTable("figures", ("figure", "value"), figures))
     cases = [
@@ -257,9 +259,15 @@ def _check(tree: Mapping[str, Any]) -> Report:
             ReportTable(
                 "",
                 ("task", "got", "wanted"),
-                [(_cut(finding["task"]), _cut(finding["got"]), _cut(finding["wanted"]))],
+                [
+                    (
+                        cut_cell(finding["task"]),
+                        cut_cell(finding["got"]),
+                        cut_cell(finding["wanted"]),
+                    )
+                ],
             ),
-            _show_text(finding["completion"]),
+            cut_text(finding["completion"]),
         )
         for finding in tree["findings"]
     ]
@@ -293,7 +301,7 @@ def _comparison(tree: Mapping[str, Any]) -> Report:
         ReportTable(table["caption"], table["head"], table["rows"]) for table in tree["tables"]
     ]
     names = ", ".join(map(str, tree["results"]["names"]))
-    return Report(_cut(f"Comparison of {names}"), list(map(str, tree["lines"])), tables)
+    return Report(cut_cell(f"Comparison of {names}"), list(map(str, tree["lines"])), tables)
 
 
 def _strength(tree: Mapping[str, Any]) -> Report:
@@ -310,7 +318,7 @@ def _strength(tree: Mapping[str, Any]) -> Report:
             row["wrong"],
             row["paid"],
             _ends(row["interval"]),
-            _cut(row["why"]),
+            cut_cell(row["why"]),
         )
         for row in tree["tasks"]
     ]
@@ -331,14 +339,14 @@ def _strength(tree: Mapping[str, Any]) -> Report:
     report.tables.append(ReportTable("operators, over tasks", columns, means))
     for task in tree["tasks"]:
         cases = [
-            (f"{case['operator']}{', doubtful' if case['doubtful'] else ''}: {_cut(case['given'])}", _facts(case),
+            (f"{case['operator']}{', doubtful' if case['doubtful'] else ''}: {cut_cell(case['given'])}", _facts(case),
              case["diff"] or case["text"])
             for case in task["cases"]
         ]  # fmt: skip
         cases += [
             (
                 f"right work refused: {case['operator']}",
-                ReportTable("", ("why",), [(_cut(case["why"]),)]),
+                ReportTable("", ("why",), [(cut_cell(case["why"]),)]),
                 case["text"],
             )
             for case in task["right_refused"]
@@ -374,7 +382,7 @@ def _number(value: float | None) -> str:
 
 
 def _facts(case: Mapping[str, Any]) -> ReportTable:
-    facts = tuple(_cut(case[name]) for name in ("given", "expected", "got"))
+    facts = tuple(cut_cell(case[name]) for name in ("given", "expected", "got"))
     return ReportTable("", ("witness", "expected", "got"), [facts])
 
 
@@ -382,12 +390,14 @@ def _ends(interval: Sequence[float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
-def _show_text(text: Any) -> str:
+def cut_text(text: Any) -> str:
+    """The beginning of a completion, and its length where that is not all."""
     text = str(text)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}\n… {len(text):,} characters"
 
 
-def _cut(value: Any) -> str:
+def cut_cell(value: Any) -> str:
+    """A value as the text of a cell: cut, and JSON where it is no text."""
     text = (
         ""
         if value is None

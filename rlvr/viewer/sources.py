@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlvr.errors import DataError, brief
-from rlvr.viewer.folders import find_sources, is_run, require_shown
+from rlvr.viewer.folders import STEP_SUFFIX, find_sources, is_run, require_shown
 from rlvr.viewer.index import Index, RowsFile
 from rlvr.viewer.reports import Report, read_report
 
 if TYPE_CHECKING:
     from rlvr.viewer.metrics import RunMetrics
 
-__all__ = ["ReportSource", "RunSource", "Shown", "Source", "State"]
+__all__ = ["ReportSource", "RunSource", "Shown", "Source", "State", "read_step_report"]
 
 _STEP = re.compile(r"step-(\d{1,12})\.parquet")
 _PARTIAL: Final = ".partial"  # what a file is called until it is whole
@@ -168,6 +168,11 @@ class RunSource(Source):
         """The steps whose rollouts were kept."""
         return [file.step for file in self.files()]
 
+    def step_files(self) -> dict[str, Path]:
+        """The steps that can be recomputed, by name: those of RUN/steps."""
+        paths = sorted((self.path / "steps").glob(f"*{STEP_SUFFIX}"))
+        return {path.stem: path for path in paths if path.is_file() and self._is_inside(path)}
+
     def metrics(self) -> tuple[RunMetrics, list[str]]:
         """The metrics, read on to their end, and a line for what could not be read."""
         path = self.path / "metrics.jsonl"
@@ -216,18 +221,36 @@ class RunSource(Source):
 
 
 class ReportSource(Source):
-    """An audit, a check or an evaluation, which has no rows.
+    """An audit, a check, an evaluation or a training step, which has no rows.
 
     Args:
         path, name, folder: see `Source`.
-        report: what it says.
+        report: what it says; None of a step file, which is judged when its page is opened.
     """
 
     what = "report"
 
-    def __init__(self, path: Path, name: str, folder: Path, report: Report) -> None:
+    def __init__(self, path: Path, name: str, folder: Path, report: Report | None) -> None:
         super().__init__(path, name, folder)
-        self.report = report
+        self._report = report
+
+    @property
+    def report(self) -> Report:
+        """What it says.
+
+        Raises:
+            DataError: the step file cannot be read.
+        """
+        if self._report is None:
+            self._report = read_step_report(self.path)
+        return self._report
+
+    @property
+    def says(self) -> str:
+        """Its title and its first line; empty of a step that is not judged yet."""
+        if self._report is None:
+            return ""
+        return " ".join([self._report.title, *self._report.lines[:1]])
 
     @property
     def results(self) -> Path:
@@ -330,7 +353,7 @@ class Shown:
         temporary = self._temporary / str(len(self.all))
         temporary.mkdir()
         source: Source
-        if report is not None:
+        if report is not None or absolute.suffix == STEP_SUFFIX:
             source = ReportSource(absolute, name, temporary, report)
         else:
             source = (RunSource if path.is_dir() else Source)(absolute, name, temporary)
@@ -346,6 +369,20 @@ class Shown:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def read_step_report(path: Path) -> Report:
+    """What a step file says, and what departs in it.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    from rlvr.viewer.steps import step_report  # numpy, which scored files do without
+
+    return step_report(path)
 
 
 def _is_locked(path: Path) -> bool | None:
