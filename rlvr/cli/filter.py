@@ -23,12 +23,12 @@ from rlvr.cli.arguments import (
     say_if_unprotected,
     say_line,
 )
-from rlvr.cli.rejected import rejected_row, show_left_out
+from rlvr.cli.rejected import show_left_out
 from rlvr.console import label_text
 from rlvr.data.files import whole_file
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line
-from rlvr.data.rows import Journal, dump_row, read_whole
+from rlvr.data.rows import Journal, dump_row, read_whole, rejected_row
 from rlvr.data.tokens import PromptFrame
 from rlvr.display import LeftOut
 from rlvr.errors import UsageError

@@ -1,39 +1,20 @@
-"""Rows that a command could not use: how they are kept, and how they are shown."""
+"""How rows that a command could not use are shown."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rlvr.console import label_text
-from rlvr.data.lines import Line
-from rlvr.data.rows import dump_row
 from rlvr.display import LeftOut
-from rlvr.errors import DataError
 from rlvr.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["rejected_row", "show_left_out"]
+__all__ = ["show_left_out"]
 
 _SHOWN: Final = 20  # reasons on the terminal
-
-
-def rejected_row(line: Line, why: str, place: int | None = None) -> bytes:
-    """A row that could not be used, as a line of the file that keeps such rows.
-
-    Args:
-        line: as it was read.
-        why: it could not be used.
-        place: of the row among those of all files; None where there is one file.
-    """
-    entry: dict[str, Any] = {} if place is None else {"place": place}
-    entry |= {"line": line.number, "why": why, "row": line.row, "text": line.text}
-    try:
-        return dump_row(entry)
-    except DataError:  # the row could not be used because it is no JSON
-        return dump_row(entry | {"row": None, "text": repr(line.row)})
 
 
 def show_left_out(err: Console, found: LeftOut, kept: Path | None = None) -> None:

@@ -32,13 +32,13 @@ from rlvr.cli.arguments import (
     environment_of,
     rows_with,
 )
-from rlvr.cli.rejected import rejected_row, show_left_out
+from rlvr.cli.rejected import show_left_out
 from rlvr.console import label_text
 from rlvr.data.columns import Columns
 from rlvr.data.formats import STDIN, count_rows, read_rows, sources
 from rlvr.data.limits import ROW_LIMITS, RowLimits
 from rlvr.data.lines import Line, Row
-from rlvr.data.rows import Journal, KeptLines
+from rlvr.data.rows import Journal, KeptLines, rejected_row
 from rlvr.display import LeftOut, progress_bar
 from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError

@@ -39,6 +39,7 @@ __all__ = [
     "dump_row",
     "load_dataset",
     "read_whole",
+    "rejected_row",
     "require_output",
     "usable",
 ]
@@ -92,6 +93,22 @@ def dump_row(row: Row) -> bytes:
         return text.encode() + b"\n"
     except UnicodeEncodeError:
         return json.dumps(row, allow_nan=False).encode() + b"\n"
+
+
+def rejected_row(line: Line, why: str, place: int | None = None) -> bytes:
+    """A row that could not be used, as a line of the file that keeps such rows.
+
+    Args:
+        line: as it was read.
+        why: it could not be used.
+        place: of the row among those of all files; None where there is one file.
+    """
+    entry: dict[str, Any] = {} if place is None else {"place": place}
+    entry |= {"line": line.number, "why": why, "row": line.row, "text": line.text}
+    try:
+        return dump_row(entry)
+    except DataError:  # the row could not be used because it is no JSON
+        return dump_row(entry | {"row": None, "text": repr(line.row)})
 
 
 def require_output(path: Path, *, overwrite: bool, device: bool = False) -> None:

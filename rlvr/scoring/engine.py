@@ -106,12 +106,13 @@ class Engine(ABC):
             ServiceFailed: another machine cannot be reached.
         """
 
-    def begin(self, item: Item) -> Future[list[Seen]]:
+    def begin(self, item: Item, *, quick: bool = False) -> Future[list[Seen]]:
         """Look at one item in the background, where `awaits` says so; cancelling the future gives
         it up.
 
         Args:
             item: the item.
+            quick: see `observe`.
 
         Raises:
             UsageError: the engine was closed.

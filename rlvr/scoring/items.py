@@ -32,6 +32,7 @@ from rlvr.types import Completion, Task
 
 __all__ = [
     "COLUMNS",
+    "OF_THE_COMPLETION",
     "Ids",
     "Item",
     "Items",
@@ -63,8 +64,8 @@ COLUMNS = frozenset(
 """The columns that scoring reads where a row has a reference or names its task; others are passed through."""
 
 _WITHOUT_EPISODE = COLUMNS - {"episode"}
-_OF_THE_COMPLETION = frozenset({"completion", "episode", "truncated", "length_tokens"})
-_OF_A_TASK = sorted(COLUMNS - _OF_THE_COMPLETION)
+OF_THE_COMPLETION = frozenset({"completion", "episode", "truncated", "length_tokens"})
+_OF_A_TASK = sorted(COLUMNS - OF_THE_COMPLETION)
 _AS_IT_IS = frozenset((str, int, bool, type(None)))
 _WHOLE = frozenset({"id", "length_tokens", "task"})
 
@@ -348,7 +349,7 @@ def _columns_of_task(env: Environment, row: Row) -> Row | None:
     if "task" in row and ("reference" not in row or kind.task_of is not Environment.task_of):
         return None
     if "reference" not in row:
-        return {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
+        return {name: value for name, value in row.items() if name not in OF_THE_COMPLETION}
     if kind.task_of is Environment.task_of and kind.reference_of is Environment.reference_of:
         return None
     return {name: row[name] for name in _OF_A_TASK if name in row}

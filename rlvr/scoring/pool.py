@@ -32,6 +32,7 @@ from rlvr.scoring.wire import decoded_seen, encoded_observation, encoded_seen
 from rlvr.types import Completion, Outcome, Task, Verdict
 from rlvr.validate import require_whole
 from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, ship, usable_cores
+from rlvr.workers.async_process import run_beside
 from rlvr.workers.loops import finish
 from rlvr.workers.pool import REPLY_MIB
 
@@ -140,11 +141,11 @@ class Pool(Engine):
             self._pool.close()
             self._close_list()
 
-    def begin(self, item: Item) -> Future[list[Seen]]:
+    def begin(self, item: Item, *, quick: bool = False) -> Future[list[Seen]]:
         if self._pool is None:
             return self._here.submit(self._here_watched, item)
         assert isinstance(self._pool, AsyncPool)
-        work = _pack_item(item)
+        work = _pack_item(item, quick=quick)
         try:
             return self._pool.submit(work, self._outcomes_of)
         except UsageError:
@@ -275,17 +276,18 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
 
     def handle(work: _Work) -> Any:
         unread, completion = _unpack_work(work)
-        if work[0]:
-            with reading_budget(QUICK_READ_CPU_S) as budget:
-                task = _read_task(env, unread)
-            if budget.is_spent:
-                return encoded_seen(SlowReference()), take()
-        else:
-            task = _read_task(env, unread)
-        seen = task if isinstance(task, UnreadReference) else env.observe(task, completion)
+        task = _read_quickly(env, unread) if work[0] else _read_task(env, unread)
+        seen = task if isinstance(task, DataError) else env.observe(task, completion)
         return encoded_seen(seen), take()
 
     return handle
+
+
+def _read_quickly(env: Environment, task: Task) -> Task | UnreadReference | SlowReference:
+    """`_read_task` in the main thread, unless it takes long."""
+    with reading_budget(QUICK_READ_CPU_S) as budget:
+        read_task = _read_task(env, task)
+    return SlowReference() if budget.is_spent else read_task
 
 
 def _read_task(env: Environment, task: Task) -> Task | UnreadReference:
@@ -306,11 +308,11 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
 
     async def handle(work: _Work) -> Any:
         unread, completion = _unpack_work(work)
-        task = _read_task(env, unread)
-        outcome = (
-            task if isinstance(task, UnreadReference) else await env.aobserve(task, completion)
-        )
-        return encoded_seen(outcome), take()
+        task = _read_quickly(env, unread)
+        if isinstance(task, SlowReference) and not work[0]:
+            task = await run_beside(partial(_read_task, env, unread))
+        seen = task if isinstance(task, DataError) else await env.aobserve(task, completion)
+        return encoded_seen(seen), take()
 
     return handle
 

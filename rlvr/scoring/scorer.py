@@ -309,17 +309,18 @@ class Scorer:
         """The first stage for a chunk, in the background."""
         return self.begin(*items) if self.awaits else self._threads.submit(self._observe, items)
 
-    def begin(self, item: Item) -> Future[list[Seen]]:
+    def begin(self, item: Item, *, quick: bool = False) -> Future[list[Seen]]:
         """The first stage for a completion of an async environment, in the background; cancelling
         it gives it up.
 
         Args:
             item: the completion.
+            quick: see `Engine.observe`.
 
         Raises:
             UsageError: the scorer was closed.
         """
-        return self.engine.begin(item)
+        return self.engine.begin(item, quick=quick)
 
     def _observe(self, items: Sequence[Item]) -> list[Seen]:
         start = time.monotonic()

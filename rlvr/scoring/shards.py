@@ -22,7 +22,15 @@ from rlvr.errors import DataError, UsageError
 from rlvr.scoring.identity import Identity, shard_path
 from rlvr.types import Task
 
-__all__ = ["JoinedRow", "Shard", "ShardTotals", "joined_rows", "read_totals", "rejected_path"]
+__all__ = [
+    "JoinedRow",
+    "Shard",
+    "ShardTotals",
+    "joined_rows",
+    "read_totals",
+    "rejected_path",
+    "totals_of",
+]
 
 _PLACE = re.compile(rb'\{"place": ([1-9][0-9]*), ')
 
@@ -151,7 +159,7 @@ def read_totals(
     Raises:
         UsageError: one is missing, double, unfinished, no shard, or of another run or input.
     """
-    all_totals = [_totals_of(file) for file in files]
+    all_totals = [totals_of(file) for file in files]
     first, places = all_totals[0], dict[int, Path]()
     identity = Identity.from_dict(first.identity)
     for file, shard in zip(files, all_totals, strict=True):
@@ -184,7 +192,7 @@ def read_totals(
     return all_totals, identity
 
 
-def _totals_of(file: Path) -> ShardTotals:
+def totals_of(file: Path) -> ShardTotals:
     if not file.is_file():
         partial = file.with_name(file.name + ".partial")
         stopped = (

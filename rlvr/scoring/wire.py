@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlvr.errors import DataError, brief
@@ -18,6 +19,7 @@ __all__ = [
     "encoded_item",
     "encoded_observation",
     "encoded_seen",
+    "observe_encoded",
 ]
 
 _TUPLE = "rlvr:tuple"
@@ -122,6 +124,26 @@ def decoded_item(row: Any, number: int) -> Item:
         raise DataError(
             f"row {number} is no item of a scorer: {type(error).__name__}: {str(error)[:200]}"
         ) from None
+
+
+def observe_encoded(
+    items: Sequence[Item], ask: Callable[[list[bytes]], Sequence[Seen]]
+) -> list[Seen]:
+    """Look at items on another machine; one that cannot be sent fails alone.
+
+    Args:
+        items: the items.
+        ask: gives what is seen of each of some encoded items.
+    """
+    rows: list[bytes] = []
+    faults: dict[int, Seen] = {}
+    for place, item in enumerate(items):
+        try:
+            rows.append(encoded_item(item))
+        except DataError as error:
+            faults[place] = error
+    seen = iter(ask(rows) if rows else ())
+    return [faults[place] if place in faults else next(seen) for place in range(len(items))]
 
 
 def _pack(value: Any, where: str) -> Any:

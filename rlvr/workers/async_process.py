@@ -17,23 +17,26 @@ import asyncio
 import os
 import pickle
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from json import dumps  # by name, here and below: a verifier may replace what stands in the modules
 from mmap import mmap
 from struct import Struct
 from time import monotonic
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from rlvr.errors import WorkerDied, describe_error
 from rlvr.workers.framing import take_frame
 from rlvr.workers.pool import REPLY_MIB
 
-__all__ = ["GRACE_S", "Mark", "TICK_S", "serve_async"]
+__all__ = ["GRACE_S", "Mark", "TICK_S", "run_beside", "serve_async"]
 
 TICK_S = 0.25
 """Seconds between two signs of life."""
 GRACE_S = 1.0
 """Seconds within which a cancelled item has to end."""
 
+_T = TypeVar("_T")
 
 _REPLY_LETTERS = (REPLY_MIB << 20) - 1000  # the rest is for the frame
 
@@ -70,6 +73,16 @@ class Mark:
     def read(self) -> int:
         """The number as it is now."""
         return int(self._NUMBER.unpack_from(self._memory)[0])
+
+
+async def run_beside(call: Callable[[], _T]) -> _T:
+    """Run what may take long in a thread of this process, one call at a time, so that the loop goes
+    on; the item's time stands still meanwhile.
+
+    Args:
+        call: of the item whose code this is.
+    """
+    return await _ITEM.get().run_beside(call)
 
 
 def serve_async(
@@ -118,6 +131,8 @@ class _Server:
             wall_s,
         )
         self.held_s = 0.0  # seconds that steps of items have held the loop
+        self.thread = ThreadPoolExecutor(1)  # for `run_beside`
+        self.beside = 0  # the item that it is busy with
         self._items: dict[int, _Item] = {}
         self._buffer = bytearray()
 
@@ -158,6 +173,7 @@ class _Item(Coroutine[Any, Any, None]):
         self._begun = monotonic()
         self._coroutine = self._answer(payload)
         self._late = ""
+        self._beside_since: float | None = None
         self._timer = server.loop.call_later(server.wall_s, self._look)
         self._task = server.loop.create_task(self)
         self._task.add_done_callback(
@@ -172,6 +188,7 @@ class _Item(Coroutine[Any, Any, None]):
         self._server.done(self._number, self._late or "error", text)
 
     async def _answer(self, payload: bytes) -> None:
+        _ITEM.set(self)
         try:
             item = pickle.loads(payload)  # noqa: S301  see `_Server._read`
             # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the
@@ -191,9 +208,31 @@ class _Item(Coroutine[Any, Any, None]):
             kind, text = self._late, "null"
         self._server.done(self._number, kind, text)
 
+    async def run_beside(self, call: Callable[[], _T]) -> _T:
+        """See the function; who holds the interpreter in C there is known by the mark, too."""
+        server = self._server
+
+        def run() -> _T:
+            server.beside = self._number
+            server.mark.write(self._number)
+            try:
+                return call()
+            finally:
+                server.beside = 0
+
+        self._beside_since = monotonic()
+        try:
+            return await server.loop.run_in_executor(server.thread, copy_context().run, run)
+        finally:
+            self._others_s -= self._beside_s()
+            self._beside_since = None
+
+    def _beside_s(self) -> float:
+        return 0.0 if self._beside_since is None else monotonic() - self._beside_since
+
     def _look(self) -> None:
         """Whether its time is over: wall time, without that in which others held the loop."""
-        others_s = self._server.held_s - self._others_s - self._own_s
+        others_s = self._server.held_s - self._others_s - self._own_s + self._beside_s()
         left_s = self._server.wall_s - (monotonic() - self._begun - others_s)
         if left_s > 0:
             self._timer = self._server.loop.call_later(left_s, self._look)
@@ -217,7 +256,7 @@ class _Item(Coroutine[Any, Any, None]):
             held_s = monotonic() - begun
             self._own_s += held_s
             self._server.held_s += held_s
-            self._server.mark.write(0)
+            self._server.mark.write(self._server.beside)
 
     def send(self, value: Any) -> Any:
         return self._step(self._coroutine.send, value)
@@ -235,3 +274,6 @@ class _Item(Coroutine[Any, Any, None]):
         return getattr(
             self._coroutine, name
         )  # cr_frame and its like, which libraries ask a task's coroutine for
+
+
+_ITEM: ContextVar[_Item] = ContextVar("the item whose code runs")

@@ -1,10 +1,12 @@
 """References are read where a worker can be killed, within CPU time, and a row with another one is left out."""
 
+import asyncio
 import signal
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -107,7 +109,8 @@ class Gates(rlvr.Environment):
     reward = rlvr.Correct(Waits())
 
 
-def test_references_that_take_long_hold_up_no_other_caller(tmp_path):
+@pytest.mark.parametrize("kind", ["Gates", "Awaited"])
+def test_references_that_take_long_hold_up_no_other_caller(kind, tmp_path):
     """However many requests have one, a worker is left for those that have none; their turn comes all the same."""
     gate = str(tmp_path / "gate")
     slow = [{"reference": gate, "completion": gate}]
@@ -117,7 +120,7 @@ def test_references_that_take_long_hold_up_no_other_caller(tmp_path):
         with rlvr.client.Client(url) as client:
             replies.extend(client.score(None, slow))
 
-    with service_of(Gates(), workers=2) as url, rlvr.client.Client(url) as client:
+    with service_of(globals()[kind](), workers=2) as url, rlvr.client.Client(url) as client:
         threads = [threading.Thread(target=ask_slowly, daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -131,6 +134,30 @@ def test_references_that_take_long_hold_up_no_other_caller(tmp_path):
         mixed = client.score(None, [*slow, {"reference": "cat", "completion": "dog"}, *slow])
     assert [reply.score.total for reply in replies] == [1.0] * 4
     assert [reply.score.total for reply in mixed] == [1.0, 0.0, 1.0]
+
+
+class Awaited(rlvr.Environment):
+    """The same, and its verdicts are awaited, two at once."""
+
+    max_concurrent: ClassVar[int] = 2
+
+    def reference_of(self, value):
+        return Waits().read(value)
+
+    async def verify(self, task, completion):
+        await asyncio.sleep(0)
+        if task.reference == "opens":
+            Path(completion).touch()
+        return Waits().judge(completion, task.reference)
+
+
+def test_a_reference_that_takes_long_stops_no_other_in_its_process(tmp_path):
+    """The first one is read only when the second is judged, in the one worker; its time stands still meanwhile."""
+    gate = str(tmp_path / "gate")
+    rows = [{"reference": one, "completion": gate} for one in (gate, "opens")]
+    with rlvr.Scorer(Awaited(), workers=1, wall_s=10) as scorer:
+        assert [one.score.total for one in scorer.stream(rows)] == [1.0, 0.0]
+        assert scorer.processes == (1, 0)
 
 
 class Questions(Animals):

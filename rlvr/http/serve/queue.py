@@ -101,6 +101,11 @@ class EnvironmentQueue:
         self._spent_s = self._spent_rows = 0.0  # by workers, of late
 
     @property
+    def puts_off(self) -> bool:
+        """Whether references that take long to read are put off: there is room for two at once."""
+        return self.scorer.at_once > 1
+
+    @property
     def waiting(self) -> int:
         """Rows that have no line yet."""
         with self._lock:
@@ -462,7 +467,7 @@ class EnvironmentQueue:
         elif self.scorer.awaits:
             self._begin_async(*parts[0])
         else:
-            _Chunk(self, jobs, parts, quick=self.scorer.at_once > 1).run()
+            _Chunk(self, jobs, parts).run()
 
     def _begin_slow(self, job: Job) -> None:
         parts: list[_Part] = []
@@ -471,23 +476,25 @@ class EnvironmentQueue:
             self._return(job)
         finally:
             if not parts:
-                self._finish([job], parts, 0.0)
-        try:
-            if parts:
-                _Chunk(self, [job], parts, quick=False).run()
-        finally:
+                self._finish([job], parts, 0.0, is_slow=True)
+        if parts and self.scorer.awaits:
+            self._begin_async(*parts[0], is_slow=True)
+        elif parts:
+            _Chunk(self, [job], parts, is_slow=True).run()
+
+    def _finish(
+        self, jobs: list[Job], parts: list[_Part], took_s: float, *, is_slow: bool = False
+    ) -> None:
+        """Account for a chunk that has ended, however it did."""
+        if is_slow:
             with self._lock:
                 self._slow_under_way -= 1
-            self._spur()
-
-    def _finish(self, jobs: list[Job], parts: list[_Part], took_s: float) -> None:
-        """Account for a chunk that has ended, however it did."""
         self._put(parts, [None] * len(parts))
         for job in jobs:
             self._freed(job.owner)
         self._done(len(parts) if took_s else 0, took_s)
 
-    def _begin_async(self, job: Job, taken: Taken) -> None:
+    def _begin_async(self, job: Job, taken: Taken, *, is_slow: bool = False) -> None:
         start = time.monotonic()
 
         def take_over(future: Future[list[Seen]]) -> None:
@@ -506,13 +513,13 @@ class EnvironmentQueue:
                 pass
             except BaseException as error:  # noqa: BLE001  it belongs to the item; nothing else waits for this future
                 self._fail_parts([(job, taken)], error)
-            self._finish([job], [(job, taken)], took_s)
+            self._finish([job], [(job, taken)], took_s, is_slow=is_slow)
 
         try:
-            future = self.scorer.begin(taken.item)
+            future = self.scorer.begin(taken.item, quick=self.puts_off and not is_slow)
         except UsageError:
             self._end_all([job], self._closed_refusal())
-            self._finish([job], [(job, taken)], 0.0)
+            self._finish([job], [(job, taken)], 0.0, is_slow=is_slow)
             return
         job.watch(taken, future)
         future.add_done_callback(take_over)
@@ -546,15 +553,18 @@ class _Chunk:
         queue: of the environment.
         jobs: whose items they are.
         parts: the items.
-        quick: whether references that take long to read are put off.
+        is_slow: whether it is one that was put off.
     """
 
     def __init__(
-        self, queue: EnvironmentQueue, jobs: list[Job], parts: list[_Part], *, quick: bool
+        self,
+        queue: EnvironmentQueue,
+        jobs: list[Job],
+        parts: list[_Part],
+        *,
+        is_slow: bool = False,
     ) -> None:
-        self._queue, self._jobs, self._parts = queue, jobs, parts
-        self._quick = quick
-        self._is_typical = quick or queue.scorer.at_once == 1
+        self._queue, self._jobs, self._parts, self._is_slow = queue, jobs, parts, is_slow
         self._left = parts  # those that were not observed before an attempt
         self._done = 0  # of these, from the first on
         self._slow: int | None = None  # the first that took long
@@ -586,8 +596,8 @@ class _Chunk:
             )
         finally:
             # What is put off for long says nothing of how long the next row takes.
-            took_s = time.monotonic() - start if self._is_typical else 0.0
-            self._queue._finish(self._jobs, self._parts, took_s)
+            took_s = 0.0 if self._is_slow else time.monotonic() - start
+            self._queue._finish(self._jobs, self._parts, took_s, is_slow=self._is_slow)
 
     def _observe(self) -> None:
         self._left = [part for part in self._parts if part[0].is_awaited(part[1])]
@@ -597,7 +607,10 @@ class _Chunk:
         self._sent_by = time.monotonic() + min(sent_s, _SENT_S)
         if items:
             seen = self._queue.scorer.observe(
-                items, on_seen=self._on_seen, give_up=self._give_up, quick=self._quick
+                items,
+                on_seen=self._on_seen,
+                give_up=self._give_up,
+                quick=self._queue.puts_off and not self._is_slow,
             )
             self._fresh.clear()
             self._queue._put(self._left, seen)

@@ -9,6 +9,7 @@ client    HTTP to one `rlvr serve` or several
 services  these as an engine
 reward_model  a reward model behind HTTP as a part of a reward
 cluster   Ray's nodes as an engine; needs the extra `ray`
+ray_dataset  a Ray dataset that is scored and written on the nodes
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from rlvr.errors import UsageError
 from rlvr.scoring.engine import Engine
 from rlvr.scoring.engines.cluster import RayCluster
 from rlvr.scoring.engines.patience import PATIENCE_S
+from rlvr.scoring.engines.ray_dataset import score_dataset
 from rlvr.scoring.engines.reward_model import ServedReward, ServedSteps
 from rlvr.scoring.engines.services import Services
 
-__all__ = ["RayCluster", "ServedReward", "ServedSteps", "Services", "engine_of"]
+__all__ = ["RayCluster", "ServedReward", "ServedSteps", "Services", "engine_of", "score_dataset"]
 
 
 def engine_of(text: str, *, patience_s: float = PATIENCE_S) -> Engine:

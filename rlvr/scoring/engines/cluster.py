@@ -24,7 +24,6 @@ import cloudpickle
 
 from rlvr.environment import Environment
 from rlvr.errors import (
-    DataError,
     MissingDependency,
     RlvrError,
     ServiceFailed,
@@ -40,10 +39,10 @@ from rlvr.scoring.identity import Identity, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
 from rlvr.scoring.pool import MEMORY_MIB, WALL_S
-from rlvr.scoring.wire import decoded_seen, encoded_item
+from rlvr.scoring.wire import decoded_seen, observe_encoded
 from rlvr.validate import require_optional_whole
 
-__all__ = ["RayCluster"]
+__all__ = ["RayCluster", "cause_of", "import_ray", "ship_env"]
 
 _READY_S = 120.0  # until the workers of an actor are there
 _CONNECT_S = 10.0
@@ -84,7 +83,7 @@ class RayCluster(Engine):
         memory_mib: int | None = MEMORY_MIB,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._ray = _import_ray()
+        self._ray = import_ray()
         self._address = "auto" if address == "ray://auto" else address
         self._per_node = require_optional_whole(
             "workers", workers, 1, none="the free CPUs of each node"
@@ -122,7 +121,7 @@ class RayCluster(Engine):
     def _start(self) -> None:
         assert self._env is not None, "open comes first"
         self._connect()
-        shipped = _ship_env(self._env)
+        shipped = ship_env(self._env)
         # Two scorers of one environment may accept different things: each has workers of its own.
         self._key = f"{hashlib.sha256(shipped).hexdigest()[:16]}-{id(self):x}"
         self._shipped = self._ray.put(shipped)
@@ -193,7 +192,7 @@ class RayCluster(Engine):
         if isinstance(error, exceptions.GetTimeoutError):
             return ServiceFailed(f"{member.host}: no worker was ready within {_READY_S:g} s")
         if isinstance(error, exceptions.RayTaskError):
-            return _cause(error)
+            return cause_of(error)
         if isinstance(error, exceptions.RayError):
             return ServiceFailed(
                 f"{member.host}: the environment cannot be rebuilt there: {last_line(error)}"
@@ -250,19 +249,9 @@ class RayCluster(Engine):
         quick: bool = False,
     ) -> list[Seen]:
         self.warm()
-        seen: dict[int, Seen] = {}
-        rows: list[tuple[int, bytes]] = []
-        for place, item in enumerate(items):
-            try:
-                rows.append((place, encoded_item(item)))
-            except DataError as error:
-                seen[place] = error
-        if rows:
-            found = json.loads(self._asked([row for _, row in rows]))
-            seen |= {place: decoded_seen(one) for (place, _), one in zip(rows, found, strict=True)}
-        return [seen[place] for place in range(len(items))]
+        return observe_encoded(items, self._ask)
 
-    def _asked(self, rows: list[bytes]) -> str:
+    def _ask(self, rows: list[bytes]) -> list[Seen]:
         """What an actor says of the rows; they go to another one if it is lost."""
         patience = Patience(self._patience_s, self._names)
         while not patience.is_spent:
@@ -280,12 +269,12 @@ class RayCluster(Engine):
                     time.sleep(min(slot.wait_s, patience.left_s))
                 if slot.is_trial:  # an actor that has not come back would keep the rows
                     self._ray.get(actor.alive.remote(), timeout=_ALIVE_S)
-                found: str = self._got(actor, rows)
+                replies = json.loads(self._result_of(actor, rows))
                 is_lost = False
-                return found
+                return [decoded_seen(reply) for reply in replies]
             except self._ray.exceptions.RayTaskError as error:
                 is_lost = False
-                raise _cause(error) from None
+                raise cause_of(error) from None
             except self._ray.exceptions.RayError as error:  # it died, or does not respond
                 patience.failed(slot.place, last_line(error))
             finally:
@@ -294,7 +283,7 @@ class RayCluster(Engine):
             raise _closed_error()
         raise ServiceFailed(f"Ray at {self._address}: {patience}")
 
-    def _got(self, actor: Any, rows: list[bytes]) -> Any:
+    def _result_of(self, actor: Any, rows: list[bytes]) -> Any:
         """The actor's result, however long its rows take, as long as it is alive."""
         ray = self._ray
         coming = actor.observe.remote(self._key, self._shipped, self._settings, rows)
@@ -344,7 +333,12 @@ def _leave_fleet(fleet: Fleet, tenant: RayCluster) -> None:
             tenant._ray.shutdown()
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
+    """The module `ray`.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
     # Its own hook for uv and its warning about GPUs concern other programs than this one.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -353,8 +347,13 @@ def _import_ray() -> Any:
         raise MissingDependency("ray", "ray") from None
 
 
-def _ship_env(env: Environment) -> bytes:
-    """The environment, with the classes and functions of the caller's own files inside."""
+def ship_env(env: Environment) -> bytes:
+    """The environment as its nodes take it, with the classes and functions of the caller's own files
+    inside.
+
+    Args:
+        env: the environment.
+    """
     names = [name for name in code_of(env) if not name.startswith(("package ", "rlvr."))]
     own_modules = [sys.modules[name] for name in names if name in sys.modules and name != "sqlite"]
     for module in own_modules:
@@ -367,8 +366,12 @@ def _ship_env(env: Environment) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _cause(error: Any) -> Exception:
-    """What a task raised, as it would have been raised here."""
+def cause_of(error: Any) -> Exception:
+    """What a task raised, as it would have been raised here.
+
+    Args:
+        error: Ray's error of the task.
+    """
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, RlvrError) else WorkerError("RayTaskError", last_line(error))
 

@@ -16,7 +16,7 @@ from rlvr.scoring.engines.patience import PATIENCE_S
 from rlvr.scoring.identity import Identity, differences, identity_of
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen, UnreadReference
-from rlvr.scoring.wire import decoded_observation, encoded_item
+from rlvr.scoring.wire import decoded_observation, observe_encoded
 
 __all__ = ["Services"]
 
@@ -156,37 +156,24 @@ class Services(Engine):
         quick: bool = False,
     ) -> list[Seen]:
         self.warm()
-        seen: dict[int, Seen] = {}
-        rows: list[tuple[int, bytes]] = []
-        for place, item in enumerate(items):
-            try:
-                rows.append((place, encoded_item(item)))
-            except DataError as error:
-                seen[place] = error
-        self._ask(rows, seen)
-        return [seen[place] for place in range(len(items))]
+        return observe_encoded(items, self._ask)
 
-    def _ask(self, rows: Sequence[tuple[int, bytes]], seen: dict[int, Seen]) -> None:
-        """Have the rows looked at in one request, or in halves where a service finds that too
+    def _ask(self, rows: list[bytes]) -> list[Seen]:
+        """What is seen of the rows, in one request, or in halves where a service finds that too
         much."""
-        if not rows:
-            return
         try:
-            if len(rows) > 1 and sum(len(row) for _, row in rows) > _MOST_BYTES:
+            if len(rows) > 1 and sum(map(len, rows)) > _MOST_BYTES:
                 raise RequestTooLarge("")
             request = {"identities": sorted({*self._digests}), "request_id": uuid.uuid4().hex}
             head = json.dumps(request)[:-1].encode()
-            body = b'%b, "rows": [%b]}' % (head, b", ".join(row for _, row in rows))
+            body = b'%b, "rows": [%b]}' % (head, b", ".join(rows))
             heard = None if self._served is None else self._served.heard
-            lines = self._connections.lines("observe", body, len(rows), heard)
-            for (place, _), line in zip(rows, lines, strict=True):
-                seen[place] = _read(line)
+            return [*map(_read, self._connections.lines("observe", body, len(rows), heard))]
         except RequestTooLarge as error:
             if len(rows) == 1:
-                seen[rows[0][0]] = DataError(f"a service refuses it: {error}")
-                return
-            self._ask(rows[: len(rows) // 2], seen)
-            self._ask(rows[len(rows) // 2 :], seen)
+                return [DataError(f"a service refuses it: {error}")]
+            half = len(rows) // 2
+            return [*self._ask(rows[:half]), *self._ask(rows[half:])]
 
     def close(self) -> None:
         self._connections.close()
