@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
 import os
+import re
 import signal
 import sys
 import threading
@@ -249,8 +251,11 @@ def _parse(argv: Sequence[str]) -> _Command:
         if flags and not flags[0].startswith("-"):
             return recipe_command(flags[0], flags[1:])
         return train_command(flags)
+    kind = COMMANDS[name].load()
+    # Of a docstring tyro makes paragraphs; examples on lines of their own would be joined.
+    about = re.sub(r"\n+Example: ", "\n\nExample: ", inspect.getdoc(kind) or "")
     command: _Command = tyro.cli(
-        COMMANDS[name].load(), prog=f"rlvr {name}", args=flags, config=plain
+        kind, prog=f"rlvr {name}", description=about, args=flags, config=plain
     )
     return command
 

@@ -30,7 +30,9 @@ def test_every_command_has_help_with_an_example(name, capsys):
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
     assert stop.value.code == 0
-    assert f"Example: rlvr {name}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"Example: rlvr {name}" in said
+    assert not any(line.count("Example: ") > 1 for line in said.splitlines())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
