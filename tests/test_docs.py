@@ -98,15 +98,9 @@ def test_every_block_of_the_page_runs(page: str, tmp_path: Path):
     """A reader copies them; a block of `text` is output of the block before it."""
     if page in PEERS:
         pytest.importorskip(PEERS[page], reason=f"{PEERS[page]} is not installed")
-    solution = {"is_correct": True, "solution": "It is 2.\nA: 2"}
-    models = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
-    row = {"question": "1 + 1?", "ground_truth": "Two.\nA: 2"} | dict.fromkeys(models, solution)
-    (tmp_path / "example_model_solutions.jsonl").write_text(
-        json.dumps(row) + "\n"
-    )  # for docs/using/scoring.md
     function = {"task_id": "A/0", "prompt": "def one():\n", "entry_point": "one"}
     function["test"] = "def check(candidate):\n    assert candidate() == 1\n"
-    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # and docs/reference/code.md
+    with gzip.open(tmp_path / "HumanEval.jsonl.gz", "wt") as file:  # for docs/reference/code.md
         file.write(json.dumps(function) + "\n")
     (tmp_path / "samples.jsonl").write_text(
         json.dumps({"task_id": "A/0", "completion": "    return 1"}) + "\n"
