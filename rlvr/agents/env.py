@@ -16,7 +16,7 @@ from rlvr.agents.programs import AgentCall, AgentFailed, AgentProgram
 from rlvr.agents.tools import EpisodeTools
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import Play
-from rlvr.environment import Environment, Episode
+from rlvr.environment import Environment, Episode, require_environment
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import SandboxFailed, Unscored, UsageError, brief, describe_error
 from rlvr.rewards import Observation, Reward
@@ -67,10 +67,7 @@ class AgentEnv(Environment):
     host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.env, Environment):
-            raise UsageError(
-                f"env is {brief(self.env)}; give the environment that the agent works on"
-            )
+        require_environment(self.env)
         if not callable(self.program):
             raise UsageError(
                 f"program is {brief(self.program)}; give a function of an AgentCall, or a Command"

@@ -27,7 +27,7 @@ from rlvr.cli.arguments import (
 )
 from rlvr.console import label_text
 from rlvr.data.rows import Journal
-from rlvr.environment.episode import require_one_reply
+from rlvr.environment import require_one_reply
 from rlvr.samplers.protocol import Sampling
 from rlvr.scoring import Scorer
 from rlvr.text import one_line

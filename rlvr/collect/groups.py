@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.player import Player, prompt_tokens
 from rlvr.collect.scheduler import Play, Schedule, chosen_schedule
-from rlvr.environment import Environment
+from rlvr.environment import Environment, require_environment
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
@@ -62,10 +62,7 @@ class Groups:
         require_whole("group_size", group_size, 1)
         require_whole("max_turns", max_turns, 1)
         require_seconds("step_s", step_s)
-        if not isinstance(env, Environment):
-            raise UsageError(
-                f"{env!r} is no environment to sample; rlvr.make('gsm8k-v3') gives one"
-            )
+        require_environment(env)
         if not isinstance(sampler, Sampler):
             raise UsageError(
                 f"{sampler!r} is no sampler: it needs version, submit, poll, abort, sync, "
@@ -176,8 +173,8 @@ class Groups:
     @property
     def most_plays(self) -> int | None:
         """How many rollouts may be under way at a time; None if the environment does not say."""
-        limits = [env.max_concurrent for env in self.env.members.values() if not env.single_turn]
-        return min(limits, default=None)
+        limits = [env.plays.most_at_once(env) for env in self.env.members.values()]
+        return min((most for most in limits if most is not None), default=None)
 
     def plays(self, asked: Sequence[tuple[int, int]], first: int = 0) -> Iterator[Play[Rollout]]:
         """The plays of the rollouts, group after group.

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 
 from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, run
-from rlvr.environment.episode import require_one_reply
+from rlvr.environment import require_one_reply
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import (
     Request,

@@ -1,9 +1,11 @@
 """Environments: the base class, episodes, options, and the registry of ids."""
 
-from rlvr.environment.base import Environment, RowsEnv, seeded
+from rlvr.environment.base import Environment, require_environment, require_one_reply
 from rlvr.environment.episode import Episode, EpisodeFailed, EpisodeLimits
 from rlvr.environment.mixture import Curriculum, Mixture, Share
 from rlvr.environment.registry import environment_ids, load, make, register
+from rlvr.environment.rows_env import RowsEnv
+from rlvr.environment.seeds import seeded
 from rlvr.environment.tools import Tool, tool
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "load",
     "make",
     "register",
+    "require_environment",
+    "require_one_reply",
     "seeded",
     "tool",
 ]

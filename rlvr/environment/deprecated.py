@@ -26,7 +26,7 @@ class ToolEnv(Environment):
     episode_seconds: float = 300.0
     reply_chars: int = 4_000
 
-    _plays: ClassVar[type[Episode]] = ToolEpisode
+    plays: ClassVar[type[Episode]] = ToolEpisode
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "open" in cls.__dict__:

@@ -4,14 +4,15 @@
         while (told := episode.reply(policy(episode.prompt, episode.schemas))) is not None: ...
         score = env.score(task, episode.completion())
 
-`Episode` is one of a single reply.  Those with tools and a simulated user are in `tool_episode`.
+`Episode` is one of a single reply, and the class tells what is otherwise where episodes are of
+another kind.  Those with tools and a simulated user are in `tool_episode`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from rlvr.environment.call_formats import read_arguments, read_turn_of
 from rlvr.environment.tools import Tool
@@ -24,18 +25,22 @@ if TYPE_CHECKING:
     from rlvr.environment.base import Environment
 
 __all__ = [
+    "AWAITED_AT_ONCE",
     "Episode",
     "EpisodeFailed",
     "EpisodeLimits",
     "TurnLike",
+    "TurnsEpisode",
     "is_cut",
     "policy_turn",
-    "require_one_reply",
 ]
 
 TurnLike: TypeAlias = str | Completion | PolicyTurn | Ask | Mapping[str, Any]
 """A turn of the policy: a text, whose calls are in <tool_call> tags; a completion; a turn as it was
 read; one call; or a chat message with OpenAI's `tool_calls`."""
+
+AWAITED_AT_ONCE = 64
+"""`Environment.max_concurrent` where neither the environment nor its episodes say another number."""
 
 _CUT = ("tokens", "turns", "positions")
 
@@ -99,8 +104,79 @@ class Episode:
         tools: that the policy may call, by name.
     """
 
+    reads_end: ClassVar[str] = ""
+    """The environment's method that reads what is left at the end, "final" or "grade"; "" for none."""
+
     limits: EpisodeLimits = _ONE_REPLY
     tools: Mapping[str, Tool] = _NO_TOOLS
+
+    # ---------------------------------------------- what environments with such episodes do otherwise
+
+    @classmethod
+    def add_options(cls, kind: type[Environment]) -> None:
+        """Give a class of environments the options of its episodes.
+
+        Args:
+            kind: a class that is being defined.
+        """
+
+    @classmethod
+    def limits_of(cls, env: Environment) -> EpisodeLimits:
+        """How far an episode may go.
+
+        Args:
+            env: the environment.
+        """
+        return cls.limits
+
+    @classmethod
+    def most_at_once(cls, env: Environment) -> int | None:
+        """How many may be under way at a time; None for any number.
+
+        Args:
+            env: the environment.
+        """
+        return None
+
+    @classmethod
+    def judged(cls, env: Environment, completion: Completion) -> str | EpisodeRecord:
+        """What `verify` reads of a completion.
+
+        Args:
+            env: the environment.
+            completion: to be judged.
+
+        Raises:
+            UsageError: it has no record, and `verify` reads one.
+        """
+        return completion.text
+
+    @classmethod
+    def example(cls, env: Environment, task: Task) -> Sequence[str | Ask | PolicyTurn] | None:
+        """The default of `Environment.example_episode`.
+
+        Args:
+            env: the environment.
+            task: of the episode.
+        """
+        reply = env.example(task)
+        return None if reply is None else [reply]
+
+    @classmethod
+    def regrade(cls, env: Environment, task: Task, record: EpisodeRecord) -> EpisodeRecord:
+        """A record with what `grade` finds now in its outputs; as it is where nothing is graded.
+
+        Args:
+            env: the environment.
+            task: of the episode.
+            record: of the episode.
+
+        Raises:
+            EpisodeFailed: `grade` failed.
+        """
+        return record
+
+    # ------------------------------------------------------------------------------- one episode
 
     def __init__(self, env: Environment, task: Task) -> None:
         self.env, self.task, self.end = env, task, ""
@@ -159,13 +235,9 @@ class Episode:
         """
         raise UsageError(f"the episode of task {self.task.id!r} has no tool {brief(name)}")
 
-    def grade_again(self, outputs: Mapping[str, str]) -> Any:
-        """What `grade` finds in recorded outputs, see `ToolEpisode.grade_again`.
-
-        Raises:
-            UsageError: the episode leaves no outputs.
-        """
-        raise UsageError(f"the episode of task {self.task.id!r} leaves no outputs to grade")
+    def files(self) -> dict[str, bytes]:
+        """The regular files of its session, by path; none where there is no session."""
+        return {}
 
     def finish(self, end: str = "answer") -> None:
         """End the episode.  Idempotent.
@@ -191,6 +263,39 @@ class Episode:
             raise UsageError(f"the episode of task {self.task.id!r} is over; open another one")
 
 
+class TurnsEpisode(Episode):
+    """Base of episodes of several turns, whose record is what counts."""
+
+    reads_end = "final"
+
+    @classmethod
+    def limits_of(cls, env: Environment) -> EpisodeLimits:
+        """See `Episode.limits_of`; from the environment's options."""
+        limits = {limit.name: limit.default for limit in fields(EpisodeLimits)}
+        options: dict[str, Any] = {name: getattr(env, name, limits[name]) for name in limits}
+        return EpisodeLimits(**options)
+
+    @classmethod
+    def most_at_once(cls, env: Environment) -> int | None:
+        """See `Episode.most_at_once`."""
+        return env.max_concurrent
+
+    @classmethod
+    def judged(cls, env: Environment, completion: Completion) -> str | EpisodeRecord:
+        """See `Episode.judged`; the record."""
+        if completion.episode is None:
+            raise UsageError(
+                f"{env.id} verifies episodes, and this completion has none; rlvr eval and rlvr "
+                "train record them, and env.completion_of(record) makes a completion of one"
+            )
+        return completion.episode
+
+    @classmethod
+    def example(cls, env: Environment, task: Task) -> Sequence[str | Ask | PolicyTurn] | None:
+        """See `Episode.example`; a reply alone is none."""
+        return None
+
+
 def policy_turn(turn: TurnLike) -> PolicyTurn:
     """A turn of the policy, read.
 
@@ -213,20 +318,6 @@ def policy_turn(turn: TurnLike) -> PolicyTurn:
     raise UsageError(
         f"a turn of the policy is {brief(turn)}; give its text, a chat message or a PolicyTurn"
     )
-
-
-def require_one_reply(env: Environment, why: str) -> None:
-    """Refuse an environment with several turns, or tools.
-
-    Args:
-        env: the environment.
-        why: one reply is needed, and what to use instead.
-
-    Raises:
-        UsageError: it has.
-    """
-    if not env.single_turn:
-        raise UsageError(f"{env.id} has several turns, {why}")
 
 
 def is_cut(end: str) -> bool:

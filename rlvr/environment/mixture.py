@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from rlvr.environment.base import Environment
-from rlvr.environment.episode import Episode
+from rlvr.environment.episode import Episode, TurnsEpisode
 from rlvr.environment.registry import SHARE, defaults_of, make, read_option, register
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Bounds, Observation, Reward
@@ -170,7 +170,7 @@ class Mixture(Environment):
                 )
             self._shares[share.name] = share
         members = self.members.values()
-        self.single_turn = all(env.single_turn for env in members)  # type: ignore[misc]
+        self.plays = Episode if all(env.single_turn for env in members) else TurnsEpisode  # type: ignore[misc]
         self.reward = _Routed(tuple((name, self.env_of(name).reward) for name in self.shares))  # type: ignore[misc]
         self.max_concurrent = max(  # type: ignore[misc]
             (env.max_concurrent for env in members if env.is_async),

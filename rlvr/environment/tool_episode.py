@@ -15,7 +15,6 @@ import json
 import math
 import threading
 import time
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -24,7 +23,15 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rlvr.environment.episode import Episode, EpisodeFailed, TurnLike, is_cut, policy_turn
+from rlvr.environment.episode import (
+    AWAITED_AT_ONCE,
+    EpisodeFailed,
+    EpisodeLimits,
+    TurnLike,
+    TurnsEpisode,
+    is_cut,
+    policy_turn,
+)
 from rlvr.environment.tools import Tool, by_name, clean, text_of, tools_of, unrecordable
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, ToolCall, reply_message
 from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, describe_error
@@ -33,7 +40,7 @@ from rlvr.types import Completion, Task, is_async
 if TYPE_CHECKING:
     from rlvr.environment.base import Environment
 
-__all__ = ["ToolEpisode"]
+__all__ = ["ToolEpisode", "each_member"]
 
 _T = TypeVar("_T")
 
@@ -112,7 +119,7 @@ class _Running:
     ends: float
 
 
-class ToolEpisode(Episode):
+class ToolEpisode(TurnsEpisode):
     """An episode with tools, a simulated user, or a state.
 
         with env.open(task) as episode:
@@ -128,6 +135,20 @@ class ToolEpisode(Episode):
         EpisodeFailed: `setup` raised or took too long.
         UsageError: its tools cannot be used, such as two with one name.
     """
+
+    @classmethod
+    def add_options(cls, kind: type[Environment]) -> None:
+        """Make the fields of `EpisodeLimits` options of an environment, unless it has them."""
+        if kind.max_concurrent == AWAITED_AT_ONCE:
+            kind.max_concurrent = 128  # they mostly wait for a model
+        bases = [getattr(base, "__dataclass_fields__", {}) for base in kind.__mro__[1:]]
+        present = set(inspect.get_annotations(kind)).union(*bases)
+        added = [limit for limit in dataclasses.fields(EpisodeLimits) if limit.name not in present]
+        for limit in added:
+            setattr(kind, limit.name, kind.__dict__.get(limit.name, limit.default))
+        kind.__annotations__ = inspect.get_annotations(kind) | {
+            limit.name: type(limit.default) for limit in added
+        }
 
     def __init__(self, env: Environment, task: Task) -> None:
         super().__init__(env, task)
@@ -237,14 +258,11 @@ class ToolEpisode(Episode):
         if self.end:
             return
         self.end = end
-        if self._over:  # what it would read is gone, by the policy's own call
-            self._fault = self._fault or (f"outputs: {self._over}" if self.env.outputs else "")
+        if self._over:
+            self._lose_end(self._over)
             return
-        _each(self._state, "freeze")
-        if self.env.outputs:
-            self._final = self._as_json("grade", self._grade_outputs)
-        else:
-            self._final = self._as_json("final", partial(self.env.final, self.task, self._state))
+        each_member(self._state, "freeze")
+        self._final = self._read_end()
 
     def _as_json(self, what: str, read: Callable[[], Any]) -> Any:
         """What a method of the environment gives, as a record holds it."""
@@ -256,44 +274,22 @@ class ToolEpisode(Episode):
                 f"{what} gave {brief(value)}, which JSON cannot hold: {error}"
             ) from error
 
-    def _grade_outputs(self) -> Any:
-        """What `grade` finds in the outputs, once the session that they are from has ended."""
+    def _read_end(self) -> Any:
+        """What `verify` needs of the state."""
+        return self._as_json("final", partial(self.env.final, self.task, self._state))
+
+    def _lose_end(self, why: str) -> None:
+        """The state is gone, by the policy's own call."""
+
+    def files(self) -> dict[str, bytes]:
+        """See `Episode.files`."""
         session = self._session()
-        try:
-            files = session.outputs(self.env.outputs)
-        except ToolError as fault:
-            self._fault = f"outputs: {fault}"
-            return None
-        self._outputs = {path: _as_text(data) for path, data in files.items()}
-        return self._grade_in_box(session, files)
-
-    def grade_again(self, outputs: Mapping[str, str]) -> Any:
-        """What `grade` finds in the outputs of another episode's record; this one is over then.
-
-        Args:
-            outputs: `EpisodeRecord.outputs`.
-
-        Raises:
-            EpisodeFailed: `grade` failed.
-        """
-        self._require_open()
-        self.end = "answer"
-        files = {path: _as_bytes(text) for path, text in outputs.items()}
-        return self._as_json("grade", lambda: self._grade_in_box(self._session(), files))
+        files: dict[str, bytes] = {} if session is None else session.outputs(("**",))
+        return files
 
     def _session(self) -> Any:
-        for member in _members(self._state):
-            if hasattr(member, "outputs"):
-                return member
-        raise UsageError(
-            f"{self.env.id} declares outputs, and its setup gave {brief(self._state)}: give a "
-            f"session"
-        )
-
-    def _grade_in_box(self, session: Any, files: Mapping[str, bytes]) -> Any:
-        box = session.box(files)
-        _each(self._state, "kill")
-        return self.env.grade(self.task, box)
+        """What of the state leaves files."""
+        return next((one for one in _members(self._state) if hasattr(one, "outputs")), None)
 
     def close(self) -> None:
         """Close the state and end the thread.  Does not wait for what hangs.  Idempotent."""
@@ -302,7 +298,7 @@ class ToolEpisode(Episode):
         self._closed = True
         state, self._state = self._state, None
         if any(not future.done() for future in self._busy):
-            _each(state, "kill")
+            each_member(state, "kill")
             if state is None:  # `setup` hangs, and may still give one
                 self._busy[0].add_done_callback(_closed_late)
         if (
@@ -481,7 +477,7 @@ class ToolEpisode(Episode):
         except FutureTimeout:
             if future.done():  # the function's own TimeoutError
                 return future.result()
-        if kills and _each(self._state, "kill"):
+        if kills and each_member(self._state, "kill"):
             self._over = "an earlier call was over its time limit, and what it worked with is gone"
         with suppress(FutureTimeout):
             future.exception(timeout=_GRACE_S)
@@ -524,23 +520,6 @@ async def _all_awaited(
     await asyncio.gather(*map(await_one, functions, futures))
 
 
-_BASE64: Final = "base64:"
-
-
-def _as_text(data: bytes) -> str:
-    """A file as JSON can hold it."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = _BASE64
-    return _BASE64 + b64encode(data).decode() if text.startswith(_BASE64) else text
-
-
-def _as_bytes(text: str) -> bytes:
-    """The file that `_as_text` read."""
-    return b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
-
-
 def _tools(env: Environment, state: Any) -> Sequence[Tool]:
     """The tools of an episode; where `tools` is an option, the methods that are marked as such."""
     return env.tools(state) if callable(env.tools) else tools_of(env, state)
@@ -563,9 +542,16 @@ def _members(state: Any) -> Iterator[Any]:
         yield from (getattr(state, field.name, None) for field in dataclasses.fields(state))
 
 
-def _each(state: Any, method: str) -> int:
-    """Call a method without arguments on all of a state that have it, and count them.  What they
-    raise is dropped."""
+def each_member(state: Any, method: str) -> int:
+    """Call a method without arguments on all of a state that have it.  What they raise is dropped.
+
+    Args:
+        state: of an episode.
+        method: name of the method.
+
+    Returns:
+        How many have it.
+    """
     count = 0
     for member in _members(state):
         method_of_member = getattr(member, method, None)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Self, TypeAlias
 
-from rlvr.environment import Environment
-from rlvr.environment.episode import require_one_reply
+from rlvr.environment import Environment, require_environment, require_one_reply
 from rlvr.errors import DataError, Unscored, UsageError, brief
 from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
@@ -32,6 +31,7 @@ __all__ = [
     "require_unscored",
     "reward_value",
     "score_batch",
+    "scorer_of",
     "task_as_json",
     "task_key",
     "task_of",
@@ -70,19 +70,18 @@ class Adapter:
         memory_mib: int | None = MEMORY_MIB,
         scorer: str | None = None,
     ) -> None:
-        if isinstance(env, Environment):
-            require_one_reply(
-                env,
-                "and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
-                "rlvr's own trainer",
-            )
+        require_one_reply(
+            env,
+            "and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
+            "rlvr's own trainer",
+        )
         self._settings: dict[str, Any] = {
             "workers": workers,
             "wall_s": wall_s,
             "memory_mib": memory_mib,
             "scorer": scorer,
         }
-        self.scorer = _scorer_of(env, **self._settings)  # starts nothing yet
+        self.scorer = scorer_of(env, **self._settings)  # starts nothing yet
         self.env = env
 
     def close(self) -> None:
@@ -107,10 +106,16 @@ class Adapter:
         import cloudpickle
 
         vars(self).update(cloudpickle.loads(state["shipped"]))
-        self.scorer = _scorer_of(self.env, **self._settings)
+        self.scorer = scorer_of(self.env, **self._settings)
 
 
-def _scorer_of(env: Environment, *, scorer: str | None, **settings: Any) -> Scorer:
+def scorer_of(env: Environment, *, scorer: str | None, **settings: Any) -> Scorer:
+    """What scores an environment: workers here, or services.
+
+    Args:
+        env: the environment.
+        scorer, settings: see `Adapter`.
+    """
     return Scorer(env, **settings) if scorer is None else Scorer(env, engine=engine_of(scorer))
 
 
@@ -231,8 +236,7 @@ def finite_tasks(env: Environment, count: int | None) -> Iterator[Task]:
     Raises:
         UsageError: `count` is None and the environment generates tasks without end.
     """
-    if not isinstance(env, Environment):
-        raise UsageError(f"{env!r} is no environment; rlvr.make('gsm8k-v2') gives one")
+    require_environment(env)
     if count is None and env.size is None:
         raise UsageError(f"{env.id} makes tasks without end: say how many, tasks=10_000")
     return islice(env.tasks(), require_optional_whole("tasks", count, 1, none="all"))

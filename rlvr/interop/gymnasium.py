@@ -16,7 +16,7 @@ from typing import Any, Final, Self, overload
 
 import numpy as np
 
-from rlvr.environment import Environment
+from rlvr.environment import Environment, require_environment
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.interop.adapter import (
     Adapter,
@@ -153,8 +153,7 @@ def to_gymnasium(
     """
     if num_envs is not None:
         num_envs = require_whole("num_envs", num_envs, 1)
-    if not isinstance(env, Environment):
-        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v2') gives one")
+    require_environment(env)
     if env.single_turn:
         refuse_group_reward(env, "Gymnasium")
         count = (1 if num_envs is None else None) if workers is None else workers

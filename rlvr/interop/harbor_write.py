@@ -19,11 +19,11 @@ import shlex
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from rlvr.environment import Environment
-from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.episode import Ask
 from rlvr.errors import DataError, UsageError
 from rlvr.interop.adapter import finite_tasks, task_as_json
@@ -109,11 +109,11 @@ def main():
     env = getattr(import_module(made["module"]), made["name"])(**made["config"])
     task = Task(**made["task"])
     files = Files()
-    if env.single_turn:
-        completion = Completion(files.text(made["reply"]) or "")
-    else:
-        final = env.grade(task, files) if env.outputs else env.final(task, files)
+    if made["reads_end"]:
+        final = getattr(env, made["reads_end"])(task, files)
         completion = env.completion_of(EpisodeRecord((), "answer", json.loads(json.dumps(final))))
+    else:
+        completion = Completion(files.text(made["reply"]) or "")
     score = env.score(task, completion)
     if score.total is None:
         raise SystemExit(f"unscored: {score.verdict.why}")  # no reward is written: an error, never 0
@@ -167,11 +167,10 @@ def to_harbor(
 
 def _files(env: Environment, task: Task, seconds: float, name: str) -> dict[str, str | bytes]:
     """The folder's files but the archive."""
-    single = env.single_turn
-    begun = {} if single else _begun(env, task)
-    copied = {f"environment/app/{place}": data for place, data in begun.items()}
+    left = _folder_left(env, task) if env.plays.reads_end else _reply_left(env, task)
+    copied = {f"environment/app/{place}": data for place, data in left.begun.items()}
     image = [f"FROM python:{sys.version_info[0]}.{sys.version_info[1]}-slim", f"WORKDIR {_APP}"]
-    image += [f"COPY app/ {_APP}/"] if begun else []
+    image += [f"COPY app/ {_APP}/"] if copied else []
     module, kind = _class_of(env)
     made = {
         "module": module,
@@ -179,80 +178,95 @@ def _files(env: Environment, task: Task, seconds: float, name: str) -> dict[str,
         "config": _config(env),
         "task": json.loads(task_as_json(task)),
         "reply": _REPLY,
+        "reads_end": env.plays.reads_end,
     }
     prompt = prompt_text(task.prompt)
     toml = _TOML.format(
-        artifacts=json.dumps(f"{_APP}/{_REPLY}" if single else _APP),
+        artifacts=json.dumps(left.artifacts),
         name=name,
         description=json.dumps(f"{task.id} of {env.id}"),
         seconds=float(seconds),
     )
     return {
         "task.toml": toml,
-        "instruction.md": prompt + _ASK if single else prompt + f"\n\nThe folder is {_APP}.\n",
+        "instruction.md": prompt + left.ask,
         "environment/Dockerfile": "\n".join([*image, ""]),
         **copied,
-        "solution/solve.sh": "#!/bin/bash\n" + _solution(env, task),
+        "solution/solve.sh": "#!/bin/bash\n" + left.solution,
         "tests/test.sh": _TEST,
         "tests/grade.py": _GRADE,
         "tests/task.json": json.dumps(made, ensure_ascii=False, indent=1),
     }
 
 
-def _begun(env: Environment, task: Task) -> dict[str, bytes]:
-    """The files of a session as its episode begins."""
+@dataclass(frozen=True)
+class _Left:
+    """What a policy begins with and leaves.
+
+    Attributes:
+        artifacts: where it is, for harbor.
+        ask: what the instruction says of it.
+        solution: commands that leave what the environment's example would.
+        begun: files that are there as it begins.
+    """
+
+    artifacts: str
+    ask: str
+    solution: str
+    begun: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def _reply_left(env: Environment, task: Task) -> _Left:
+    """One reply, in a file."""
+    reply = env.example(task)
+    if reply is None:
+        raise UsageError(f"{env.id} has no example reply to {task.id!r}; define example(task)")
+    return _Left(f"{_APP}/{_REPLY}", _ASK, f"printf %s {shlex.quote(reply)} > {_APP}/{_REPLY}\n")
+
+
+def _folder_left(env: Environment, task: Task) -> _Left:
+    """The files of a session."""
     with env.open(task) as episode:
-        state = episode._state if isinstance(episode, ToolEpisode) else None
-        members = state if isinstance(state, tuple | list) else [state]
-        session = next((one for one in members if hasattr(one, "outputs")), None)
-        if session is None or set(episode.tools) != {"bash"}:
+        if set(episode.tools) != {"bash"}:
             raise UsageError(
                 f"{env.id} cannot be such a folder: it needs one reply, or a bash session alone, "
                 f"and has the tools "
                 f"{', '.join(episode.tools) or 'none'}"
             )
-        files: dict[str, bytes] = session.outputs(("**",))
-    if env.outputs:
-        _require_reads(env, task, files)
-    return files
-
-
-class _OnlyFiles:
-    """A box as a container of harbor's has it: files, and no sandbox to run them in."""
-
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        self.files = dict(files)
-
-    def text(self, path: str) -> str | None:
-        return self.files[path].decode("utf-8", "replace") if path in self.files else None
-
-
-def _require_reads(env: Environment, task: Task, files: Mapping[str, bytes]) -> None:
-    """Refuse a `grade` that runs code, for which it would need our sandbox within a container."""
-    try:
-        env.grade(task, _OnlyFiles(files))
-    except AttributeError as error:
-        raise UsageError(
-            f"{env.id} cannot be such a folder: its grade runs code in a box ({error}), and a "
-            f"container of harbor's "
-            "offers files alone"
-        ) from None
-
-
-def _solution(env: Environment, task: Task) -> str:
-    """Commands that leave what the environment's example would."""
-    if env.single_turn:
-        reply = env.example(task)
-        if reply is None:
-            raise UsageError(f"{env.id} has no example reply to {task.id!r}; define example(task)")
-        return f"printf %s {shlex.quote(reply)} > {_APP}/{_REPLY}\n"
+        begun = episode.files()
+    _require_reads(env, task, begun)
     turns = env.example_episode(task)
     if turns is None:
         raise UsageError(f"{env.id} has no example of {task.id!r}; define example_episode(task)")
     commands = [turn.arguments.get("command") for turn in turns if isinstance(turn, Ask)]
     if not all(isinstance(command, str) for command in commands):
         raise UsageError(f"the example of {task.id!r} calls a tool without a command")
-    return "".join(f"cd {_APP}\n{command}\n" for command in commands)
+    solution = "".join(f"cd {_APP}\n{command}\n" for command in commands)
+    return _Left(_APP, f"\n\nThe folder is {_APP}.\n", solution, begun)
+
+
+class _OnlyFiles:
+    """A session or a box as a container of harbor's has it: files, and no sandbox to run them in."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = dict(files)
+
+    def read(self, path: str) -> bytes | None:
+        return self.files.get(path)
+
+    def text(self, path: str) -> str | None:
+        return self.files[path].decode("utf-8", "replace") if path in self.files else None
+
+
+def _require_reads(env: Environment, task: Task, files: Mapping[str, bytes]) -> None:
+    """Refuse a judgement that runs code, for which it would need our sandbox within a container."""
+    try:
+        getattr(env, env.plays.reads_end)(task, _OnlyFiles(files))
+    except AttributeError as error:
+        raise UsageError(
+            f"{env.id} cannot be such a folder: its {env.plays.reads_end} runs code ({error}), "
+            "and a container of harbor's offers files alone"
+        ) from None
 
 
 def _class_of(env: Environment) -> tuple[str, str]:

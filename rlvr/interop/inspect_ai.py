@@ -27,17 +27,16 @@ from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, Unscored, UsageError, brief
 from rlvr.interop.adapter import (
     TASK,
-    Adapter,
     chat_messages,
-    completion_with_length,
     finite_tasks,
     refuse_group_reward,
+    scorer_of,
     task_as_json,
     task_of,
 )
 from rlvr.interop.reported import ReportedEnv, report
-from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Completion, Message, Task
+from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
+from rlvr.types import Message, Task
 
 try:
     import inspect_ai
@@ -51,7 +50,7 @@ try:
         get_model,
     )
     from inspect_ai.scorer import Score, mean, scorer, stderr, value_to_float
-    from inspect_ai.solver import generate, solver
+    from inspect_ai.solver import solver
     from inspect_ai.tool import ToolInfo
 except ImportError as error:
     raise MissingDependency(
@@ -249,14 +248,13 @@ def to_inspect(
     Args:
         env: of any number of turns.
         tasks: number of tasks; None for all of a finite split.
-        workers, wall_s, memory_mib, scorer: see `to_trl`; read for environments of one turn.
+        workers, wall_s, memory_mib, scorer: see `to_trl`.
 
     Raises:
         UsageError: the reward compares the completions of a group, or a setting cannot work.
     """
     refuse_group_reward(env, "inspect_ai")
-    settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
-    adapter = Adapter(env, scorer=scorer, **settings) if env.single_turn else None
+    judge = scorer_of(env, scorer=scorer, workers=workers, wall_s=wall_s, memory_mib=memory_mib)
     samples = [
         Sample(
             id=task.id,
@@ -269,8 +267,8 @@ def to_inspect(
     return inspect_ai.Task(
         name=env.id.replace("/", "-"),
         dataset=MemoryDataset(samples),
-        solver=generate() if env.single_turn else _player(env)(),
-        scorer=_totals(env, adapter)(),
+        solver=_player(env)(),
+        scorer=_totals(env, judge)(),
     )
 
 
@@ -299,17 +297,13 @@ def _player(env: Environment) -> Any:
     return rlvr_episode
 
 
-def _totals(env: Environment, adapter: Adapter | None) -> Any:
+def _totals(env: Environment, judge: Scorer) -> Any:
     @scorer(metrics=[mean(), stderr()])  # type: ignore[untyped-decorator]
     def rlvr_total() -> Any:
         async def score(state: Any, target: Any) -> Any:
             task = task_of(env, {TASK: state.metadata[TASK]})
-            if adapter is not None:
-                completion: Completion = completion_with_length(env, state.output.completion, None)
-                found = await adapter.scorer.ascore(task, completion)
-            else:
-                record = EpisodeRecord.from_dict(state.metadata[_RECORD])
-                found = await asyncio.to_thread(env.score, task, env.completion_of(record))
+            record = EpisodeRecord.from_dict(state.metadata[_RECORD])
+            found = await judge.ascore(task, env.completion_of(record))
             verdict = found.verdict
             if found.total is None:
                 return Score.unscored(reason="scoring_failed", explanation=verdict.why)

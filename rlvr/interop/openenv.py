@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from rlvr.environment import Environment
+from rlvr.environment import Environment, require_environment
 from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
@@ -107,8 +107,7 @@ def to_openenv(
         UsageError: it is none, its reward compares the completions of a group, or it has several
             turns and a scorer.
     """
-    if not isinstance(env, Environment):
-        raise UsageError(f"{env!r} is no environment; rlvr.make('bash-v1') gives one")
+    require_environment(env)
     if env.reward.group_level:
         raise UsageError(
             f"the reward {env.reward} compares completions of a group, and these are scored alone"
@@ -185,7 +184,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
         self._steps += 1
         ended, score = terminated or truncated, info.get("score")
         if action.type == "call_tool":
-            reply = info["episode"].calls[-1].reply if ended else messages[-1]["content"]
+            reply = info["record"].calls[-1].reply if ended else messages[-1]["content"]
             return CallToolObservation(
                 tool_name=action.tool_name, result=reply, done=ended, reward=float(reward)
             )

@@ -119,7 +119,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             response_mask=[int(is_own) for is_own in rollout.completion_mask],
             response_logprobs=list(rollout.behaviour_logprobs) if scored[0] else None,
             reward_score=rollout.score.total,
-            num_turns=2 * len(rollout.turns),
+            num_turns=2 * max(1, len(rollout.turns)),
             metrics=AgentLoopMetrics(generate_sequences=spent[0], tool_calls=other_s),
             extra_fields=_extra(rollout, heard),
         )

@@ -58,15 +58,15 @@ def to_verl_episodes(
     Each row names the agent loop, so that a run may mix such rows with others.
 
     Args:
-        env: an environment with tools or several turns.
+        env: an environment of any number of turns.
         path: of the file.
         tasks: number of tasks; None for all of a finite split.
         agent: name of the loop in verl's file of agent loops.
 
     Raises:
-        UsageError: it has one turn, or makes tasks without end and `tasks` is None.
+        UsageError: it makes tasks without end and `tasks` is None.
     """
-    _require_episodes(env)
+    refuse_group_reward(env, "verl's agent loop")
     rows = []
     for index, (task, extra_fields) in enumerate(_tasks(env, tasks)):
         rows.append(
@@ -85,14 +85,6 @@ def to_verl_episodes(
 
 def _tasks(env: Environment, count: int | None) -> Any:
     yield from ((task, {TASK: task_as_json(task)}) for task in finite_tasks(env, count))
-
-
-def _require_episodes(env: Environment) -> None:
-    if not isinstance(env, Environment) or env.single_turn:
-        raise UsageError(
-            f"{getattr(env, 'id', env)!r} has one turn; use to_verl, a reward function of verl"
-        )
-    refuse_group_reward(env, "verl's agent loop")
 
 
 class Generated(Protocol):
@@ -147,8 +139,8 @@ class VerlEpisodes:
     verl's step.  It is never given a reward: verl has no way to leave a rollout out.
 
     Args:
-        env: an environment with tools or several turns, whose reward does not compare the
-            completions of a group.
+        env: an environment of any number of turns, whose reward does not compare the completions
+            of a group.
         tokenizer: of the policy, with a chat template.
         end_ids: tokens that end a turn.
         prompt_length: verl's `rollout.prompt_length`, in tokens.
@@ -159,7 +151,7 @@ class VerlEpisodes:
         workers: processes that score, see `rlvr.Scorer`.
 
     Raises:
-        UsageError: the environment has one turn, or a number is out of range.
+        UsageError: a number is out of range.
     """
 
     def __init__(
@@ -174,7 +166,7 @@ class VerlEpisodes:
         max_turns: int = 8,
         workers: int | None = 1,
     ) -> None:
-        _require_episodes(env)
+        refuse_group_reward(env, "verl's agent loop")
         self.env: Any = env
         self.tokenization = Tokenization(tokenizer, end_ids, chat="on")
         self.prompt_length = require_whole("prompt_length", prompt_length, 1)

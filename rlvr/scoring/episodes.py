@@ -26,13 +26,10 @@ def grade_again(env: Environment, task: Task, completion: Completion) -> Complet
     Raises:
         Unscored: `grade` failed.
     """
-    record = completion.episode
-    env, task = env.route(task)
-    if record is None or not env.outputs or record.fault:
+    if completion.episode is None:
         return completion
-    with env.open(task) as episode:
-        final = episode.grade_again(record.outputs)
-    return replace(completion, episode=replace(record, final=final))
+    env, task = env.route(task)
+    return replace(completion, episode=env.plays.regrade(env, task, completion.episode))
 
 
 def play_again(

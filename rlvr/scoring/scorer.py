@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from rlvr.data.formats import count_rows
 from rlvr.display import progress_bar
-from rlvr.environment import Environment
+from rlvr.environment import Environment, require_environment
 from rlvr.errors import DataError, UsageError, WorkerError, WorkerTimeout, brief, describe_error
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import Engine, OnSeen
@@ -84,8 +84,7 @@ class Scorer:
         engine: Engine | None = None,
         accept: Collection[str] = (),
     ) -> None:
-        if not isinstance(env, Environment):
-            raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v3') gives one")
+        require_environment(env)
         require_seconds("wall_s", wall_s)
         self.env, self.wall_s = env, wall_s
         self._chunk = 1

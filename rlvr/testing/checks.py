@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.environment import Environment
-from rlvr.errors import NonConforming, UsageError
+from rlvr.environment import Environment, require_environment
+from rlvr.errors import NonConforming
 from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
 from rlvr.testing.labelled import check_labels
 from rlvr.testing.plays import score_turns
 from rlvr.testing.repeats import check_episodes, check_repeats, check_task_repeats
 from rlvr.testing.scores import TimeBudget, Tries, score_tasks
-from rlvr.testing.tasks import check_tasks, sample
+from rlvr.testing.tasks import check_tasks, compare_tasks, sample
 from rlvr.testing.tried_work import try_work
 from rlvr.testing.verifiers import check_verifier
 from rlvr.testing.work import Work, maker_for
@@ -67,17 +67,18 @@ def check(
         UsageError: `env` is no environment, an argument cannot work, or this machine cannot score
             completions.
     """
-    if not isinstance(env, Environment):
-        raise UsageError(f"{env!r} is no environment; rlvr.make('gsm8k-v3') gives one")
+    require_environment(env)
     tasks = require_optional_whole("tasks", tasks, 1, none="all")
     require_seconds("budget_s", budget_s)
     require_seconds("wall_s", wall_s)
     workers = require_optional_whole("workers", workers, 1, none="the default")
     started, findings, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
     drawn_tasks = sample(env, findings, tasks, random.Random(seed))
-    if drawn_tasks and _check_tasks(env, drawn_tasks, findings, wall_s):
+    scanned = _check_tasks(env, drawn_tasks, findings, wall_s) if drawn_tasks else None
+    if scanned is not None:
         played: Sequence[Task] = ()
         if env.single_turn:
+            compare_tasks(env, scanned, findings)
             _score_completions(
                 env, drawn_tasks, seed, TimeBudget(budget_s), wall_s, workers, findings, done
             )
@@ -137,13 +138,17 @@ def check_environment(
         raise NonConforming(f"{env.id} does not pass its check:\n  - " + "\n  - ".join(lines))
 
 
-def _check_tasks(env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float) -> bool:
-    """False if the tasks are so broken that further checks have no meaning."""
-    if found.wants("tasks"):
-        if not check_tasks(env, drawn, found):
-            return False
+def _check_tasks(
+    env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float
+) -> Sequence[Task] | None:
+    """The first tasks, if they are looked at; None if they are so broken that further checks have
+    no meaning."""
+    if not found.wants("tasks"):
+        return ()
+    scanned = check_tasks(env, drawn, found)
+    if scanned:
         check_task_repeats(env, drawn, found, wall_s)
-    return True
+    return scanned or None
 
 
 def _score_completions(

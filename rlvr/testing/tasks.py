@@ -67,7 +67,7 @@ def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Ran
     return drawn_tasks
 
 
-def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> bool:
+def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> list[Task]:
     """Run all checks of tasks that need no verdict.
 
     Args:
@@ -76,7 +76,7 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> boo
         found: where findings go.
 
     Returns:
-        False if the tasks are so broken that further checks have no meaning.
+        The first tasks; none if they are so broken that further checks have no meaning.
     """
     try:
         first = _listed(env, _FIRST)
@@ -85,9 +85,9 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> boo
         scanned = _listed(env, _SCANNED if env.size is not None else _DRAWN)
     except Exception as error:  # noqa: BLE001  see above
         found.add("tasks-raise", Severity.HOLE, got=describe_exception(error))
-        return False
+        return []
     if not _recordable([*first, *drawn], found):
-        return False  # nor can they be compared: `==` of numpy's arrays has no single truth value
+        return []  # nor can they be compared: `==` of numpy's arrays has no single truth value
     if again != first:
         remedy = "draw from rlvr.seeded(self.id, self.split, index)"
         found.add(
@@ -102,10 +102,20 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> boo
     for name, count in ids.items():
         if count > 1:
             found.add("duplicate-ids", Severity.HOLE, task=name)
-    if env.single_turn:  # else tasks may read the same and differ in what is behind them
-        _find_repeated(env, scanned, found)
-        _splits(env, scanned, found)
-    return True
+    return scanned
+
+
+def compare_tasks(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
+    """Look for tasks that read the same, which is the same task where all of it is in the prompt.
+
+    Args:
+        env: the environment.
+        tasks: of it.
+        found: where findings go.
+    """
+    if tasks:
+        _find_repeated(env, tasks, found)
+        _splits(env, tasks, found)
 
 
 def _end(env: Environment, beyond: int) -> int:

@@ -237,6 +237,5 @@ def _rows(env: Environment, wanted: int | str, seed: int) -> tuple[int, ...]:
 
 def _prompts(env: Environment) -> frozenset[str]:
     """The prompts that are trained on, of tasks that are listed."""
-    members = env.members.values() if env.shares else [env]
-    listed = [(one, index) for one in members for index in range(one.size or 0)]
+    listed = [(one, index) for one in env.members.values() for index in range(one.size or 0)]
     return frozenset(str(one.task(index).prompt) for one, index in listed)

@@ -292,7 +292,10 @@ def test_an_episode_is_one_prompt_and_one_step():
     """(observation, reward, terminated, truncated, info), and info holds the whole score."""
     env = Words()
     observation, info = env.reset(options={"index": 1})
-    assert (observation, info) == ("Say train-1.", {"task": "words/train-1", "index": 1})
+    assert (observation, info) == (
+        "Say train-1.",
+        {"task": "words/train-1", "index": 1, "tools": []},
+    )
     observation, reward, terminated, truncated, info = env.step("train-1")
     assert (observation, reward, terminated, truncated, info["task"]) == (
         "",

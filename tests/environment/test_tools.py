@@ -159,7 +159,7 @@ def test_an_episode_is_turns_of_calls_and_an_answer():
     assert (reward, over) == (0.0, [False, False])
     told, reward, terminated, truncated, info = env.step("4")
     assert (told, reward, terminated, truncated) == ("", 1.0, True, False)
-    record = info["episode"]
+    record = info["record"]
     assert [(one.name, one.reply, one.error) for one in record.calls] == [
         ("add", "4", False),
         ("add", "1", False),

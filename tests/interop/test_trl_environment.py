@@ -21,7 +21,7 @@ def in_gymnasium(calls, answer, env):
     _, reward, terminated, _, info = made.step(answer)
     made.close()
     assert terminated
-    return seen(info["episode"]), reward, info["score"].verdict.outcome
+    return seen(info["record"]), reward, info["score"].verdict.outcome
 
 
 def in_trl(calls, answer, env):

@@ -156,9 +156,15 @@ def test_an_environment_of_several_turns_is_played_too(made, tmp_path):
     assert [*rollout.prompt_ids, *rollout.completion_ids] == script.seen
 
 
-def test_one_turn_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="to_verl"):
-        to_verl_episodes(rlvr.make("arithmetic-v1"), tmp_path / "x.parquet", tasks=1)
+def test_an_environment_of_one_turn_is_played_too(made, tmp_path):
+    """It is an episode of one reply."""
+    env = rlvr.make("arithmetic-v1", difficulty=1)
+    row = row_of(env, tmp_path)
+    player = episodes(env, made)
+    script = Script(made.tokenizer, [env.example(env.task(3))])
+    rollout = asyncio.run(player.play(row["extra_info"], script))
+    player.close()
+    assert (rollout.score.total, rollout.turns) == (1.0, ())
 
 
 @pytest.mark.filterwarnings("ignore")  # verl's own, and of the libraries below it
