@@ -7,7 +7,7 @@ import math
 from typing import Any, Final
 
 from rlvr.collect.evaluation import EvaluationReport
-from rlvr.environment import Environment, Share
+from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.train.config import ResolvedConfig
 
@@ -36,17 +36,15 @@ def validation_split(
     """
     if not config.validation_tasks:
         return env, None
-    if env.shares:
-        parts = {name: validation_split(config, member) for name, member in env.members.items()}
-        training = env.each(lambda share, _: parts[_name(share)][0])
-        return training, env.each(lambda share, _: parts[_name(share)][1] or env)
+    parts = {id(member): _split(config, member) for member in env.members.values()}
+    training = env.each(lambda _, member: parts[id(member)][0])
+    return training, env.each(lambda _, member: parts[id(member)][1])
+
+
+def _split(config: ResolvedConfig, env: Environment) -> tuple[Environment, Environment]:
     if env.size is None:
         return env, _generated(env)
     return _cut(env, _count(config, env))
-
-
-def _name(share: Share | None) -> str:
-    return str(share and share.name)
 
 
 def _count(config: ResolvedConfig, env: Environment) -> int:

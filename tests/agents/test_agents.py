@@ -229,7 +229,7 @@ def test_a_sampler_that_raises_ends_the_collection():
 
 def test_what_cannot_be_an_agents_environment_is_refused():
     for options, said in (
-        ({"env": None, "program": twice}, "the environment that the agent works on"),
+        ({"env": None, "program": twice}, "None is not an environment"),
         ({"env": Sums(), "program": "agent.py"}, "program"),
         ({"env": Sums(), "program": twice, "failure": "zero"}, "failure"),
     ):

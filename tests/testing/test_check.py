@@ -498,5 +498,5 @@ def test_a_bad_argument_is_one_clear_error(options: dict, message: str):
 
 def test_only_an_environment_is_checked():
     """The checks of anything else would say nothing."""
-    with pytest.raises(rlvr.UsageError, match="is no environment"):
+    with pytest.raises(rlvr.UsageError, match="is not an environment"):
         check(object())
