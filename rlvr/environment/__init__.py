@@ -1,10 +1,9 @@
 """Environments: the base class, episodes, options, and the registry of ids."""
 
-from rlvr.environment.base import Environment, require_environment, require_one_reply
+from rlvr.environment.base import Environment, RowsEnv, require_environment, require_one_reply
 from rlvr.environment.episode import Episode, EpisodeFailed, EpisodeLimits
 from rlvr.environment.mixture import Curriculum, Mixture, Share
 from rlvr.environment.registry import environment_ids, load, make, register
-from rlvr.environment.rows_env import RowsEnv
 from rlvr.environment.seeds import seeded
 from rlvr.environment.tools import Tool, tool
 

@@ -15,7 +15,7 @@ An episode has one reply, unless the class has tools, a simulated user, or an `o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
 from inspect import isasyncgenfunction, isawaitable, iscoroutinefunction
@@ -35,7 +35,7 @@ from rlvr.environment.stepping import Stepping
 from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool, declared_tools, tools_of
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
-from rlvr.errors import UsageError, brief
+from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Correct, Observation, Reward
 from rlvr.rewards.expression import parse_reward
 from rlvr.types import (
@@ -56,9 +56,8 @@ from rlvr.workers.loops import finish, loop_thread
 
 if TYPE_CHECKING:
     from rlvr.environment.mixture import Share
-    from rlvr.environment.rows_env import RowsEnv
 
-__all__ = ["Environment", "require_environment", "require_one_reply"]
+__all__ = ["Environment", "RowsEnv", "require_environment", "require_one_reply"]
 
 _PLAIN_METHODS = "example find observe reference_of reset score score_group step task task_from task_of tasks".split()
 
@@ -597,12 +596,95 @@ class Environment(Stepping):
             UsageError: neither or both of `verifier` and `reward` were given.
             DataError: a row lacks a column; names the row.
         """
-        from rlvr.environment.rows_env import environment_of_rows  # which derives from this class
-
         if (verifier is None) == (reward is None):
             raise UsageError("from_rows: give either verifier=… or reward=…")
-        env = environment_of_rows(rows, prompt, reference, example, id)
+        for name, column, what in (
+            ("prompt", prompt, "row"),
+            ("reference", reference, "row"),
+            ("example", example, "task"),
+        ):
+            if (
+                not isinstance(column, str)
+                and not callable(column)
+                and (name, column) != ("example", None)
+            ):
+                raise UsageError(
+                    f"from_rows: {name} is {brief(column)}; give a column's name, or a function of "
+                    f"the {what}"
+                )
+        if isinstance(rows, Iterator):
+            rows = list(rows)  # an iterator can be read only once
+        env = RowsEnv(rows=rows, prompt=prompt, reference=reference, example_from=example)
+        env.id = id  # type: ignore[misc]
         return env.with_reward(reward if reward is not None else Correct(verifier))
+
+
+class RowsEnv(Environment):
+    """The environment that `Environment.from_rows` makes; see there for its options."""
+
+    id: ClassVar[str] = "rows-v0"
+    rows: Iterable[Mapping[str, Any]] | str | Path = ()
+    prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt"
+    reference: str | Callable[[Mapping[str, Any]], Any] = "reference"
+    example_from: str | Callable[[Task], str | None] | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Without the rows: a record cannot repeat them, and each recorded task has what its
+        verdict needs."""
+        return {name: value for name, value in super().config.items() if name != "rows"}
+
+    def tasks(self) -> Iterator[Task]:
+        rows = str(self.rows) if isinstance(self.rows, Path) else self.rows
+        return self.tasks_in(rows, make=self._row_task)
+
+    def _row_task(self, row: Any, id: str) -> Task:
+        where = f"row {id.rpartition('/')[2]}"
+        if not isinstance(row, Mapping):
+            raise DataError(f"{where} is {brief(row)}; it must be a mapping of columns")
+        row_id = row.get("id")
+        return self._task(row, id if row_id is None else str(row_id), where)
+
+    def task_from(self, row: Mapping[str, Any]) -> Task:
+        task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
+        return self._task(
+            task, "row", "the row"
+        )  # the row's id is that of the completion, not of the task
+
+    def _task(self, row: Mapping[str, Any], id: str, where: str) -> Task:
+        prompt, reference = _cell(row, self.prompt, where), _cell(row, self.reference, where)
+        meta = {
+            name: value for name, value in row.items() if name not in (self.prompt, self.reference)
+        }
+        return Task(id, prompt, reference, meta)
+
+    def example(self, task: Task) -> str | None:
+        if self.example_from is None:
+            return super().example(task)
+        if callable(self.example_from):
+            return self.example_from(task)
+        if self.example_from == self.reference:
+            return str(task.reference)
+        example: str = _cell(task.meta, self.example_from, f"task {task.id!r}")
+        return example
+
+    def without_tasks(self) -> RowsEnv:
+        copy = super().without_tasks()
+        copy.rows = ()
+        return copy
+
+
+_OF_THE_COMPLETION = ("id", "completion", "length_tokens", "truncated")
+
+
+def _cell(
+    row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], where: str
+) -> Any:
+    if not isinstance(column, str):
+        return column(row)
+    if column not in row:
+        raise DataError(f"{where} has no column {column!r}; it has {', '.join(map(repr, row))}")
+    return row[column]
 
 
 def require_environment(env: object) -> None:
