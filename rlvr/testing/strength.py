@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlvr.data.strengths import digest_of_reference
-from rlvr.environment import Environment, seeded
+from rlvr.environment import Environment, require_one_reply, seeded
 from rlvr.errors import DataError, Unscored, UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import estimate, wilson
@@ -200,10 +200,8 @@ def measure_strength(
     workers = require_optional_whole("workers", workers, 1, none="one per core") or usable_cores()
     if budget_s is not None:
         require_seconds("budget_s", budget_s)
-    if mending and not env.single_turn:
-        raise UsageError(
-            f"{env.id} has several turns; cases are added to tasks of single completions"
-        )
+    if mending:
+        require_one_reply(env, "and cases are added to tasks of single completions")
     maker = maker_for(env, workers)
     if maker is None:
         raise UsageError(
@@ -222,7 +220,7 @@ def measure_strength(
     until = None if budget_s is None else time.monotonic() + budget_s
     threads = Threads(workers, "strength")
     try:
-        with Scorer(env, workers=workers if env.single_turn else 1) as scorer:
+        with Scorer(env, workers=workers) as scorer:
 
             def measured(task: Task) -> dict[str, Any] | None:
                 if task.id in done.records:
