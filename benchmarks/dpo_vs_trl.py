@@ -54,19 +54,20 @@ def model(hidden: int, layers: int) -> tuple[Any, Any]:
 def ours(path: Path, hidden: int, layers: int) -> dict[str, Any]:
     from rlvr.algo.papers import load_algorithm
     from rlvr.train.config import Config
+    from rlvr.train.learner import Learner
     from rlvr.train.policy import Policy
-    from rlvr.train.preferences import PreferenceLearner, examples_of_file
+    from rlvr.train.preferences import examples_of_file
 
     policy = Policy(*model(hidden, layers))
     config = Config(
         model="", run=path.parent / "run", pairs=path, algorithm="dpo", lr=LR, max_tokens=512
     )
     examples, _ = examples_of_file(path, load_algorithm("dpo"), policy.tokenization, max_tokens=512)
-    learner = PreferenceLearner(policy, config)
+    learner = Learner(policy, config)
     losses, started, cpu = [], time.perf_counter(), time.process_time()
     for first in range(0, len(examples.rows), BATCH):
         part = examples.part(range(first, min(first + BATCH, len(examples.rows))))
-        losses.append(learner.learn(part, torch.Generator(), on_bad=print)["loss"])
+        losses.append(learner.learn(part, first // BATCH)["loss"])
     return {
         "seconds": time.perf_counter() - started,
         "cpu_s": time.process_time() - cpu,

@@ -143,7 +143,7 @@ def of_rlvr(job: Job, folder: Path, recorder: Recorder) -> None:
     policy = Policy(*job.loaded())
     with Trainer(config, policy=policy, env=job.env(), console=Console(quiet=True)) as trainer:
         policy.logprobs = recorder.timed("logprobs", policy.logprobs)  # type: ignore[method-assign]
-        one_step = trainer._one_step
+        one_step = trainer.step
 
         def step() -> dict[str, float]:
             numbers = one_step()
@@ -154,7 +154,7 @@ def of_rlvr(job: Job, folder: Path, recorder: Recorder) -> None:
                 raise Enough
             return numbers
 
-        trainer._one_step = step  # type: ignore[method-assign]
+        trainer.step = step  # type: ignore[method-assign]
         trainer.run()
 
 

@@ -70,7 +70,7 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
         before: heading of the column for the policy that the run began with.
     """
     console, run = PlainConsole(), trainer.config.run
-    code = 0 if trainer.step == trainer.config.steps else 130
+    code = 0 if trainer.steps_done == trainer.config.steps else 130
     if not trainer.ranks.first:
         return code
     rows = [

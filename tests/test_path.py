@@ -39,9 +39,12 @@ def steps() -> dict[int, Step]:
 STEPS = steps()
 
 
-PAPER = ROOT / "rlvr" / "algo" / "papers" / "grpo.py"
-CALLED = ("algorithm.advantages", "algorithm.loss")
-"""By these a paper is used: which one it is, the settings say."""
+CALLED = {
+    "algorithm.advantages": ROOT / "rlvr" / "algo" / "papers" / "grpo.py",
+    "self._maker.make_batch": ROOT / "rlvr" / "train" / "advantage_batches.py",
+    "self.source.rows": ROOT / "rlvr" / "train" / "sampled_rows.py",
+}
+"""By these a paper, a part or a source of rows is used: which one it is, the settings say."""
 
 
 @cache
@@ -86,7 +89,7 @@ def imported(file: Path) -> set[Path]:
         ):
             found.add(origin("rlvr", node.attr))  # `import rlvr`, as environments do
         elif isinstance(node, ast.Attribute) and ast.unparse(node) in CALLED:
-            found.add(PAPER)
+            found.add(CALLED[ast.unparse(node)])
     return {path for path in found if path is not None}
 
 

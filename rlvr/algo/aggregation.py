@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
 
-__all__ = ["Denominators", "constant", "denominators", "sequence_mean", "token_mean"]
+__all__ = ["Denominators", "aggregate", "constant", "denominators", "sequence_mean", "token_mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,33 @@ def constant(
     _require_some("sequences", sequences)
     _require_some("length_tokens", length_tokens)
     return zero_masked(losses, completion_mask).sum() / (sequences * length_tokens)
+
+
+def aggregate(
+    losses: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    whole: Denominators,
+    *,
+    rule: str,
+    length_tokens: int | None,
+    max_tokens: int,
+) -> Float[Tensor, ""]:
+    """A micro-batch's share of the batch's loss, by the rule of an algorithm.
+
+    Args:
+        losses: per token.
+        completion_mask: True for trained tokens.
+        whole: of the whole batch.
+        rule: token_mean, sequence_mean or constant.
+        length_tokens: of `constant`; None for `max_tokens`.
+        max_tokens: most tokens of a completion.
+    """
+    if rule == "token_mean":
+        return token_mean(losses, completion_mask, tokens=whole.tokens)
+    if rule == "sequence_mean":
+        return sequence_mean(losses, completion_mask, sequences=whole.sequences)
+    length = length_tokens or max_tokens
+    return constant(losses, completion_mask, sequences=whole.sequences, length_tokens=length)
 
 
 def _require_some(name: str, value: int) -> None:

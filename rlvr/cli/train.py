@@ -121,18 +121,17 @@ def _train(config: Config, out: Console, err: Console) -> int:
         out: for the results.
         err: for progress.
     """
-    module, kind = ("loop", "Trainer") if config.pairs is None else ("offline", "OfflineTrainer")
-    with getattr(import_module(f"rlvr.train.{module}"), kind)(config, console=err) as trainer:
+    with import_module("rlvr.train.loop").Trainer(config, console=err) as trainer:
         trainer.run()
-        finished = trainer.step == config.steps
+        finished = trainer.steps_done == config.steps
         for step, report in sorted(trainer.reports.items()):
             out.print(
                 f"step {step}: "
                 + ", ".join(f"{name} {interval}" for name, interval in report.metrics.items())
             )
-    if config.pairs is not None or trainer.ranks.first:  # offline training is one process
+    if trainer.ranks.first:
         out.print(
-            f"{trainer.step} steps; all files of the run are in {config.run!s}",
+            f"{trainer.steps_done} steps; all files of the run are in {config.run!s}",
             soft_wrap=True,
         )
     return 0 if finished else 130

@@ -82,6 +82,12 @@ class Batch:
     selected: Bool[Tensor, "B T"] | None = None
     group: Int[Tensor, " B"] | None = None
 
+    @property
+    def ratio_logprobs(self) -> Float[Tensor, "B T"]:
+        """What ratios compare with: the trainer's before the step where these are computed, or the
+        sampler's."""
+        return self.behaviour_logprobs if self.old_logprobs is None else self.old_logprobs
+
     def part(self, indices: Sequence[int]) -> Batch:
         """A batch of some of the rows, as wide as the longest of them.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlvr.algo.papers.numbers import algorithm_numbers
-from rlvr.data.step_files import StepFile, write_step
-from rlvr.train.part import ExampleMicro, LearnerPart
-from rlvr.train.self_check import departures
+from rlvr.data.step_files import StepFile
+from rlvr.train.part import ExampleMicro
+from rlvr.train.recorder import Recorder, RowArrays, add_rows
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -29,51 +28,36 @@ class _Update:
     """An update while it is made.
 
     Attributes:
-        examples: the `id` of each of its examples.
-        rows: of each (example's id, side): logprobs, weights and what else is known of the row.
+        rows: of each (`id` of an example, side), and at last of each (its number, side).
         point: KTO's z.
         head: what the file says of the update.
     """
 
-    examples: list[int]
-    rows: dict[tuple[int, int], dict[str, NDArray[Any]]] = field(default_factory=dict)
+    rows: dict[tuple[int, int], RowArrays] = field(default_factory=dict)
     point: float | None = None
     head: dict[str, Any] = field(default_factory=dict)
 
 
-class ExampleRecorder(LearnerPart):
-    """Writes every `step_files`-th step of an algorithm of examples, and judges every `verify_every`-th."""
+class ExampleRecorder(Recorder):
+    """Records the examples of a step, with what the loss has read of each row."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
-        self._step = 0
         self._updates: list[_Update] = []
         self._micro: ExampleMicro | None = None
 
     @classmethod
     def of(cls, learner: Learner) -> ExampleRecorder | None:
-        config = learner.config
-        is_asked = config.step_files or config.verify_every
-        return cls(learner) if learner.algorithm.examples is not None and is_asked else None
-
-    @property
-    def _is_written(self) -> bool:
-        every = self.learner.config.step_files
-        return bool(every) and self._step % every == 0
-
-    @property
-    def _is_judged(self) -> bool:
-        every = self.learner.config.verify_every
-        return bool(every) and (self._step + 1) % every == 0
+        return cls(learner) if learner.algorithm.examples is not None else None
 
     def select(self, mini: Any) -> Any:
-        if self._is_written or self._is_judged:
-            self._updates.append(_Update([id(one) for one in mini.rows]))
+        if self._is_due:
+            self._updates.append(_Update())
         return mini
 
     def see_examples(self, micro: ExampleMicro) -> None:
         self._take_micro()
-        if not (self._is_written or self._is_judged):
+        if not self._is_due:
             return
         for values in (micro.logprobs, micro.outputs):
             if values is not None and values.requires_grad:
@@ -92,7 +76,7 @@ class ExampleRecorder(LearnerPart):
         for index in range(len(micro.rows)):
             example, side = micro.examples[index % n], index // n
             own = _of_row(micro, index, len(micro.rows[index].completion_ids))
-            update.rows[id(example), side] = own
+            add_rows(update.rows, {(id(example), side): own})
 
     def gradient(self, norm: float) -> None:
         self._take_micro()
@@ -103,35 +87,32 @@ class ExampleRecorder(LearnerPart):
             self._updates[-1].head = {"loss": terms.pop("loss", None), "terms": terms}
 
     def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
+        """Write the rows of an update that was left out."""
         self._micro = None
         del self._updates[-1:]
+        if self.learner.ranks.first:
+            step = StepFile({"left_out": True}, rows_of_examples(mini.rows)[0])
+            self._save(step, f"-bad-{self.learner.bad}")
 
     def after(self, batch: Any) -> dict[str, float]:
         updates, self._updates = self._updates, []
         if not updates:
             return {}
-        step = self._step_file(batch, updates)
-        departs = dict[str, float]()
-        if self._is_judged:
-            departs = {f"departs/{name}": by for name, by in departures(step).items()}
-        if self._is_written or departs:
-            name = f"step-{self._step + 1:08d}.safetensors"
-            write_step(self.learner.config.run / "steps" / name, step)
-        return departs
-
-    def end_step(self, step: int) -> None:
-        self._step = step
-
-    def begin_at(self, step: int) -> None:
-        self._step = step
+        numbers = {id(one): number for number, one in enumerate(batch.rows)}
+        for update in updates:  # by their numbers, which all ranks know
+            own = {(numbers[of], side): row for (of, side), row in update.rows.items()}
+            update.rows = {}
+            for rows in self.learner.ranks.from_all(own):
+                add_rows(update.rows, rows)
+        return self._judge(self._step_file(batch, updates) if self.learner.ranks.first else None)
 
     def _step_file(self, batch: Any, updates: Sequence[_Update]) -> StepFile:
         config, algorithm = self.learner.config, self.learner.algorithm
         arrays, places = rows_of_examples(batch.rows)
-        known: dict[tuple[int, int], dict[str, NDArray[Any]]] = {}
+        known: dict[tuple[int, int], RowArrays] = {}
         for update in reversed(updates):
             known |= update.rows
-        order = [(id(one), side) for one in batch.rows for side in range(len(one.rows))]
+        order = [(n, side) for n, one in enumerate(batch.rows) for side in range(len(one.rows))]
         for name in ("ref_logprobs",):
             if order and name in known.get(order[0], {}):
                 each = [np.zeros(0, np.float32), *(known[place][name] for place in order)]
@@ -149,13 +130,7 @@ class ExampleRecorder(LearnerPart):
             heads.append({**update.head, "numbers": numbers})
         head = {
             "algorithm": algorithm_numbers(algorithm, config.max_tokens),
-            "step": self._step + 1,
-            "trainer": f"rlvr {version('rlvr')}",
-            "ranks": 1,
-            "precision": config.precision,
-            "temperature": config.temperature,
-            "lr": self.learner.lr,
-            "seed": config.seed,
+            **self._head,
             "updates": heads,
         }
         return StepFile(head, arrays)
@@ -222,7 +197,7 @@ def rows_of_examples(
     ]
     if steps:
         arrays["step_labels"] = np.array(steps, np.float64).reshape(-1, 4)
-    places = {(id(examples[number]), side): i for i, (number, side, _) in enumerate(rows)}
+    places = {(number, side): i for i, (number, side, _) in enumerate(rows)}
     return arrays, places
 
 

@@ -10,17 +10,19 @@ not depend on how its rows are split.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
+from rich.console import RenderableType
 from torch import Tensor
 
-from rlvr.algo import aggregation
-from rlvr.algo.aggregation import Denominators, denominators
+from rlvr.algo.aggregation import Denominators, aggregate, denominators
 from rlvr.algo.masks import zero_masked
 from rlvr.algo.objectives import Losses
 from rlvr.algo.papers.base import Inputs
@@ -30,20 +32,19 @@ from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart, Micro
-from rlvr.train.parts import parts_of
+from rlvr.train.parts import parts_of, shape_policy
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.schedule import LrClock, scheduled_rate
-from rlvr.train.teacher import Reference
-from rlvr.types import Group, Rollout
+from rlvr.types import Rollout
 
-__all__ = ["Diverged", "Learner"]
+__all__ = ["Diverged", "Learner", "ignore"]
 
 _P = TypeVar("_P", bound=LearnerPart)
 
 
-def _ignore(mini: object) -> None:
-    """Every bad mini-batch is in a file anyway, see `rlvr.train.step_recorder`."""
+def ignore(mini: object) -> None:
+    """Nothing: every bad mini-batch is in a file anyway, see `rlvr.train.step_recorder`."""
 
 
 class Diverged(RlvrError):
@@ -59,6 +60,7 @@ class Learner:
         ranks: the processes that train together, over which the policy is sharded; None for this
             one alone.
         activity: shows how far an update is; None for nothing.
+        say: prints a line, or a table.
 
     Attributes:
         parameters: what is trained of the policy.
@@ -77,14 +79,16 @@ class Learner:
         config: Config,
         ranks: Ranks | None = None,
         activity: Activity | None = None,
+        say: Callable[[RenderableType], None] = ignore,
     ) -> None:
-        self.policy, self.config = policy, config.resolve()
+        self.policy, self.config, self.say = policy, config.resolve(), say
         self._activity = activity or Activity()
         self._advance: Advance = uncounted
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
+        shape_policy(policy, self.algorithm)
         policy.shard(ranks)  # before the optimiser, whose means are then sharded too
-        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self.parameters = [p for p in policy.root.parameters() if p.requires_grad]
         if not self.parameters:
             raise UsageError(
                 "every weight of this model is frozen, so nothing would be trained; unfreeze some"
@@ -98,9 +102,8 @@ class Learner:
         self.parts = parts
         self._mover = next((part for part in self.parts if part.replaces_step), None)
         self._reader = next((part for part in self.parts if part.makes_logprobs), None)
-        self._needs_entropy = "entropies" in self.algorithm.reads or any(
-            part.needs_entropy for part in self.parts
-        )
+        self._maker = next(part for part in self.parts if part.makes_batch)
+        self._needs_entropy = any(part.needs_entropy for part in self.parts)
 
     def part(self, kind: type[_P]) -> _P | None:
         """The part of a kind; None if the algorithm has none.
@@ -160,27 +163,15 @@ class Learner:
         self.config, self.algorithm = config, now.copy_with(**adapted)
         self._take_parts(parts_of(self, self.parts))
 
-    def begin_stage(self, changes: Collection[str], reset: str, left_steps: int) -> None:
-        """See the beginning of a stage, whose settings `change` has taken.
+    def begin_schedule(self, left_steps: int, **others: Any) -> None:
+        """Begin the learning rate's schedule again, as a stage may want it.
 
         Args:
-            changes: names of the settings that the stage has.
-            reset: what starts afresh: "reference", "optimizer", "all" or "".
             left_steps: steps that are left of the run.
+            others: those of `LrClock.begin_again`.
         """
-        config = self.config
-        self._clock = self._clock.begin_again(
-            self.updates,
-            left_steps * self.algorithm.epochs * config.updates_per_batch,
-            schedule="schedule" in changes,
-            warmup=config.warmup_steps if "warmup_steps" in changes else None,
-        )
-        if reset == "all":
-            self.reset()
-        elif reset == "reference" and (reference := self.part(Reference)) is not None:
-            reference.reset()
-        if reset in ("optimizer", "all"):
-            self.optimizer = self.fresh_optimizer()
+        left = left_steps * self.algorithm.epochs * self.config.updates_per_batch
+        self._clock = self._clock.begin_again(self.updates, left, **others)
 
     def reset(self) -> None:
         """Let the parts start afresh: ProRL's reset (arXiv:2505.24864, 2.3.1).
@@ -211,20 +202,31 @@ class Learner:
             batch = part.before(batch)
         return batch
 
-    def observe(self, groups: Sequence[Group]) -> None:
-        """Let the parts see a batch, after its advantages were computed.
+    def learn(self, sampled: Any, step: int) -> dict[str, float]:
+        """Make the updates of a step, and return metrics for the log.  All ranks make this call.
 
         Args:
-            groups: of the batch.
+            sampled: what the step's rows come from; None on ranks that do not collect.
+            step: steps done.
+
+        Raises:
+            Diverged: `config.bad_steps` mini-batches in a row were not finite.
         """
-        for part in self.parts:
-            part.observe(groups)
+        started = time.perf_counter()
+        rows = self._maker.make_batch(sampled, step)
+        if rows.batch is None:
+            self.say(f"step {step + 1} is skipped: {rows.why}")
+            return {**rows.metrics, "skipped": 1.0, "updates": 0.0, "lr": self.lr}
+        prepared = time.perf_counter()
+        numbers = self.update(rows.batch, rows.updates)
+        times = {"prepare_s": prepared - started, "update_s": time.perf_counter() - prepared}
+        return {**rows.metrics, **numbers, **times}
 
     def update(
         self,
         batch: Batch,
         parts: Sequence[Sequence[int]],
-        on_bad: Callable[[Batch], None] = _ignore,
+        on_bad: Callable[[Batch], None] = ignore,
     ) -> dict[str, float]:
         """Make one optimiser step for each mini-batch that has a gradient, and return metrics for
         the log.
@@ -249,7 +251,7 @@ class Learner:
         self,
         batch: Batch,
         parts: Sequence[Sequence[int]],
-        on_bad: Callable[[Batch], None] = _ignore,
+        on_bad: Callable[[Batch], None] = ignore,
     ) -> dict[str, float]:
         logged: list[dict[str, float]] = []
         stats: list[RatioStats] = []
@@ -340,11 +342,7 @@ class Learner:
         Args:
             mini: a mini-batch.
         """
-        every = (
-            self.algorithm.regularised
-            or self._needs_entropy
-            or any(part.regularises for part in self.parts)
-        )
+        every = any(part.regularises or part.needs_entropy for part in self.parts)
         has_gradient = mini.completion_mask if every else mini.advantages != 0
         indices: list[int] = has_gradient.any(dim=1).nonzero().flatten().tolist()
         return indices
@@ -360,39 +358,55 @@ class Learner:
             rows: indices of the rows to compute, see `rows_with_gradient`.
         """
         totals = denominators(mini.completion_mask)
+
+        def loss(indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
+            return self.loss(mini.part([rows[i] for i in indices]), totals)
+
+        return self.add_gradients(self.policy.plan([mini.rows[i] for i in rows]), loss)
+
+    def add_gradients(
+        self,
+        plan: Iterable[tuple[Sequence[int], bool]],
+        loss_of: Callable[[Sequence[int]], tuple[Tensor, dict[str, Tensor], RatioStats | None]],
+    ) -> tuple[dict[str, float], list[RatioStats]]:
+        """Go backward through micro-batches; returns the logged terms and the ratios of all ranks.
+
+        Args:
+            plan: of this rank: (indices, whether they count), see `Ranks.plan`.
+            loss_of: of a micro-batch its share of the loss and of the terms, and its ratios; None
+                where there are none.
+        """
         sums: dict[str, Tensor] = {}
-        stats = []
-        for indices, counts in self.policy.plan([mini.rows[i] for i in rows]):
-            loss, terms, micro_stats = self.loss(mini.part([rows[i] for i in indices]), totals)
+        stats = list[RatioStats]()
+        for indices, counts in plan:
+            loss, terms, micro_stats = loss_of(indices)
             (loss if counts else loss * 0.0).backward()
             self._advance(len(indices))
-            stats.append(micro_stats if counts else micro_stats.none())
+            if micro_stats is not None:
+                stats.append(micro_stats if counts else micro_stats.none())
             for name, value in {"loss": loss, **terms}.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
-        sums, stats = self._over_ranks(sums, sum(stats[1:], start=stats[0]))
+        sums, stats = self._over_ranks(sums, [sum(stats[1:], start=stats[0])] if stats else [])
         numbers = {name: float(value) for name, value in sums.items()}
-        if (
-            "kl_gradient" in numbers
-        ):  # squared norms with respect to log-probabilities; rows are apart, so these add
-            held, moved = (
-                math.sqrt(numbers.pop("kl_gradient")),
-                math.sqrt(numbers.pop("policy_gradient")),
-            )
-            numbers["kl_share"] = held / (held + moved) if held + moved else 0.0
+        for part in self.parts:
+            numbers = part.read_terms(numbers)
         return numbers, stats
 
     def _over_ranks(
-        self, sums: dict[str, Tensor], stats: RatioStats
+        self, sums: dict[str, Tensor], stats: list[RatioStats]
     ) -> tuple[dict[str, Tensor], list[RatioStats]]:
         """Sums over the micro-batches of all ranks."""
         if self.ranks.world == 1:
-            return sums, [stats]
+            return sums, stats
         together = self.ranks.sum(torch.stack([value.double().cpu() for value in sums.values()]))
+        return dict(zip(sums, together, strict=True)), [self._joined(one) for one in stats]
+
+    def _joined(self, stats: RatioStats) -> RatioStats:
         names = [field.name for field in fields(stats)]
         added = self.ranks.sum(torch.stack([getattr(stats, name).double().cpu() for name in names]))
         added_by_name = dict(zip(names, added, strict=True))
         added_by_name["ratio_max"] = self.ranks.largest(stats.ratio_max.double().cpu())
-        return dict(zip(sums, together, strict=True)), [RatioStats(**added_by_name)]
+        return RatioStats(**added_by_name)
 
     def loss(
         self, mini: Batch, whole: Denominators
@@ -413,25 +427,24 @@ class Learner:
             logprobs, entropies = self.policy.logprobs(batch.rows, temperature, with_entropy=True)
         else:
             logprobs = self.policy.logprobs(batch.rows, temperature)
-        before = batch.behaviour_logprobs if batch.old_logprobs is None else batch.old_logprobs
-        aggregate = partial(self._aggregate, mask=mask, whole=whole)
-        micro = Micro(batch, whole, aggregate, logprobs, before, entropies, reader_values)
+        before = batch.ratio_logprobs
+        share = partial(
+            aggregate,
+            completion_mask=mask,
+            whole=whole,
+            rule=self.algorithm.aggregation,
+            length_tokens=self.algorithm.length_tokens,
+            max_tokens=self.config.max_tokens,
+        )
+        micro = Micro(batch, whole, share, logprobs, before, entropies, reader_values)
         inputs = self._inputs(batch, logprobs, before, entropies, reader_values)
         losses, stats = self._losses(self.algorithm.loss(inputs), inputs)
         for part in self.parts:
             losses = part.weigh(losses, micro)
-        loss = aggregate(losses)
+        loss = share(losses)
         for part in self.parts:
             loss = part.penalty(loss, micro)
         return loss, micro.terms, stats
-
-    def _aggregate(self, losses: Tensor, mask: Tensor, whole: Denominators) -> Tensor:
-        if self.algorithm.aggregation == "token_mean":
-            return aggregation.token_mean(losses, mask, tokens=whole.tokens)
-        if self.algorithm.aggregation == "sequence_mean":
-            return aggregation.sequence_mean(losses, mask, sequences=whole.sequences)
-        length = self.algorithm.length_tokens or self.config.max_tokens
-        return aggregation.constant(losses, mask, sequences=whole.sequences, length_tokens=length)
 
     def _inputs(
         self,
@@ -486,6 +499,16 @@ class Learner:
             return found
         return Losses(zero_masked(losses, inputs.mask), ratio_stats(inputs.log_ratio, inputs.mask))
 
+    def save(self, folder: Path) -> None:
+        """Write what was trained.  All ranks make this call.
+
+        Args:
+            folder: where it goes; it is made.
+        """
+        self.policy.save(folder)
+        for part in self.parts:
+            part.save(folder)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on; on several ranks sharded tensors are
         shards."""
@@ -516,6 +539,7 @@ class Learner:
             more = (self.config.steps - state["steps"]) * per_step  # a resumed run may be longer
             self._clock = replace(clock, left=clock.left + more)
         known = state["parts"] if "parts" in state else self._earlier_parts(state)
+        known = {**known, **{name: state[name] for name in ("head",) if name in state}}
         for part in self.parts:
             if part.name and part.name not in known:
                 raise DataError(f"this checkpoint has no {part.name}; give a new folder")

@@ -1,6 +1,6 @@
 """The seam of a step: what algorithms share is a part, and loop and learner call all parts in order.
 
-gather ─▶ extend ─▶ before ─▶ advantages ─▶ choose ─▶ the updates ─▶ after, end_step
+gather ─▶ extend ─▶ make_batch (before ─▶ advantages ─▶ choose) ─▶ the updates ─▶ after, end_step
 per update: select ─▶ per micro-batch: weigh, penalty ─▶ backward, step, moved
 """
 
@@ -8,22 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from rlvr.algo.aggregation import Denominators
+from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.ratios import RatioStats
 from rlvr.collect.groups import Groups
 from rlvr.train.credit import Batch
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Group, Rollout
 
-if TYPE_CHECKING:  # it calls the parts
+if TYPE_CHECKING:  # they call the parts
     from rlvr.train.learner import Learner
+    from rlvr.train.policy import Policy
 
-__all__ = ["ExampleMicro", "LearnerPart", "Micro"]
+__all__ = ["ExampleMicro", "LearnerPart", "Micro", "StepRows"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """What a step trains on, the same on every rank.
+
+    Attributes:
+        batch: rows with all inputs of the updates; None to skip the step.
+        updates: indices of the rows of each update.
+        metrics: for the log.
+        why: the step is skipped; empty if it is not.
+    """
+
+    batch: Any
+    updates: Sequence[Sequence[int]] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -89,10 +109,13 @@ class LearnerPart:
         regularises: whether rows of advantages 0 have a gradient by it.
         needs_entropy: whether micro-batches get entropies.
         replaces_step: whether `move` makes the policy's step, instead of AdamW.
+        makes_batch: whether `make_batch` says what a step trains on; one part of a learner does.
+        average: the moving average of earlier scores, of the part that keeps it; else None.
     """
 
     name: ClassVar[str] = ""
-    needs_entropy = replaces_step = False
+    replaces_step = makes_batch = False
+    average: float | None = None
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -106,8 +129,21 @@ class LearnerPart:
         """
         raise NotImplementedError
 
+    @classmethod
+    def shape(cls, policy: Policy, algorithm: Algorithm) -> None:
+        """Give the policy what the part trains of it, before it is sharded.
+
+        Args:
+            policy: with its layers.
+            algorithm: of the run.
+        """
+
     @property
     def regularises(self) -> bool:
+        return False
+
+    @property
+    def needs_entropy(self) -> bool:
         return False
 
     @property
@@ -117,8 +153,17 @@ class LearnerPart:
 
     @property
     def holds_policy(self) -> bool:
-        """Whether the policy stays as it is in this step."""
+        """Whether the algorithm's loss of rows with advantages is left out of this step."""
         return False
+
+    def make_batch(self, sampled: Any, step: int) -> StepRows:
+        """What a step trains on, where `makes_batch`; a call that all ranks make.
+
+        Args:
+            sampled: what the step's rows come from; None on ranks that do not collect.
+            step: steps done.
+        """
+        raise NotImplementedError
 
     def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
         """A step's rollouts with what has to be sampled or asked for them; only on the rank that
@@ -249,6 +294,14 @@ class LearnerPart:
         """
         raise NotImplementedError
 
+    def read_terms(self, terms: dict[str, float]) -> dict[str, float]:
+        """The logged terms of an update, of which some may be made of others.
+
+        Args:
+            terms: summed over the micro-batches of all ranks.
+        """
+        return terms
+
     def gradient(self, norm: float) -> None:
         """See the policy's gradient, clipped, before the optimiser's step.
 
@@ -295,6 +348,13 @@ class LearnerPart:
 
     def reset(self) -> None:
         """Start afresh, as ProRL's reset wants it."""
+
+    def save(self, folder: Path) -> None:
+        """Write what was trained beside the model; a call that all ranks make.
+
+        Args:
+            folder: of the model.
+        """
 
     def state(self) -> Any:
         """What the next update depends on: a tree of tensors and numbers; None for nothing."""

@@ -19,19 +19,24 @@ from rlvr.algo.control import next_beta, next_entropy_coefficient, ziegler_beta
 from rlvr.algo.corrections import compose
 from rlvr.algo.kl import kl_loss
 from rlvr.algo.masks import zero_masked
-from rlvr.algo.papers.base import Inputs, PolicyGradient
+from rlvr.algo.papers.base import Algorithm, Inputs, PolicyGradient
 from rlvr.algo.terms import entropy_bonus, top_entropy
 from rlvr.algo.trust_region import dual_ascent
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import prefix_values_and_costs
 from rlvr.samplers.protocol import rollout_seed
+from rlvr.train.advantage_batches import AdvantageBatches
 from rlvr.train.credit import Batch, owners_of, totals
 from rlvr.train.critic import CriticLearner
 from rlvr.train.example_recorder import ExampleRecorder
 from rlvr.train.implicit import ImplicitRewards
 from rlvr.train.part import LearnerPart, Micro
+from rlvr.train.policy import Policy
+from rlvr.train.preferences import ExampleLosses
 from rlvr.train.replay import ReplayBuffer
+from rlvr.train.reward_losses import RewardLosses
 from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.train.rollout_log import RolloutRecorder
 from rlvr.train.step_recorder import StepRecorder
 from rlvr.train.step_rewards import StepRewards
 from rlvr.train.teacher import Reference, SelfTeacher, Teacher
@@ -55,6 +60,7 @@ __all__ = [
     "SubsetChoice",
     "TrustPenalty",
     "parts_of",
+    "shape_policy",
 ]
 
 
@@ -254,6 +260,14 @@ class KlPenalty(_Coefficient):
         }
         return loss + penalty
 
+    def read_terms(self, terms: dict[str, float]) -> dict[str, float]:
+        """The penalty's share of the gradient with respect to log-probabilities, of whose rows the
+        squared norms add."""
+        if "kl_gradient" not in terms:
+            return terms
+        held, moved = (math.sqrt(terms.pop(f"{of}_gradient")) for of in ("kl", "policy"))
+        return {**terms, "kl_share": held / (held + moved) if held + moved else 0.0}
+
     def measured(self, batch: Batch) -> Tensor:
         assert batch.ref_logprobs is not None
         return zero_masked(
@@ -282,7 +296,6 @@ class EntropyBonus(LearnerPart):
     """
 
     name = "entropy"
-    needs_entropy = True
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
@@ -292,6 +305,10 @@ class EntropyBonus(LearnerPart):
     def of(cls, learner: Learner) -> EntropyBonus | None:
         algorithm = learner.algorithm
         return cls(learner) if algorithm.entropy or algorithm.entropy_target is not None else None
+
+    @property
+    def needs_entropy(self) -> bool:
+        return True
 
     @property
     def coefficient(self) -> float:
@@ -351,7 +368,7 @@ class MovingBaseline(LearnerPart):
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
-        self.average: float | None = None
+        self.average = None
 
     @classmethod
     def of(cls, learner: Learner) -> MovingBaseline | None:
@@ -379,10 +396,9 @@ class Selection(LearnerPart):
         learner, algorithm, mask = self.learner, self.learner.algorithm, mini.completion_mask
         assert isinstance(algorithm, PolicyGradient)
         seed = rollout_seed("select", learner.config.seed, learner.updates)
-        old = mini.behaviour_logprobs if mini.old_logprobs is None else mini.old_logprobs
         fields = {
             "logprobs": learner.logprobs(mini.rows, learner.policy),
-            "old_logprobs": old,
+            "old_logprobs": mini.ratio_logprobs,
             "advantages": zero_masked(mini.advantages, mask),
             "mask": mask,
             "generator": torch.Generator().manual_seed(seed),
@@ -391,6 +407,10 @@ class Selection(LearnerPart):
 
 
 _PARTS: tuple[type[LearnerPart], ...] = (
+    RolloutRecorder,
+    AdvantageBatches,
+    ExampleLosses,
+    RewardLosses,
     Forks,
     StepRewards,
     ReplayBuffer,
@@ -430,6 +450,17 @@ def parts_of(learner: Learner, kept: Sequence[LearnerPart] = ()) -> list[Learner
         for kind in _PARTS
     ]
     return [part for part in made if part is not None]
+
+
+def shape_policy(policy: Policy, algorithm: Algorithm) -> None:
+    """Give the policy what is trained beside its layers, before it is sharded.
+
+    Args:
+        policy: with its layers.
+        algorithm: of the run.
+    """
+    for kind in _PARTS:
+        kind.shape(policy, algorithm)
 
 
 def _is_wanted(kind: type[LearnerPart], learner: Learner) -> bool:

@@ -2,17 +2,16 @@
 
 examples of a step ─▶ mini-batches ─▶ micro-batches ─▶ log-probabilities ─▶ gains ─▶ loss of each example ─▶ backward
 
-Examples come from the groups that a collector has sampled, or from a file.  Log-probabilities,
-batching, the optimiser and its state are those of `Learner`.  Denominators are those of the whole
-mini-batch.
+Examples come from the groups that a collector has sampled, or from a file.  Denominators are those
+of the whole mini-batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,7 +20,6 @@ from torch import Tensor
 from rlvr.algo.objectives import Losses
 from rlvr.algo.papers.base import Algorithm, Inputs
 from rlvr.algo.preferences import gains, kto_reference_point, negative_log_likelihood, weighted_mean
-from rlvr.algo.ratios import RatioStats
 from rlvr.data.overlap import digest_of
 from rlvr.data.pairs import (
     Candidate,
@@ -34,24 +32,25 @@ from rlvr.data.pairs import (
     read_pairs,
     read_steps,
 )
-from rlvr.display import Activity
 from rlvr.errors import DataError, UsageError
+from rlvr.samplers.protocol import rollout_seed
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.train.batches import buckets
-from rlvr.train.config import Config
-from rlvr.train.learner import Learner, _ignore
-from rlvr.train.part import ExampleMicro
-from rlvr.train.policy import Policy
-from rlvr.train.ranks import Ranks
+from rlvr.train.part import ExampleMicro, LearnerPart, StepRows
+from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.teacher import Reference
 from rlvr.train.trained_rows import TrainedRow, step_row, tokenized
 from rlvr.train.update_sizes import LEAST_GROUPS
 from rlvr.types import Group, Outcome, Rollout
 
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
 __all__ = [
     "Example",
+    "ExampleLosses",
     "Examples",
-    "PreferenceLearner",
+    "Totals",
     "examples_of_file",
     "examples_of_groups",
     "mismatch_rows",
@@ -102,82 +101,59 @@ class Examples:
         return Examples([self.rows[i] for i in indices])
 
 
-class PreferenceLearner(Learner):
-    """A learner whose losses are of `rlvr.algo.preferences`.
+class ExampleLosses(LearnerPart):
+    """Losses of `rlvr.algo.preferences`, instead of one of rows with advantages."""
 
-    Args:
-        policy: trained in place.
-        config: settings of the run; its algorithm learns from examples.
-        ranks: one, or None.
-        activity: see `Learner`.
+    makes_batch = holds_policy = True
 
-    Raises:
-        UsageError: all weights are frozen, or there are several ranks.
-    """
+    @classmethod
+    def of(cls, learner: Learner) -> ExampleLosses | None:
+        algorithm = learner.algorithm
+        trains = algorithm.examples is not None and "head" not in algorithm.needs
+        return cls(learner) if trains else None
 
-    def __init__(
-        self,
-        policy: Policy,
-        config: Config,
-        ranks: Ranks | None = None,
-        activity: Activity | None = None,
-    ) -> None:
-        if ranks is not None and ranks.world > 1:
-            raise UsageError(
-                "preferences cannot be trained on several ranks yet; start one process"
-            )
-        super().__init__(policy, config, activity=activity)
+    def make_batch(self, sampled: Examples | RolloutBatch | None, step: int) -> StepRows:
+        learner, metrics = self.learner, dict[str, float]()
+        config, examples = learner.config, sampled
+        if isinstance(sampled, RolloutBatch):
+            drawn = examples_of_groups(sampled.groups, learner.algorithm, config.seed, step)
+            examples, metrics = drawn[0], drawn[1].metrics()
+        batch = learner.ranks.from_first(examples)
+        assert isinstance(batch, Examples)
+        n = len(batch.rows)
+        if not n:
+            why = "no group has completions that could be preferred"
+            return StepRows(None, metrics=metrics, why=why)
+        generator = torch.Generator().manual_seed(rollout_seed("minibatches", config.seed, step))
+        count = max(1, min(config.updates, n // LEAST_GROUPS))
+        ends = [n * (i + 1) // count for i in range(count)]
+        updates: list[list[int]] = []
+        for _ in range(learner.algorithm.epochs):
+            order = list(range(n))
+            if count > 1:
+                order = torch.randperm(n, generator=generator).tolist()
+            updates += [order[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+        return StepRows(batch, updates, metrics)
 
-    def learn(
-        self, examples: Examples, draw: torch.Generator, on_bad: Callable[[Any], None] = _ignore
-    ) -> dict[str, float]:
-        """Make the updates of a step, and return metrics for the log.
+    def learns(self, mini: Any) -> bool:
+        return True
 
-        Args:
-            examples: at least one.
-            draw: draws the mini-batches.
-            on_bad: called with each mini-batch whose loss or gradient is not finite; no step is
-                made on it.
-
-        Raises:
-            Diverged: `config.bad_steps` mini-batches in a row were not finite.
-        """
-        n = len(examples.rows)
-        count = max(1, min(self.config.updates, n // LEAST_GROUPS))
-        parts: list[list[int]] = []
-        for _ in range(self.algorithm.epochs):
-            order = list(range(n)) if count == 1 else torch.randperm(n, generator=draw).tolist()
-            ends = [n * (i + 1) // count for i in range(count)]
-            parts += [order[a:b] for a, b in zip([0, *ends], ends, strict=False)]
-        return self.update(examples, parts, on_bad)  # type: ignore[arg-type]  # it only asks for parts
-
-    def rows_with_gradient(self, mini: Any) -> list[int]:
-        """All examples of a mini-batch.
-
-        Args:
-            mini: the mini-batch.
-        """
-        return list(range(len(mini.rows)))
-
-    def backward(self, mini: Any, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
+    def backward(self, mini: Any) -> dict[str, float]:
         """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the logged terms.
 
         Args:
             mini: `Examples`, whose weights and tokens are the denominators.
-            rows: indices of the examples to compute.
         """
-        examples = [mini.rows[i] for i in rows]
-        totals = _Totals.of(examples)
-        needs_point = "reference_point" in self.algorithm.reads
+        examples: Sequence[Example] = mini.rows
+        totals = Totals.of(examples)
+        needs_point = "reference_point" in self.learner.algorithm.reads
         point = self._reference_point(examples) if needs_point else None
-        sums: dict[str, Tensor] = {}
-        for indices in self.micro_batches([example.tokens for example in examples]):
-            loss, terms = self._micro_loss([examples[i] for i in indices], totals, point)
-            loss.backward()
-            self._advance(len(indices))
-            for name, value in {"loss": loss, **terms}.items():
-                sums[name] = sums.get(name, 0.0) + value.detach()
-        return {name: float(value) for name, value in sums.items()}, []
+
+        def loss(indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor], None]:
+            return *self._micro_loss([examples[i] for i in indices], totals, point), None
+
+        plan = self.learner.ranks.plan([example.tokens for example in examples], self.micro_batches)
+        return self.learner.add_gradients(plan, loss)[0]
 
     def micro_batches(self, lengths: Sequence[int]) -> list[list[int]]:
         """Indices of the examples in each micro-batch; the rows of an example are never apart.
@@ -185,25 +161,17 @@ class PreferenceLearner(Learner):
         Args:
             lengths: tokens of each example.
         """
-        return buckets(
-            lengths, max_tokens=self.policy.max_tokens, overhead_tokens=self.policy.overhead_tokens
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write what was trained.
-
-        Args:
-            folder: where it goes; it is made.
-        """
-        self.policy.save(folder)
+        policy = self.learner.policy
+        limits = {"max_tokens": policy.max_tokens, "overhead_tokens": policy.overhead_tokens}
+        return buckets(lengths, **limits)
 
     def _micro_loss(
-        self, examples: Sequence[Example], whole: _Totals, point: Tensor | None
+        self, examples: Sequence[Example], whole: Totals, point: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The micro-batch's share of the loss and of the logged terms."""
         rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
         n, mask = len(examples), self._mask(rows)
-        logprobs = self.policy.logprobs(rows, self.config.temperature)
+        logprobs = self._logprobs(rows)
         weights = torch.tensor([one.weight for one in examples], device=mask.device)
         right = torch.tensor([one.right for one in examples], device=mask.device)
         inputs = {
@@ -216,7 +184,7 @@ class PreferenceLearner(Learner):
         before = self._reference_logprobs(rows)
         self._show(ExampleMicro(examples, rows, logprobs, before, point))
         if before is not None:
-            h = gains(logprobs, before, mask, length=self.algorithm.length)
+            h = gains(logprobs, before, mask, length=self.learner.algorithm.length)
             inputs |= {"gain": h, "chosen": h[:n], "rejected": h[n:]}
             terms |= whole.means("gain", h.detach(), weights, right)
         losses = self._example_losses(inputs)
@@ -225,8 +193,8 @@ class PreferenceLearner(Learner):
             loss = weighted_mean(losses.sum(dim=1), weights, total=whole.tokens)
         else:
             loss = weighted_mean(losses, weights, total=whole.weight)
-        if self.algorithm.sft_weight:
-            loss = loss + self.algorithm.sft_weight * weighted_mean(
+        if self.learner.algorithm.sft_weight:
+            loss = loss + self.learner.algorithm.sft_weight * weighted_mean(
                 nll, weights, total=whole.tokens
             )
         if not whole.wrong:
@@ -236,58 +204,49 @@ class PreferenceLearner(Learner):
 
     def _example_losses(self, inputs: Mapping[str, Any]) -> Tensor:
         """The algorithm's losses: one per example, or one per token."""
-        result = self.algorithm.loss(Inputs(self.algorithm, inputs))
+        result = self.learner.algorithm.loss(Inputs(self.learner.algorithm, inputs))
         return result.losses if isinstance(result, Losses) else result
 
     def _show(self, micro: ExampleMicro) -> None:
-        for part in self.parts:
+        for part in self.learner.parts:
             part.see_examples(micro)
 
-    def _gains(
-        self, rows: Sequence[TrainedRow], logprobs: Tensor, mask: Tensor
-    ) -> Float[Tensor, " N"]:
-        before = self._reference_logprobs(rows)
-        assert before is not None
-        return gains(logprobs, before, mask, length=self.algorithm.length)
+    def _logprobs(self, rows: Sequence[TrainedRow]) -> Float[Tensor, "N T"]:
+        return self.learner.policy.logprobs(rows, self.learner.config.temperature)
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_logprobs(self, rows: Sequence[TrainedRow]) -> Tensor | None:
-        reference = self.part(Reference)
+        """With gradients on, or off: as `Policy.logprobs`, which on several ranks computes the rows
+        of this one, or those of all."""
+        reference = self.learner.part(Reference)
         if reference is None:
             return None
-        return reference.policy.logprobs(rows, self.config.temperature)
+        return reference.policy.logprobs(rows, self.learner.config.temperature).detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_point(self, examples: Sequence[Example]) -> Tensor:
         """KTO's z: from each prompt of the mini-batch with a completion of another prompt; 0 if
         there is one prompt."""
         rows = [example.rows[0] for example in examples]
+        partners = mismatch_rows([row.prompt_ids for row in rows])
         mixed = [
             TrainedRow(row.prompt_ids, rows[i].completion_ids, rows[i].completion_mask)
-            for row, i in zip(
-                rows, mismatch_rows([prompt_row.prompt_ids for prompt_row in rows]), strict=False
-            )
+            for row, i in zip(rows, partners, strict=False)
         ]
         if not mixed:
-            return torch.zeros((), device=self.policy.device)
-        log_ratios = []
-        for indices in self.micro_batches(
-            [len(row.prompt_ids) + len(row.completion_ids) for row in mixed]
-        ):
-            part = [mixed[i] for i in indices]
-            log_ratios.append(
-                self._gains(
-                    part, self.policy.logprobs(part, self.config.temperature), self._mask(part)
-                )
-            )
-        return kto_reference_point(torch.cat(log_ratios))
+            return torch.zeros((), device=self.learner.policy.device)
+        before = self._reference_logprobs(mixed)
+        assert before is not None
+        length = self.learner.algorithm.length
+        return kto_reference_point(
+            gains(self._logprobs(mixed), before, self._mask(mixed), length=length)
+        )
 
     def _mask(self, rows: Sequence[TrainedRow]) -> Bool[Tensor, "N T"]:
         width = max(len(row.completion_ids) for row in rows)
         padded = [
             [*row.completion_mask, *[False] * (width - len(row.completion_mask))] for row in rows
         ]
-        return torch.tensor(padded, device=self.policy.device)
+        return torch.tensor(padded, device=self.learner.policy.device)
 
 
 def mismatch_rows(prompts: Sequence[Sequence[int]]) -> list[int]:
@@ -319,7 +278,7 @@ def mismatch_rows(prompts: Sequence[Sequence[int]]) -> list[int]:
     return partner
 
 
-class _Totals(NamedTuple):
+class Totals(NamedTuple):
     """Denominators of a mini-batch.
 
     Attributes:
@@ -338,7 +297,7 @@ class _Totals(NamedTuple):
     counts: float
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> _Totals:
+    def of(cls, examples: Sequence[Example]) -> Totals:
         return cls(
             sum(example.weight for example in examples),
             sum(example.weight * sum(example.rows[0].completion_mask) for example in examples),

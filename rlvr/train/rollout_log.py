@@ -7,18 +7,80 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
+from rlvr.collect.groups import Groups
 from rlvr.collect.stats import Dropped
 from rlvr.data.rollouts import write_rollouts
 from rlvr.text import inert
 from rlvr.train.credit import Batch
+from rlvr.train.part import LearnerPart
+from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Group, Rollout, Task
 
-__all__ = ["Trained", "log_rollouts", "rollout_table", "trained_rollouts"]
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["RolloutRecorder", "Trained", "log_rollouts", "rollout_table", "trained_rollouts"]
+
+
+class RolloutRecorder(LearnerPart):
+    """Prints the rollouts of a step as a table, and writes those of every `rollouts_every`-th step."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner)
+        self._step = 0
+        self._sampled: RolloutBatch | None = None
+        self._by: Groups | None = None
+        self._trained: dict[int, Trained] = {}
+
+    @classmethod
+    def of(cls, learner: Learner) -> RolloutRecorder | None:
+        config = learner.config
+        return cls(learner) if config.rollouts_every or config.show_rollouts else None
+
+    @property
+    def _is_written(self) -> bool:
+        every = self.learner.config.rollouts_every
+        return bool(every) and self._step % every == 0
+
+    def begin_at(self, step: int) -> None:
+        self._step = step
+
+    def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
+        self._sampled, self._by, self._trained = sampled, by, {}
+        return sampled
+
+    def after(self, batch: Any) -> dict[str, float]:
+        learner, logprobs = self.learner, None
+        config = learner.config
+        if isinstance(batch, Batch):
+            if self._is_written and config.token_logprobs:  # each rank has a share of the weights
+                logprobs = learner.logprobs(batch.rows, learner.policy)
+            if self._sampled is not None and (self._is_written or config.show_rollouts):
+                self._trained = trained_rollouts(batch.rows, batch, logprobs)
+        return {}
+
+    def end_step(self, step: int) -> None:
+        if self._sampled is not None and self._by is not None:
+            self._log(self._sampled, self._by, step)
+        self._step, self._sampled = step, None
+
+    def _log(self, sampled: RolloutBatch, by: Groups, step: int) -> None:
+        config, both = self.learner.config, (sampled.groups, sampled.dropped)
+        if config.show_rollouts:
+            self.learner.say(rollout_table(step, *both, self._trained, config.show_rollouts))
+        if self._is_written:
+            log_rollouts(
+                config.run / "rollouts" / f"step-{step:08d}.parquet",
+                *both,
+                env_of=by.env.name_of,
+                trained=self._trained,
+                decode=by.sampler.decode if config.token_logprobs else None,
+            )
 
 
 @dataclass(frozen=True, slots=True)

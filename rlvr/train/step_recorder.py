@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,14 +22,14 @@ from torch import Tensor
 from rlvr.algo.papers.numbers import algorithm_numbers, plain_number
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues
-from rlvr.data.step_files import StepFile, write_step
+from rlvr.data.step_files import StepFile
 from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
-from rlvr.train.example_recorder import rows_of_examples
 from rlvr.train.gradient_sketch import PLACES, sketch, weights_digest
-from rlvr.train.part import LearnerPart, Micro
+from rlvr.train.part import Micro
+from rlvr.train.recorder import Recorder, RowArrays, add_rows
 from rlvr.train.rollout_batch import RolloutBatch
-from rlvr.train.self_check import departures, other_layout
+from rlvr.train.self_check import other_layout
 from rlvr.types import Rollout
 
 if TYPE_CHECKING:  # it calls the parts
@@ -38,7 +37,6 @@ if TYPE_CHECKING:  # it calls the parts
 
 __all__ = ["StepRecorder", "step_of_batch"]
 
-_Arrays = dict[str, NDArray[Any]]
 _TOKEN_ARRAYS = (
     "behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values implicit_rewards "
     "advantages returns kept"
@@ -61,26 +59,21 @@ class _Update:
     rows: list[int]
     numbers: dict[str, Any]
     selected: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
-    computed: dict[int, _Arrays] = field(default_factory=dict)
-    valued: dict[int, _Arrays] = field(default_factory=dict)
+    computed: dict[int, RowArrays] = field(default_factory=dict)
+    valued: dict[int, RowArrays] = field(default_factory=dict)
     head: dict[str, Any] = field(default_factory=dict)
     sketch: NDArray[np.float64] | None = None
 
-    def rows_in_order(self) -> dict[int, _Arrays]:
+    def rows_in_order(self) -> dict[int, RowArrays]:
         """Arrays of the computed rows, in the order of the update."""
         return {row: self.computed[row] for row in self.rows if row in self.computed}
 
 
-class StepRecorder(LearnerPart):
-    """Writes every `step_files`-th step, and every update whose loss or gradient is not finite, to RUN/steps.
-
-    Every `verify_every`-th step is judged as it is made, and written if a number departs: a metric
-    `departs/QUANTITY`, over what rounding allows, which is an alarm.
-    """
+class StepRecorder(Recorder):
+    """Records the rows of a step with all that their updates were computed from."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
-        self._step = 0
         self._index: dict[int, int] = {}
         self._open: _Update | None = None
         self._micro: Micro | None = None
@@ -100,21 +93,7 @@ class StepRecorder(LearnerPart):
 
     @classmethod
     def of(cls, learner: Learner) -> StepRecorder | None:
-        return cls(learner)
-
-    @property
-    def _is_written(self) -> bool:
-        every = self.learner.config.step_files
-        return bool(every) and self._step % every == 0
-
-    @property
-    def _is_judged(self) -> bool:
-        every = self.learner.config.verify_every
-        return bool(every) and (self._step + 1) % every == 0
-
-    @property
-    def _is_due(self) -> bool:
-        return self._is_written or self._is_judged
+        return cls(learner) if learner.algorithm.examples is None else None
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         self._prefixes = sampled.values
@@ -125,8 +104,8 @@ class StepRecorder(LearnerPart):
         self._updates, self._open, self._micro, self._values = [], None, None, None
         self._index = {id(row): i for i, row in enumerate(batch.rows)}
         self._batch_rows = batch.rows
-        average = _part(learner, "average")
-        self._more = {"average": None if average is None else average.average}
+        averages = [part.average for part in learner.parts if part.average is not None]
+        self._more = {"average": averages[0] if averages else None}
         if self._is_written and learner.ranks.world == 1:
             self._more["weights_before"] = weights_digest(learner.policy.model)
         self._sketches = None
@@ -148,9 +127,6 @@ class StepRecorder(LearnerPart):
         return found
 
     def select(self, mini: Any) -> Any:
-        self._open = None
-        if not isinstance(mini, Batch):
-            return mini
         rows = [self._index.get(id(row), i) for i, row in enumerate(mini.rows)]
         self._open = _Update(rows, _numbers_now(self.learner))
         if mini.selected is not None:
@@ -186,19 +162,19 @@ class StepRecorder(LearnerPart):
         """Keep what the last micro-batch's backward pass has left."""
         micro, self._micro = self._micro, None
         if micro is not None and self._open is not None:
-            columns: _Arrays = {}
+            columns: RowArrays = {}
             for name, values in _read_of(micro).items():
                 columns |= _with_gradient(name, values)
-            _add_rows(self._open.computed, self._by_row(micro.batch.rows, columns))
+            add_rows(self._open.computed, self._by_row(micro.batch.rows, columns))
 
     def _take_values(self) -> None:
         """The same of the critic's last micro-batch."""
         found, self._values = self._values, None
         if found is not None and self._open is not None:
             rows, values = found
-            _add_rows(self._open.valued, self._by_row(rows, _with_gradient("values", values)))
+            add_rows(self._open.valued, self._by_row(rows, _with_gradient("values", values)))
 
-    def _by_row(self, rows: Sequence[Rollout], columns: _Arrays) -> dict[int, _Arrays]:
+    def _by_row(self, rows: Sequence[Rollout], columns: RowArrays) -> dict[int, RowArrays]:
         return {
             self._index.get(id(row), i): {
                 name: values[i, : len(row.completion_ids)] for name, values in columns.items()
@@ -225,11 +201,6 @@ class StepRecorder(LearnerPart):
     def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
         """Write an update that was left out, whose rows are then all that the file has."""
         self._close(numbers)
-        name = f"step-{self._step + 1:08d}-bad-{self.learner.bad}"
-        if not isinstance(mini, Batch):
-            examples = StepFile({"left_out": True}, rows_of_examples(mini.rows)[0])
-            self._write(name, examples, [])
-            return
         updates = self._updates[-1:]
         places = {row: i for i, row in enumerate(updates[0].rows)} if updates else {}
         for update in updates:
@@ -238,7 +209,9 @@ class StepRecorder(LearnerPart):
             update.selected = {places[row]: own for row, own in update.selected.items()}
             update.rows = list(range(len(update.rows)))
         self._more["left_out"] = True
-        self._write(name, mini, updates)
+        step = self._step_file(mini, updates)
+        if step is not None:
+            self._save(step, f"-bad-{self.learner.bad}")
         del self._more["left_out"]
         self._updates = self._updates[:-1]
 
@@ -259,35 +232,13 @@ class StepRecorder(LearnerPart):
 
     def after(self, batch: Batch) -> dict[str, float]:
         updates, self._updates = self._updates, []
-        if not isinstance(batch, Batch) or not self._is_due:
+        if not self._is_due:
             return {}
         if self._is_written and self.learner.ranks.world == 1:
             self._more["weights_after"] = weights_digest(self.learner.policy.model)
-        step = self._step_file(batch, updates)
-        departs = dict[str, float]()
-        if step is not None and self._is_judged:
-            departs = {
-                f"departs/{name}": by for name, by in {**departures(step), **self._off}.items()
-            }
-        if step is not None and (self._is_written or departs):
-            self._save(step, f"step-{self._step + 1:08d}")
-        return self.learner.ranks.from_first(departs) if self._is_judged else {}
+        return self._judge(self._step_file(batch, updates), **self._off)
 
-    def end_step(self, step: int) -> None:
-        self._step = step
-
-    def begin_at(self, step: int) -> None:
-        self._step = step
-
-    def _write(self, name: str, batch: Any, updates: Sequence[_Update]) -> None:
-        step = self._step_file(batch, updates)
-        if step is not None:
-            self._save(step, name)
-
-    def _save(self, step: StepFile, name: str) -> None:
-        write_step(self.learner.config.run / "steps" / f"{name}.safetensors", step)
-
-    def _step_file(self, batch: Any, updates: Sequence[_Update]) -> StepFile | None:
+    def _step_file(self, batch: Batch, updates: Sequence[_Update]) -> StepFile | None:
         """What a file has of a step; None on other ranks than the first."""
         ranks, config = self.learner.ranks, self.learner.config
         if ranks.world > 1:
@@ -298,11 +249,8 @@ class StepRecorder(LearnerPart):
             updates = [
                 _join_ranks(update, each) for update, *each in zip(updates, *every, strict=True)
             ]
-        if isinstance(batch, StepFile):
-            step = batch
-        else:
-            algorithm = algorithm_numbers(self.learner.algorithm, config.max_tokens)
-            step = step_of_batch(batch, algorithm | {"average": self._more.get("average")})
+        algorithm = algorithm_numbers(self.learner.algorithm, config.max_tokens)
+        step = step_of_batch(batch, algorithm | {"average": self._more.get("average")})
         arrays = dict(step.arrays)
         if self._prefixes and len(self._prefixes) == len(step.arrays["offsets"]) - 1:
             arrays |= _prefix_arrays(self._prefixes)
@@ -312,13 +260,7 @@ class StepRecorder(LearnerPart):
             arrays |= _update_arrays(f"update{number}.", update)
         head = {
             **step.head,
-            "step": self._step + 1,
-            "trainer": f"rlvr {version('rlvr')}",
-            "ranks": ranks.world,
-            "precision": config.precision,
-            "temperature": config.temperature,
-            "lr": self.learner.lr,
-            "seed": config.seed,
+            **self._head,
             **self._more,
             "updates": [update.head for update in updates],
         }
@@ -343,7 +285,7 @@ _SLOPES = {
 }
 
 
-def _with_gradient(name: str, values: Tensor) -> _Arrays:
+def _with_gradient(name: str, values: Tensor) -> RowArrays:
     """Values and the loss's slope in them, after its backward pass."""
     slopes = torch.zeros_like(values) if values.grad is None else values.grad
     return {
@@ -352,31 +294,21 @@ def _with_gradient(name: str, values: Tensor) -> _Arrays:
     }
 
 
-def _add_rows(rows: dict[int, _Arrays], more: Mapping[int, _Arrays]) -> None:
-    """Add rows; of one that is there (a rank's filler, whose gradient is 0, or its original) the
-    slopes add."""
-    for index, arrays in more.items():
-        for name in _SLOPES.values():
-            if name in arrays and index in rows:
-                arrays[name] = arrays[name] + rows[index][name]
-        rows[index] = arrays
-
-
 def _join_ranks(update: _Update, each: Sequence[tuple[Any, Any, Any]]) -> _Update:
     """An update with the rows of all ranks, and the sum of the sketches of their shards."""
-    computed: dict[int, _Arrays] = {}
-    valued: dict[int, _Arrays] = {}
+    computed: dict[int, RowArrays] = {}
+    valued: dict[int, RowArrays] = {}
     for rows, own_valued, _ in each:
-        _add_rows(computed, rows)
-        _add_rows(valued, own_valued)
+        add_rows(computed, rows)
+        add_rows(valued, own_valued)
     sketches = [sketch for _, _, sketch in each if sketch is not None]
     total_sketch = sum(sketches[1:], start=sketches[0]) if sketches else None
     return dataclasses.replace(update, computed=computed, valued=valued, sketch=total_sketch)
 
 
-def _update_arrays(prefix: str, update: _Update) -> _Arrays:
+def _update_arrays(prefix: str, update: _Update) -> RowArrays:
     order = [row for row in update.rows if row in update.computed]
-    arrays: _Arrays = {
+    arrays: RowArrays = {
         "rows": np.array(update.rows, np.int32),
         "computed": np.array(order, np.int32),
         **_joined_rows([update.computed[row] for row in order]),
@@ -392,7 +324,7 @@ def _update_arrays(prefix: str, update: _Update) -> _Arrays:
     return {prefix + name: array for name, array in arrays.items()}
 
 
-def _joined_rows(rows: Sequence[_Arrays]) -> _Arrays:
+def _joined_rows(rows: Sequence[RowArrays]) -> RowArrays:
     """The arrays of rows, one after the other."""
     none = np.zeros(0, np.float32)
     names = rows[0] if rows else ()

@@ -138,5 +138,5 @@ def test_what_cannot_credit_several_rows_says_so():
 
 def test_the_environment_of_a_run_is_described(tmp_path):
     with trainer(tmp_path / "run", steps=1) as made:
-        assert made.env.id == "agent/Bandit"
-        assert made.env.size is None
+        assert made.source.env.id == "agent/Bandit"
+        assert made.source.env.size is None

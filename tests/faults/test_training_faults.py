@@ -42,7 +42,7 @@ def test_a_damaged_newest_checkpoint_costs_a_step_and_changes_nothing(tmp_path, 
     run = tmp_path / "run"
     with trainer(run, steps=STEPS, checkpoint_every=1) as made:
         save = made.save
-        made.save = lambda: save() if made.step < 2 else stop(save)
+        made.save = lambda: save() if made.steps_done < 2 else stop(save)
         with pytest.raises(Stopped):
             made.run()
     newest = checkpoint.latest(run / "checkpoints")
@@ -98,7 +98,7 @@ def test_lost_metrics_are_noticed_and_the_run_goes_on(tmp_path, whole):
     (run / "metrics.jsonl").unlink()
     shutil.rmtree(run / "model")
     with trainer(run, steps=STEPS, checkpoint_every=1) as again:
-        assert again.step == STEPS
+        assert again.steps_done == STEPS
         again.run()
 
 
@@ -132,7 +132,7 @@ def test_a_run_whose_environment_was_edited_is_not_gone_on_with(tmp_path, monkey
     with pytest.raises(UsageError, match=said):
         trainer(tmp_path / "run", steps=1)
     with trainer(tmp_path / "run", steps=1, accept=("code",)) as again:
-        assert again.step == 1
+        assert again.steps_done == 1
     known = json.loads((tmp_path / "run" / "identity.json").read_text())
     assert "tests.train.bandit has another content" in known["accepted"][0]
 
@@ -147,7 +147,7 @@ def test_a_run_of_before_identities_were_recorded_is_gone_on_with(tmp_path):
     settings["env"]["source"] = {"mine": "0123456789abcdef"}
     path.write_text(json.dumps(settings))
     with trainer(tmp_path / "run", steps=1) as again:
-        assert again.step == 1
+        assert again.steps_done == 1
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -186,7 +186,7 @@ def test_a_model_by_another_name_of_its_folder_is_the_same_setting(tmp_path, mon
     with trainer(tmp_path / "run", steps=1, model="models") as made:
         made.run()
     with trainer(tmp_path / "run", steps=1, model=str(tmp_path / "models")) as again:
-        assert again.step == 1
+        assert again.steps_done == 1
     with pytest.raises(UsageError, match=r"settings\.model"):
         trainer(tmp_path / "run", steps=1, model="elsewhere")
 

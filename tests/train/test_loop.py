@@ -108,7 +108,7 @@ def test_the_first_step_is_on_policy(tmp_path):
 def test_one_step_off_trains_on_what_the_weights_before_have_sampled(tmp_path):
     """Staleness is 1 from the second step on, never more; the correction sees the weights of both."""
     with trainer(tmp_path / "run", steps=5, max_staleness=1) as made:
-        assert made.sampler.model is not made.policy.model
+        assert made.source.sampler.model is not made.policy.model
         made.run()
     assert [row["staleness"] for row in metrics(made)] == [0, 1, 1, 1, 1]
     assert made.config.resolve().algorithm.correction is not None
@@ -156,7 +156,7 @@ def test_the_punishment_fits_the_width_of_the_reward(tmp_path):
         with trainer(
             tmp_path / str(len(totals)), algorithm="dapo", env=Bandit().with_reward(reward), steps=1
         ) as made:
-            env = made.env
+            env = made.source.env
         task = env.task(0)
         said = [
             rlvr.Completion(text, length_tokens=n)
@@ -174,7 +174,7 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
     """Every completion here is cut off at 4 tokens: -1 each under "soft"; nothing is trained on under "mask"."""
     with trainer(tmp_path / "soft", algorithm="dapo", steps=1, overlong_cache=2) as made:
         made.run()
-        assert str(made.env.reward) == "correct + 0.5 * overlong(max_tokens=4, cache=2)"
+        assert str(made.source.env.reward) == "correct + 0.5 * overlong(max_tokens=4, cache=2)"
     row = metrics(made)[0]
     assert row["reward"] == pytest.approx(row["accuracy"] + row["reward/overlong"])
     assert row["reward/overlong"] < -0.25
@@ -182,8 +182,8 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
         tmp_path / "magistral", algorithm="magistral", overlong="soft+mask", steps=1
     ) as made:
         made.run()
-        assert str(made.env.reward) == "correct + 0.1 * overlong(max_tokens=4, cache=1)"
-        assert made.collector.overlong == "mask"
+        assert str(made.source.env.reward) == "correct + 0.1 * overlong(max_tokens=4, cache=1)"
+        assert made.source.collector.overlong == "mask"
     with trainer(tmp_path / "mask", algorithm="grpo", overlong="mask", steps=1) as made:
         made.run()
     row = metrics(made)[0]
@@ -196,7 +196,7 @@ def test_soft_overlong_is_in_the_reward_and_mask_in_the_loss(tmp_path):
 def test_a_tampered_sampler_stops_the_run(tmp_path):
     """A sync that does nothing is the silent end of many a run: here it is the end of this step, with both numbers."""
     with trainer(tmp_path / "run", max_staleness=1, lr=0.1, canary=1e-4) as made:
-        made.sampler.sync = lambda weights, version: None
+        made.source.sampler.sync = lambda weights, version: None
         with pytest.raises(
             CanaryFailed,
             match=r"version \d the sampler gives a token the logprob -\d.*, the trainer\s+-\d",
@@ -209,13 +209,13 @@ def test_a_sampler_that_never_syncs_is_seen_at_any_rate(tmp_path, lr):
     """A step of 1e-6 moves no logprob by as much as rounding does in bfloat16: the weights themselves are looked at."""
     made = policy(autocast=torch.bfloat16)
     with trainer(tmp_path / "run", made=made, max_staleness=1, lr=lr, precision="bf16") as made:
-        made.sampler.sync = lambda weights, version: None
+        made.source.sampler.sync = lambda weights, version: None
         with pytest.raises(
             CanaryFailed,
             match=r"the sampler's own weights are not the trainer's: model\.\S+ differs",
         ):
             made.run()
-        assert made.step == 1
+        assert made.steps_done == 1
 
 
 class Engine:
@@ -243,7 +243,7 @@ def test_any_sampler_can_be_trained_with(tmp_path):
         trainer(tmp_path / "engine", sampler=engine, steps=3) as made,
         trainer(tmp_path / "own", steps=3) as own,
     ):
-        assert made.collector.groups.schedule == "ready"
+        assert made.source.collector.groups.schedule == "ready"
         made.run()
         own.run()
     names = sorted(name for name, _ in made.policy.model.named_parameters())  # a tied one once
@@ -260,13 +260,13 @@ def test_prompts_of_one_token_have_a_canary(tmp_path):
             return dataclasses.replace(super().task(index), prompt="")
 
     with trainer(tmp_path / "run", env=Empty(), steps=2, lr=0.1, canary=1e-4) as made:
-        assert [(len(row.prompt_ids), len(row.completion_ids)) for row in made._canary.rows] == [
-            (1, 1)
-        ] * 4
+        assert [
+            (len(row.prompt_ids), len(row.completion_ids)) for row in made.source._canary.rows
+        ] == [(1, 1)] * 4
         stale = policy().sampler()
         with torch.no_grad():
             stale.model.get_input_embeddings().weight *= 2
-        made.sampler.logprobs = stale.logprobs
+        made.source.sampler.logprobs = stale.logprobs
         with pytest.raises(CanaryFailed, match="gives a token the logprob"):
             made.run()
 
@@ -286,13 +286,13 @@ def test_a_signal_finishes_the_step_and_saves(tmp_path, number):
         update = made.learner.update
 
         def updating(*args):
-            if made.step == 2:
+            if made.steps_done == 2:
                 os.kill(os.getpid(), number)
             return update(*args)
 
         made.learner.update = updating
         made.run()
-    assert made.step == 3
+    assert made.steps_done == 3
     assert [path.name for path in (made.config.run / "checkpoints").iterdir()] == [
         "step-00000003.pt"
     ]
@@ -308,7 +308,7 @@ def test_a_stop_is_saved_at_whatever_question_it_is_seen(tmp_path, monkeypatch, 
     )
     with trainer(tmp_path / "run", steps=50, quietly=True) as made:
         made.run()
-        assert made.step == question
+        assert made.steps_done == question
         saved = [path.name for path in (made.config.run / "checkpoints").iterdir()]
     assert saved == [f"step-{question:08d}.pt"]
 
@@ -317,7 +317,7 @@ def test_losses_that_are_not_finite_end_the_run_with_their_batches_kept(tmp_path
     """The weights are those before; the batches say what it was."""
     with trainer(tmp_path / "run", bad_steps=2) as made:
         monkeypatch.setattr(
-            "rlvr.train.loop.credit",
+            "rlvr.train.advantage_batches.credit",
             lambda groups, batch, *rest, **more: Credit(batch.advantages + torch.inf),
         )
         with pytest.raises(Diverged, match="steps"):
@@ -468,7 +468,7 @@ def test_a_run_that_nobody_scores_ends(tmp_path, algorithm):
             match=r"none of the 16 rollouts.*last 2 steps; 16 of them.*sandbox is gone.*doctor",
         ):
             made.run()
-        assert made.step == 1
+        assert made.steps_done == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
@@ -501,7 +501,7 @@ def test_steps_without_a_score_count_in_a_row(tmp_path):
 
     class Flickering(Bandit):
         def verify(self, task, completion):
-            if made.step % 2 == 0:
+            if made.steps_done % 2 == 0:
                 raise RuntimeError("restarting")
             return super().verify(task, completion)
 
@@ -652,11 +652,11 @@ def resident():
 for name, leaked in (("sound", 0), ("leaking", 2**14)):
     kept = []
     with trainer(Path(sys.argv[1]) / name, steps=200, max_staleness=1, eval_every=50, eval_tasks=4) as made:
-        step = made._one_step
+        step = made.step
         def stepping():
             kept.append((resident(), torch.ones(leaked)))
             return step()
-        made._one_step = stepping
+        made.step = stepping
         made.run()
     print(kept[-1][0] - kept[99][0])
 """
@@ -698,7 +698,7 @@ def test_credit_knows_the_mini_batch_of_every_row(tmp_path, monkeypatch):
         seen["numbers"] = list(minibatch_of)
         return credit(groups, batch, algorithm, minibatch_of=minibatch_of, **more)
 
-    monkeypatch.setattr("rlvr.train.loop.credit", crediting)
+    monkeypatch.setattr("rlvr.train.advantage_batches.credit", crediting)
     settings = {"prompts": 16, "group_size": 8, "steps": 1}
     with trainer(tmp_path / "run", algorithm="dr_grpo", **settings) as made:
         update = made.learner.update

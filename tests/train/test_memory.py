@@ -279,7 +279,7 @@ def test_a_run_says_what_it_will_take_and_one_that_cannot_fit_leaves_the_folder_
     with trainer(tmp_path / "run", quietly=False, steps=1) as made:
         made.run()
     assert "memory on cpu, forecast: " in capsys.readouterr().err
-    assert made.forecast.peak > 0
+    assert made.source.forecast.peak > 0
     monkeypatch.setattr(memory, "capacity", lambda device: 1000)
     assert "it cannot fit" in refusal(lambda: trainer(tmp_path / "small", steps=1))
     monkeypatch.undo()

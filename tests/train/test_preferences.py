@@ -20,13 +20,14 @@ from rlvr.cli import main
 from rlvr.errors import DataError, UsageError
 from rlvr.train import checkpoint
 from rlvr.train.config import Config
-from rlvr.train.offline import OfflineTrainer
+from rlvr.train.learner import Learner
+from rlvr.train.loop import Trainer
 from rlvr.train.parts import Reference
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import (
     Example,
+    ExampleLosses,
     Examples,
-    PreferenceLearner,
     examples_of_file,
     examples_of_groups,
     mismatch_rows,
@@ -55,10 +56,10 @@ def algorithm(*, loss: str = "dpo", **changes) -> Algorithm:
     return load_algorithm(loss, **({} if loss == "rft" else {"beta": 0.3}) | changes)
 
 
-def learner(name: str, tmp_path: Path, **options) -> PreferenceLearner:
+def learner(name: str, tmp_path: Path, **options) -> Learner:
     """Of a policy in float64 with a reference of other weights, so that no gain is 0."""
     made = Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, dtype=torch.float64), **options)
-    found = PreferenceLearner(made, config(tmp_path, algorithm=algorithm(**LOSSES[name])))
+    found = Learner(made, config(tmp_path, algorithm=algorithm(**LOSSES[name])))
     if (reference := found.part(Reference)) is not None:
         other = tiny(CHARSET, hidden=16, heads=2, layers=1, dtype=torch.float64, seed=9)[0]
         reference.policy.model.load_state_dict(other.state_dict())
@@ -101,16 +102,16 @@ def of(name: str) -> Examples:
     return examples(pairs=name not in ("kto", "rft"))
 
 
-def gradient(made: PreferenceLearner, given: Examples) -> tuple[torch.Tensor, dict[str, float]]:
+def gradient(made: Learner, given: Examples) -> tuple[torch.Tensor, dict[str, float]]:
     made.optimizer.zero_grad()
-    numbers, _ = made.backward(given, made.rows_with_gradient(given))
+    numbers = made.part(ExampleLosses).backward(given)
     return torch.cat([p.grad.flatten() for p in made.policy.model.parameters()]), numbers
 
 
 # ------------------------------------------------------------------------------------------ exactness
 
 
-def by_hand(name: str, made: PreferenceLearner, given: Examples, full_logprobs) -> float:
+def by_hand(name: str, made: Learner, given: Examples, full_logprobs) -> float:
     """The loss from whole logits, row by row, in Python's floats."""
     chosen = {"beta": 0.3, "length": "sum", "smoothing": 0.0, "sft_weight": 0.0, **LOSSES[name]}
     reference = made.part(Reference)
@@ -172,7 +173,7 @@ def test_the_loss_is_the_one_by_hand(name: str, tmp_path: Path, full_logprobs):
     """From tokens to the number, with weights, masks and both lengths; the learner's logged loss."""
     made, given = learner(name, tmp_path), of(name)
     with torch.enable_grad():
-        numbers, _ = made.backward(given, range(len(given.rows)))
+        numbers = made.part(ExampleLosses).backward(given)
     assert numbers["loss"] == pytest.approx(by_hand(name, made, given, full_logprobs), abs=1e-6)
 
 
@@ -195,7 +196,7 @@ def test_the_gradient_does_not_depend_on_batching(name: str, options: dict, tmp_
     """One example at a time, or packed: the same, as denominators and KTO's z are of the mini-batch."""
     whole, small = learner(name, tmp_path), learner(name, tmp_path, **options)
     given = of(name)
-    assert len(small.micro_batches([one.tokens for one in given.rows])) > 1
+    assert len(small.part(ExampleLosses).micro_batches([one.tokens for one in given.rows])) > 1
     (a, numbers), (b, others) = gradient(whole, given), gradient(small, given)
     terms = additions(whole.policy.model, sum(one.tokens for one in given.rows))
     assert_same(a, b, terms=terms)
@@ -272,7 +273,7 @@ def digits(path: Path) -> Path:
                           for d, e in itertools.permutations(range(4), 2)])  # fmt: skip
 
 
-def offline(run: Path, pairs: Path, **settings) -> OfflineTrainer:
+def offline(run: Path, pairs: Path, **settings) -> Trainer:
     settings = {
         "env": "",
         "algorithm": "dpo",
@@ -281,7 +282,7 @@ def offline(run: Path, pairs: Path, **settings) -> OfflineTrainer:
         "checkpoint_every": 1,
         "keep": 9,
     } | settings
-    return OfflineTrainer(
+    return Trainer(
         config(run, pairs=pairs, **settings),
         policy=policy(),
         console=Console(quiet=True, stderr=True),
@@ -304,7 +305,7 @@ def test_a_file_is_learnt_and_a_stopped_run_goes_on_to_the_last_bit(name: str, t
     with offline(tmp_path / "parts", pairs, **settings | {"steps": 2}) as first:
         first.run()
     with offline(tmp_path / "parts", pairs, **settings) as second:
-        assert second.step == 2
+        assert second.steps_done == 2
         second.run()
     states = [
         checkpoint.load(run / "checkpoints" / "step-00000006.pt")
@@ -324,7 +325,7 @@ def test_a_stop_is_saved_at_whatever_question_it_is_seen(tmp_path: Path, monkeyp
     )
     with offline(tmp_path / "run", digits(tmp_path / "pairs.jsonl"), checkpoint_every=100) as made:
         made.run()
-        assert made.step == 2
+        assert made.steps_done == 2
     assert (tmp_path / "run" / "checkpoints" / "step-00000002.pt").is_file()
 
 
@@ -339,13 +340,6 @@ def test_another_file_is_another_run(tmp_path: Path):
     )
     with pytest.raises(UsageError, match="sha256"):
         offline(tmp_path / "run", pairs, steps=2)
-
-
-def test_several_processes_are_refused(tmp_path: Path, monkeypatch):
-    """Each would train a model of its own and write it over the others'."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match=r"WORLD_SIZE is 2.*without torchrun"):
-        offline(tmp_path / "run", tmp_path / "pairs.jsonl")
 
 
 def test_completions_end_with_the_end_token_unless_they_were_truncated(tmp_path: Path):

@@ -135,14 +135,14 @@ def differences(a, b, path: str = "") -> list[str]:
 
 def stopped_after(made: Trainer, step: int) -> None:
     """Run it, and let the signal come in the midst of this step."""
-    learn = made._learn
+    learn = made.learner.learn
 
-    def learning(gathered):
-        if made.step + 1 == step:
+    def learning(gathered, done):
+        if done + 1 == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        return learn(gathered)
+        return learn(gathered, done)
 
-    made._learn = learning
+    made.learner.learn = learning
     made.run()
 
 
@@ -170,9 +170,9 @@ def test_stopped_at_any_step_it_goes_on_as_if_it_had_not_been(tmp_path, name, st
         whole.run()
     for step in range(1, steps + 1):  # each part goes on from where the one before was stopped
         with trainer(tmp_path / "stopped", **settings) as made:
-            assert made.step == step - 1
+            assert made.steps_done == step - 1
             stopped_after(made, step)
-            assert made.step == step
+            assert made.steps_done == step
         assert differences(state(made, step), state(whole, step)) == []
     assert logged(made.config.run) == logged(whole.config.run)
 
@@ -191,9 +191,9 @@ def test_stopped_once_it_goes_on_to_the_end_in_one_process(tmp_path, name):
         whole.run()
     with trainer(tmp_path / "stopped", **settings) as made:
         stopped_after(made, 2)
-        assert made.step == 2
+        assert made.steps_done == 2
     with trainer(tmp_path / "stopped", **settings) as again:
-        assert again.step == 2
+        assert again.steps_done == 2
         again.run()
     assert differences(state(again, STEPS), state(whole, STEPS)) == []
     assert logged(again.config.run) == logged(whole.config.run)
@@ -220,7 +220,7 @@ def test_settings_that_change_nothing_learned_may_change(tmp_path, capsys):
     with trainer(tmp_path / "run", steps=2, workers=1) as made:
         made.run()
     with trainer(tmp_path / "run", quietly=False, **FREE) as again:
-        assert again.step == 2
+        assert again.steps_done == 2
         again.run()
     said = capsys.readouterr().err
     assert "settings.micro_tokens is int 64 from here on, and was int 16384" in said
@@ -283,7 +283,7 @@ def test_a_tracker_that_is_not_there_leaves_the_folder_free(tmp_path):
         made.run()
     with trainer(tmp_path / "run", steps=1) as made:
         made.run()
-    assert made.step == 1
+    assert made.steps_done == 1
 
 
 def test_a_folder_with_anything_else_in_it_is_left_alone(tmp_path):
@@ -304,7 +304,7 @@ def test_a_run_killed_between_log_and_checkpoint_logs_no_step_twice(tmp_path):
         file.write('{"step": 5, "lo')
     before = (run / "metrics.jsonl").read_text().splitlines()[:2]
     with trainer(run, steps=4, checkpoint_every=2, keep=9) as again:
-        assert again.step == 2
+        assert again.steps_done == 2
         again.run()
     assert (run / "metrics.jsonl").read_text().splitlines()[:2] == before
     assert [row["step"] for row in logged(run)] == [1, 2, 3, 4]
@@ -317,4 +317,4 @@ def test_a_finished_run_is_left_as_it_is(tmp_path):
     before = logged(made.config.run)
     with trainer(tmp_path / "run", steps=2) as again:
         again.run()
-    assert (again.step, logged(again.config.run)) == (2, before)
+    assert (again.steps_done, logged(again.config.run)) == (2, before)

@@ -15,9 +15,10 @@ from rlvr.errors import DataError, RewardError, UsageError
 from rlvr.scoring.engines import ServedReward
 from rlvr.train import checkpoint
 from rlvr.train.learned_reward import LearnedReward
+from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, Examples
-from rlvr.train.reward_learner import RewardLearner
+from rlvr.train.reward_losses import RewardLosses
 from rlvr.train.reward_model import RewardModel
 from rlvr.train.tiny import tiny
 from rlvr.train.trained_rows import TrainedRow
@@ -29,21 +30,21 @@ from tests.train.test_preferences import assert_same_numbers, config, digits, of
 from tests.train.test_resume import differences, logged
 
 
-def learner(name: str, tmp_path: Path, **options) -> RewardLearner:
+def learner(name: str, tmp_path: Path, **options) -> Learner:
     """In float64 but for the head, which is not 0."""
     made = Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, dtype=torch.float64), **options)
-    found = RewardLearner(made, config(tmp_path, env="", algorithm=name, pairs=tmp_path / "p"))
+    found = Learner(made, config(tmp_path, env="", algorithm=name, pairs=tmp_path / "p"))
     with torch.no_grad():
-        found._module.head.weight.copy_(torch.linspace(-1, 1, 16)[None])
-        found._module.head.bias.fill_(0.2)
+        found.policy.root.head.weight.copy_(torch.linspace(-1, 1, 16)[None])
+        found.policy.root.head.bias.fill_(0.2)
     return found
 
 
-def by_hand(made: RewardLearner, row: TrainedRow, at: int) -> float:
+def by_hand(made: Learner, row: TrainedRow, at: int) -> float:
     """The head on the last hidden state of the row's first `at` completion tokens alone."""
     ids = torch.tensor([[*row.prompt_ids, *row.completion_ids[:at]]])
     state = made.policy.model.base_model(input_ids=ids).last_hidden_state[0, -1].float()
-    return float(made._module.head(state).detach())
+    return float(made.policy.root.head(state).detach())
 
 
 def row(*ids: int) -> TrainedRow:
@@ -68,9 +69,9 @@ LABELS = Examples([Example(one.rows, i % 2 == 0) for i, one in enumerate(STEPS.r
 GIVEN = {"reward_model": PAIRS, "process_reward_model": STEPS, "pointwise_reward_model": LABELS}
 
 
-def gradient(made: RewardLearner, given: Examples) -> tuple[torch.Tensor, dict[str, float]]:
+def gradient(made: Learner, given: Examples) -> tuple[torch.Tensor, dict[str, float]]:
     made.optimizer.zero_grad()
-    numbers, _ = made.backward(given, made.rows_with_gradient(given))
+    numbers = made.part(RewardLosses).backward(given)
     grads = [p.grad.flatten().double() for p in made.parameters if p.grad is not None]
     return torch.cat(grads), numbers
 
@@ -134,7 +135,7 @@ def test_a_reward_model_learns_goes_on_and_scores(name: str, tmp_path: Path):
         for run in ("whole", "parts")
     ]
     assert differences(*states) == []
-    assert states[0]["learner"]["head"]["weight"].abs().max() > 0
+    assert states[0]["learner"]["parts"]["head"]["weight"].abs().max() > 0
     last = logged(tmp_path / "whole")[-1]
     if name == "reward_model":
         assert last["reward_preferred"] == pytest.approx(1.0)
@@ -298,12 +299,12 @@ def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
     }
     with trainer(tmp_path / "run", steps=1, eval_every=0, eval_tasks=4, **settings) as run:
         run.run()
-        assert run.env.reward.bounds == (0.0, 1.2)
-        assert run.eval_env.reward.bounds == (0.0, 1.0)
-        assert run.forecast.reward_model == sum(
+        assert run.source.env.reward.bounds == (0.0, 1.2)
+        assert run.source.eval_env.reward.bounds == (0.0, 1.0)
+        assert run.source.forecast.reward_model == sum(
             file.stat().st_size for file in folder.glob("*.safetensors")
         )
-        assert "reward model" in str(run.forecast)
+        assert "reward model" in str(run.source.forecast)
     row = logged(tmp_path / "run")[-1]
     assert 0 < row["reward/learned"] <= 0.5
     assert row["reward"] == pytest.approx(

@@ -70,7 +70,7 @@ def test_a_run_writes_advantages_and_asked_logprobs_of_tokens(tmp_path):
         tmp_path / "run", steps=1, rollouts_every=1, token_logprobs=True, lr=1e-12
     ) as made:
         made.run()
-        ids = {made.sampler.decode([token]) for token in range(20)}
+        ids = {made.source.sampler.decode([token]) for token in range(20)}
     rows = list(read_whole(tmp_path / "run" / PATH))
     groups = [rows[i : i + 4] for i in range(0, 16, 4)]
     for group in groups:

@@ -257,7 +257,7 @@ def test_stopped_in_any_stage_it_goes_on_as_if_it_had_not_been(tmp_path, setting
         whole.run()
     for step in range(1, 9):
         with trainer(tmp_path / "stopped", **settings) as made:
-            assert made.step == step - 1
+            assert made.steps_done == step - 1
             stopped_after(made, step)
         assert differences(state(made, step), state(whole, step)) == []
     assert logged(made.config.run) == logged(whole.config.run)
@@ -279,7 +279,7 @@ def test_what_a_stage_changes_reaches_the_steps_behind_it(tmp_path):
     seen = []
     stages = ("at=1,max_tokens=2,group_size=3", "at=2,kl_coefficient=0.5,entropy=linear(0.1, 1)")
     with trainer(tmp_path / "run", steps=4, stage=stages, rollouts_every=0) as made:
-        collect = made._collect
+        collect = made.source._collect
 
         def collecting(step):
             batch = collect(step)
@@ -287,12 +287,12 @@ def test_what_a_stage_changes_reaches_the_steps_behind_it(tmp_path):
             seen.append((len(batch.rollouts), max(lengths), [g.task.id for g in batch.groups]))
             return batch
 
-        made._collect = collecting
+        made.source._collect = collecting
         made.run()
     assert [size for size, *_ in seen] == [16, 12, 12, 12]
     assert [longest <= 2 for _, longest, _ in seen] == [False, True, True, True]
     assert [name for *_, names in seen for name in names] == [
-        f"{made.env.id}/train/{index}" for index in range(16)
+        f"{made.source.env.id}/train/{index}" for index in range(16)
     ]
     assert made.learner.algorithm.kl.coefficient == 0.5
     rows = logged(tmp_path / "run")
@@ -306,16 +306,16 @@ def test_other_tasks_and_back_again(tmp_path):
     stages = ("at=1,option.level=1", "at=2,option.level=0")
     env = Levels()
     with trainer(tmp_path / "run", steps=3, env=env, stage=stages) as made:
-        from rlvr.train import loop
+        from rlvr.train import sampled_rows
 
-        made_env = loop.stage_env
-        loop.stage_env = lambda config, now, given: Levels(**now.env_options)
-        collect = made._collect
-        made._collect = lambda step: seen.append(collect(step)) or seen[-1]
+        made_env = sampled_rows.stage_env
+        sampled_rows.stage_env = lambda config, now, given: Levels(**now.env_options)
+        collect = made.source._collect
+        made.source._collect = lambda step: seen.append(collect(step)) or seen[-1]
         try:
             made.run()
         finally:
-            loop.stage_env = made_env
+            sampled_rows.stage_env = made_env
     ids = [[group.task.id for group in batch.groups] for batch in seen]
     assert [{one.rsplit("/", 1)[1] for one in names} for names in ids] == [{"0"}, {"1"}, {"0"}]
     assert [int(one.split("/")[-2]) for one in ids[2]] == [4, 5, 6, 7]

@@ -217,7 +217,7 @@ def test_an_alarm_ends_a_run_that_is_to_stop_and_the_step_is_saved(tmp_path):
     ]
     assert not (tmp_path / "run" / "model").exists()
     with trainer(tmp_path / "run", **settings) as made:
-        assert made.step == 2
+        assert made.steps_done == 2
         made.run()
     rows = [
         json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()

@@ -17,18 +17,18 @@ def require_versions_reach_the_correction(made: Trainer, most: int = 2) -> None:
         made: a run with a correction.
         most: its max_staleness.
     """
-    policies, batches, prepared, learn = [], [], made.learner.prepared, made._learn
+    policies, batches, prepared, learn = [], [], made.learner.prepared, made.learner.learn
 
-    def noted(sampled):
+    def noted(sampled, step):
         policies.append(copy.deepcopy(made.policy))
-        assert len(policies) == made.step + 1
-        return learn(sampled)
+        assert len(policies) == step + 1
+        return learn(sampled, step)
 
     def kept(batch):
-        batches.append((made.step, prepared(batch)))
+        batches.append((made.steps_done, prepared(batch)))
         return batches[-1][1]
 
-    made._learn, made.learner.prepared = noted, kept
+    made.learner.learn, made.learner.prepared = noted, kept
     made.run()
     ages, several = set(), 0
     for step, batch in batches:

@@ -43,9 +43,9 @@ def trainer(tmp_path: Path, engine, **settings) -> Trainer:
 def canary(made: Trainer):
     """What the canary says of the engine after a change of all weights, or why the run would end."""
     perturbed(made.policy, seed=9)
-    made.step += 1
+    made.steps_done += 1
     try:
-        return made._sync()["canary"]
+        return made.source.sync(made.steps_done)["canary"]
     except CanaryFailed as error:
         return str(error)
 
@@ -112,7 +112,9 @@ def test_the_same_weights_of_another_run_are_noticed(tied, tmp_path):
         tied.sampler._llm.update_weight_version("99")
         said = ""
         try:
-            made._canary.check(made.policy, made._canary.observe(tied.sampler), made.step)
+            made.source._canary.check(
+                made.policy, made.source._canary.observe(tied.sampler), made.steps_done
+            )
         except CanaryFailed as error:
             said = str(error)
     assert "says that its weights are of version 99" in said
@@ -167,8 +169,8 @@ def test_sleeping_during_updates(tied, tmp_path):
     """A run whose engine sleeps while the policy is updated trains as any other; on a CPU nothing is freed."""
     with trainer(tmp_path, tied, steps=2, sampler="vllm", sampler_sleep=True) as made:
         asleep = []
-        learn = made._learn
-        made._learn = lambda sampled: asleep.append(tied.sampler.asleep) or learn(sampled)
+        learn = made.learner.learn
+        made.learner.learn = lambda *of: asleep.append(tied.sampler.asleep) or learn(*of)
         made.run()
     assert asleep == [True, True]
     assert not tied.sampler.asleep

@@ -7,48 +7,54 @@ step_label_loss   steps with counts of right continuations, cross-entropy       
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.preferences import weighted_mean
-from rlvr.display import Activity
-from rlvr.train.config import Config
+from rlvr.train.critic import ValueModule
 from rlvr.train.part import ExampleMicro
 from rlvr.train.policy import Policy
-from rlvr.train.preferences import Example, PreferenceLearner, _Totals
+from rlvr.train.preferences import Example, ExampleLosses, Totals
 from rlvr.train.reward_head import HEAD
-from rlvr.train.reward_model import numbers_of, scorer_of
+from rlvr.train.reward_model import numbers_of
 
-__all__ = ["RewardLearner"]
+if TYPE_CHECKING:  # it calls the parts
+    from rlvr.train.learner import Learner
+
+__all__ = ["RewardLosses"]
 
 
-class RewardLearner(PreferenceLearner):
-    """A learner that trains a reward model.
+class RewardLosses(ExampleLosses):
+    """Losses of the numbers of a head, which is trained with the policy's layers: a reward model."""
 
-    Args:
-        policy: whose layers are trained.
-        config: settings of the run; its algorithm's loss needs a head.
+    name = "head"
 
-    Raises:
-        UsageError: all weights are frozen.
-    """
+    @classmethod
+    def of(cls, learner: Learner) -> RewardLosses | None:
+        return cls(learner) if "head" in learner.algorithm.needs else None
 
-    def __init__(self, policy: Policy, config: Config, activity: Activity | None = None) -> None:
-        super().__init__(policy, config, activity=activity)
-        self._scorer, self._module = scorer_of(policy)
-        self.parameters = [*self.parameters, *self._module.head.parameters()]
-        self.optimizer = self.fresh_optimizer()
+    @classmethod
+    def shape(cls, policy: Policy, algorithm: Algorithm) -> None:
+        if "head" in algorithm.needs and not isinstance(policy.root, ValueModule):
+            policy.root = ValueModule(policy)
+
+    @property
+    def _module(self) -> ValueModule:
+        root = self.learner.policy.root
+        assert isinstance(root, ValueModule)
+        return root
 
     def _micro_loss(
-        self, examples: Sequence[Example], whole: _Totals, point: Tensor | None
+        self, examples: Sequence[Example], whole: Totals, point: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
-        numbers, device = numbers_of(self._scorer, rows), self.policy.device
+        numbers, device = numbers_of(self.learner.policy, rows), self.learner.policy.device
         weights = torch.tensor([one.weight for one in examples], device=device)
         if examples[0].steps:
             return self._step_loss(examples, rows, numbers, whole)
@@ -67,7 +73,7 @@ class RewardLearner(PreferenceLearner):
         return weighted_mean(losses, weights, total=whole.weight), named
 
     def _step_loss(
-        self, examples: Sequence[Example], rows: Sequence[Any], numbers: Tensor, whole: _Totals
+        self, examples: Sequence[Example], rows: Sequence[Any], numbers: Tensor, whole: Totals
     ) -> tuple[Tensor, dict[str, Tensor]]:
         flat = [(i, *step, one.weight) for i, one in enumerate(examples) for step in one.steps]
         row, end, right, counts, weights = (
@@ -82,27 +88,24 @@ class RewardLearner(PreferenceLearner):
         }
 
     def save(self, folder: Path) -> None:
-        """Write the model with its head, for `RewardModel.load`.
+        """Write the head beside the model, for `RewardModel.load`.
 
         Args:
-            folder: where it goes; it is made.
+            folder: of the model.
         """
-        super().save(folder)
-        save_file(
-            {name: value.detach().cpu() for name, value in self._module.head.state_dict().items()},
-            folder / HEAD,
-            metadata={"reads": "steps" if self.algorithm.examples == "steps" else "completions"},
-        )
+        ranks, reads = self.learner.ranks, "completions"
+        if self.learner.algorithm.examples == "steps":
+            reads = "steps"
+        gathered = {name: ranks.gather(value) for name, value in self.state().items()}
+        weights = {
+            name: value.detach().cpu() for name, value in gathered.items() if value is not None
+        }
+        if ranks.first:
+            save_file(weights, folder / HEAD, metadata={"reads": reads})
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the next update depends on."""
-        return {**super().state_dict(), "head": self._module.head.state_dict()}
+    def state(self) -> dict[str, Any]:
+        return dict(self._module.head.state_dict())
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned.
-
-        Args:
-            state: what `state_dict` returned.
-        """
-        self._module.head.load_state_dict(state["head"])
-        super().load_state_dict(state)
+    def load(self, state: Mapping[str, Any]) -> None:
+        head = self._module.head
+        head.load_state_dict(self.learner.ranks.spread(state, head.state_dict()))
