@@ -32,6 +32,7 @@ _KEYS: Final = frozenset(("name", "arguments", "parameters", "input", "args", "i
 _BEGINS: Final = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>)")  # as Mistral and Llama do
 _BARE_CALL: Final = r'<tool_call>{"name": "\1", "arguments": \2}</tool_call>'
 _BARE_XML: Final = re.compile(r"<function=([\w.-]{1,100})>\s*(\{[^<]*\})\s*</function>")
+_NUMBERED: Final = re.compile(r"^[ \t]*(?:\d{1,2}[.)]|[-*•])[ \t]+(?=[A-Za-z_{])", re.MULTILINE)
 _FOLDED: Final = re.compile(r"[ ,./\-_*^]")
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -181,6 +182,7 @@ def read_calls(text: str) -> list[Call] | Verdict:
     """
     begin = after_thinking(text)
     if begin is not None and len(text) - begin <= _LONGEST:
+        text, begin = _NUMBERED.sub("", text[begin:]), 0
         rest = _BEGINS.sub("", text[begin:])
         text, begin = _BARE_XML.sub(_BARE_CALL, rest), 0
     if begin is not None and "<tool_call>" in text[begin:]:

@@ -55,7 +55,7 @@ Fr:223 Ra:226 Ac:227 Th:232.04 Pa:231.04 U:238.03 Np:237 Pu:244
 _LONGEST: Final = 600  # characters of an answer
 _MOST: Final = 10_000  # a coefficient or a count of atoms
 _ARROW: Final = re.compile(
-    r"\\(?:long)?rightarrow|\\to(?![a-z])|\\rightleftharpoons|\\longrightarrow|<=>|⇌|->|→|⟶|-->|=>|="
+    r"\\(?:long)?rightarrow|\\to(?![a-z])|\\rightleftharpoons|\\longrightarrow|<=>|⇌|-{1,3}>|→|⟶|={1,3}>|={1,2}"
 )
 _MARKUP: Final = re.compile(r"\\(?:ce|text|mathrm|mathbf|rm|textrm)(?![A-Za-z])|\\[,;:! ]|\$|~")
 _STATE: Final = re.compile(r"_?\s*\{?\((?:s|l|g|aq)\)\}?")
@@ -63,11 +63,16 @@ _SUBSCRIPTS: Final = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻]")
 _CHARGE: Final = re.compile(r"\^\s*(?:\{\s*(\d?)\s*([+-])\s*\}|(\d?)([+-]))")
+# Of SO42- and Hg22+ the second digit is the charge, of Fe3+ the only one: no metal is a chain.
+_PLAIN_CHARGE: Final = re.compile(
+    r"(?:(?<=[A-Za-z)]\d)|(?<![A-Za-z\d)\]])(?P<metal>Li|Be|Na|Mg|Al|Ca|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|Cu|Zn|"
+    r"Sr|Ag|Cd|Sn|Ba|La|Ce|Pt|Au|Pb|Bi|U))(?P<size>\d)(?P<sign>\+(?=\s*(?:\+|$))|-(?!>))"
+)
 _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>))")
 _TERM: Final = re.compile(r"(?:\(?(\d{1,5})\)?[·*]?)?(\D.*)")
 _TAGS: Final = re.compile(r"<(/?)su([bp])>")
-_LEAD: Final = re.compile(  # "The formula is" and "Nickel(II) sulfate:"
-    r"\A(?:(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
+_LEAD: Final = re.compile(  # "The formula is", "The balanced equation is" and "Nickel(II) sulfate:"
+    r"\A(?:(?:the )?(?:(?:balanced|chemical|net|ionic|overall) ){0,3}(?:equation|reaction)(?: is)?:? |(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
     r"(?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}(?:ide|ate|ite|acid|ane|ene|ol|water|ammonia): )",
     re.IGNORECASE,
 )
@@ -169,7 +174,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
             return Verdict(Outcome.CORRECT, why="same-formula", answer=text)
         if not isinstance(reference, tuple):
             return ScienceVerifier(self.tolerance).judge(answer, reference)
-        sides = read_equation(_BALANCED.sub("", text))
+        sides = read_equation(_BALANCED.sub("", _LEAD.sub("", text, count=1)))
         if sides is None:
             return Verdict(Outcome.UNPARSED, why=f"no-equation: {text[:80]!r}", answer=text)
         why = _why_not(sides, reference)
@@ -247,7 +252,9 @@ def _plain(text: str) -> str:
         .replace("\\bullet", "·")
     )
     text = _CHARGE.sub(lambda found: f"<{found[1] or found[3] or 1}{found[2] or found[4]}>", text)
-    text = _BARE_CHARGE.sub(lambda found: f"<1{found[0]}>", _STATE.sub("", text).strip())
+    text = _STATE.sub("", text).strip(" ↓↑")
+    text = _PLAIN_CHARGE.sub(r"\g<metal><\g<size>\g<sign>>", text)
+    text = _BARE_CHARGE.sub(lambda found: f"<1{found[0]}>", text)
     return re.sub(r"[\s{}_]", "", text)
 
 

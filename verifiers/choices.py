@@ -22,15 +22,17 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of the options, in order."""
 
 _NAMED = (
-    r"(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?[: ]*"
+    r"(?:(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?[: ]*|"
+    r"(?:so|thus|hence|therefore),? |it(?:['’]s| is) |i (?:choose|pick|select) )"
 )
 _LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):]?", re.IGNORECASE)
 _LETTER_AND_TEXT = re.compile(
     rf"(?i:{_NAMED})*(?:\(([A-Z])\)[.:,]?|([A-Z])[.):,]|([A-Z]) ?[-–—=]|([A-Z])(?= \())\s*(\S.*)",
     re.DOTALL,
 )
-_BESIDE = re.compile(  # "B Lyon" and "Lyon (B)", if the text is that option's
-    r"(?P<letter>[A-Z])\s+(?P<text>\S.*)|(?P<before>\S.{2,}?)\s*[(\[](?P<after>[A-Z])[)\]]",
+_BESIDE = re.compile(  # "B Lyon", "Lyon (B)" and "Lyon, option B", if the text is that option's
+    r"(?P<letter>[A-Z])\s+(?P<text>\S.*)|(?P<before>\S.{2,}?)\s*[(\[](?P<after>[A-Z])[)\]]|"
+    r"(?P<said>\S.*?),? (?:so |which is )?(?:option|choice) (?P<last>[A-Z])",
     re.DOTALL,
 )
 _SENTENCE = re.compile(
@@ -186,8 +188,8 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
     if same:
         return same
     if beside := _BESIDE.fullmatch(text_named.rstrip(".")):
-        index = LETTERS.index(beside["letter"] or beside["after"])
-        if index in _matching(beside["text"] or beside["before"], options):
+        index = LETTERS.index(beside["letter"] or beside["after"] or beside["last"])
+        if index in _matching(beside["text"] or beside["before"] or beside["said"], options):
             return frozenset((index,))
     if match := _LETTER_AND_TEXT.fullmatch(text_named) or _SENTENCE.fullmatch(
         text_named.rstrip(".")

@@ -26,6 +26,7 @@ _Items: TypeAlias = tuple[tuple[str, ...], ...]
 _MOST: Final = 100  # items, and parts
 _ITEM: Final = 200  # characters of an item
 _MARK: Final = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
+_NAME: Final = re.compile(r"\A[A-Za-z](?:_\{?\d\}?)? ?= ?")
 _BRACKETS: Final = (("[", "]"), ("(", ")"), ("{", "}"), ("\\{", "\\}"))
 
 
@@ -78,7 +79,7 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
         """
         items = _items(answer.text, reference)
         fits = [
-            [any(same_answer(item, text) for text in texts) for texts in reference]
+            [any(same_answer(item, text, answer.prompt) for text in texts) for texts in reference]
             for item in items
         ]
         in_order = [at < len(row) and row[at] for at, row in enumerate(fits)]
@@ -118,11 +119,18 @@ def _texts(item: Any) -> tuple[str, ...]:
 
 
 def _items(text: str, reference: _Items) -> list[str]:
-    """The items of an answer; commas and "and" part them only where no item of the reference has
-    one."""
+    """The items of an answer, without a name before each, as in "x = 2, x = 3"."""
+    items = _split_items(text, reference)
+    if any("=" in text for texts in reference for text in texts):
+        return items
+    return [_NAME.sub("", item) for item in items]
+
+
+def _split_items(text: str, reference: _Items) -> list[str]:
+    """Commas and "and" part items only where no item of the reference has one."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and not text.lstrip().startswith("["):
-        return [_MARK.sub("", line).strip().rstrip(",;") for line in lines]
+        return [_MARK.sub("", line).strip(" |").rstrip(",;") for line in lines]
     line = " ".join(lines).strip()
     try:
         decoded = read_json(line)
@@ -279,13 +287,13 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
 def _read_named_parts(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
     """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon or a comma."""
     listed = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    begins = r"(?:^|[\n;,])[ \t]*[-*•]*[ \t]*(?:part[ \t]+)?"
+    begins = r"(?:^|[\n;,])[ \t|]{0,8}[-*•]{0,8}[ \t]{0,8}(?:part[ \t]{1,8})?"
     in_brackets = rf"\(({listed})\)[ \t]*[:=.]?"
-    plain = rf"\*{{0,2}}({listed})\*{{0,2}}[ \t]*[:=)]"
+    plain = rf"\*{{0,2}}({listed})\*{{0,2}}[ \t]*[:=)|]"
     label = re.compile(rf"{begins}(?:{in_brackets}|{plain})\*{{0,2}}", re.IGNORECASE)
     matches = list(label.finditer(text))
     ends = [*(match.start() for match in matches[1:]), len(text)][: len(matches)]
     return [
-        (match[1] or match[2], text[match.end() : end].strip().rstrip(",;"))
+        (match[1] or match[2], text[match.end() : end].strip(" \t\n|").rstrip(",;"))
         for match, end in zip(matches, ends, strict=True)
     ]

@@ -29,7 +29,7 @@ _NUMBER: Final = (
     rf"(?:{_TEN}|[eE][+\-−]?\d{{1,3}})?"
 )
 _NAME: Final = (
-    r"(?:(?i:the|its) [A-Za-z ]{2,60}? (?i:is|are|was|equals) )?"
+    r"(?:(?i:the|its) [A-Za-z][A-Za-z\d ]{1,60}? (?i:is|are|was|equals) )?"
     r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}(?:=|(?=\\approx|≈)))?\s*"
     r"(?:\\approx|\\sim|≈|~|(?i:approximately|about|roughly|approx\.?)(?= ))?\s*"
 )
@@ -54,7 +54,15 @@ _BRACES: Final = re.compile(r"(?<!frac)(?<!\})\{\s*([^{}]*?)\s*\}")
 _RAISED: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻−", "0123456789--")
 _RAISED_RUN: Final = re.compile("[⁻−]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _SIGNS: Final = (
-    *(("\\cdot", " "), ("·", " "), ("⋅", " "), ("*", " "), ("\\Omega", "Ω"), ("\\mu", "µ")),
+    *(
+        ("\\cdot", " "),
+        ("·", " "),
+        ("⋅", " "),
+        ("*", " "),
+        ("\\Omega", "Ω"),
+        ("\\mu ", "µ"),
+        ("\\mu", "µ"),
+    ),
     *(("\\%", "%"), ("^\\circ", "°"), ("\\degree", "°")),
 )
 _NESTED: Final = 3  # braces within braces of a unit

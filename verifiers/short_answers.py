@@ -85,20 +85,26 @@ _DATES: Final = tuple(
         rf"{_MONTH} (?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?",
         rf"(?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? (?P<year>\d{{4}}))?",
         rf"{_MONTH},? (?P<year>\d{{4}})",
+        r"(?P<day>\d{1,2})\.(?P<number>\d{1,2})\.(?P<year>\d{4})",
+        r"(?P<day>1[3-9]|2\d|3[01])/(?P<number>\d{1,2})/(?P<year>\d{4})",
+        r"(?P<number>\d{1,2})/(?P<day>1[3-9]|2\d|3[01])/(?P<year>\d{4})",
     )
 )
 _TIME: Final = re.compile(
     r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))? ?(?P<half>[ap])\.?m\.?|(?P<h>\d{1,2}):(?P<m>\d{2})(?: ?h)?",
     re.IGNORECASE,
 )
-_CODE_NAME: Final = re.compile(r"[A-Za-z_][\w.]*_[\w.]*(?:\(\))?")  # such as max_len
+_CODE_NAME: Final = re.compile(  # max_len, and a command with its flags, such as "ls -l"
+    r"[A-Za-z_][\w.]*_[\w.]*(?:\(\))?|[a-z][\w.]+ (?:.{1,200} )?--?[A-Za-z][\w-]*(?:[ =].{1,200})?"
+)
+_DOTTED_NAME: Final = re.compile(r"[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+")  # such as os.path.join
 _ROMAN: Final = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
 _ROMAN_DIGITS: Final = {"I": 1, "V": 5, "X": 10}
 _SHORTENED: Final = {"mt": "mount", "st": "saint", "ft": "fort", "dr": "doctor", "vs": "versus"}
 _INITIALS: Final = re.compile(r"(?<![\w.])[A-Z]\.(?: ?[A-Z](?:\.|(?![\w.])))+")
 _PERCENT: Final = re.compile(r"\bper ?cent|%", re.IGNORECASE)
 _PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
-_AND_LAST: Final = re.compile(r",? and ")
+_AND_LAST: Final = re.compile(r",? and |(?<=[^\W\d_])(?: ?/ ?|; )(?=[^\W\d_])")
 _LEAD_IN: Final = re.compile(
     r"(?:(?:so|thus|hence|therefore),? )?(?:it|that|this|they)(?:['’]s|['’]re| is| was| are| were) ",
     re.IGNORECASE,
@@ -119,7 +125,8 @@ _NEUTRAL: Final = frozenset(
     "there's here he she they "
     "his her their we you i has have had having do does did of in on at by to for from with as "
     "named called known "
-    "exactly only just precisely simply so thus hence therefore sure certainly course year answer".split()
+    "exactly only just precisely simply so thus hence therefore sure certainly course year answer "
+    "use lies flows runs located situated".split()
 )
 """Words that say nothing beside an answer."""
 _DOUBTFUL: Final = frozenset(
@@ -137,6 +144,44 @@ _TURNING: Final = frozenset("of than like as".split())
 _DENIALS: Final = frozenset("not n't isn't aren't wasn't weren't don't doesn't didn't".split())
 _WORD_EDGES: Final = ".,;:!\"'“”‘’`()[]*_—–"
 _ENDINGS: Final = ("ing", "ed", "es", "s", "d")
+_VERDICT: Final = re.compile(r"(?P<truth>yes|no)[,.;!:—–-]+ (?P<why>.{1,200})", re.IGNORECASE)
+_YEAR: Final = re.compile(r"[12]\d{3}")
+_PAST: Final = {
+    past: verb
+    for verb, *forms in map(
+        str.split,
+        (
+            "write wrote written",
+            "begin began begun",
+            "break broke broken",
+            "build built",
+            "choose chose chosen",
+            "draw drew drawn",
+            "fall fell fallen",
+            "find found",
+            "fly flew flown",
+            "give gave given",
+            "hold held",
+            "lead led",
+            "lie lay lain",
+            "lose lost",
+            "make made",
+            "meet met",
+            "run ran",
+            "see saw seen",
+            "sell sold",
+            "sing sang sung",
+            "speak spoke spoken",
+            "stand stood",
+            "swim swam swum",
+            "take took taken",
+            "teach taught",
+            "win won",
+        ),
+    )
+    for past in forms
+}
+"""Irregular past forms of verbs, each with its infinitive."""
 _YES_NO: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -165,12 +210,22 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
     short, gloss = (glossed["said"], glossed["gloss"]) if glossed else (kept, "")
     if short != said and _same(short, right, prompt) and (not gloss or _same(gloss, right, "")):
         return True
-    allowed = _DENIALS if _YES_NO.get(right.casefold().rstrip(".")) is False else frozenset()
+    truth = _YES_NO.get(right.casefold().rstrip("."))
+    if truth is not None and (verdict := _VERDICT.fullmatch(said)) is not None:
+        return _YES_NO[verdict["truth"].casefold()] is truth and _says_why(verdict["why"], truth)
+    allowed = _DENIALS if truth is False and said[:3].casefold() in ("no ", "it ") else frozenset()
     count = right.count(" ") + 1
     return any(
         _same(core, right, prompt)
         for core in within_sentence(kept, prompt, tokens(right), count, allowed)
     )
+
+
+def _says_why(reason: str, truth: bool) -> bool:
+    """Whether what follows "yes" or "no" leaves it as it is."""
+    words = {word.strip(_WORD_EDGES).casefold().replace("’", "'") for word in reason.split()}
+    turning = _DOUBTFUL - _DENIALS if truth is False else _DOUBTFUL
+    return turning.isdisjoint(words) and _YES_NO.keys().isdisjoint(words)
 
 
 def within_sentence(
@@ -230,6 +285,8 @@ def _question_words(prompt: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
+    if word in _PAST:
+        return _PAST[word]
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) > len(ending) + 2:
             return word[: -len(ending)]
@@ -253,17 +310,24 @@ def _same(said: str, right: str, prompt: str) -> bool:
         return False
     if _CODE_NAME.fullmatch(right):
         return said.strip("`'\"").rstrip(".") == right
+    if _DOTTED_NAME.fullmatch(right):
+        return said.strip("`'\". ").removesuffix("()").casefold() == right.casefold()
     for read in (_date, _time):
         if (wanted := read(right)) is not None:
             return read(said) == wanted
+    if "year" in prompt and _YEAR.fullmatch(right) and (day := _date(said)) is not None:
+        return str(day[0]) == right
     if (amount := _amount(right)) is not None:
         found = _amount(said)
         return found is not None and _same_amount(found, amount)
     if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
-        return _YES_NO.get(said.casefold().rstrip(".")) is truth
+        return _YES_NO.get(said.casefold().rstrip(".!")) is truth
     if _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right)):
         return True
-    return "," in right and _same_words(_AND_LAST.sub(", ", said), _AND_LAST.sub(", ", right))
+    if "," in right:
+        return _same_words(_AND_LAST.sub(", ", said), _AND_LAST.sub(", ", right))
+    family_name, comma, first_name = said.partition(", ")  # "Austen, Jane"
+    return bool(comma) and right.istitle() and _same_words(f"{first_name} {family_name}", right)
 
 
 def is_question(answer: str) -> bool:
@@ -327,7 +391,8 @@ def tokens(text: str) -> tuple[str, ...]:
 
 def _plain(text: str) -> str:
     plain = _UNSEEN.sub("", unicodedata.normalize("NFC", text)).translate(_WIDE)
-    return _PER_CENT.sub("percent", " ".join(plain.split()))
+    plain = " ".join(plain.split()).replace("\\%", "%").replace("\\$", "$")
+    return _PER_CENT.sub("percent", plain)
 
 
 def _same_word(one: str, other: str) -> bool:
@@ -463,7 +528,7 @@ def _is_time(unit: str) -> bool:
 
 
 def _date(text: str) -> tuple[int | None, int, int | None] | None:
-    """(year, month, day); a numeric date with slashes is none, since two readings of it differ."""
+    """(year, month, day); a numeric date with slashes is none where two readings of it differ."""
     for pattern in _DATES:
         match = pattern.fullmatch(text.rstrip("."))
         if match is None:

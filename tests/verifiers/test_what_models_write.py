@@ -17,15 +17,19 @@ from rlvr.verifiers.instructions import InstructionVerifier
 from rlvr.verifiers.json_schema import JSONVerifier
 from rlvr.verifiers.logic import ExpressionVerifier, GridVerifier, RolesVerifier, SudokuVerifier
 from rlvr.verifiers.math import MathVerifier
+from rlvr.verifiers.parts import ListVerifier, PartsVerifier
+from rlvr.verifiers.patterns import PatternVerifier
 from rlvr.verifiers.qa import QAVerifier
 from rlvr.verifiers.science import ScienceVerifier
+from rlvr.verifiers.sql import SQLVerifier
 
 VERIFIERS = {
     kind.__name__: kind()
     for kind in (
         *(CallsVerifier, ChemistryVerifier, ChoiceVerifier, ExpressionVerifier, GridVerifier),
-        *(InstructionVerifier, JSONVerifier, MathVerifier, QAVerifier, RolesVerifier),
-        *(ScienceVerifier, SudokuVerifier),
+        *(InstructionVerifier, JSONVerifier, ListVerifier, MathVerifier, PartsVerifier),
+        *(PatternVerifier, QAVerifier, RolesVerifier, ScienceVerifier, SQLVerifier),
+        *(SudokuVerifier,),
     )
 }
 LINES = Path(__file__).with_suffix("").with_name("what_models_write.jsonl").read_text().splitlines()

@@ -22,8 +22,10 @@ __all__ = ["least_words", "senseless", "topic_share"]
 _LOOKED_AT: Final = 40_000  # characters
 _WORD: Final = re.compile(r"(?<![\w@/.:\\])[A-Za-z]+(?:['’][A-Za-z]+)?(?![\w@/\\])")
 _ARTICLE: Final = re.compile(
-    r"\b(?:[Aa]n?|[Tt]he|AN|THE)(?![\w'’-])[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z)"
+    r"(?<![\w'’-])(?!A[.)])(?:[Aa]n?|[Tt]he|AN|THE)(?![\w'’-])(?=[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z))"
 )
+_SIGNS: Final = re.compile(r"(?:(?:[\n,;:.!?|{}\[\]\"*]|(?<!\w)-|-(?!\w)) ?)+")
+_LONGEST_NAME: Final = 20  # letters
 _FIRST: Final = re.compile(r"[A-Za-z]{3,}")
 _DIGITS: Final = "0123456789"
 _LETTERS: Final = frozenset("bcdefghjklmnpqrstuvwxyz")  # that are no words alone
@@ -35,7 +37,7 @@ _FUNCTION: Final = frozenset(
     "these those it its he she they them his her their you your we our i my me if then than so "
     "such can could will "
     "would shall should may might must which who whom whose what when where why how there into "
-    "after before between "
+    "after before against between "
     "through during to not no here over under about up down out off".split()
 )
 _OTHER_LANGUAGES: Final = frozenset(
@@ -75,7 +77,22 @@ _LONG: Final = re.compile(
 )
 _HAIKU: Final = re.compile(r"\bhaikus?\b", re.IGNORECASE)
 _SHORT: Final = re.compile(
-    r"\b(?:names? (?:for|exactly|of)|nick ?names?|(?:less|fewer) than (?:\d|ten|five|10|20) words)\b",
+    r"\b(?:(?:(?P<count>two|three|four|five|six|[2-6]) )?names? (?:for|exactly|of)|nick ?names?|(?:less|fewer) than (?:\d|ten|five|10|20) words)\b",
+    re.IGNORECASE,
+)
+_COUNTS: Final = {
+    word: count
+    for count, words in enumerate(("two 2", "three 3", "four 4", "five 5", "six 6"), start=2)
+    for word in words.split()
+}
+_WORK: Final = re.compile(
+    r"\s*(?:please )?(?:write|compose|create|draft|generate) (?:me )?(?:an?|the) [^.\n]{0,40}?"
+    r"\b(?:essay|story|article|blog post|report|proposal|speech|itinerary|song|biography)\b",
+    re.IGNORECASE,
+)
+_CONDENSED: Final = re.compile(
+    r"\b(?:short\w*|brief\w*|tiny|micro|title|headline|name|sentence|line|repeat|outline|"
+    r"(?:less|fewer) than|at most|up to)\b",
     re.IGNORECASE,
 )
 _NAMES: Final = re.compile(
@@ -87,7 +104,7 @@ _NAMES: Final = re.compile(
 @lru_cache(maxsize=1024)
 def least_words(prompt: str) -> int:
     """How many different words an answer needs, from what is asked for: 1 for a name, 5 for a
-    haiku, 8 for an essay.
+    haiku, 8 for a letter, 20 for an essay; as many as names are asked for.
 
     Args:
         prompt: the request; "" if unknown.
@@ -97,8 +114,10 @@ def least_words(prompt: str) -> int:
         return 8
     if _HAIKU.search(request):
         return 5
-    if _SHORT.search(request):
-        return 1
+    if (names := _SHORT.search(request)) is not None:
+        return _COUNTS.get((names["count"] or "").lower(), 1)
+    if _WORK.match(request) and _CONDENSED.search(request) is None:
+        return 20
     if _LONG.search(request):
         return 8
     return 1 if _NAMES.search(request) else 5
@@ -130,7 +149,12 @@ def _beginnings(prompt: str) -> tuple[str, ...]:
 
 
 def senseless(
-    text: str, keywords: Collection[str] = (), *, english: bool = True, lists: bool = False
+    text: str,
+    keywords: Collection[str] = (),
+    *,
+    needed: int = 1,
+    english: bool = True,
+    lists: bool = False,
 ) -> str:
     """Why a text says nothing, whatever was asked for; "" if it says something.
 
@@ -138,6 +162,7 @@ def senseless(
         text: the answer.
         keywords: words that the instructions ask for, in lower case: they are not counted as words
             of its own.
+        needed: how many words the request needs at least; of 5 on, five words in a row are no answer.
         english: False: the answer is to be in another language, whose words and their order are not
             known here.
         lists: whether words without a sentence will do, since an instruction hardly leaves another
@@ -161,7 +186,7 @@ def senseless(
     own: Mapping[str, int] = counts
     if keywords:
         own = {word: count for word, count in counts.items() if word not in keywords}
-    listed = "" if lists else _no_list(prose, own)
+    listed = "" if lists else _no_list(prose, own, needed)
     return _repetition(prose) or _no_words(prose, own) or listed or _no_order(prose, counts)
 
 
@@ -193,12 +218,16 @@ def _no_words(text: str, own: Mapping[str, int]) -> str:
     letters = sum(own[letter] for letter in _LETTERS.intersection(own))
     if letters >= 8 and 3 * letters > total:
         return f"no-language: {letters} single letters"
+    if total >= 3 and all(len(word) == 1 for word in own):
+        return "no-language: nothing but single letters"
     mixed = len(_MIXED.findall(text)) if sum(map(text.count, _DIGITS)) >= 8 else 0
     if mixed >= 8 and mixed > total:
         return f"no-language: {mixed} words with digits"
     odd = list(filterfalse(_is_word, own))
+    if any(len(word) >= _LONGEST_NAME for word in odd) and len(own) == 1:
+        return f"no-language: {odd[0][:40]!r}"
     long = sum(len(word) >= 3 for word in own) if len(odd) > 1 else 0
-    if long < 4:  # one odd word is a name
+    if long < (4 if len(odd) < long else 3):  # one odd word is a name
         return ""
     foreign = sum(own[word] for word in _OTHER_LANGUAGES.intersection(own))
     if 10 * foreign > total:
@@ -236,12 +265,12 @@ def _is_word(word: str) -> bool:
     )
 
 
-def _no_list(text: str, own: Mapping[str, int]) -> str:
+def _no_list(text: str, own: Mapping[str, int], needed: int) -> str:
     """Words in a row without a sentence: neither a function word, nor a sign between them."""
     total = sum(own.values())
-    if total < 10 or not _FUNCTION.isdisjoint(own):
+    if total < (5 if needed >= 5 else 10) or not _FUNCTION.isdisjoint(own):
         return ""
-    signs = len(re.findall(r"[\n,;:.!?|{}\[\]\"*-]", text.strip()))
+    signs = sum(1 for _ in _SIGNS.finditer(text.strip()))
     if 5 * signs >= total or not _OTHER_LANGUAGES.isdisjoint(own):
         return ""
     return f"word-list: {total} words without a sentence"

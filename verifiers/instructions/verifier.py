@@ -32,6 +32,7 @@ _NO_PROSE = frozenset(
         "format:no_whitespace",
     )
 )  # kinds whose answers are no sentences
+_SHORTEST_PART = 20  # characters of what an answer repeats
 _LONGEST_PROMPT = 20_000  # characters that are searched for in an answer
 
 
@@ -195,7 +196,7 @@ def _flaw(answer: str, asked: Sequence[Instruction], prompt: str) -> str:
             for one in asked
         )
         lists = any(one.kind.name in _LISTS for one in asked)
-        if flaw := senseless(answer, keywords, english=english, lists=lists):
+        if flaw := senseless(answer, keywords, needed=needed, english=english, lists=lists):
             return flaw
     request = "" if whole else prompt
     answer = _MARKUP.sub(" ", answer)  # a box around the request is no word of its own
@@ -219,10 +220,18 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _without(answer: str, prompt: str) -> str:
-    """The answer without repetitions of the prompt or of its lines."""
+    """The answer without repetitions of the prompt or of its lines, and without lines of it that
+    are a part of the prompt."""
     own_text = squeezed_spaces(answer)
     for part in _parts(prompt):
         own_text = own_text.replace(part, " ")
+    asked = squeezed_spaces(prompt[:_LONGEST_PROMPT]).casefold()
+    lines = (
+        squeezed_spaces(line).strip(" .!*#>-") for line in answer[:_LONGEST_PROMPT].split("\n")
+    )
+    for line in lines:
+        if len(line) > _SHORTEST_PART and line.casefold() in asked:
+            own_text = own_text.replace(line, " ")
     return own_text
 
 
@@ -235,5 +244,7 @@ def _words_of(prompt: str) -> frozenset[str]:
 def _parts(prompt: str) -> tuple[str, ...]:
     prompt = prompt[:_LONGEST_PROMPT]
     return tuple(
-        part for part in map(squeezed_spaces, (prompt, *prompt.split("\n"))) if len(part) > 20
+        part
+        for part in map(squeezed_spaces, (prompt, *prompt.split("\n")))
+        if len(part) > _SHORTEST_PART
     )

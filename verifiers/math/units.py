@@ -127,7 +127,7 @@ _PREFIXES: dict[str, tuple[str, int | Fraction]] = {
 _TABLE = """
 m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 201168/125 mi | mile; 1852 nautical-mile
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
-m: 1/10000000000 Å | angstrom ångström ångstrom
+m: 1/1000000 | micron; 1/10000000000 Å | angstrom ångström ångstrom
 m^2: 10000 ha | hectare; 316160658/78125 acre
 kg: 1 | kilo; 45359237/1600000000 oz | ounce; 45359237/100000000 lbs | lb; 317514659/50000000 stone
 gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
