@@ -170,6 +170,7 @@ _WEAK_PHRASE = re.compile(  # what marks an answer only where nothing above does
 )
 _REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
+_HEADING_END = re.compile(r"[*_: \t\r\n]*")  # of a bold heading
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n")
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
 _FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
@@ -269,6 +270,15 @@ _INSTEAD = re.compile(
 )
 _CORRECTS = re.compile(
     r"\b(?:correct|right|actual|true) (?:answer|value|result|one) (?:is|should be)\b", re.IGNORECASE
+)
+_OTHERS_ANSWER = re.compile(  # "The reference answer is \\boxed{6}" behind one's own
+    r"\b(?:(?:reference|official|expected|provided|published|stated) (?:answer|solution|result)|"
+    r"answer key|ground[- ]truth|gold answer)\b[^.\n]{0,40}\Z",
+    re.IGNORECASE,
+)
+_NAMES_BOX = re.compile(  # "I put it in \\boxed{}"
+    r"(?:\b(?:in|into|inside|within|with|using|use|an?|the|by|as|and)|[`'\"“‘(\[])[\s*_$`'\"“‘\\(\[]{0,8}\Z",
+    re.IGNORECASE,
 )
 _HAS_LETTER = re.compile(r"[^\W\d_]")
 _PIECE = re.compile(r"(?<=[.!?;])[\s$]+|\n")
@@ -599,6 +609,8 @@ def _together(text: str, first: int, between: str) -> bool:
         first: where the first answer's mark begins.
         between: what stands between the two answers.
     """
+    if _OTHERS_ANSWER.search(between):
+        return True
     if same_statement(between):
         return not _corrects(text[max(0, first - _NEAR) : first], between)
     if len(between) > _BEFORE or _SAYS_WHY.search(between):
@@ -655,9 +667,9 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         if extraction is None:
             continue
         if final is None and extraction.flaw == "empty-box" and extraction.method == "box":
-            empty = (
-                empty or extraction
-            )  # "I put it in \\boxed{}" names the box; the answer is in the one before
+            if not _NAMES_BOX.search(text, max(begin, at - _NEAR), at):
+                return extraction
+            empty = empty or extraction  # the answer is in the one before
             continue
         if final is None:
             final = extraction
@@ -804,8 +816,8 @@ def _last_line(
 
 
 def _paragraph(text: str, start: int, method: ExtractionMethod) -> Extraction:
-    while text[start : start + 1] in tuple("*_: \t\r\n"):  # the end of a bold heading
-        start += 1
+    heading = _HEADING_END.match(text, start)
+    start = heading.end() if heading else start
     end = _EMPTY_LINE.search(text, start)
     return _trim_extraction(text, start, end.start() if end else len(text), method)
 

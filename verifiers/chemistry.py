@@ -72,7 +72,8 @@ _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>)
 _TERM: Final = re.compile(r"(?:\(?(\d{1,5})\)?[·*]?)?(\D.*)")
 _TAGS: Final = re.compile(r"<(/?)su([bp])>")
 _LEAD: Final = re.compile(  # "The formula is", "The balanced equation is" and "Nickel(II) sulfate:"
-    r"\A(?:(?:the )?(?:(?:balanced|chemical|net|ionic|overall) ){0,3}(?:equation|reaction)(?: is)?:? |(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
+    r"\A(?:(?:the )?(?:(?:balanced|chemical|net|ionic|overall) ){0,3}(?:equation|reaction)(?: is)?:? |"
+    r"(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
     r"(?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}(?:ide|ate|ite|acid|ane|ene|ol|water|ammonia): )",
     re.IGNORECASE,
 )

@@ -104,7 +104,7 @@ _VERIFIER: Final = {
     "reference-raises": "a reference of another form is neither read nor refused by DataError",
     "rewritten": "a right answer, rewritten as the verifier declares to take it, is not CORRECT",
     "alternatives": "a right answer beside a wrong one, as 'A or B', is CORRECT",
-    "long-text": "a text of up to a megabyte takes more than five CPU seconds",
+    "long-text": "a text of up to a megabyte takes more than half a CPU second",
 }
 _REPEATS: Final = {
     "unpicklable": "the environment cannot be pickled for another process",

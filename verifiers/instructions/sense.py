@@ -77,7 +77,8 @@ _LONG: Final = re.compile(
 )
 _HAIKU: Final = re.compile(r"\bhaikus?\b", re.IGNORECASE)
 _SHORT: Final = re.compile(
-    r"\b(?:(?:(?P<count>two|three|four|five|six|[2-6]) )?names? (?:for|exactly|of)|nick ?names?|(?:less|fewer) than (?:\d|ten|five|10|20) words)\b",
+    r"\b(?:(?:(?P<count>two|three|four|five|six|[2-6]) )?names? (?:for|exactly|of)|"
+    r"nick ?names?|(?:less|fewer) than (?:\d|ten|five|10|20) words)\b",
     re.IGNORECASE,
 )
 _COUNTS: Final = {
@@ -187,6 +188,8 @@ def senseless(
     if keywords:
         own = {word: count for word, count in counts.items() if word not in keywords}
     listed = "" if lists else _no_list(prose, own, needed)
+    if counts.total() >= 50 and 10 * len(counts) <= counts.total():
+        return f"repeats-itself: {len(counts)} different words of {counts.total()}"
     return _repetition(prose) or _no_words(prose, own) or listed or _no_order(prose, counts)
 
 

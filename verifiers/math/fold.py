@@ -102,7 +102,7 @@ _RANGE = re.compile(
 )
 _DIGIT_X = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
 _PRODUCT_X = re.compile(r"([1-9]\d*(?:\.\d+)?) ?[xX] ?(\d+(?:\.\d+)?)")
-_OUT_OF = re.compile(r'(\d+) ?"?out of"? ?(\d+)')
+_OUT_OF = re.compile(r'(\d+) ?"?(?:out of|in)"? ?(\d+)')
 _APOSTROPHES = re.compile(r"[+-]?\d{1,3}(?:'\d{3})+(?:\.\d+)?")
 _QUOTIENT = re.compile(
     r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))"
@@ -292,7 +292,7 @@ def _fold_numerals(text: str) -> str:
         text = _FACTORIALS.sub(r" \\cdot ", text)  # 4! 5!
     if "/" in text and ")" in text:
         text = _QUOTIENT.sub(r"\\frac{\1}{\2}", text)
-    if "out of" in text and (match := _OUT_OF.fullmatch(text)):
+    if ("in" in text or "of" in text) and (match := _OUT_OF.fullmatch(text)):
         text = rf"\frac{{{match[1]}}}{{{match[2]}}}"
     return text
 

@@ -22,6 +22,7 @@ from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.forms import Clock, Form, Quantity
 from rlvr.verifiers.math.latex.names import FUNCTIONS
 from rlvr.verifiers.math.latex.tree import Node, walk
+from rlvr.verifiers.math.latex.writer import written
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.quantity import quantity
 from rlvr.verifiers.math.reading import read
@@ -60,6 +61,7 @@ _AMOUNT = re.compile(
 _RATIO = re.compile(r"\b(\d+) to (\d+)\b")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))
 _GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "family"))
+_WRAPS = frozenset(("set", "matrix"))
 _MARKED = frozenset(("unit", "percent", "ratio", "clock", "spoken"))
 
 
@@ -72,6 +74,9 @@ def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[No
         has_value: whether a part of the answer has the reference's value.
     """
     reference_spellings = _spellings(reference)
+    if answer.op in _WRAPS and len(answer.args) == 1 and reference.op not in _GROUPS:
+        [member] = answer.args  # {6} around a number of the prompt
+        return ("text", written(member)) in facts(prompt)
     if _is_plain(answer) or _bare(answer) in reference_spellings:
         return False
     mine = [

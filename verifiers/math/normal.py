@@ -55,6 +55,7 @@ from rlvr.verifiers.math.shapes import (
     ranking,
     read_again,
     renamed_function,
+    renamed_inverse,
     same_region,
     spread,
     stated_value,
@@ -83,6 +84,8 @@ _VECTORS = frozenset(("()", "matrix", "[]"))
 _DIFFERENT_KIND = Decision(False, "different-kind")
 _LENGTH = Decision(False, "different-length")
 _HALF_DAY_S = 12 * 3600
+_CLOCK_UNITS = {"hour": (3600,), "minute": (60, 3600), "second": (60,)}
+"""How long a unit is on a clock read as hours and minutes, and as minutes and seconds."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -235,6 +238,8 @@ class _Comparison:
             return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
+        if isinstance(a, Named) and (inverse := renamed_inverse(a, b)) is not None:
+            return self.decide(inverse, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a) or _are_values(a, b) or _are_values(b, a):
             return _DIFFERENT_KIND
         if roots := without_indices(a, b):
@@ -424,6 +429,10 @@ class _Comparison:
                 )
             return Decision(True, "same-text") if same else Decision(False, "different-time")
         clock, opposite = (a, b) if isinstance(a, Clock) else (b, a)
+        if isinstance(a, Clock) and isinstance(b, Quantity) and b.value is not None:
+            lengths = _CLOCK_UNITS.get(b.unit, ())
+            if not a.half and any(a.seconds == b.value * length for length in lengths):
+                return Decision(True, "same-number")
         ratio = as_ratio(clock.text) if _is_ratio_of(clock.text, opposite) else None
         if ratio is None:
             return Decision(None, "different-kind")  # a time is no number

@@ -49,7 +49,8 @@ _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5
 _LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
 _STATED = re.compile(
     r'"?(?:(?:so|thus|hence|therefore),? ?)?'
-    r'(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s) ?"? ?(?=[\d\\$(+-])',
+    r"(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s|"
+    r'(?:it )?(?:(?:diverges|converges|tends|goes) to|approaches)) ?"? ?(?=[\d\\$(+-])',
     re.IGNORECASE,
 )
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}((?:(?!\\end).)*)\\end ?\{\1\}", re.DOTALL)
@@ -87,6 +88,7 @@ _AGAIN = re.compile(
     r'(?P<first>[^()"]+?) ?"?\((?:"? ?(?:;|or) ?"?(?P<other>[^()";]+)| ?(?P<about>\\approx[^()"]+)'
     r'| ?(?P<percent>[\d.]+ ?%) ?)"?\)"?'
 )
+_NOT_THAT = re.compile(r'(?P<kept>[^",;]+), ?"? ?not ?"? ?[-+\d\\][^",;]{0,40}')  # 10, not 12
 _ALL_BUT = re.compile(
     r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: x)?,?(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
     r"(?:x ?= ?)?(?P<gone>.+)",
@@ -139,6 +141,8 @@ def _read(text: str) -> Form:
     if text[-1:] in ')"' and (again := _AGAIN.fullmatch(text)):
         about, other = again["about"], again["other"] or again["percent"]
         return read(f"{again['first']} {about}" if about else f"{again['first']} ; {other}")
+    if "not" in text and (denied := _NOT_THAT.fullmatch(text)):
+        return read(denied["kept"])
     if "real" in text and (most := _ALL_BUT.fullmatch(text)):
         gone = most["gone"].replace('"', "")
         return Items(text, "minus", (_line(text), _single(rf"\{{{gone}\}}")))
@@ -207,7 +211,12 @@ def _twice_the_same(forms: list[Form]) -> Quantity | None:
         if isinstance(form, Quantity) and form.value is not None
     }
     number = all(isinstance(form, Quantity) and form.value is not None for form in forms)
-    return first if number and len(worth) == 1 and isinstance(first, Quantity) else None
+    said_again = len({form.text for form in forms}) == 1  # a number once more is a wrapper
+    return (
+        first
+        if number and len(worth) == 1 and not said_again and isinstance(first, Quantity)
+        else None
+    )
 
 
 def _counted_out(parts: list[str]) -> list[str]:

@@ -34,6 +34,7 @@ __all__ = [
     "ranking",
     "read_again",
     "renamed_function",
+    "renamed_inverse",
     "same_region",
     "spread",
     "stated_value",
@@ -46,6 +47,7 @@ __all__ = [
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
 _OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
+_INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
 _AXES = "ijk"
 _ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
 _POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
@@ -384,6 +386,20 @@ def without_indices(form: Form, other: Form) -> Items | None:
     if not all(item.name.startswith(f"{letter}_") for item in named):
         return None
     return Items(form.text, "list", tuple(item.body for item in named))
+
+
+def renamed_inverse(form: Named, other: Form) -> Form | None:
+    """The body of `f^{-1}(y) = y - 1` in the one letter of an expression; None for another name."""
+    match = _INVERSE.fullmatch(form.name.replace(" ", ""))
+    if match is None or not isinstance(other, Quantity):
+        return None
+    mine, reference_letters = (
+        {*_LETTER.findall(side.text)} - _NO_LETTERS for side in (form.body, other)
+    )
+    if len(reference_letters) != 1 or mine != {match[1]} or mine == reference_letters:
+        return None
+    [letter] = reference_letters
+    return read(_LETTER.sub(lambda m: letter if m[0] == match[1] else m[0], form.body.text))
 
 
 def renamed_function(form: Named, name: str) -> Named | None:
