@@ -146,7 +146,7 @@ class StrengthCommand:
                     raise DataError("no text in column 'completion'")
                 is_right = None if label is None else label_of(label)
                 yield WrittenWork(env.task_of(columns).id, text, is_right)
-            except (DataError, UsageError) as error:
+            except (LookupError, TypeError, UsageError) as error:
                 left.add(f"row {line.number}", str(error))
         for said in left.lines(3):
             err.print(label_text("left out:", said), soft_wrap=True)

@@ -17,7 +17,7 @@ from rlvr.errors import DataError, RlvrError, Unscored, UsageError
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
 from rlvr.testing.answers import answer_in, mentions, plain_answer, same
-from rlvr.testing.code import canaries, check_reward, phrases_of
+from rlvr.testing.code import canaries, check_reward, constants_of, phrases_of
 from rlvr.testing.exploits import (
     EMPTY_FORMS,
     OF_ANSWERS,
@@ -583,7 +583,8 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
     parts = example.split(answer)
     form = (parts[0], parts[1]) if len(parts) == 2 else None
     rng = seeded("search", three[0].task.id)
-    text = search_texts(run.env, [one.task for one in three], form, are_correct, rng)
+    constants = constants_of(run.env)  # none of rlvr's own, which have tests of their own
+    text = search_texts(constants, [one.task for one in three], form, are_correct, rng)
     if text is not None:
         names = ", ".join(repr(one.task.id) for one in three)
         run.found.add(

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Final
 
-from rlvr.environment import Environment
-from rlvr.testing.code import constants_of
 from rlvr.text import prompt_text
 from rlvr.types import Task
 
@@ -34,7 +32,7 @@ _AreCorrect = Callable[[Task, Sequence[str]], Sequence[bool]]
 
 
 def search_texts(
-    env: Environment,
+    constants: Sequence[str],
     tasks: Sequence[Task],
     form: tuple[str, str] | None,
     are_correct: _AreCorrect,
@@ -43,7 +41,7 @@ def search_texts(
     """A text that all tasks accept; None if there is none among `TEXTS`.
 
     Args:
-        env: its verifier's code is read for constants, as far as it is the author's.
+        constants: of the verifier's own code, see `constants_of`; without any, nothing is tried.
         tasks: three tasks whose answers differ.
         form: what stands before and behind the answer in the first task's example; None if it
             cannot be told.
@@ -51,9 +49,8 @@ def search_texts(
         rng: draws texts.
     """
     first, *others = tasks
-    constants = constants_of(env)
     if not constants:
-        return None  # rlvr's own, which have tests of their own
+        return None
     texts = _texts(constants, first, form, rng)
     for _ in range(TEXTS // _AT_ONCE):
         batch = [next(texts) for _ in range(_AT_ONCE)]

@@ -16,7 +16,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -49,6 +49,7 @@ _NUMBERS: Final = (
 _RIGHT: Final = 4  # right works that are tried at each task
 _SHOWN: Final = 4000  # characters of a text in the report
 _CASES: Final = 10  # of a task in the report
+_VOTES: Final = 4  # fewer programs may share a mistake
 _SHOWN_TASKS: Final = 20  # in a terminal
 
 
@@ -300,7 +301,14 @@ class _Run:
         scores = self._scores(task, [work for work, _ in quick], scorer)
         example = next(self.maker.right(task, self._rng(task, "right"))).text
         tried = []
+        paid = [
+            work
+            for (work, _), score in zip(quick, scores, strict=True)
+            if work.operator == "model" and score.verdict.correct
+        ]
         for (work, witness), score in zip(quick, scores, strict=True):
+            if witness is not None and work in paid and self._is_disputed(task, witness, paid):
+                witness = replace(witness, is_doubtful=True)
             if score.verdict.outcome is Outcome.UNSCORED:
                 count.unscored += 1
                 continue
@@ -308,6 +316,14 @@ class _Run:
             if witness is not None and not witness.is_doubtful:
                 tried.append(Tried(work, witness, score.verdict.correct))
         return tried
+
+    def _is_disputed(self, task: Task, witness: Witness, paid: Sequence[Work]) -> bool:
+        """Whether most of what models wrote and the verifier pays agrees on another value: then the
+        reference may be wrong, or the task leaves room."""
+        if witness.is_doubtful or len(paid) < _VOTES:
+            return False
+        votes = self.maker.dissent(task, witness, paid)
+        return votes >= _VOTES and 2 * votes > len(paid)
 
     def _try_right(self, task: Task, scorer: Scorer, count: _Count) -> list[str]:
         """The right work that is CORRECT, made and labelled."""

@@ -8,6 +8,7 @@ import pytest
 
 import rlvr
 from rlvr.testing import check
+from rlvr.testing.code import constants_of
 from rlvr.testing.searched import search_texts
 
 
@@ -101,7 +102,9 @@ def _search(env, seed):
     def are_correct(task, texts):
         return [env.verify(task, text).correct for text in texts]
 
-    return search_texts(env, tasks, ("<answer>", "</answer>"), are_correct, Random(seed))
+    return search_texts(
+        constants_of(env), tasks, ("<answer>", "</answer>"), are_correct, Random(seed)
+    )
 
 
 @pytest.mark.parametrize("planted", PLANTED)

@@ -78,6 +78,30 @@ def test_completions_of_models_are_tried_too():
     assert task["operators"]["model"] == [1, 1]
 
 
+def test_where_most_programs_agree_against_the_reference_it_is_disputed(tmp_path):
+    """The solution forgets the 31st day; five programs do not, one calls every day right: only that one is wrong."""
+    row = {
+        "task_id": "Own/0",
+        "prompt": 'def is_day(n: int):\n    """Whether n is a day of January."""\n',
+        "canonical_solution": "    return 0 < n < 31\n",
+        "test": "def check(candidate):\n    assert candidate(30)\n    assert candidate(1)\n"
+        "    assert not candidate(45)\n",
+        "entry_point": "is_day",
+    }
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    right = [f"def is_day(n):\n    return n in range(1, 32) and {n} > 0" for n in range(1, 6)]
+    texts = [
+        f"```python\n{text}\n```"
+        for text in (*right, "def is_day(n):\n    return n < 45 and n != 31")
+    ]
+    written = [WrittenWork("Own/0", text) for text in texts]
+    env = rlvr.make("humaneval-v3", data=str(path))
+    [task] = measure_strength(env, tasks=1, works=1, workers=1, completions=written).tasks
+    assert task["doubtful"] == 5
+    assert task["operators"]["model"] == [1, 1]
+
+
 def test_any_number_of_workers_and_a_resumed_run_give_one_report(tmp_path):
     """Tasks are independent, and the journal of a stopped run holds whole records."""
     journal = tmp_path / "part"

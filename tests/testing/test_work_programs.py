@@ -140,6 +140,35 @@ def test_the_domain_is_what_known_inputs_share(args, is_meant):
     assert Domain(KNOWN).has(args) == is_meant
 
 
+def test_one_odd_test_does_not_widen_the_domain():
+    """Six of seven grids number their cells; the seventh says 3 twice."""
+    grids = [[[1, 2], [4, 3]], [[1, 2, 3], [4, 5, 6], [7, 8, 9]], [[2, 1], [3, 4]], [[4, 3], [2, 1]],
+             [[3, 1], [2, 4]], [[1, 3], [2, 4]], [[1, 3], [3, 2]]]  # fmt: skip
+    domain = Domain([(grid,) for grid in grids])
+    assert domain.has(([[4, 2], [1, 3]],))
+    assert not domain.has(([[9, 14], [3, 2]],))
+
+
+def test_a_value_that_stands_for_nothing_counts_where_the_prompt_names_it(tmp_path):
+    """The largest even number of a list without one: 0 is the solution's own choice, unless the prompt says so."""
+    row = ABOVE | {
+        "prompt": 'def largest(items):\n    """The largest even number."""\n',
+        "canonical_solution": "    return max([n for n in items if n % 2 == 0], default=0)\n",
+        "test": "def check(candidate):\n    assert candidate([4, 7, 2]) == 4\n    assert candidate([8, 1]) == 8\n"
+        "    assert candidate([6, 10, 3]) == 10\n",
+        "entry_point": "largest",
+    }
+    other = _work(
+        "def largest(items):\n    return max([n for n in items if n % 2 == 0], default=-1)"
+    )
+    env = _env(tmp_path, row)
+    witness = maker_for(env).witness(env.task(0), other)
+    assert witness is None or witness.is_doubtful
+    named = row | {"prompt": row["prompt"].replace("number.", "number, or 0.")}
+    env = _env(tmp_path, named)
+    assert not maker_for(env).witness(env.task(0), other).is_doubtful
+
+
 def test_a_length_stays_the_length_of_its_list():
     """Where n is the list's length in all known inputs, new and smaller inputs keep it, and others are not meant."""
     known = [([1, 2, 5], 3), ([2, 9], 2), ([0, 4, 6, 8], 4)]

@@ -35,6 +35,7 @@ _RARE: Final = 1e-6
 _NUDGE: Final = 1e-9  # of a float: far more than rounding, far less than what a task tells apart
 _LEADING_ZERO: Final = re.compile(r"(?<![\d.])0\d")
 _FEW: Final = 3  # values below which a property of all of them says nothing
+_ODD_ONE: Final = 6  # values of which one may lack what the others share
 _BRACKETS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
 _STATED: Final = re.compile(
     r"(-?\d{1,9}) ?(<=?) ?(len\()?([A-Za-z_]\w*)(?:\)|\.length|\.size)? ?(<=?) ?(-?\d{1,9})\b"
@@ -517,8 +518,10 @@ def _of_lists(lists: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from rule(_is_rectangular)
         if any(len(known) > 1 for known in lists):
             yield from rule(lambda value: len(value) == len(value[0]) if value else True)
-    if len(lists) > 1 and sum(len(known) > 1 for known in lists) > 1:
-        yield from rule(_is_numbering)
+    numberings = [known for known in lists if _applies(_is_numbering, known)]
+    is_odd_one_out = len(lists) - len(numberings) <= len(lists) // _ODD_ONE
+    if is_odd_one_out and sum(len(known) > 1 for known in numberings) > 1:
+        yield lambda value: not isinstance(value, list | tuple) or _is_numbering(value)
     for orders in (_ascends, _descends):
         if math.prod(1 / math.factorial(min(len(known), 20)) for known in lists) < _CHANCE:
             yield from rule(orders)

@@ -127,6 +127,16 @@ class Maker(ABC):
             Untested: none can be found for any work of this task.
         """
 
+    def dissent(self, task: Task, witness: Witness, works: Sequence[Work]) -> int:
+        """How many of these works agree on another value than the reference's at a witness's input.
+
+        Args:
+            task: what they answer.
+            witness: of one of them.
+            works: that the verifier pays.
+        """
+        return 0
+
     def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
         """The task with tests that refute the witnessed work too; None where its data cannot do
         that.

@@ -11,8 +11,9 @@ import ast
 import dataclasses
 import itertools
 import json
+import re
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -59,6 +60,17 @@ _SHRINKINGS: Final = 8
 _SEEDS: Final = (1, 2)
 _LONG_CASE: Final = 2000  # characters of a test that is added
 _CHUNK: Final = 400  # inputs that are looked at together
+
+_NOTHING: Final = {
+    "0": r"\b0\b|zero",
+    "0.0": r"\b0(?:\.0)?\b|zero",
+    "''": r"empty|''|\"\"(?!\")",
+    "[]": r"empty|\[\]",
+    "()": r"empty|\(\)",
+    "{}": r"empty|\{\}",
+    "None": r"None|none",
+}
+"""Values that stand for nothing, and how a prompt names them."""
 
 _AreMeant: TypeAlias = "Callable[[Sequence[Input]], Sequence[bool]]"
 
@@ -107,6 +119,9 @@ class Programs(Maker):
 
     def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
         return self._maker(task).mend(task, witnesses)
+
+    def dissent(self, task: Task, witness: Witness, works: Sequence[Work]) -> int:
+        return self._maker(task).dissent(task, witness, works)
 
     def _maker(self, task: Task) -> Maker:
         cases = self._called.read(task).cases
@@ -193,9 +208,26 @@ class CalledFunctions(Maker):
         inside, _ = _inputs(known, subject.are_meant, constants, rng, count)
         valued, _ = self._value_inputs(subject.solution, subject.like, inside)
         every = [*subject.cases, *valued]
-        cases, _ = self._without_ties(subject.solution, subject.like, every, known)
+        cases, _ = self._without_ties(
+            subject.solution, subject.like, every, known, prompt_text(task.prompt)
+        )
         old = set(map(id, subject.cases))
         return [case for case in cases if id(case) not in old]
+
+    def dissent(self, task: Task, witness: Witness, works: Sequence[Work]) -> int:
+        subject, asked = self._subject(task), self.read(task)
+        if not isinstance(witness.case, CallCase):
+            return 0
+        votes: Counter[str] = Counter()
+        for work in works:
+            program = find_program(
+                work.text, "python", prompt=asked.prompt, entry_point=asked.entry_point
+            )
+            if program is not None:
+                [case], _ = self._values(program.text, subject.like, [tuple(witness.case.args)])
+                if case is not None and not _agree(witness.case, case):
+                    votes[repr(case.expected)] += 1
+        return max(votes.values(), default=0)
 
     def _is_rounding(self, subject: _Subject, source: str, case: CallCase) -> bool:
         """Whether a program differs only where floats are rounded: it agrees on all inputs that
@@ -301,19 +333,29 @@ class CalledFunctions(Maker):
         cases, limits = self._value_inputs(solution, like, [*known, *inside])
         if sum(case.args in known for case in cases) < len(known[: len(calls)]) // 2:
             raise Untested("its reference solution hangs or differs between runs")
-        cases, ties = self._without_ties(solution, like, cases, known)
+        cases, ties = self._without_ties(solution, like, cases, known, prompt)
         doubtful, _ = self._value_inputs(solution, like, outside)
         return _Subject(solution, like, cases, [*ties, *doubtful], are_meant, limits, constants)
 
     def _without_ties(
-        self, solution: str, like: CallCase, cases: list[CallCase], known: Sequence[Input]
+        self,
+        solution: str,
+        like: CallCase,
+        cases: list[CallCase],
+        known: Sequence[Input],
+        prompt: str,
     ) -> tuple[list[CallCase], list[CallCase]]:
         """Cases, and those where several values may be right.
 
         Where the order of a list matters for none of the known inputs, it decides a tie where it
-        does.
+        does.  A value that stands for nothing (0, an empty text or list), which no known input has
+        and the prompt does not name, is the reference's own choice.
         """
-        ties: list[CallCase] = []
+        outputs = {repr(case.expected) for case in cases if case.args in known}
+        own_choice = {name for name, words in _NOTHING.items()
+                      if name not in outputs and not re.search(words, prompt)}  # fmt: skip
+        ties = [case for case in cases if repr(case.expected) in own_choice]
+        cases = [case for case in cases if repr(case.expected) not in own_choice]
         for at in range(len(known[0])):
             turned = [_turn_list(tuple(case.args), at) for case in cases]
             if not any(turned):
