@@ -7,10 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rlvr
+from rlvr.algo.judge.vectors import vectors
 from rlvr.data.rollouts import write_rollouts
+from rlvr.data.step_files import StepFile, write_step
 from rlvr.testing import check
 from rlvr.testing.audit import audit
 from tests.environments import Trials
@@ -22,7 +25,7 @@ PICTURES = os.environ.get("RLVR_PICTURES")
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A scored file, two runs, an audit and a check."""
+    """A scored file, two runs, of which one has a step that departs, an audit and a check."""
     folder = tmp_path_factory.mktemp("shown")
     rows = [{"task": n, "completion": str(n + n % 2), "label": n % 3 > 0} for n in range(1, 12)]
     reports = {
@@ -34,9 +37,14 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     scored = write(
         folder / "scored.jsonl", [record(i, reference="7", env="sums") for i in range(60)]
     )
+    run = run_folder(folder / "a")
+    step = next(step for name, step in vectors() if name == "grpo-plain")
+    head = {**step.head, "step": 1, "texts": ["The answer is \\boxed{7}."] * 8}
+    arrays = {**step.arrays, "advantages": step.arrays["advantages"] + np.float32(0.25)}
+    write_step(run / "steps" / "step-00000001.safetensors", StepFile(head, arrays))
     return [
         scored,
-        run_folder(folder / "a"),
+        run,
         run_folder(folder / "b", lr=1e-4),
         folder / "audit.json",
         folder / "check.json",
@@ -67,6 +75,7 @@ PAGES = {
     "heat": "/heat?runs=1",
     "heat of files": "/heat?runs=0,5",
     "changes": "/1/changes?step=3&before=1",
+    "step": "/1/step/step-00000001",
     "tokens": f"/1/row/{(1 << 32) + 2}?colour=change",
     "slices": "/0/rows?by=length",
     "disagreements": "/compare?a=0&b=5",
