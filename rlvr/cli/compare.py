@@ -119,7 +119,8 @@ def _by_name(given: tuple[str, ...]) -> dict[str, list[Path]]:
         named[name] = [path]
     if len(named) < 2:
         raise UsageError(
-            f"{len(named)} models were given; name at least two, such as old.jsonl new.jsonl"
+            f"{'one' if named else 'no'} model was given; name at least two, such as old.jsonl "
+            "new.jsonl, or of one run RUN/evaluations/step-0.json RUN"
         )
     every = [path.resolve() for paths in named.values() for path in paths]
     if twice := next((path for path in every if every.count(path) > 1), None):

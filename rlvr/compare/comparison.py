@@ -358,6 +358,12 @@ def compare(
     comparison = Comparison(
         [entry.name for entry in entries], counts, level, len(paired), unpaired, notes
     )
+    steps = [(result.name, result.step) for result in results if result.step is not None]
+    if len({step for _, step in steps}) > 1:
+        texts = ", ".join(f"{name} at step {step:,}" for name, step in steps)
+        comparison.notes.append(
+            f"Of each run the last evaluation: {texts}; RUN/evaluations/step-N.json is another."
+        )
     if max(counts) == 1:
         comparison.notes.append(
             "One result of each: this compares these models.  Whether a method is better takes "

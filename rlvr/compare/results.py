@@ -69,12 +69,14 @@ class Results:
         decided: how scores were decided: of each environment the values of settings and code by
             name.
         completions: number of completions, those that are UNSCORED included.
+        step: of a run, that of the evaluation.
     """
 
     name: str
     tasks: dict[tuple[str, str | None], TaskScores]
     decided: Identity
     completions: int
+    step: int | None = None
 
 
 def read_results(path: Path, name: str | None = None, *, cluster: str | None = None) -> Results:
@@ -91,8 +93,9 @@ def read_results(path: Path, name: str | None = None, *, cluster: str | None = N
         DataError: it is none of these, holds no score, or lacks the column.
     """
     name = str(path) if name is None else name
+    step = None
     if path.is_dir():
-        path = _last_evaluation(path)
+        step, path = _last_evaluation(path)
     report = _report(path) if path.suffix == ".json" else None
     if report is not None and cluster is not None:
         raise DataError(
@@ -106,10 +109,11 @@ def read_results(path: Path, name: str | None = None, *, cluster: str | None = N
             + (f", all {results.completions:,} are UNSCORED" if results.completions else "")
             + "; score it again with `rlvr score`"
         )
+    results.step = step
     return results
 
 
-def _last_evaluation(run: Path) -> Path:
+def _last_evaluation(run: Path) -> tuple[int, Path]:
     folder = run / "evaluations"
     if not folder.is_dir() and run.parent.name == folder.name:  # of a further evaluation
         folder = run
@@ -123,7 +127,7 @@ def _last_evaluation(run: Path) -> Path:
             f"{run} has no evaluation in {folder.name}/; train with --eval-every N, evaluate "
             "RUN/model with `rlvr eval`, or give a file of its rollouts/"
         )
-    return found[max(found)]
+    return max(found.items())
 
 
 # ---------------------------------------------------------------------------------------- reports

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from rlvr.text import inert
 
-__all__ = ["render", "style", "templates"]
+__all__ = ["last_part", "render", "style", "templates"]
 
 templates = Environment(
     loader=PackageLoader("rlvr.viewer"),
@@ -23,12 +23,29 @@ templates = Environment(
 )
 templates.filters["inert"] = inert
 templates.filters["number"] = lambda value: "–" if value is None else f"{value + 0.0:.4g}"  # not -0
+templates.filters["rough"] = lambda value: f"{value + 0.0:.3g}"
 templates.filters["when"] = lambda seconds: (
     "–" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 )
 templates.filters["lasting"] = lambda seconds: (
     str(timedelta(seconds=round(seconds))) if seconds else "–"
 )
+
+
+def last_part(name: str) -> str:
+    """The name at the end of a folder's path, or of a class's place; ids of a hub stay whole.
+
+    Args:
+        name: of a model or an environment.
+    """
+    place, colon, kind = name.rpartition(":")
+    if colon and kind.isidentifier() and "." in place:
+        return kind
+    is_path = name.startswith((".", "/")) or name.count("/") > 1
+    return name.rstrip("/").rpartition("/")[2] if is_path else name
+
+
+templates.filters["last_part"] = last_part
 
 
 def render(template: str, **values: Any) -> bytes:

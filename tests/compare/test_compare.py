@@ -145,6 +145,11 @@ def test_reports_and_runs_pair_with_files(two, tmp_path, capsys):
     found = _result(capsys, two[0], str(tmp_path / "run"))
     assert found["results"]["tasks"] == 24
     assert found["results"]["metrics"]["avg"][1]["value"] == 0.5
+    shorter = tmp_path / "shorter" / "evaluations"
+    shorter.mkdir(parents=True)
+    (shorter / "step-4.json").write_text(json.dumps(report), encoding="utf-8")
+    lines = _result(capsys, str(tmp_path / "run"), str(tmp_path / "shorter"))["lines"]
+    assert any("run at step 10, shorter at step 4" in line for line in lines)
 
 
 def test_three_files_are_a_leaderboard(two, tmp_path, capsys):

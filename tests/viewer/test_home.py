@@ -11,6 +11,7 @@ import pytest
 from rlvr.errors import DataError
 from rlvr.viewer import Shown
 from rlvr.viewer.metrics import RunMetrics
+from rlvr.viewer.rendering import last_part
 from tests.viewer.made import record, run_folder, write
 
 
@@ -43,6 +44,23 @@ def runs(tmp_path: Path) -> Path:
 
 def names(page: str) -> list[str]:
     return re.findall(r'<a class="row" href="/\d+/">(.*?)</a>', page)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/data/models/smol", "smol"),
+        ("runs/a/model/", "model"),
+        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+        ("package.sums:OneDigit", "OneDigit"),
+        ("envs/mine.py:Change", "Change"),
+        ("gsm8k-v3:0.5,group_size=4", "gsm8k-v3:0.5,group_size=4"),
+        ("", ""),
+    ],
+)
+def test_names_of_models_and_environments_leave_room_for_figures(name: str, shown: str):
+    """A path of forty letters in each row put rewards and curves off the page; ids of a hub stay whole."""
+    assert last_part(name) == shown
 
 
 def test_a_folder_shows_the_runs_and_files_in_it(runs: Path, browse):
