@@ -149,7 +149,7 @@ REFEREE_VENV := .venv-referee
 
 referee: $(TRAIN)
 	@test -d $(REFEREE_VENV) || $(PYTHON) -m venv $(REFEREE_VENV)
-	@$(REFEREE_VENV)/bin/python -m pip install -qq torch transformers accelerate datasets safetensors tensordict codetiming hydra-core ray
+	@$(REFEREE_VENV)/bin/python -m pip install -qq torch transformers accelerate datasets safetensors tensordict codetiming hydra-core orjson ray
 	@$(BIN)/python -m benchmarks.referee --python $(REFEREE_VENV)/bin/python --folder build/referee $(REFEREE)
 
 # One engine for all tests of a process, which takes half a minute to start: so one process.

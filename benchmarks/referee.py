@@ -7,6 +7,7 @@ import argparse
 import subprocess
 from pathlib import Path
 
+from rlvr.errors import UsageError
 from rlvr.interop.referee import Ruling, referee
 
 
@@ -33,24 +34,31 @@ def rows(answers: list[Ruling]) -> list[str]:
     return lines
 
 
-def main() -> None:
+def main() -> int:
+    """A release whose driver does not run is a line too, and then the exit code is 1."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("releases", nargs="+")
     args = parser.parse_args()
     releases: dict[str, list[str]] = {}
+    failed = 0
     for release in args.releases:
         package = release.partition("==")[0].replace("-", "_")
         name = {"trinity_rft": "trinity"}.get(package, package)
         source = folder_of(release, args.folder, args.python)
-        for row in rows(referee(name, args.python, source)):
+        try:
+            lines = rows(referee(name, args.python, source))
+        except UsageError as error:
+            failed, lines = 1, [f"{error} | | | |"]
+        for row in lines:
             releases.setdefault(row, []).append(release)
     print("| releases | case | departs first | norms' ratios | explained if |")
     print("|---|---|---|---|---|")
     for row, names in releases.items():
         print(f"| {', '.join(names)} | {row}")
+    return failed
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
