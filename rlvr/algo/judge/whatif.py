@@ -147,6 +147,8 @@ def other_weights(
     for known, what in ((ADVANTAGES, "advantages"), (LOSSES, "loss per token")):
         if setting.name not in known:
             raise DataError(f"the judge has no {what} of {setting.name}")
+    if setting.name in ("gkd", "sdft"):
+        raise DataError(f"{setting.name} compares whole distributions, which a file does not have")
     if missing := what_advantages_lack(file, setting):
         raise DataError(f"the file has no {missing}, from which {setting.name} computes advantages")
     with np.errstate(all="ignore"):

@@ -75,6 +75,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             clip["low"],
             mask.bool(),
             eps_clip_higher=clip["high"],
+            c_clip=clip["dual"],
             importance_sampling_level="sequence" if numbers["name"] == "gspo" else "token",
         )[0]
         loss.backward()

@@ -11,7 +11,7 @@ from step_io import Step, main, stand_in
 stand_in(
     (
         "aiohttp bitsandbytes deepspeed fastapi flash_attn gymnasium jsonlines langgraph loralib "
-        "optree ray "
+        "optree peft pylatexenc ray torchdata "
         "ring_flash_attn tensorboard torchmetrics uvicorn vllm wandb"
     ).split()
 )
@@ -50,6 +50,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     loss = PolicyLoss(
         clip_eps_low=clip["low"],
         clip_eps_high=clip["high"],
+        dual_clip=clip["dual"],
         token_level_loss=numbers["aggregation"] == "token_mean",
         policy_loss_type="gspo" if numbers["name"] == "gspo" else "ppo",
     )(new, old, advantages, mask)[0]
