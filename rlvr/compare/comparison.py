@@ -396,7 +396,11 @@ def _require_same(results: Sequence[Results], accept: Collection[str]) -> list[s
         refused = {
             part for part, _ in identity.differences(first_identity, result.decided)
         }.difference(accept)
-        flags = f", or pass --accept {' '.join(sorted(refused))}" if "settings" in refused else ""
+        flags = (
+            f", or say rlvr compare --accept {' '.join(sorted(refused))}"
+            if "settings" in refused
+            else ""
+        )
         way_out = f"score both in one way{flags}"
         identity.require_same(
             first_identity, result.decided, first.name, result.name, accept, way_out
