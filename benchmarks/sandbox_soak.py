@@ -75,9 +75,9 @@ def kib(path: str, name: str) -> int:
 
 
 def census(workers: int) -> dict[str, float]:
-    """Counts at rest: each slot a zygote and two boxes in stock."""
+    """Counts at rest: each slot a zygote and two boxes in stock, each with its forker."""
     deadline = time.monotonic() + 10
-    while processes() > 2 + 3 * workers and time.monotonic() < deadline:
+    while processes() > 2 + 5 * workers and time.monotonic() < deadline:
         time.sleep(0.05)
     return {
         "processes": processes(),

@@ -27,11 +27,11 @@ _T = TypeVar("_T")
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
 _OWN_PROCESSES: Final = (
-    _STOCK + 4
-)  # the zygote, its boxes, one that is not yet reaped, the other program of a suite
+    2 * _STOCK + 5
+)  # the zygote, its boxes with their forkers, two that are not yet reaped, a suite's other program
 _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs that failed for any other reason than a kill from outside
-_PAUSE_S: Final = 0.01  # between two attempts
+_PAUSE_S: Final = 0.01, 0.5  # between two attempts, at first and at last
 _LEND_S: Final = 60.0  # in which a slot for a session is looked for
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
 _ENDING_S: Final = 10.0
@@ -88,7 +88,7 @@ class SlotPool:
         self._live: set[Slot] = set()
         self._returned: deque[Slot] = deque()
         self._keeper: Keeper | None = None
-        self._closings = 0
+        self._closed = threading.Event()  # of the slots there are now
 
     def run(
         self,
@@ -143,7 +143,8 @@ class SlotPool:
             attempt: raises SandboxFailed.
             wall_s: wall seconds in which another attempt begins.
         """
-        closings, until, tries = self._closings, time.monotonic() + wall_s, 0
+        closed, until, tries = self._closed, time.monotonic() + wall_s, 0
+        pause_s, longest_s = _PAUSE_S
         while True:
             keeper = self._keeper
             try:
@@ -152,9 +153,10 @@ class SlotPool:
                 gone = keeper is None or keeper is not self._keeper or not keeper.alive
                 tries += not (isinstance(error, Died) or gone)
                 late = time.monotonic() > until
-                if tries == _TRIES or late or self._closings != closings:
+                # The event is waited for: a program that exchanges time.sleep must not make us spin
+                if tries == _TRIES or late or closed.wait(pause_s):
                     raise
-                time.sleep(_PAUSE_S)
+                pause_s = min(2 * pause_s, longest_s)
 
     def lend(self, begin: Callable[[Slot], None], limits: Limits) -> Slot:
         """A slot that no run will use until `take_back`; it is none of the `workers`.
@@ -341,7 +343,8 @@ class SlotPool:
         if os.getpid() != self._owner:
             return
         with self._lock:
-            self._closings += 1
+            self._closed.set()  # wakes those that wait to try again
+            self._closed = threading.Event()
             keeper, self._keeper = self._keeper, None
             live, self._live = self._live, set()
             self._idle.clear()

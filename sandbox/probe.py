@@ -139,7 +139,7 @@ def _():
 def _():
     with open(f"/proc/{canary['pid']}/cmdline", "rb") as file:
         return canary["cmdline"].encode() in file.read() and "found our host process"
-for pid in {canary["pid"], os.getppid()} - {1, 2}:  # numbers that a pid namespace has too
+for pid in {canary["pid"], os.getppid()} - {0, 1, 2}:  # numbers that a pid namespace has too
     @attack("processes-untouched")
     def _():
         os.kill(pid, 0)

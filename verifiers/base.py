@@ -52,6 +52,7 @@ _R = TypeVar("_R")
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _OWN: Final = ("id", "verify")
 _MOST_READINGS, _MOST_BYTES = 4096, 1 << 26  # what the cache of a process keeps
+_LONGEST_KEY = 1 << 20
 _ODD: Final = (
     TypeError,
     ValueError,
@@ -268,7 +269,7 @@ class _Readings:
 
     def put(self, verifier: object, key: bytes, reading: Any) -> None:
         with self._lock:
-            if len(key) > _MOST_BYTES // 4 or (id(verifier), key) in self._known:
+            if len(key) > _LONGEST_KEY or (id(verifier), key) in self._known:
                 return
             # The verifier is kept with it, so that no other one can get its id.
             self._known[id(verifier), key] = (verifier, reading)
@@ -288,6 +289,8 @@ def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(read)
     def reading(self: Any, reference: Any) -> Any:
+        if _is_long(reference):
+            return _read(read, self, reference)  # a copy of it would be no key that is kept
         try:
             key = marshal.dumps(reference, 2)  # version 2 writes equal values equally
         except ValueError:  # another type, or nested too deep
@@ -305,6 +308,17 @@ def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
         return cached[1]
 
     return reading
+
+
+def _is_long(reference: Any) -> bool:
+    """Whether the texts of a reference, or of its lists, are too long for a key."""
+    size = 0
+    for value in reference.values() if type(reference) is dict else (reference,):
+        if type(value) is str:
+            size += len(value)
+        elif type(value) is list and value and type(value[0]) is str:
+            size += sum([len(text) for text in value if type(text) is str])
+    return size > _LONGEST_KEY
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ not reach it: the kernel drops those that pid 1 does not handle, SIGKILL and SIG
 
 A run finds nothing of the run before: all its processes are gone before its reply is sent, the
 scratch is a new one, and process numbers begin at 2 again.  What was sent for it was never in the
-box's memory, which the next program is forked from: a program's own process reads its files.  A box
-ends, and its namespaces with it, after a run that it had to kill or that left processes behind.
+memory that the next program is forked from: a program's own process reads its files.  A box ends,
+and its namespaces with it, after a run that it had to kill or that left processes behind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import random
 import signal
 import socket
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from typing import Any, NoReturn
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.episode import Episode
 from rlvr.sandbox.guest.exchange import Relay, Talk
-from rlvr.sandbox.guest.linux import dumpable, task_clock
+from rlvr.sandbox.guest.linux import task_clock
 from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.restricted import Restricted
@@ -73,10 +72,13 @@ def main(
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         gc.disable()  # when the garbage of a program is collected must not depend on what the box did before
-        score = _oom_score()
-        level.enter_box(serial)
         if meters[0] < 0:
             meters = [-1, meters[1], task_clock()]
+
+        def program(limits: Mapping[str, Any], fds: Mapping[str, int], tell: int) -> NoReturn:
+            user.main(limits, fds, tell, config, level)
+
+        level.enter_box(serial, user.harden, program)
         buffer = Buffer()
         runs, clean, again = 0, True, True
         while runs < _RUNS and again:
@@ -90,9 +92,8 @@ def main(
             for case, case_request, case_fds in cases:
                 if case:
                     level.enter_run()
-                random.seed()  # else every run would draw the same random numbers, the zygote's
                 run = _WATCHES[request.get("watch", "")](
-                    case_request, case_fds, meters, score, config, level
+                    case_request, case_fds, meters, config, level
                 )
                 figures = {**run.reply(buffer), "case": case}
                 reply = buffer.filled(figures)
@@ -117,7 +118,7 @@ def main(
 
         traceback.print_exc()
     finally:
-        os._exit(code)
+        level.end_box(code)
 
 
 class _Cases:
@@ -180,15 +181,3 @@ class _Cases:
             reply: of the run; nothing was told.
         """
         os.write(self._fds[-1], reply)
-
-
-def _oom_score() -> int:
-    """A descriptor to set which process the kernel kills first for want of memory; -1 if it cannot
-    be opened."""
-    dumpable(True)  # or the file would belong to root
-    try:
-        return os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    finally:
-        dumpable(False)

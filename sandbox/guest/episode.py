@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from rlvr.sandbox.guest.replies import Buffer
-from rlvr.sandbox.guest.watch import Watch, wake_up
+from rlvr.sandbox.guest.watch import Watch
 
 __all__ = ["Episode"]
 
@@ -86,8 +86,7 @@ class Episode(Watch):
 
     def _listen(self) -> None:
         """Be woken when a process ends, from here on, when there is a program to be told of."""
-        self.children = wake_up()
-        self._listen_too(self.children, self.control.fileno(), self.program.fileno())
+        self._listen_too(self.control.fileno(), self.program.fileno())
 
     def _tell(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
@@ -227,7 +226,7 @@ class Episode(Watch):
         while status is None:
             pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self._often])
             ready = self._polled(pause_s)
-            if self.children in ready:
+            if not ready.keys().isdisjoint(self.level.ends):
                 self._reap()
             if self.program.fileno() in ready:
                 status = self._hear_status(call["call"])
@@ -323,15 +322,12 @@ class Episode(Watch):
         return None
 
     def _reap(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.children, 4096)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = self._reaped(os.WNOHANG)
-                if pid == 0:
-                    return
-                if pid == self.pid:
-                    self.status = status
+        self.level.hear()
+        pid = 1
+        while pid > 0:
+            pid, status = self._reaped()
+            if pid == self.pid:
+                self.status = status
 
     def _over_call(self, call: dict[str, Any], began: float, before: float, waited: float) -> str:
         if self._cpu() - before > call["cpu_s"]:

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.stillness import BUSY, DROWSY, QUIET, Stillness, look
-from rlvr.sandbox.guest.watch import Watch, wake_up
+from rlvr.sandbox.guest.watch import Watch
 
 __all__ = [
     "BOARD",
@@ -155,8 +155,7 @@ class Relay(Talk):
         notice = super()._start({**fds, "stdin": stdin, "stdout": stdout})
         os.close(stdin)
         os.close(stdout)
-        self.children = wake_up()
-        self._listen_too(self.children)
+        self._listen_too()
         self.words = _Lane(self, b"> ", from_program, words)
         self.answers = _Lane(self, b"< ", answers, to_program, ending=True)
         self.answers.listen()
@@ -176,16 +175,14 @@ class Relay(Talk):
             ready = self._polled(max(0.0, looks_at - current_time))
             for lane in lanes:
                 lane.carry(ready)
-            if self.children in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self.children, 4096)
+            if not ready.keys().isdisjoint(self.level.ends):
+                self.level.hear()
                 pid = 1
                 while pid > 0:
-                    with contextlib.suppress(ChildProcessError):
-                        pid, status = self._reaped(os.WNOHANG)
-                        if pid == self.pid:
-                            self._conclude(status)
-                            return status
+                    pid, status = self._reaped()
+                    if pid == self.pid:
+                        self._conclude(status)
+                        return status
 
     def _exceeded(self) -> str:
         if self.words.total > self.request["words"]:

@@ -45,6 +45,7 @@ def main(control_fd: int, config_fd: int) -> None:
         config_fd: a file with `SlotPool`'s settings and the host's process number as JSON.
     """
     _make_room()
+    del os.environ["LD_BIND_NOW"]
     control = socket.socket(fileno=control_fd)
     with open(config_fd, "rb", closefd=True) as file:
         config = json.load(file)

@@ -8,14 +8,18 @@ section.
 from __future__ import annotations
 
 import contextlib
+import marshal
 import os
+import select
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.linux import (
+    CLONE_FILES,
+    CLONE_FS,
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -23,9 +27,15 @@ from rlvr.sandbox.guest.linux import (
     CLONE_NEWPID,
     CLONE_NEWUSER,
     CLONE_NEWUTS,
+    ENDED,
     MS_RDONLY,
+    child_waiter,
+    childless,
     clone,
     die_with_parent,
+    fork,
+    oom_score,
+    signal_descriptor,
     unshare,
 )
 from rlvr.sandbox.guest.root import (
@@ -39,10 +49,22 @@ from rlvr.sandbox.guest.root import (
     sources_of,
 )
 
-__all__ = ["Namespaces"]
+__all__ = ["LENT", "Namespaces"]
+
+LENT: Final = ("stdin", "stdout", "stderr", "channel", "results", "bundle")
+"""Descriptors of a program's process, from 0 on; it reads the last one, and closes it."""
 
 _SLOT = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
-_BOX = CLONE_NEWPID | CLONE_NEWNS
+_PROGRAM = 2  # number of the program's process: the box is 1, and starts none itself
+_FORK = b"f"  # an order to the forker; any other byte is the code with which it ends
+_ORDER_BYTES = 448  # a larger one would be malloc's, which has pages of its own
+_LIMITS = (
+    "cpu_s",
+    "disk",
+    "memory",
+    "output",
+    "processes",
+)  # that the program's process sets itself
 _FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
 _USER_BITS = 27
 _SOCKETS = "/proc/self/net/unix"  # the table of Unix sockets of the slot
@@ -61,14 +83,20 @@ class Namespaces:
     Attributes:
         SCANS: it has limits that the kernel does not keep, so a run is looked at often even in a
             cgroup.
+        FORKS_ASIDE: programs are forked by a process that is hardened already.
+        ends: in a box: descriptors that are ready when a process of the run has ended.
+        forked_cpu_s: in a box: CPU seconds of the programs that another process has waited for.
     """
 
     SCANS: Final = False
+    FORKS_ASIDE: Final = True
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
         self._folders = config["root"]["folders"]
-        self._numbers = self._sockets = -1
+        self._numbers = self._sockets = self._wake = -1
+        self._running = False
+        self.forked_cpu_s = 0.0
 
     # ------------------------------------------------------------------------------------------- the keeper
 
@@ -144,27 +172,69 @@ class Namespaces:
         socket.sethostname("box")
 
     def guard(self) -> None:
-        """End with the parent; called by a zygote and by its boxes, once they have given up what
-        they do not need."""
+        """End with the parent; called by a zygote, once it has given up what it does not need."""
         die_with_parent()
 
     def start_box(self) -> int:
         """Fork a box; its pid, in the box 0."""
-        return clone(_BOX)
+        return clone(CLONE_NEWNS)
 
     def end_boxes(self) -> None:
         """A box was killed from outside: end what it has left behind."""
 
     # ------------------------------------------------------------------------------------------- a box
 
-    def enter_box(self, serial: int) -> None:
-        """Have what all runs of the box share.
+    def enter_box(
+        self, serial: int, harden: Callable[[], None], program: Callable[..., NoReturn]
+    ) -> None:
+        """Have what all runs of the box share, and part from the process that forks its programs.
+
+        Each fork write-protects all pages of the one that forks, so that does nothing else.  It is
+        outside of the programs' pid namespace, and shares the box's descriptors and working directory.
 
         Args:
             serial: of the box.
+            harden: gives up what a program may not have.
+            program: runs a program; it gets the arguments of `start`.
         """
+        orders, self._wake = os.pipe()
+        self._report, report = os.pipe()
+        self._order = os.memfd_create("order")
+        os.set_blocking(self._report, False)
+        _set_oom_score(b"1000")
+        unshare(CLONE_NEWPID)
+        # Without its box the forker is of no use; without the forker, the box
+        if clone(CLONE_FILES | CLONE_FS, signal.SIGKILL):
+            self._fork_programs(orders, report, harden, program)
+        die_with_parent()
+        _set_oom_score(b"500")  # for want of memory the kernel kills the highest first
         mount_proc(MS_RDONLY)  # or a program could lower its own oom_score_adj
         self._sockets = os.open(_SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
+        self._orphans = signal_descriptor(signal.SIGCHLD)
+        self.ends = self._report, self._orphans
+        self._ended = select.poll()
+        for fd in self.ends:
+            self._ended.register(fd, select.POLLIN)
+
+    def _fork_programs(
+        self, orders: int, report: int, harden: Callable[[], None], program: Callable[..., NoReturn]
+    ) -> NoReturn:
+        """Fork a program for each order, and report how it ended."""
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            harden()
+            ended, wait = child_waiter()
+            while True:
+                order = os.read(orders, 1)
+                if order != _FORK:
+                    os._exit(order[0])
+                if fork() == 0:
+                    program(*marshal.loads(os.pread(self._order, _ORDER_BYTES, 0)))
+                os.write(report, _FORK)
+                wait()
+                os.write(report, ended)
+        finally:
+            os._exit(1)
 
     def enter_run(self) -> None:
         """Have an empty scratch, and be in it."""
@@ -180,11 +250,57 @@ class Namespaces:
         if (limits["disk"], limits["files"]) != (self.config["disk"], self.config["files"]):
             limit_scratch(limits["disk"], limits["files"], self._folders)
 
-    def start(self) -> int:
-        """Fork the program's process; its pid, there 0."""
-        return clone(
-            0
-        )  # os.fork() would cost twice as much, for hooks that one thread does not need
+    def start(self, limits: Mapping[str, Any], fds: Mapping[str, int], tell: int) -> int:
+        """Have the program's process forked; its pid.
+
+        Args:
+            limits, fds, tell: see `user.main`.
+        """
+        limits = {name: limits[name] for name in _LIMITS}
+        order = marshal.dumps((limits, {name: fds[name] for name in LENT if name in fds}, tell))
+        os.pwrite(self._order, order, 0)
+        os.write(self._wake, _FORK)
+        self._await_report()
+        os.read(self._report, 1)
+        self._running = True
+        return _PROGRAM
+
+    def _await_report(self) -> None:
+        poll = select.poll()
+        poll.register(self._report, select.POLLIN)
+        poll.poll()
+
+    def reap(self, wait: bool) -> tuple[int, int, int]:
+        """A process of the run that has ended: its number, its wait status and the most KiB that it
+        had; zeros if there is none.
+
+        Args:
+            wait: until one has ended, while there is any.
+        """
+        if self._running and wait:
+            self._await_report()
+        if self._running:
+            with contextlib.suppress(BlockingIOError):
+                figures = ENDED.unpack(os.read(self._report, ENDED.size))
+                status, user_s, user_us, system_s, system_us, rss_kib = figures
+                self.forked_cpu_s += user_s + system_s + (user_us + system_us) / 1e6
+                self._running = False
+                return _PROGRAM, status, rss_kib
+        try:
+            pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
+        except ChildProcessError:
+            return 0, 0, 0
+        return pid, status, usage.ru_maxrss
+
+    def childless(self) -> bool:
+        """Whether no process of the run is left: those whose parent has ended are children of the
+        box."""
+        return not self._running and childless()
+
+    def hear(self) -> None:
+        """Forget that a process has ended; `reap` says which."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._orphans, 1024)
 
     def listening(self) -> int:
         """A descriptor that is ready when `answer` must be called; -1 for none."""
@@ -195,12 +311,13 @@ class Namespaces:
         return False
 
     def wait(self, timeout: float) -> None:
-        """Until a child ends.
+        """Until a process of the run ends.
 
         Args:
             timeout: seconds.
         """
-        signal.sigtimedwait([signal.SIGCHLD], timeout)
+        self._ended.poll(timeout * 1000)
+        self.hear()
 
     def living(self) -> Iterator[int]:
         """Every process of the run: the box's pid namespace shows no others."""
@@ -273,7 +390,19 @@ class Namespaces:
             return False
 
     def leave_box(self) -> None:
-        """The box ends."""
+        """The box will end."""
+
+    def end_box(self, code: int) -> NoReturn:
+        """The box ends.
+
+        Args:
+            code: the exit code that the zygote gets.
+        """
+        if self._wake >= 0:
+            os.write(self._wake, bytes([code]))  # the kernel ends us with the forker
+            while True:
+                signal.pause()
+        os._exit(code)
 
     # ------------------------------------------------------------------------------------------- a program
 
@@ -287,6 +416,13 @@ class Namespaces:
             limits: of the run.
         """
         return int(limits["processes"] + self.config["own_processes"])
+
+
+def _set_oom_score(score: bytes) -> None:
+    fd = oom_score()
+    with contextlib.suppress(OSError):
+        os.write(fd, score)
+        os.close(fd)
 
 
 def _write(path: str, text: str) -> None:

@@ -24,21 +24,23 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.linux import (
     adopt_orphans,
-    clone,
+    childless,
     die_with_parent,
     drop_capabilities,
     dumpable,
+    fork,
     ioctl,
     landlock_abi,
     landlock_enter,
     landlock_rule,
     landlock_ruleset,
     no_new_privileges,
+    oom_score,
     signal_descriptor,
     system_call_listener,
 )
@@ -95,6 +97,8 @@ class Restricted:
     """See `namespaces.Namespaces`, which explains each call."""
 
     SCANS: Final = True
+    FORKS_ASIDE: Final = False
+    forked_cpu_s: Final = 0.0
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
@@ -130,7 +134,7 @@ class Restricted:
         self._base = tempfile.mkdtemp(prefix="rlvr-", dir=self.config["scratch"])
 
     def start_slot(self) -> int:
-        return clone(0)
+        return fork()
 
     def admit(self, pid: int) -> None:
         """There are no users to map."""
@@ -193,7 +197,7 @@ class Restricted:
         os._exit(1)
 
     def start_box(self) -> int:
-        return clone(0)
+        return fork()
 
     def end_boxes(self) -> None:
         self.signal_all(
@@ -202,8 +206,11 @@ class Restricted:
 
     # ------------------------------------------------------------------------------------------- a box
 
-    def enter_box(self, serial: int) -> None:
+    def enter_box(
+        self, serial: int, harden: Callable[[], None], program: Callable[..., NoReturn]
+    ) -> None:
         """Write to nothing but the box's scratch."""
+        self._program, self._score = program, oom_score()
         self._scratch = f"{self._base}/{serial}"
         os.mkdir(self._scratch, 0o700)
         ruleset = landlock_ruleset(_WRITE, 0, _SCOPES)
@@ -216,6 +223,7 @@ class Restricted:
         self._enter(ruleset)
         self.guard()
         self._ended = signal_descriptor(signal.SIGCHLD)
+        self.ends = (self._ended,)
         signal.signal(signal.SIGALRM, lambda *_: None)  # it ends a system call, see `answer`
         for name in _FOLDERS:
             os.mkdir(f"{self._scratch}/{name}", 0o700)
@@ -232,25 +240,45 @@ class Restricted:
     def limit(self, limits: Mapping[str, Any]) -> None:
         self._limits = limits  # they are looked at
 
-    def start(self) -> int:
+    def start(self, limits: Mapping[str, Any], fds: Mapping[str, int], tell: int) -> int:
         parent_end, child_end = socket.socketpair()
+        self._set_oom_score(b"1000")
         dumpable(
             True
         )  # or the program's process, until it says so itself, would look as one that hides
-        pid = clone(0)
+        pid = fork()
         if pid == 0:
             self._asks = child_end
-            return 0
+            self._program(limits, fds, tell)
+        self._set_oom_score(b"500")  # for want of memory the kernel kills the highest first
         dumpable(False)
         child_end.close()
         with parent_end:
-            _, fds, _, _ = socket.recv_fds(parent_end, 1, 1)  # nothing if it failed before
-        [self._forks] = fds or [-1]
+            listeners = socket.recv_fds(parent_end, 1, 1)[1]  # none if it failed before
+        [self._forks] = listeners or [-1]
         self._ready = select.poll()
         for fd in (self._forks, self._ended):
             if fd >= 0:
                 self._ready.register(fd, select.POLLIN)
         return pid
+
+    def _set_oom_score(self, score: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.pwrite(self._score, score, 0)
+
+    def reap(self, wait: bool) -> tuple[int, int, int]:
+        try:
+            pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
+        except ChildProcessError:
+            return 0, 0, 0
+        return pid, status, usage.ru_maxrss
+
+    def childless(self) -> bool:
+        return childless()
+
+    def hear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._ended, 1024)
 
     def listening(self) -> int:
         return self._forks
@@ -285,7 +313,7 @@ class Restricted:
             if not ready:
                 return
             if self._ended in ready:
-                os.read(self._ended, 1024)
+                self.hear()
                 return
             if ready[self._forks] & select.POLLHUP or not self.answer():
                 self._ready.unregister(self._forks)
@@ -423,6 +451,9 @@ class Restricted:
             for name in _FOLDERS:
                 os.rmdir(f"{self._scratch}/{name}")
             os.rmdir(self._scratch)
+
+    def end_box(self, code: int) -> NoReturn:
+        os._exit(code)
 
     # ------------------------------------------------------------------------------------------- a program
 

@@ -7,23 +7,25 @@ the memory it was forked from contains the standard library and this package.
 from __future__ import annotations
 
 import _io
+import _random
 import _signal  # type: ignore[import-not-found]  # signal's own functions look each number up in an enumeration
 import _thread
 import atexit
 import contextlib
 import errno
-import fcntl
 import gc
 import io
-import json
+import marshal
+import math
 import os
+import random
 import resource
 import signal
-import struct
 import sys
 import threading
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest.linux import (
@@ -33,17 +35,16 @@ from rlvr.sandbox.guest.linux import (
     no_new_privileges,
     system_call_filter,
 )
-from rlvr.sandbox.guest.namespaces import Namespaces
+from rlvr.sandbox.guest.namespaces import LENT, Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
-__all__ = ["FAILED", "FULL", "give_up", "main", "prepare"]
+__all__ = ["FAILED", "FULL", "give_up", "harden", "main", "prepare"]
 
 FULL = b"full"  # what the box is told if the program's files do not fit into its scratch
 
 FAILED = 103
 """Exit codes of an interactor in Python that raises: because what it read is no word that it can use, or otherwise."""
 
-_SPARE_FD = 64  # above every descriptor that a run is given
 _THREAD_STACK = 8 << 20
 _ALWAYS = {
     resource.RLIMIT_CORE: 1,  # 0 stops a file, 1 stops a pipe to the host's crash handler too
@@ -56,14 +57,13 @@ _ALWAYS = {
     resource.RLIMIT_STACK: 1 << 30,
 }
 _CHANNEL, _RESULTS = 3, 4
-_LENGTH = struct.Struct("<i")
-_json: Any = vars(json.JSONDecoder())[
-    "scan_once"
-]  # json.loads() without its checks: the host wrote this text
+_LENGTH_BYTES = 4
 _AFTER: dict[
     str, Callable[..., Any]
 ] = {}  # kind of run → what is called after the program's own code
 _FILTER: list[Callable[[], None]] = []
+_HARD_LIMITS: dict[int, float] = {}
+_reseed = partial(_random.Random.seed, random._inst)  # random.seed() without its detours
 
 
 def prepare(config: Mapping[str, Any]) -> None:
@@ -89,10 +89,28 @@ def prepare(config: Mapping[str, Any]) -> None:
     )  # else each thread would reserve what the main one may grow to
     _FILTER.append(system_call_filter(bytes.fromhex(config["filter"])))
     _open_streams()
+    _look_up(main, _unpack_bundle, _arrange, _limit, _set_limit, _compile_program, _exit, _let_go)
+
+
+def _look_up(*functions: Callable[..., Any]) -> None:
+    """Look up what these functions do.  Else each run would, and write it down in a page of its own."""
+    for function in functions:
+        for name in function.__code__.co_names:
+            for holder in (sys, sys.path, sys.modules, sys.stdout, "", b"", 0):
+                getattr(holder, name, None)
 
 
 def give_up() -> None:
     """Give up, once in the zygote, what its boxes do not need either; programs inherit that."""
+    for which in (
+        resource.RLIMIT_FSIZE,
+        resource.RLIMIT_CPU,
+        resource.RLIMIT_NPROC,
+        resource.RLIMIT_DATA,
+        *_ALWAYS,
+    ):
+        hard = resource.getrlimit(which)[1]
+        _HARD_LIMITS[which] = math.inf if hard == resource.RLIM_INFINITY else hard
     for which, value in _ALWAYS.items():
         _set_limit(which, value)
     no_new_privileges()
@@ -104,8 +122,16 @@ def give_up() -> None:
         del sys.modules[name]  # no program finds them
 
 
+def harden() -> None:
+    """Give up the rest: the last that only our own code may do."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    dumpable(True)  # or a program could not open its own /dev/stdin
+    drop_capabilities()
+    _FILTER[0]()
+
+
 def main(
-    request: Mapping[str, Any],
+    limits: Mapping[str, Any],
     fds: Mapping[str, int],
     tell: int,
     config: Mapping[str, Any],
@@ -114,7 +140,7 @@ def main(
     """Run one program.  Never returns.
 
     Args:
-        request: the message that the box received; see `Sandbox`.
+        limits: of the run; see `Sandbox`.
         fds: the run's descriptors by name.
         tell: a pipe to the box for failures; closed before the program's first instruction.
         config: see `SlotPool`.
@@ -125,20 +151,18 @@ def main(
         python = header["kind"] != "exec"
         level.confine()
         tell = _arrange(fds, tell)
-        _limit(request["limits"], config, python, level.processes(request["limits"]))
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        _limit(limits, config, python, level.processes(limits))
+        os.setsid()
+        if not level.FORKS_ASIDE:
+            harden()
         if python:
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        else:  # Python ignores them, and they would stay ignored
-            _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
-            _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
-        os.setsid()
-        dumpable(True)  # or it could not open its own /dev/stdin
-        drop_capabilities()
-        _FILTER[0]()
-        if not python:
+        else:  # Python ignores the first two, and all would stay ignored
+            for number in (_signal.SIGXFSZ, _signal.SIGPIPE, _signal.SIGINT):
+                _signal.signal(number, _signal.SIG_DFL)
             os.set_inheritable(tell, False)
             _execute(header["argv"], {**os.environ, **header["env"]})
+        _reseed()  # else every run would draw the same random numbers
         gc.freeze()  # its counters begin at 0
         gc.enable()
         run = _compile_program(source, header, tell)
@@ -164,9 +188,9 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
 def _unpack_bundle(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
     """Write the program's files to the scratch folder; returns the header and the main file's
     content."""
-    (length,) = _LENGTH.unpack(os.pread(bundle, _LENGTH.size, 0))
-    header: dict[str, Any] = _json(os.pread(bundle, length, _LENGTH.size).decode(), 0)[0]
-    at, source = _LENGTH.size + length, b""
+    length = int.from_bytes(os.pread(bundle, _LENGTH_BYTES, 0), "little")
+    header: dict[str, Any] = marshal.loads(os.pread(bundle, length, _LENGTH_BYTES))
+    at, source = _LENGTH_BYTES + length, b""
     try:
         for name, size, mode in header["files"]:
             if "/" in name:
@@ -192,14 +216,14 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
 
     All other descriptors are closed.
     """
-    ordered = [
-        fds[name] for name in ("stdin", "stdout", "stderr", "channel", "results") if name in fds
-    ] + [tell]
-    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _SPARE_FD) for fd in ordered]
-    for target, fd in enumerate(aside):
-        os.dup2(fd, target)
-    os.closerange(len(aside), 1 << 16)
-    return len(aside) - 1
+    target = 0
+    for name in LENT:
+        if name in fds and name != "bundle":
+            os.dup2(fds[name], target)  # the box has others of its own so low
+            target += 1
+    os.dup2(tell, target)
+    os.closerange(target + 1, 1 << 16)
+    return target
 
 
 def _limit(
@@ -218,9 +242,7 @@ def _limit(
 
 
 def _set_limit(which: int, value: int) -> None:
-    hard = resource.getrlimit(which)[1]
-    if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
+    value = min(value, int(_HARD_LIMITS[which])) if _HARD_LIMITS[which] < math.inf else value
     resource.setrlimit(which, (value, value))
 
 
@@ -239,7 +261,7 @@ def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Cal
         sys.modules[module.__name__] = module
         sys.argv = [""]
         return lambda: _AFTER[kind](namespace, _CHANNEL, _RESULTS)
-    module.__file__ = os.path.join(work, header["main"])
+    module.__file__ = f"{work}/{header['main']}"
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
@@ -324,8 +346,10 @@ def _exit(code: int) -> NoReturn:
                 stream.flush()
         except BaseException:  # noqa: BLE001  the program's own
             code = code or 120
-    with contextlib.suppress(BaseException):
-        _let_go(vars(sys.modules["__main__"]))
+    try:  # noqa: SIM105  objects of contextlib are pages of their own
+        _let_go(sys.modules["__main__"].__dict__)
+    except BaseException:  # noqa: BLE001  the program's own
+        pass
     os._exit(code)
 
 

@@ -24,7 +24,7 @@ from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.workers import clock
 
-__all__ = ["Watch", "wake_up"]
+__all__ = ["Watch"]
 
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
@@ -42,10 +42,6 @@ _LOCKS = (
 )  # on parts of files, of all processes together: 192 bytes each that the kernel charges to nobody
 _CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-_OOM_BOX, _OOM_PROGRAM = (
-    b"500",
-    b"1000",
-)  # for want of memory the kernel kills the highest first; the zygote has 0
 
 
 class Watch:
@@ -55,7 +51,6 @@ class Watch:
         request: the message that the box received.
         fds: its descriptors, in the order of the names in the message.
         meters: see `box.main`.
-        score: a descriptor of the box's oom_score_adj, -1 for none.
         config: see `SlotPool`.
         level: sets the run apart from the host.
 
@@ -68,7 +63,6 @@ class Watch:
         request: dict[str, Any],
         fds: list[int],
         meters: list[int],
-        score: int,
         config: Mapping[str, Any],
         level: Namespaces | Restricted,
     ) -> None:
@@ -76,7 +70,7 @@ class Watch:
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds, strict=True))
         self.usage, self.events, *exact = meters
-        self.exact, self.score = (exact[0] if exact else -1), score
+        self.exact = exact[0] if exact else -1
         self.mapped = _Seldom(
             lambda: sum(map(_mappings, map(_member, level.living()))) * _MAPPING_BYTES
         )
@@ -86,7 +80,7 @@ class Watch:
         self.given = self._held()
         self.shared = shared_memory() if config["sampled"] else 0
         self._often = config["sampled"] or level.SCANS
-        self.reaped_before = _reaped_cpu()
+        self.reaped_before = self._all_reaped_cpu()
         self.rss_kib = 0
         self.answered, self.answered_cpu_s = (
             0,
@@ -134,12 +128,8 @@ class Watch:
         self.level.limit(self.limits)
         notice, tell = os.pipe()
         self.usage_before, self.kills_before = self._usage(), self._kills()
-        self._oom(_OOM_PROGRAM)
         self.started = time.monotonic()
-        self.pid = self.level.start()
-        if self.pid == 0:
-            user.main(self.request, fds, tell, self.config, self.level)
-        self._oom(_OOM_BOX)
+        self.pid = self.level.start(self.limits, fds, tell)
         os.close(tell)
         return notice
 
@@ -152,9 +142,9 @@ class Watch:
             self.killed = "disk"  # its files, a binary perhaps, are larger than the scratch
 
     def _listen_too(self, *fds: int) -> None:
-        """Poll these descriptors, and what the level has to answer; for runs that wait for more
-        than their end."""
-        for fd in (*fds, self.level.listening()):
+        """Poll these descriptors, what the level has to answer, and the ends of processes; for runs
+        that wait for more than their end."""
+        for fd in (*fds, self.level.listening(), *self.level.ends):
             if fd >= 0:
                 self.poll.register(fd, select.POLLIN)
 
@@ -168,10 +158,6 @@ class Watch:
             self.poll.unregister(listener)
         return ready
 
-    def _oom(self, score: bytes) -> None:
-        with contextlib.suppress(OSError):
-            os.pwrite(self.score, score, 0)
-
     def _wait(self) -> int:
         """Until the program ends or is over a limit; its wait status."""
         while True:
@@ -179,7 +165,7 @@ class Watch:
             if timeout > 0:
                 self.level.wait(timeout)
             while True:
-                pid, status = self._reaped(os.WNOHANG)
+                pid, status = self._reaped()
                 if pid == self.pid:
                     return status
                 if pid == 0:
@@ -188,13 +174,23 @@ class Watch:
             if self.killed:
                 return self._end_all()
 
-    def _reaped(self, options: int) -> tuple[int, int]:
-        pid, status, usage = os.wait4(-1, options)
-        self.rss_kib = max(self.rss_kib, usage.ru_maxrss)
+    def _reaped(self, wait: bool = False) -> tuple[int, int]:
+        """Number and wait status of a process that has ended; the number is 0 if there is none.
+
+        Args:
+            wait: until one has ended, while there is any.
+        """
+        pid, status, rss_kib = self.level.reap(wait)
+        self.rss_kib = max(self.rss_kib, rss_kib)
         return pid, status
 
     def _reaped_cpu(self) -> float:
-        return _reaped_cpu() - self.reaped_before
+        return self._all_reaped_cpu() - self.reaped_before
+
+    def _all_reaped_cpu(self) -> float:
+        """CPU seconds of all processes that this box or its forker has waited for."""
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime + self.level.forked_cpu_s
 
     def _pause(self) -> float:
         """Seconds in which no limit can be exceeded; with all cores at work, CPU time runs that
@@ -360,15 +356,15 @@ class Watch:
         """Kill and reap every process that is left; the program's wait status if it was among them,
         else 0."""
         status = 0
-        self.over = not self.killed and _childless()
+        self.over = not self.killed and self.level.childless()
         if not self.over:
             self.level.signal_all(signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, ended = self._reaped(0)
-                if pid == self.pid:
-                    status = ended
-        return status
+        while True:
+            pid, ended = self._reaped(wait=True)
+            if pid == 0:
+                return status
+            if pid == self.pid:
+                status = ended
 
     def _collect(self, name: str) -> None:
         """Copy one file of the scratch folder into the host's memfd; nothing if it is no regular
@@ -410,33 +406,6 @@ class _Seldom:
             self._at = time.monotonic()
             self._took = self._at - measured_at
         return self._found
-
-
-def _reaped_cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def wake_up() -> int:
-    """Reading end of a pipe that is written to when a child ends, or has ended; for a box that then
-    ends."""
-    ended, wake = os.pipe()
-    for fd in (ended, wake):
-        os.set_blocking(fd, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-    return ended
-
-
-def _childless() -> bool:
-    """Whether no process of the run is left: those whose parent has ended are children of the
-    box."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return True
-    return False
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -328,9 +328,9 @@ class Host:
         assert (run.ending, run.text) == ("OK", "42 ['main.py'] [] []\n"), run
         keeper = keeper_of(self.sandbox)
         deadline = time.monotonic() + 30.0
-        while len(left := descendants(keeper)) > 3 * children(
-            keeper
-        ):  # of each slot: the zygote, two boxes in stock
+        # Of each slot: the zygote and two boxes in stock, with namespaces each with its forker
+        each = 5 if self.sandbox.level == "namespaces" else 3
+        while len(left := descendants(keeper)) > each * children(keeper):
             assert time.monotonic() < deadline, f"processes are left: {left}"
             time.sleep(0.02)
 

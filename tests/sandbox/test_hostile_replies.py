@@ -55,6 +55,18 @@ def test_an_array_of_many_dimensions_costs_the_caller_nothing(warm):
     assert cost.memory_mib < 32
 
 
+@pytest.mark.parametrize("text", ["1\n", "\U0001f600\n"])
+def test_a_long_expected_output_is_not_copied_in_the_caller(text, warm):
+    """The key of the readings that are kept was a copy of it, made twice: 44 MiB."""
+    expected = text * ((15 << 20) // len(text.encode()))
+    with Cost() as cost:
+        verdict = CodeVerifier().verify(
+            "```python\nprint(2)\n```", {"inputs": ["1"], "outputs": [expected]}
+        )
+    assert verdict.outcome == "wrong"
+    assert cost.memory_mib < 32
+
+
 @pytest.mark.parametrize("tag", ["set", "frozenset", "dict"])
 def test_keys_whose_hashes_collide_are_a_wrong_answer(tag, warm):
     """No test of the keys finds all that collide; the kernel's clock stops the reader."""

@@ -874,6 +874,22 @@ def test_a_zygote_killed_as_it_starts_is_a_kill_from_outside():
         keeper._answer()
 
 
+def test_closing_ends_the_wait_for_another_attempt(monkeypatch):
+    """A pause by time.sleep went round without end once a test had exchanged time.sleep."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    attempts = []
+
+    def fail():
+        attempts.append(None)
+        threading.Timer(0.05, sandbox.close).start()
+        raise Died("killed from outside")
+
+    sandbox = Sandbox(workers=1)
+    with pytest.raises(Died):
+        sandbox._pool._tried(fail, 3600.0)
+    assert len(attempts) < 10
+
+
 def test_a_slot_that_is_closed_wakes_the_thread_that_waits_for_it():
     """The other end may stay open in a child, and the descriptor's number be another file's at once."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
