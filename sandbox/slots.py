@@ -107,7 +107,10 @@ class Keeper:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                env={**environment(), "LD_BIND_NOW": "1"},  # once, and not in each program's process
+                env={
+                    **environment(),
+                    "LD_BIND_NOW": "1",
+                },  # once, and not in each program's process
                 cwd="/",
                 pass_fds=[keeper_end.fileno(), settings, *folders],
                 start_new_session=True,  # Ctrl-C in a terminal is for us alone
