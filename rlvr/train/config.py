@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from rlvr.samplers.chat import ChatMode, ChatSettings, require_chat_mode
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT
 from rlvr.scoring.identity import require_acceptable
 from rlvr.train.evaluations import read_eval_sets
+from rlvr.train.setting import Reader, or_none, require_read, rule, setting
 from rlvr.train.stage import read_stages
 from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
 from rlvr.validate import (
@@ -52,6 +53,167 @@ def _default_hint(label: str) -> str:
     """How `--help` shows a default: without the brackets that tyro puts around a name; "none" for
     an empty list."""
     return f"(default: {label.strip(chr(39) + '[]') or 'none'})"
+
+
+def _require_betas(name: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0.9, 0.999)")
+    return tuple(require_number(f"{name}[{i}]", beta, 0, below=1) for i, beta in enumerate(value))
+
+
+def _require_sampler_name(name: str, value: object) -> str:
+    addresses = value.split(",") if isinstance(value, str) else []
+    if value not in ("local", "vllm") and not all(
+        re.fullmatch(r"https?://[^\s/?#@]+/?", address) for address in addresses
+    ):
+        near = nearest(str(value), ["local", "vllm"])
+        raise UsageError(
+            f"{name} is {brief(value)}{near}; it must be local, vllm, or addresses of vLLM servers "
+            f"with commas between "
+            "them, such as http://127.0.0.1:8000,http://127.0.0.1:8001"
+        )
+    assert isinstance(value, str)
+    return value
+
+
+def _require_accepted(name: str, value: object) -> tuple[str, ...]:
+    accepted = _require_texts(name, value)
+    require_acceptable(accepted)
+    return accepted
+
+
+def _require_texts(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, (tuple, list)) or not all(
+        isinstance(text, str) and text for text in value
+    ):
+        raise UsageError(
+            f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')"
+        )
+    return tuple(value)
+
+
+def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0, 0.8)")
+    low, high = (require_number(f"{name}[{i}]", bound, 0, most=1) for i, bound in enumerate(value))
+    if low >= high:
+        raise UsageError(
+            f"{name} is {value!r}, so every score would be the same; the first must be below the "
+            f"second"
+        )
+    return (low, high)
+
+
+def _require_delimiter(name: str, value: object) -> object:
+    if value == "":
+        raise UsageError(f"{name} is an empty text, which ends no step; give one such as '\\n\\n'")
+    return value
+
+
+def _require_range(name: str, value: object) -> tuple[float, ...]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (-1, 1)")
+    low, high = (require_number(f"{name}[{i}]", bound) for i, bound in enumerate(value))
+    if low >= high:
+        raise UsageError(f"{name} is {value!r}; the first must be below the second")
+    return (low, high)
+
+
+def _require_scorer(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise UsageError(
+            f"{name} is {brief(value)}; it must be a text, such as 'http://10.0.0.7:8000'"
+        )
+    if "@" in value and "://" in value:
+        raise UsageError(
+            f"the {name} has a key in it, which the run would record; set RLVR_API_KEY instead"
+        )
+    return value
+
+
+_ONE: Final = partial(require_whole, least=1)
+_ZERO: Final = partial(require_whole, least=0)
+_OPTIONAL_ONE: Final = partial(require_optional_whole, least=1)
+_OPTIONAL_ZERO: Final = partial(require_optional_whole, least=0)
+_POSITIVE: Final = partial(require_number, above=0)
+
+
+def _evaluates(config: Config, algorithm: Algorithm) -> bool:
+    return config.eval_every is not None or bool(config.eval_env)
+
+
+def _measures(config: Config, algorithm: Algorithm) -> bool:
+    return _evaluates(config, algorithm) or config.held_out(algorithm) > 0
+
+
+def _plays(config: Config, algorithm: Algorithm) -> bool:
+    return config.pairs is None or (_evaluates(config, algorithm) and bool(config.env))
+
+
+def _refills(config: Config, algorithm: Algorithm) -> bool:
+    return algorithm.dynamic_sampling and algorithm.refill and config.pairs is None
+
+
+def _forks(config: Config, algorithm: Algorithm) -> bool:
+    values = "prefix_values" in algorithm.reads and algorithm.forks == "steps"
+    return values or config.step_reward == "forks"
+
+
+_SAMPLES: Final = Reader("runs that sample", lambda config, _: config.pairs is None)
+_PLAYS: Final = Reader("runs that sample or evaluate", _plays)
+_EVALUATES: Final = Reader("evaluations (--eval-every, --eval-env)", _evaluates)
+_MEASURES: Final = Reader("evaluations and validations", _measures)
+_VALIDATION: Final = Reader(
+    "a validation split (--validation-tasks)", lambda config, own: config.held_out(own) > 0
+)
+_ROLLOUTS: Final = Reader(
+    "files of rollouts (--rollouts-every)",
+    lambda config, own: config.rollouts_every > 0 and own.examples is None,
+)
+_FORKS: Final = Reader("algorithms with forks, such as vineppo, and of --step-reward forks", _forks)
+_REFILL: Final = Reader(
+    "dynamic sampling that samples other groups (--dynamic-sampling true)", _refills
+)
+_TEACHER: Final = Reader(
+    "algorithms of distillation, such as distill", lambda _, own: own.needs_teacher
+)
+_STEPS: Final = Reader(
+    "algorithms with rewards of steps, such as grpo_process and ppo", lambda _, own: own.takes_steps
+)
+_STEP_REWARD: Final = Reader(
+    "rewards of steps (--step-reward)", lambda config, _: config.step_reward is not None
+)
+_SOFT: Final = Reader(
+    "the soft punishment (--overlong soft)",
+    lambda config, own: "soft" in (config.overlong or own.overlong),
+)
+_REWARD_MODEL: Final = Reader(
+    "a reward model (--reward-model)", lambda config, _: config.reward_model is not None
+)
+_LORA: Final = Reader(
+    "a LoRA adapter (--lora-rank)", lambda config, _: config.lora_rank is not None
+)
+_LOCAL: Final = Reader(
+    "the local sampler", lambda config, own: config.engine == "local" and _plays(config, own)
+)
+_VLLM: Final = Reader("--sampler vllm", lambda config, _: config.engine == "vllm")
+_SERVERS: Final = Reader(
+    "servers (--sampler http://…)", lambda config, _: config.engine == "servers"
+)
+_STARTED: Final = Reader(
+    "servers that are started here (--serve-samplers)",
+    lambda config, _: config.serve_samplers is not None,
+)
+_ENGINES: Final = Reader(
+    "--sampler vllm and --serve-samplers",
+    lambda config, _: config.engine == "vllm" or config.serve_samplers is not None,
+)
+_LORA_ENGINE: Final = Reader(
+    "a LoRA adapter with vLLM",
+    lambda config, _: config.lora_rank is not None and config.engine != "local",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,97 +392,137 @@ class Config:
     algorithm: Annotated[
         str | Algorithm, arg(constructor=str, metavar="NAME", help_behavior_hint=_default_hint)
     ] = "dapo"
-    steps: int = 100
-    pairs: Path | None = None
-    prompts: int | None = None
-    group_size: int | None = None
-    updates: int | None = None
-    max_tokens: int = 512
-    temperature: float | None = None
+    steps: int = setting(100, _ONE)
+    pairs: Path | None = setting(None, added=True)
+    prompts: int | None = setting(None, _OPTIONAL_ONE)
+    group_size: int | None = setting(None, _OPTIONAL_ONE, reader=_SAMPLES)
+    updates: int | None = setting(None, _OPTIONAL_ONE)
+    max_tokens: int = setting(512, _ONE)
+    temperature: float | None = setting(
+        None, or_none(partial(require_number, above=0, hint="near 1 to train"))
+    )
     stop: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
-    overlong: OverlongHandling | None = None
-    overlong_cache: int | None = None
-    max_turns: int = 8
-    step_s: float = STEP_S
-    turn_schedule: Schedule | None = None
-    max_tries: int | None = None
-    workers: int | None = None
-    scorer: str | None = None
-    reward_model: str | None = None
-    reward_model_weight: float | None = None
-    reward_model_bounds: tuple[float, float] | None = None
-    teacher: str | None = None
-    step_reward: str | None = None
-    step_delimiter: str | None = None
-    reward_range: tuple[float, float] | None = None
-    lora_rank: int | None = None
-    lora_alpha: float | None = None
-    lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = ()
-    lr: float = 1e-6
-    warmup_steps: int = 0
-    schedule: _Schedule = "constant"
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.0
-    grad_clip: float = 1.0
-    precision: _Precision = "fp32"
-    attention: str | None = None
-    packing: bool = False
-    gradient_checkpointing: bool = False
-    micro_tokens: int = 16384
-    max_rows: int = 256
-    max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
-    sampler: str = "local"
-    serve_samplers: int | None = None
-    sampler_python: Path | None = None
-    sampler_key_env: str | None = None
-    sampler_folder: Path | None = None
-    sampler_positions: int | None = None
-    sampler_memory: float = 0.4
-    sampler_sleep: bool = False
-    sampler_lora: _LoraSampling = "merged"
-    device: str = "auto"
-    chat: ChatMode = "auto"
+    overlong: OverlongHandling | None = setting(
+        None, partial(require_one_of, allowed=get_args(OverlongHandling), or_none=True)
+    )
+    overlong_cache: int | None = setting(None, _OPTIONAL_ONE, reader=_SOFT)
+    max_turns: int = setting(8, _ONE, reader=_PLAYS)
+    step_s: float = setting(STEP_S, require_seconds, reader=_PLAYS, added=True)
+    turn_schedule: Schedule | None = setting(
+        None,
+        partial(require_one_of, allowed=get_args(Schedule), or_none=True),
+        reader=_PLAYS,
+        added=True,
+    )
+    max_tries: int | None = setting(None, _OPTIONAL_ONE, reader=_REFILL)
+    workers: int | None = setting(None, _OPTIONAL_ZERO, reader=_PLAYS, may_change=True)
+    scorer: str | None = setting(None, _require_scorer, reader=_PLAYS, may_change=True, added=True)
+    reward_model: str | None = setting(None, _require_scorer, may_change=True, added=True)
+    reward_model_weight: float | None = setting(
+        None,
+        or_none(partial(require_number, above=0, hint="or leave reward_model out")),
+        reader=_REWARD_MODEL,
+        added=True,
+    )
+    reward_model_bounds: tuple[float, float] | None = setting(
+        None, or_none(_require_score_bounds), reader=_REWARD_MODEL, added=True, earlier=(0.0, 1.0)
+    )
+    teacher: str | None = setting(None, or_none(lambda name, value: str(value)), reader=_TEACHER)
+    step_reward: str | None = setting(None, reader=_STEPS)
+    step_delimiter: str | None = setting(None, _require_delimiter, reader=_STEP_REWARD)
+    reward_range: tuple[float, float] | None = setting(None, or_none(_require_range))
+    lora_rank: int | None = setting(None, _OPTIONAL_ONE, added=True)
+    lora_alpha: float | None = setting(
+        None, or_none(partial(require_number, above=0)), reader=_LORA, added=True
+    )
+    lora_targets: Annotated[tuple[str, ...], arg(help_behavior_hint=_default_hint)] = setting(
+        (), _require_texts, reader=_LORA, added=True
+    )
+    lr: float = setting(1e-6, _POSITIVE)
+    warmup_steps: int = setting(0, _ZERO)
+    schedule: _Schedule = setting("constant", partial(require_one_of, allowed=get_args(_Schedule)))
+    betas: tuple[float, float] = setting((0.9, 0.999), _require_betas)
+    weight_decay: float = setting(0.0, partial(require_number, least=0))
+    grad_clip: float = setting(1.0, _POSITIVE)
+    precision: _Precision = setting("fp32", partial(require_one_of, allowed=get_args(_Precision)))
+    attention: str | None = setting(None, may_change=True, added=True)
+    packing: bool = setting(False, may_change=True, added=True)
+    gradient_checkpointing: bool = setting(False, may_change=True)
+    micro_tokens: int = setting(16384, _ONE, may_change=True)
+    max_rows: int = setting(256, _ONE, reader=_PLAYS, may_change=True)
+    max_tokens_in_flight: int = setting(
+        MAX_TOKENS_IN_FLIGHT, _ONE, reader=_LOCAL, may_change=True, added=True
+    )
+    sampler: str = setting("local", _require_sampler_name, may_change=True, added=True)
+    serve_samplers: int | None = setting(None, _OPTIONAL_ONE, may_change=True, added=True)
+    sampler_python: Path | None = setting(None, reader=_STARTED, may_change=True, added=True)
+    sampler_key_env: str | None = setting(None, reader=_SERVERS, may_change=True, added=True)
+    sampler_folder: Path | None = setting(None, reader=_SERVERS, may_change=True, added=True)
+    sampler_positions: int | None = setting(
+        None, _OPTIONAL_ONE, reader=_ENGINES, may_change=True, added=True
+    )
+    sampler_memory: float = setting(
+        0.4, partial(require_number, above=0, most=1), reader=_VLLM, may_change=True, added=True
+    )
+    sampler_sleep: bool = setting(False, reader=_VLLM, may_change=True, added=True)
+    sampler_lora: _LoraSampling = setting(
+        "merged",
+        partial(require_one_of, allowed=get_args(_LoraSampling)),
+        reader=_LORA_ENGINE,
+        may_change=True,
+        added=True,
+    )
+    device: str = setting("auto", may_change=True)
+    chat: ChatMode = setting("auto", require_chat_mode)
     system: str | None = None
     template_options: Suppress[Mapping[str, Any]] = field(default_factory=dict)
-    max_staleness: int = 0
-    vine_k: int | None = None
-    eval_every: int | None = 0
-    eval_split: str = "test"
-    validation_tasks: int | None = None
-    validation_every: int | None = None
-    eval_tasks: int = 100
-    eval_n: int = 1
+    max_staleness: int = setting(0, _ZERO, reader=_SAMPLES)
+    vine_k: int | None = setting(None, _OPTIONAL_ONE, reader=_FORKS)
+    eval_every: int | None = setting(0, _OPTIONAL_ZERO)
+    eval_split: str = setting("test", reader=_EVALUATES)
+    validation_tasks: int | None = setting(None, _OPTIONAL_ZERO, reader=_SAMPLES)
+    validation_every: int | None = setting(None, _OPTIONAL_ONE, reader=_VALIDATION)
+    eval_tasks: int = setting(100, _ONE, reader=_EVALUATES)
+    eval_n: int = setting(1, _ONE, reader=_MEASURES)
     eval_env: Annotated[
         UseAppendAction[tuple[str, ...]],
         arg(metavar="TEXT", help_behavior_hint="(may be repeated)"),
-    ] = ()
-    eval_temperature: float | None = None
-    eval_top_p: float = 1.0
-    checkpoint_every: int = 50
-    keep: int = 2
-    rollouts_every: int = 10
-    token_logprobs: bool = False
-    step_files: int = 0
-    step_sketches: bool = False
-    verify_every: int = 200
-    show_rollouts: int = 0
-    track: str | None = None
-    bad_steps: int = 3
-    on_alarm: _OnAlarm = "warn"
-    strength: Path | None = None
-    accept: tuple[str, ...] = ()
-    canary: float | None = None
-    seed: int = 0
+    ] = setting((), read_eval_sets, added=True)
+    eval_temperature: float | None = setting(
+        None, or_none(partial(require_number, least=0)), reader=_MEASURES
+    )
+    eval_top_p: float = setting(1.0, partial(require_number, above=0, most=1), reader=_MEASURES)
+    checkpoint_every: int = setting(50, _ONE, may_change=True)
+    keep: int = setting(2, _ONE, may_change=True)
+    rollouts_every: int = setting(10, _ZERO, reader=_SAMPLES, may_change=True)
+    token_logprobs: bool = setting(False, reader=_ROLLOUTS, may_change=True, added=True)
+    step_files: int = setting(0, _ZERO, may_change=True, added=True)
+    step_sketches: bool = setting(False, may_change=True, added=True)
+    verify_every: int = setting(200, _ZERO, may_change=True, added=True)
+    show_rollouts: int = setting(0, _ZERO, reader=_SAMPLES, may_change=True, added=True)
+    track: str | None = setting(None, may_change=True)
+    bad_steps: int = setting(3, _ONE, may_change=True)
+    on_alarm: _OnAlarm = setting(
+        "warn", partial(require_one_of, allowed=get_args(_OnAlarm)), may_change=True, added=True
+    )
+    strength: Path | None = setting(None, reader=_SAMPLES, may_change=True, added=True)
+    accept: tuple[str, ...] = setting((), _require_accepted, may_change=True)
+    canary: float | None = setting(
+        None,
+        or_none(partial(require_number, least=0, infinite=True)),
+        reader=_SAMPLES,
+        may_change=True,
+    )
+    seed: int = setting(0, _ZERO)
     stage: Annotated[
         UseAppendAction[tuple[str, ...]],
         arg(metavar="TEXT", help_behavior_hint="(may be repeated)"),
-    ] = ()
+    ] = setting((), read_stages, added=True)
 
     def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
-            object.__setattr__(
-                self, name, check(name, getattr(self, name))
-            )  # plain numbers, which can be recorded
+        for one in dataclasses.fields(self):
+            if (check := rule(one).check) is not None:  # plain numbers, which can be recorded
+                object.__setattr__(self, one.name, check(one.name, getattr(self, one.name)))
         self.resolve()
 
     @property
@@ -358,7 +560,8 @@ class Config:
                     f"leave it out"
                 )
             algorithm = algorithm.copy_with(overlong=self.overlong)
-        self._require_read(algorithm)
+        require_read(self, algorithm)
+        self._require_sense(algorithm)
         group_size = self.group_size or algorithm.group_size or 8
         updates = self.updates or algorithm.updates
         prompts = self.prompts or 16
@@ -374,7 +577,7 @@ class Config:
             "max_tries": self.max_tries or 10,
             "vine_k": self.vine_k or 9,
             "step_delimiter": self.step_delimiter or "\n",
-            "validation_tasks": self._validation_tasks(algorithm),
+            "validation_tasks": self.held_out(algorithm),
             "validation_every": self.validation_every or 25,
             "reward_model_weight": self.reward_model_weight or 0.2,
             "reward_model_bounds": self.reward_model_bounds or (0.0, 1.0),
@@ -395,62 +598,26 @@ class Config:
         }  # a subclass may have more
         return ResolvedConfig(**{**settings, **chosen}, written=written)
 
-    def _validation_tasks(self, algorithm: Algorithm) -> int:
+    def held_out(self, algorithm: Algorithm) -> int:
+        """Tasks of the validation split, at most.
+
+        Args:
+            algorithm: of the run.
+        """
         reset = algorithm.reset
         stalls = reset is not None and reset.stall_validations is not None
         return (100 if stalls else 0) if self.validation_tasks is None else self.validation_tasks
 
-    def _require_read(self, algorithm: Algorithm) -> None:
-        """Refuse settings that nothing in this run reads."""
-        soft = "soft" in (self.overlong or algorithm.overlong)
-        readers: dict[str, tuple[bool, str]] = {
-            "vine_k": (
-                self.step_reward == "forks"
-                or ("prefix_values" in algorithm.reads and algorithm.forks == "steps"),
-                "algorithms with forks, such as vineppo, and of --step-reward forks",
-            ),
-            "max_tries": (
-                algorithm.dynamic_sampling and algorithm.refill and self.pairs is None,
-                "dynamic sampling that samples other groups (--dynamic-sampling true)",
-            ),
-            "teacher": (
-                algorithm.needs_teacher,
-                "algorithms of distillation, such as distill",
-            ),
-            "step_reward": (
-                algorithm.takes_steps,
-                "algorithms with rewards of steps, such as grpo_process and ppo",
-            ),
-            "step_delimiter": (self.step_reward is not None, "rewards of steps (--step-reward)"),
-            "validation_tasks": (self.pairs is None, "runs that sample"),
-            "strength": (self.pairs is None, "runs that sample"),
-            "validation_every": (
-                self._validation_tasks(algorithm) > 0,
-                "a validation split (--validation-tasks)",
-            ),
-            "overlong_cache": (soft, "the soft punishment (--overlong soft)"),
-            "reward_model_weight": (
-                self.reward_model is not None,
-                "a reward model (--reward-model)",
-            ),
-            "reward_model_bounds": (
-                self.reward_model is not None,
-                "a reward model (--reward-model)",
-            ),
-        }
-        for name, (is_read, reader) in readers.items():
-            if getattr(self, name) is not None and not is_read:
-                raise UsageError(
-                    f"{name} is {brief(getattr(self, name))}, and nothing reads it with "
-                    f"{algorithm.label}: it is of "
-                    f"{reader}; leave it out"
-                )
+    def _require_sense(self, algorithm: Algorithm) -> None:
         if self.step_sketches and not self.step_files:
             raise UsageError(
                 "step_sketches is True, and step_files 0: there are no files that sketches go to; "
                 "give --step-files 10"
             )
-        if not soft and algorithm.overlong_share != type(algorithm).overlong_share:
+        if (
+            not _SOFT.reads(self, algorithm)
+            and algorithm.overlong_share != type(algorithm).overlong_share
+        ):
             raise UsageError(
                 f"overlong_share is {algorithm.overlong_share}, and overlong "
                 f"{self.overlong or algorithm.overlong!r} "
@@ -542,10 +709,6 @@ class ResolvedConfig(Config):
             raise UsageError("env is missing; give the id of an environment, such as gsm8k-v3")
         self._require_sampler()
         self.chat_settings  # noqa: B018  raises where system and options are given with chat off
-        if self.lora_rank is None and (self.lora_alpha is not None or self.lora_targets):
-            raise UsageError(
-                "lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too, such as 16"
-            )
         if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":
             raise UsageError(
                 f"attention is {self.attention!r}, which computes in half precision only, and "
@@ -563,11 +726,6 @@ class ResolvedConfig(Config):
                 "group_size is 1, and a pair has a right and a wrong completion of one prompt; "
                 "give at least 2, or a "
                 "file of pairs"
-            )
-        if self.pairs is not None and self.max_staleness:
-            raise UsageError(
-                f"max_staleness is {self.max_staleness}, and pairs trains on a file without "
-                f"sampling; leave one out"
             )
         if "once" in algorithm.needs and self.updates > 1:
             raise UsageError(
@@ -624,27 +782,6 @@ class ResolvedConfig(Config):
                 f"sampler is {self.sampler!r} and serve_samplers {self.serve_samplers}: these are "
                 f"two ways to say what "
                 "samples; leave one out"
-            )
-        settings_by_engine: dict[str, dict[str, object]] = {
-            "vllm": {"sampler_sleep": self.sampler_sleep},
-            "servers": {
-                "sampler_key_env": self.sampler_key_env,
-                "sampler_folder": self.sampler_folder,
-            },
-        }
-        for engine, settings in settings_by_engine.items():
-            if engine != self.engine and (
-                misplaced := [name for name, value in settings.items() if value]
-            ):
-                raise UsageError(
-                    f"{misplaced[0]} is given, and it is a setting of sampler="
-                    + ("'vllm'" if engine == "vllm" else "'http://…'")
-                    + f"; here the sampler is {self.sampler!r}"
-                )
-        if self.sampler_python is not None and self.serve_samplers is None:
-            raise UsageError(
-                "sampler_python is for servers that are started here; give serve_samplers too, "
-                "such as 1"
             )
         if self.sampler_sleep and self.max_staleness:
             raise UsageError(
@@ -714,157 +851,3 @@ class ResolvedConfig(Config):
         found |= {"template_options": dict(self.template_options)}
         plain: dict[str, Any] = json.loads(json.dumps(found))  # as it will be when read again
         return plain
-
-
-_Check = Callable[[str, object], object]
-"""(name, value) → value; raises UsageError where it is refused."""
-
-
-def _or_none(check: _Check) -> _Check:
-    return lambda name, value: None if value is None else check(name, value)
-
-
-def _require_betas(name: str, value: object) -> tuple[float, ...]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0.9, 0.999)")
-    return tuple(require_number(f"{name}[{i}]", beta, 0, below=1) for i, beta in enumerate(value))
-
-
-def _require_sampler_name(name: str, value: object) -> str:
-    addresses = value.split(",") if isinstance(value, str) else []
-    if value not in ("local", "vllm") and not all(
-        re.fullmatch(r"https?://[^\s/?#@]+/?", address) for address in addresses
-    ):
-        near = nearest(str(value), ["local", "vllm"])
-        raise UsageError(
-            f"{name} is {brief(value)}{near}; it must be local, vllm, or addresses of vLLM servers "
-            f"with commas between "
-            "them, such as http://127.0.0.1:8000,http://127.0.0.1:8001"
-        )
-    assert isinstance(value, str)
-    return value
-
-
-def _require_accepted(name: str, value: object) -> tuple[str, ...]:
-    accepted = _require_texts(name, value)
-    require_acceptable(accepted)
-    return accepted
-
-
-def _require_texts(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, (tuple, list)) or not all(
-        isinstance(text, str) and text for text in value
-    ):
-        raise UsageError(
-            f"{name} is {value!r}; it must be a list of texts, such as ('q_proj', 'v_proj')"
-        )
-    return tuple(value)
-
-
-def _require_score_bounds(name: str, value: object) -> tuple[float, ...]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (0, 0.8)")
-    low, high = (require_number(f"{name}[{i}]", bound, 0, most=1) for i, bound in enumerate(value))
-    if low >= high:
-        raise UsageError(
-            f"{name} is {value!r}, so every score would be the same; the first must be below the "
-            f"second"
-        )
-    return (low, high)
-
-
-def _require_delimiter(name: str, value: object) -> object:
-    if value == "":
-        raise UsageError(f"{name} is an empty text, which ends no step; give one such as '\\n\\n'")
-    return value
-
-
-def _require_range(name: str, value: object) -> tuple[float, ...]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise UsageError(f"{name} is {value!r}; it must be two numbers, such as (-1, 1)")
-    low, high = (require_number(f"{name}[{i}]", bound) for i, bound in enumerate(value))
-    if low >= high:
-        raise UsageError(f"{name} is {value!r}; the first must be below the second")
-    return (low, high)
-
-
-def _require_scorer(name: str, value: object) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise UsageError(
-            f"{name} is {brief(value)}; it must be a text, such as 'http://10.0.0.7:8000'"
-        )
-    if "@" in value and "://" in value:
-        raise UsageError(
-            f"the {name} has a key in it, which the run would record; set RLVR_API_KEY instead"
-        )
-    return value
-
-
-_FROM_1: Final = (
-    "steps max_tokens max_turns micro_tokens max_rows max_tokens_in_flight "
-    "eval_tasks eval_n checkpoint_every keep bad_steps"
-).split()
-
-_CHECKS: Final[Mapping[str, _Check]] = {
-    **dict.fromkeys(_FROM_1, partial(require_whole, least=1)),
-    **dict.fromkeys(
-        (
-            "warmup_steps",
-            "rollouts_every",
-            "step_files",
-            "verify_every",
-            "show_rollouts",
-            "seed",
-            "max_staleness",
-        ),
-        partial(require_whole, least=0),
-    ),
-    **dict.fromkeys(
-        (
-            *("prompts", "group_size", "updates", "max_tries", "vine_k", "overlong_cache"),
-            *("validation_every", "lora_rank"),
-        ),
-        partial(require_optional_whole, least=1),
-    ),
-    **dict.fromkeys(
-        ("eval_every", "workers", "validation_tasks"), partial(require_optional_whole, least=0)
-    ),
-    **dict.fromkeys(("lr", "grad_clip"), partial(require_number, above=0)),
-    "weight_decay": partial(require_number, least=0),
-    "betas": _require_betas,
-    "chat": require_chat_mode,
-    "sampler": _require_sampler_name,
-    **dict.fromkeys(
-        ("serve_samplers", "sampler_positions"), partial(require_optional_whole, least=1)
-    ),
-    "sampler_memory": partial(require_number, above=0, most=1),
-    "sampler_lora": partial(require_one_of, allowed=get_args(_LoraSampling)),
-    "temperature": _or_none(partial(require_number, above=0, hint="near 1 to train")),
-    "scorer": _require_scorer,
-    "step_delimiter": _require_delimiter,
-    "teacher": _or_none(lambda name, value: str(value)),  # a path too
-    "reward_model": _require_scorer,
-    # A completion that is too long for the model gets its least score, which must not become the
-    # best one.
-    "reward_model_weight": _or_none(
-        partial(require_number, above=0, hint="or leave reward_model out")
-    ),
-    "reward_model_bounds": _or_none(_require_score_bounds),
-    "reward_range": _or_none(_require_range),
-    "lora_targets": _require_texts,
-    "stage": read_stages,
-    "eval_env": read_eval_sets,
-    "accept": _require_accepted,
-    "lora_alpha": _or_none(partial(require_number, above=0)),
-    "eval_temperature": _or_none(partial(require_number, least=0)),
-    "eval_top_p": partial(require_number, above=0, most=1),
-    "canary": _or_none(partial(require_number, least=0, infinite=True)),  # infinity switches it off
-    "schedule": partial(require_one_of, allowed=get_args(_Schedule)),
-    "step_s": require_seconds,
-    "turn_schedule": partial(require_one_of, allowed=get_args(Schedule), or_none=True),
-    "precision": partial(require_one_of, allowed=get_args(_Precision)),
-    "on_alarm": partial(require_one_of, allowed=get_args(_OnAlarm)),
-    "overlong": partial(require_one_of, allowed=get_args(OverlongHandling), or_none=True),
-}

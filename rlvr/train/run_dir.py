@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,64 +16,13 @@ from rlvr.samplers.chat import CHAT_FILE, ChatFormat, ChatSettings, recorded_for
 from rlvr.scoring.identity import Identity, IdentityFile, identity_of, read_identity
 from rlvr.train.config import Config
 from rlvr.train.metrics import versions
+from rlvr.train.setting import earlier, may_change
 from rlvr.train.stage import has_open_end, require_ahead
 
 __all__ = ["chat_of_run", "claim_run_dir", "examine_run_dir", "identity_of_run", "keep_chat"]
 
 _LOCK: Final = ".lock"
-_MAY_CHANGE: Final = frozenset(
-    f"settings.{name}"
-    for name in (
-        "accept attention bad_steps canary checkpoint_every device gradient_checkpointing keep "
-        "max_rows "
-        "max_tokens_in_flight "
-        "micro_tokens on_alarm packing reward_model rollouts_every sampler sampler_folder "
-        "sampler_key_env sampler_lora "
-        "sampler_memory sampler_positions sampler_python sampler_sleep scorer serve_samplers "
-        "show_rollouts "
-        "step_files step_sketches strength verify_every "
-        "token_logprobs track workers"
-    ).split()
-)
-"""Settings of machine, reports and alarms.  They do not affect learning, except for how sums are rounded; another
-sampler draws other completions from the same policy."""
-
 _CHAT: Final = ("chat", "system", "template_options")
-
-_ADDED: Final[Mapping[str, Any]] = {
-    "attention": None,
-    "packing": False,
-    "lora_rank": None,
-    "pairs": None,
-    "scorer": None,
-    "lora_alpha": None,
-    "lora_targets": [],
-    "reward_model_bounds": [0.0, 1.0],
-    "stage": [],
-    "eval_env": [],
-    **{
-        field.name: field.default
-        for field in dataclasses.fields(Config)
-        if field.name
-        in (
-            "reward_model",
-            "reward_model_weight",
-            "turn_schedule",
-            "step_s",
-            "max_tokens_in_flight",
-            "serve_samplers",
-            "show_rollouts",
-            "step_files",
-            "step_sketches",
-            "verify_every",
-            "token_logprobs",
-            "on_alarm",
-            "strength",
-        )
-        or field.name.startswith("sampler")
-    },
-}
-"""Settings that runs of 0.1.0 do not have, with what these did, or with what comes nearest."""
 
 
 @contextmanager
@@ -268,7 +216,7 @@ def _find_changes(
         UsageError: one of them affects learning.
     """
     if isinstance(settings := theirs.get("settings"), Mapping):
-        theirs = {**theirs, "settings": {**_ADDED, **settings}}
+        theirs = {**theirs, "settings": {**earlier(Config), **settings}}
         if isinstance(algorithm := settings.get("algorithm"), Mapping) and "name" not in algorithm:
             raise UsageError(
                 f"{run} holds a run of a version before 0.2, which recorded its algorithm in "
@@ -332,7 +280,7 @@ def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
         return not settings.get("validation_tasks")  # which is sampled with these
     if name.startswith(("settings.eval_", "eval_env")):
         return True
-    return name in _MAY_CHANGE
+    return may_change(Config, name.removeprefix("settings."))
 
 
 def _flat(tree: Any, name: str = "") -> dict[str, Any]:

@@ -24,6 +24,7 @@ from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
 from rlvr.train.run_dir import chat_of_run
+from rlvr.train.setting import require_default
 
 __all__ = [
     "autocast_dtype",
@@ -79,6 +80,7 @@ def environments(
     for environment in (env, eval_env) if config.strict else ():
         if environment is not None:
             environment.stop_at_bad_rows()
+    _require_turns(config, env, eval_env)
     if eval_env is not None:
         _require_separate(env, eval_env, config.eval_tasks)
     if config.reward_model is not None:
@@ -89,6 +91,14 @@ def environments(
         env = _with_range(env, *config.reward_range)
     _require_siblings(env, config.resolve())
     return _with_overlong(env, config.resolve()), eval_env
+
+
+def _require_turns(config: Config, env: Environment, eval_env: Environment | None) -> None:
+    """Refuse settings of episodes where every environment of the run has a single turn."""
+    if config.stage or config.eval_env or not env.single_turn:
+        return
+    if eval_env is None or eval_env.single_turn:
+        require_default(config, ("max_turns", "step_s", "turn_schedule"), "episodes of turns")
 
 
 def stage_env(config: Config, now: Config, env: Environment | None) -> Environment:

@@ -174,7 +174,10 @@ class Stages:
         """The settings of the run with these changes."""
         first = self._first
         written = dict(first.as_written)
-        for name in ("prompts", "group_size", "updates", "temperature", "eval_temperature"):
+        fixed = ["prompts", "group_size", "updates", "temperature"]
+        if first.eval_every is not None or first.eval_env or first.validation_tasks:
+            fixed.append("eval_temperature")
+        for name in fixed:
             written[name] = getattr(first, name)  # these do not follow from what a stage changes
         known = written["algorithm"]
         algorithm = known if isinstance(known, Algorithm) else load_algorithm(known)

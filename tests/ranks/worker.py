@@ -358,7 +358,7 @@ def run(folder: str, settings: dict) -> None:
     env = {"fails": Fails, "turns": Turns}.get(settings.pop("env", None), Bandit)()
     policy = Policy(*tiny(CHARSET, hidden=16, heads=2, layers=2), **(made or {}))
     with trainer(Path(folder), env=env, made=policy, quietly=False, **settings) as training:
-        if settings.get("steps") == training.step:  # opens the run, and writes it again
+        if settings.get("steps") == training.steps_done:  # opens the run, and writes it again
             training.save()
         training.run()
 

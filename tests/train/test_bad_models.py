@@ -116,7 +116,7 @@ def test_without_an_end_token_a_stop_text_will_do(train, folder):
         (("--lora-rank", "0"), "lora_rank is 0; it must be a whole number of at least 1"),
         (
             ("--lora-alpha", "8"),
-            "lora_alpha and lora_targets are of a LoRA adapter; give lora_rank too",
+            "it is of a LoRA adapter (--lora-rank)",
         ),
         (
             ("--lora-rank", "2", "--lora-targets", "qproj"),

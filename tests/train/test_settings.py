@@ -217,7 +217,7 @@ def test_a_run_from_a_file_and_one_from_its_record(say, written, tmp_path):
 def test_a_flag_repairs_what_the_file_leaves_open(say, written):
     """The settings are held against each other when all are known, not before."""
     path = written("lora_alpha = 4.0\npacking = true")
-    assert "give lora_rank too" in say("train", "--config", path, "--dry-run")[1]
+    assert "a LoRA adapter (--lora-rank)" in say("train", "--config", path, "--dry-run")[1]
     code, said = say("train", "--config", path, "--lora-rank", 2, "--no-packing", "--dry-run")
     assert code == 0, said
 
@@ -302,7 +302,7 @@ def test_a_record_that_is_no_table_is_refused(tmp_path):
         ),
         (
             {"algorithm": "dpo", "pairs": Path("p.jsonl"), "max_staleness": 1},
-            "trains on a file without sampling",
+            "max_staleness is int 1, and nothing reads it with dpo: it is of runs that sample",
         ),
         (
             {"algorithm": "grpo", "group_size": 1},
@@ -312,11 +312,56 @@ def test_a_record_that_is_no_table_is_refused(tmp_path):
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, why, tmp_path):
-    """With what they say, and the way out; a file of pairs needs no group."""
+    """With what they say, and the way out."""
     given = {"env": "a", "model": "m", "run": tmp_path} | settings
     assert why in refusal(lambda: Config(**given))
-    Config(env="a", model="m", run=tmp_path, algorithm="dpo", pairs=Path("p.jsonl"), group_size=1)
     Config(env="a", model="m", run=tmp_path, algorithm="rft", group_size=1)
+
+
+UNREAD = {
+    "sampler_memory": (0.9, "--sampler vllm"),
+    "sampler_positions": (100, "--sampler vllm and --serve-samplers"),
+    "sampler_lora": ("swapped", "a LoRA adapter with vLLM"),
+    "sampler_python": (Path("p"), "servers that are started here"),
+    "sampler_sleep": (True, "--sampler vllm"),
+    "sampler_key_env": ("K", "servers"),
+    "sampler_folder": (Path("x"), "servers"),
+    "lora_alpha": (4.0, "a LoRA adapter"),
+    "lora_targets": (("q",), "a LoRA adapter"),
+    "vine_k": (5, "algorithms with forks"),
+    "overlong_cache": (5, "the soft punishment"),
+    "reward_model_weight": (0.5, "a reward model"),
+    "reward_model_bounds": ((0, 0.5), "a reward model"),
+    "token_logprobs": (True, "files of rollouts"),
+    "eval_split": ("x", "evaluations"),
+    "eval_tasks": (3, "evaluations"),
+    "eval_n": (3, "evaluations and validations"),
+    "eval_top_p": (0.5, "evaluations and validations"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_nothing_reads_is_refused_by_name(name: str, tmp_path):
+    """With GRPO, the local sampler and neither evaluation nor files of rollouts; as by default it was not asked for."""
+    value, reader = UNREAD[name]
+    given = {"env": "a", "model": "m", "run": tmp_path, "algorithm": "grpo"}
+    given |= {"eval_every": None, "rollouts_every": 0}
+    said = refusal(lambda: Config(**given, **{name: value}))
+    assert said.startswith(f"{name} is ")
+    assert f"it is of {reader}" in said
+    default = next(one.default for one in dataclasses.fields(Config) if one.name == name)
+    Config(**given, **{name: default})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_turns", 3), ("step_s", 5.0), ("turn_schedule", "ready")]
+)
+def test_what_episodes_read_is_refused_where_there_are_none(name: str, value, tmp_path):
+    """Known with the environment, before a model is loaded."""
+    given = {"env": "arithmetic-v1", "model": "m", "run": tmp_path, "algorithm": "grpo"}
+    said = refusal(lambda: environments(Config(**given, **{name: value})))
+    assert said.startswith(f"{name} is ")
+    assert "it is of episodes of turns; leave it out" in said
 
 
 def test_a_mixtures_own_group_size_has_to_fit_the_algorithm(tmp_path):
