@@ -397,7 +397,7 @@ def _require_same(results: Sequence[Results], accept: Collection[str]) -> list[s
             part for part, _ in identity.differences(first_identity, result.decided)
         }.difference(accept)
         flags = (
-            f", or say rlvr compare --accept {' '.join(sorted(refused))}"
+            f", or pass --accept {' '.join(sorted(refused))} to rlvr compare"
             if "settings" in refused
             else ""
         )
