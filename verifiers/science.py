@@ -17,16 +17,15 @@ from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.math import MathPolicy, MathVerifier, parse
+from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
 
 __all__ = ["ScienceVerifier", "Trusted", "in_base_units"]
 
 _LONGEST: Final = 300  # characters of an answer that is looked at
-_TIMES: Final = r"(?:\\times|\\cdot|×|·|\*|x)"
-_TEN: Final = rf"\s*{_TIMES}\s*10\s*\^\s*(?:\{{\s*[+\-−]?\d{{1,3}}\s*\}}|[+\-−]?\d{{1,3}})"
-_NUMBER: Final = (
-    r"[+\-−]?\s*(?:\d{1,3}(?:,\d{3})+|\d+,(?!\d{3}(?!\d))\d+|\d+)?(?:\.\d+)?"
-    rf"(?:{_TEN}|[eE][+\-−]?\d{{1,3}})?"
+_NUMBER: Final = (  # of a folded text
+    r"[+-]? ?(?:\d{1,3}(?:,\d{3})+|\d+,(?!\d{3}(?!\d))\d+|\d+)?(?:\.\d+)?"
+    r"(?: ?(?:\\times|\\cdot|\*) ?10 ?\^ ?(?:\{ ?[+-]?\d{1,3} ?\}|[+-]?\d{1,3})|[eE][+-]?\d{1,3})?"
 )
 _NAME: Final = (
     r"(?:(?i:the|its) [A-Za-z][A-Za-z\d ]{1,60}? (?i:is|are|was|equals) )?"
@@ -39,31 +38,26 @@ _WAY: Final = re.compile(  # a reference says no direction, so an answer may
     re.IGNORECASE,
 )
 _COMMA: Final = re.compile(r"(?<=\d),(?!\d{3}(?!\d))(?=\d)")
-_SPACING: Final = re.compile(r"\\[,;:! ](?!\d)")
 _SIUNITX: Final = re.compile(r"\\(?:SI|qty)\s*\{([^{}]{1,60})\}\s*\{")
-_RAISED_TEN: Final = re.compile(r"(?<=10)[⁻−]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _QUANTITY: Final = re.compile(rf"{_NAME}(?P<number>{_NUMBER})(?P<unit>(?:1\s*/|[^\d.,])[^,;=]*)?")
 _MARKUP: Final = re.compile(
-    r"\\(?:text|mathrm|textrm|operatorname|mathbf|rm|unit|si)(?![A-Za-z])|\\[,;:! ]|~|\$"
+    r"\\(?:text|mathrm|textrm|operatorname|mathbf|rm|unit|si)(?![A-Za-z])|\\[,;:! ]|[~$\"]"
 )
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]{1,40})\}\s*\{([^{}]{1,40})\}")
-_POWER: Final = re.compile(r"\^\s*(?:\{\s*\(?([+\-−]?\d)\)?\s*\}|\(?([+\-−]?\d)\)?)")
+_POWER: Final = re.compile(r"\^\s*(?:\{\s*\(?([+-]?\d)\)?\s*\}|\(?([+-]?\d)\)?)")
+_KILO_OHM: Final = re.compile(r"(?<![A-Za-z])([kMGmµ]) ?\\Omega")
 _HYPHEN: Final = re.compile(r"(?<=[A-Za-zΩ])-(?=[A-Za-zΩ])")
 _PREFIX: Final = re.compile(r"(?i)\b(kilo|mega|giga|milli|micro|nano|centi)-(?=[a-z])")
 _BRACES: Final = re.compile(r"(?<!frac)(?<!\})\{\s*([^{}]*?)\s*\}")
-_RAISED: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻−", "0123456789--")
-_RAISED_RUN: Final = re.compile("[⁻−]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _SIGNS: Final = (
     *(
         ("\\cdot", " "),
-        ("·", " "),
-        ("⋅", " "),
         ("*", " "),
         ("\\Omega", "Ω"),
         ("\\mu ", "µ"),
         ("\\mu", "µ"),
     ),
-    *(("\\%", "%"), ("^\\circ", "°"), ("\\degree", "°")),
+    *(("\\sec", "sec"), ("\\min", "min"), ("\\%", "%"), ("^\\circ", "°"), ("\\degree", "°")),
 )
 _NESTED: Final = 3  # braces within braces of a unit
 _SIGNIFICANT: Final = re.compile(r"\d[\d,]*(?:\.\d*)?|\.\d+")
@@ -199,7 +193,7 @@ def in_base_units(value: Any, unit: str) -> Any:
     Raises:
         DataError: the unit is not known.
     """
-    size = measure(canonical(_plain_unit(unit)) or "?")
+    size = measure(canonical(_plain_unit(fold(unit))) or "?")
     if size is None:
         raise DataError(f"the unit {unit!r} is not known")
     return value * size[0]
@@ -208,19 +202,11 @@ def in_base_units(value: Any, unit: str) -> Any:
 def _with_unit(answer: str) -> str:
     r"""The answer with its unit in \text{}, if it is one number with a known unit; else as it
     is."""
-    plain = _RAISED_TEN.sub(
-        lambda run: f"^{{{run[0].translate(_RAISED)}}}", answer.strip().strip("$")
-    )
-    plain = _SPACING.sub(" ", plain)
-    plain = _WAY.sub("", _SIUNITX.sub(r"\1 {", plain)).rstrip(". ")
-    found = _QUANTITY.fullmatch(plain)
+    plain = _SIUNITX.sub(r"\1 {", answer.strip().strip("$"))
+    found = _QUANTITY.fullmatch(fold(_WAY.sub("", plain).rstrip(". ")))
     if found is None or not any(map(str.isdigit, found["number"])):
         return answer
-    number = _COMMA.sub(".", found["number"])
-    number = re.sub(
-        rf"\s*{_TIMES}\s*10\s*\^\s*\{{?\s*([+\-−]?\d+)\s*\}}?", r" \\times 10^{\1}", number
-    )
-    number = number.replace("−", "-").strip()
+    number = _COMMA.sub(".", found["number"]).strip()
     unit = _plain_unit(found["unit"] or "")
     if not unit:
         return answer if (found["unit"] or "").strip() else number
@@ -231,13 +217,12 @@ def _with_unit(answer: str) -> str:
 
 
 def _plain_unit(text: str) -> str:
-    """A unit as plain words: `\\frac{\\text{m}}{\\text{s}^2}` is `m/s^2`."""
+    """A folded unit as plain words: `\\frac{"m"}{"s"^2}` is `m/s^2`."""
     text = _MARKUP.sub(" ", text)
-    text = _RAISED_RUN.sub(lambda run: f"^{run[0].translate(_RAISED)}", text)
-    text = _HYPHEN.sub(" ", _PREFIX.sub(r"\1", text))
+    text = _HYPHEN.sub(" ", _PREFIX.sub(r"\1", _KILO_OHM.sub(r"\1Ω", text)))
     for sign, plain in _SIGNS:
         text = text.replace(sign, plain)
-    text = _POWER.sub(lambda power: f"^{(power[1] or power[2]).replace('−', '-')}", text)
+    text = _POWER.sub(lambda power: f"^{power[1] or power[2]}", text)
     for _ in range(_NESTED):
         text = _BRACES.sub(r"\1", _FRACTION.sub(r"\1/\2", text))
     text = re.sub(r"(?:°|degrees?)\s*([CF])(?![A-Za-z])", _degrees, " ".join(text.split()))
