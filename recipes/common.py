@@ -3,62 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from rich.table import Table
 
 import rlvr
 from rlvr.console import PlainConsole
 from rlvr.errors import MissingDependency
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, TINY_MODEL
-from rlvr.train.config import Config
+from rlvr.recipes.flags import Flags
+from rlvr.recipes.tiny_sizes import make_tiny, require_tiny_task
 from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
+from rlvr.train.offline import OfflineTrainer
 from rlvr.train.plot import plot
 
-__all__ = ["RunFlags", "comparison_table", "show_results", "train"]
+__all__ = ["comparison_table", "show_results", "train"]
 
 
-class RunFlags(Protocol):
-    """The flags of a recipe that is one run of the trainer."""
-
-    @property
-    def config(self) -> Config:
-        """Settings of the run."""
-
-    def environments(self) -> tuple[rlvr.Environment, rlvr.Environment | None]:
-        """The environment to train on, and the one to evaluate on."""
-
-
-def train(flags: RunFlags) -> int:
+def train(flags: Flags) -> int:
     """Train and print the results; returns the exit code, see `show_results`.
+
+    With a file of `--cold-start` the policy is fine-tuned on it first.
 
     Args:
         flags: the recipe's settings.
     """
-    if flags.config.model == TINY_MODEL:
-        if flags.config.env != SUMS_ON_A_CPU["env"]:
-            raise rlvr.UsageError(
-                f"the model that --size tiny makes reads sums alone, and --env is "
-                f"{flags.config.env!r}; "
-                "give a --model"
-            )
-        _make_tiny_model()
+    config, console = flags.config, PlainConsole()
+    require_tiny_task(config.model, config.env)
+    cold_start = flags.cold_start
+    for place in (config.model, config.teacher, cold_start):
+        make_tiny(None if place is None else str(place), console.print)
     env, eval_env = flags.environments()
-    with Trainer(flags.config, env=env, eval_env=eval_env) as trainer:
+    if cold_start is not None:
+        first = flags.cold_config()
+        with OfflineTrainer(first) as offline:
+            offline.run()
+        if offline.step < first.steps:
+            return 130
+        config = replace(config, model=str(first.run / "model"))
+    with Trainer(config, env=env, eval_env=eval_env) as trainer:
         trainer.run()
     return show_results(trainer)
-
-
-def _make_tiny_model() -> None:
-    """Teach a tiny model to add with mistakes, once: what recipes train at size tiny."""
-    from rlvr.recipes.arithmetic_cpu.run import warm_model  # which imports this module
-
-    folder = Path(TINY_MODEL)
-    if not folder.exists():
-        PlainConsole().print(f"a tiny model is taught sums and kept in {folder}", soft_wrap=True)
-        warm_model().save(folder)
 
 
 def show_results(trainer: Trainer, before: str = "before") -> int:
@@ -80,6 +66,12 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
     ]
     if rows:
         console.print(comparison_table(rows, before))
+    used = [row for row in read_metrics(run / "metrics.jsonl") if "tools/used" in row]
+    for row in (used[0], used[-1]) if used else ():
+        console.print(
+            f"step {row['step']}: episodes with a call {row['tools/used']:.2f}, calls that were "
+            f"wrong {row.get('tools/errors') or 0:.2f}"
+        )
     try:
         console.print(f"curves: {plot(run)}", soft_wrap=True)
     except (

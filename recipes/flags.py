@@ -32,6 +32,34 @@ class Flags:
     option: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME=VALUE")] = ()
     """An option of the environment, NAME=VALUE; may be repeated."""
     reward: RewardText = None
+    cold_start: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Fine-tune on texts of this file first, with columns prompt and completion; the run goes on from that model."""
+    cold_steps: int = 1000
+    """Steps of that fine-tuning."""
+    cold_prompts: int = 128
+    """Texts of each of its steps."""
+    cold_lr: float = 1e-5
+    """Its learning rate."""
+
+    def cold_config(self) -> Config:
+        """The settings of the fine-tuning before the run, in a folder beside the run's."""
+        return Config(
+            env=self.config.env,
+            model=self.config.model,
+            run=self.config.run.with_name(f"{self.config.run.name}-cold-start"),
+            algorithm="sft",
+            pairs=self.cold_start,
+            steps=self.cold_steps,
+            prompts=self.cold_prompts,
+            lr=self.cold_lr,
+            max_tokens=self.config.max_tokens,
+            micro_tokens=self.config.micro_tokens,
+            precision=self.config.precision,
+            gradient_checkpointing=self.config.gradient_checkpointing,
+            chat=self.config.chat,
+            eval_every=None,
+            checkpoint_every=self.cold_steps,
+        )
 
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
         """The environment to train on, and the one to evaluate on.

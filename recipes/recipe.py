@@ -21,11 +21,10 @@ from rlvr.train.config import Config
 from rlvr.validate import nearest, require_one_of
 
 __all__ = [
+    "Machine",
     "Recipe",
     "SIZES",
-    "SUMS_ON_A_CPU",
     "Setting",
-    "TINY_MODEL",
     "changed",
     "load_recipe",
     "ours",
@@ -34,31 +33,6 @@ __all__ = [
 
 SIZES = ("paper", "small", "tiny")
 """As published; one GPU of 24 to 80 GB; the cores of a laptop, minutes."""
-
-TINY_MODEL = "runs/tiny-sums/model"
-"""The model that a recipe makes at its size tiny, where none is given: see `common.train`."""
-
-SUMS_ON_A_CPU: dict[str, Any] = {
-    "env": "rlvr.recipes.arithmetic_cpu.sums:Sums",
-    "model": TINY_MODEL,
-    "prompts": 32,
-    "group_size": 8,
-    "updates": None,
-    "max_tokens": 48,
-    "lr": 3e-4,
-    "warmup_steps": 4,
-    "steps": 60,
-    "precision": "fp32",
-    "gradient_checkpointing": False,
-    "eval_every": 20,
-    "eval_tasks": 300,
-    "eval_n": 1,
-    "eval_temperature": 1.0,
-    "eval_top_p": 1.0,
-    "stage": (),
-    "workers": 1,
-}
-"""Size tiny of recipes for mathematics: sums of two numbers, by a small model that gets a quarter of them right."""
 
 _WITH_THE_BATCH = ("prompts", "group_size", "updates", "max_tokens")
 """What `warmup_steps`, which counts updates, and the rest of a batch's numbers belong to."""
@@ -119,6 +93,23 @@ def ours(value: Any, why: str) -> Setting:
     return Setting(value, why=why)
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a size is meant for.
+
+    Attributes:
+        model: its id on the hub, the policy where no `--model` is given.
+        trainers: devices that train, 8 a node.
+        samplers: devices with a vLLM server each; 0 where the trainer samples by itself.
+        device_gib: memory of a device.
+    """
+
+    model: str
+    trainers: int = 1
+    samplers: int = 0
+    device_gib: float = 80.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A paper's run: settings for any environment, and the task on which it runs by itself.
@@ -131,7 +122,8 @@ class Recipe:
             own.
         settings: by name of the run's settings or of the algorithm's numbers.
         reward: an expression over the environment's reward, as of `--reward`; None leaves it.
-        sizes: what "small" and "tiny" change: settings, "env", "reward".
+        sizes: what "small" and "tiny" change: settings, "env", "reward", "option".
+        machines: by size, the model and the devices that "paper" and "small" are meant for.
         notes: deviations that are no setting, a line each.
 
     Raises:
@@ -145,12 +137,15 @@ class Recipe:
     data: str | None = None
     reward: str | None = None
     sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if "algorithm" not in self.settings:
             raise UsageError("the recipe has no setting 'algorithm'; name the one of its paper")
         names = {*_FIELDS, *numbers(type(load_algorithm(self.settings["algorithm"].value)))}
+        for size in self.machines:
+            require_one_of("size", size, SIZES)
         for size, changes in self.sizes.items():
             require_one_of("size", size, SIZES)
             if set(_WITH_THE_BATCH) & set(changes) and not self._has_warmup(changes):
@@ -158,7 +153,7 @@ class Recipe:
                     f"size {size!r} changes the batch and not warmup_steps, which counts updates"
                 )
         for name in {*self.settings, *(name for size in self.sizes.values() for name in size)}:
-            if name not in {*names, "reward"}:
+            if name not in {*names, *_OF_FLAGS}:
                 raise UsageError(f"a recipe has no setting {name!r}{nearest(name, sorted(names))}")
 
     def _has_warmup(self, changes: Mapping[str, Any]) -> bool:
@@ -177,23 +172,28 @@ class Recipe:
         require_one_of("--size", size, ["paper", *self.sizes])
         values = {name: setting.value for name, setting in self.settings.items()}
         values |= self.sizes.get(size, {})
-        reward = values.pop("reward", self.reward)
+        values.setdefault("reward", self.reward)
+        of_flags = {name: values.pop(name) for name in _OF_FLAGS if name in values}
         algorithm = load_algorithm(values.pop("algorithm"))
         numbers_of_algorithm = {
             name: values.pop(name) for name in list(values) if name not in _FIELDS
         }
         values.setdefault("run", run or Path("runs") / algorithm.name)
-        values = {"env": self.env, "model": MISSING} | values
+        machine = self.machines.get(size)
+        model = MISSING if machine is None else machine.model
+        values = {"env": self.env, "model": model} | values
         config = Config(
             **values,
             algorithm=with_numbers(algorithm, numbers_of_algorithm)
             if numbers_of_algorithm
             else algorithm.name,
         )
-        return Flags(own_task=(self.env, self.data), config=config, reward=reward)
+        return Flags(own_task=(self.env, self.data), config=config, **of_flags)
 
 
 _FIELDS = frozenset(one.name for one in dataclasses.fields(Config))
+_OF_FLAGS = ("reward", "option", "cold_start", "cold_steps", "cold_prompts", "cold_lr")
+"""Settings of a recipe beside those of the run, see `Flags`."""
 
 
 def load_recipe(path: Path) -> Recipe:

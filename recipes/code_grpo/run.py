@@ -1,10 +1,11 @@
 """GRPO on programs that are run in the sandbox, with the settings of `math_grpo` except those below.
 
-Example: rlvr train code_grpo --model Qwen/Qwen2.5-Coder-1.5B-Instruct --size small
+Example: rlvr train code_grpo --size tiny
 """
 
 from rlvr.recipes.math_grpo.run import RECIPE as MATH
-from rlvr.recipes.recipe import Recipe, changed, ours
+from rlvr.recipes.recipe import Machine, Recipe, changed, ours
+from rlvr.recipes.tiny_sizes import DRILLS
 
 __all__ = ["RECIPE"]
 
@@ -28,6 +29,16 @@ RECIPE = Recipe(
         ),
         "eval_every": ours(25, "they have no programs"),
     },
-    sizes={"small": {"prompts": 16, "micro_tokens": 8192, "max_rows": 128}},
-    notes=("the paper trains on mathematics alone; settings are taken over",),
+    sizes={
+        "small": {"prompts": 16, "micro_tokens": 8192, "max_rows": 128},
+        "tiny": DRILLS,
+    },
+    machines={
+        "paper": Machine("Qwen/Qwen2.5-Coder-1.5B-Instruct", trainers=8, samplers=2),
+        "small": Machine("Qwen/Qwen2.5-Coder-1.5B-Instruct"),
+    },
+    notes=(
+        "at size tiny functions of one line are written, code-drills-v1",
+        "the paper trains on mathematics alone; settings are taken over",
+    ),
 )

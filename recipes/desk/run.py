@@ -1,10 +1,11 @@
 """GRPO on errands at a desk, with the settings of `math_grpo` except those below.
 
-Example: rlvr train desk --model Qwen/Qwen3-1.7B --size small
+Example: rlvr train desk --size tiny
 """
 
 from rlvr.recipes.math_grpo.run import RECIPE as MATH
-from rlvr.recipes.recipe import Recipe, changed, ours
+from rlvr.recipes.recipe import Machine, Recipe, changed, ours
+from rlvr.recipes.tiny_sizes import SEARCH
 
 __all__ = ["RECIPE"]
 
@@ -29,6 +30,16 @@ RECIPE = Recipe(
             1.0, "a greedy episode that loops would count as one kind of error"
         ),
     },
-    sizes={"small": {"prompts": 16, "group_size": 8, "micro_tokens": 8192, "max_rows": 64}},
-    notes=("the paper trains on mathematics alone; settings are taken over",),
+    sizes={
+        "small": {"prompts": 16, "group_size": 8, "micro_tokens": 8192, "max_rows": 64},
+        "tiny": SEARCH,
+    },
+    machines={
+        "paper": Machine("Qwen/Qwen3-8B", trainers=8, samplers=4),
+        "small": Machine("Qwen/Qwen3-1.7B"),
+    },
+    notes=(
+        "at size tiny ages are looked up, as by search_qa: no model of that size does an errand",
+        "the paper trains on mathematics alone; settings are taken over",
+    ),
 )

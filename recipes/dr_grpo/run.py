@@ -3,7 +3,8 @@
 Example: rlvr train dr_grpo --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
 
@@ -35,7 +36,11 @@ RECIPE = Recipe(
     },
     sizes={
         "small": {"prompts": 32, "max_tokens": 2048, "micro_tokens": 8192, "max_rows": 128},
-        "tiny": SUMS_ON_A_CPU,
+        "tiny": SUMS,
+    },
+    machines={
+        "paper": Machine("Qwen/Qwen2.5-Math-7B", trainers=8, samplers=8),
+        "small": Machine("Qwen/Qwen2.5-Math-1.5B"),
     },
     notes=("theirs are MATH's problems of levels 3 to 5, some 8,000",),
 )

@@ -3,7 +3,8 @@
 Example: rlvr train magistral --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
 
@@ -30,7 +31,11 @@ RECIPE = Recipe(
     },
     sizes={
         "small": {"prompts": 32, "max_tokens": 2048},
-        "tiny": SUMS_ON_A_CPU,
+        "tiny": SUMS,
+    },
+    machines={
+        "paper": Machine("mistralai/Mistral-7B-Instruct-v0.3", trainers=8, samplers=8),
+        "small": Machine("Qwen/Qwen2.5-1.5B-Instruct"),
     },
     notes=(
         "their reward also has 0.1 for form and 0.1 for the prompt's language: --reward with "

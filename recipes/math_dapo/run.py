@@ -3,7 +3,8 @@
 Example: rlvr train math_dapo --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
 
@@ -33,7 +34,7 @@ RECIPE = Recipe(
         "steps": ours(300, "they print none"),
         "precision": ours("bf16", "for one device"),
         "gradient_checkpointing": ours(True, "for one device"),
-        "micro_tokens": ours(2**15, "for one device"),
+        "micro_tokens": ours(24576, "one completion with its prompt, for 80 GB"),
         "max_rows": ours(64, "for one device"),
         "max_tokens_in_flight": ours(2**20, "for one device"),
         "eval_every": ours(20, "they print none"),
@@ -47,7 +48,11 @@ RECIPE = Recipe(
             "warmup_steps": 20 * 4,
             "eval_n": 4,
         },
-        "tiny": SUMS_ON_A_CPU,
+        "tiny": SUMS,
+    },
+    machines={
+        "paper": Machine("Qwen/Qwen2.5-32B", trainers=32, samplers=16),
+        "small": Machine("Qwen/Qwen2.5-1.5B-Instruct"),
     },
     notes=(
         "theirs is DAPO-Math-17k, whose columns have other names: see below",

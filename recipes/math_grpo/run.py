@@ -3,7 +3,8 @@
 Example: rlvr train math_grpo --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
 
@@ -32,7 +33,11 @@ RECIPE = Recipe(
     },
     sizes={
         "small": {"prompts": 16, "group_size": 16, "micro_tokens": 8192, "max_rows": 128},
-        "tiny": SUMS_ON_A_CPU | {"warmup_steps": 4},
+        "tiny": SUMS,
+    },
+    machines={
+        "paper": Machine("deepseek-ai/deepseek-math-7b-instruct", trainers=8, samplers=8),
+        "small": Machine("Qwen/Qwen2.5-1.5B-Instruct"),
     },
     notes=(
         "clip 0.2 is PPO's, as they print none",

@@ -3,7 +3,8 @@
 Example: rlvr train math_prorl --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
 
@@ -40,7 +41,11 @@ RECIPE = Recipe(
     },
     sizes={
         "small": {"prompts": 32, "updates": 4, "max_tokens": 2048, "eval_n": 4, "stage": ()},
-        "tiny": SUMS_ON_A_CPU | {"temperature": 1.0},
+        "tiny": SUMS | {"temperature": 1.0},
+    },
+    machines={
+        "paper": Machine("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", trainers=8, samplers=8),
+        "small": Machine("Qwen/Qwen2.5-1.5B-Instruct"),
     },
     notes=(
         "theirs are 136,000 tasks of five kinds, 40,000 of them mathematics: several --env, see "

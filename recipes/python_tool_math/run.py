@@ -1,39 +1,43 @@
-"""A tiny model learns to multiply with a Python session in the sandbox, and not by guessing.  No GPU, no download.
+"""GRPO on mathematics with a Python session, with the settings of ToRL (arXiv:2503.23383, section 4.1).
 
-Example: rlvr train python_tool_math --steps 60 --seed 0
+Example: rlvr train python_tool_math --size tiny
 """
 
-import sys
+from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.tiny_sizes import PRODUCTS
 
-import tyro
+__all__ = ["RECIPE"]
 
-from rlvr.recipes.python_tool_math.products import Products
-from rlvr.recipes.tiny_tools import Settings, train_tools
-
-__all__ = ["DEFAULTS", "main"]
-
-DEFAULTS = Settings()
-
-
-def main(settings: Settings = DEFAULTS) -> int:
-    """Warm start, training and its results; returns the exit code.
-
-    Args:
-        settings: of warm start and training.
-    """
-    return train_tools(
-        settings,
-        Products(),
-        Products(split="test"),
-        words=(
-            '<tool_call>{"name": "python", "arguments": {"code": "',
-            '"}}</tool_call>',
-            "\\boxed{",
-        ),
-        guess="\\boxed{2500}",
-        max_tokens=40,
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Settings)))
+RECIPE = Recipe(
+    about="Mathematics with Python",
+    paper="ToRL, arXiv:2503.23383",
+    env="python-tool-math-v3",
+    settings={
+        "algorithm": published("grpo", "4.1: GRPO"),
+        "kl_coefficient": published(0.0, "4.1: no KL"),
+        "prompts": published(128, "4.1"),
+        "group_size": published(16, "4.1"),
+        "temperature": published(1.0, "4.1"),
+        "max_turns": changed(6, "2: one call", "4.1", "as many as the environment gives"),
+        "max_tokens": ours(3072, "they print none; of all turns together"),
+        "lr": ours(1e-6, "they print none"),
+        "steps": ours(300, "they print none"),
+        "chat": ours("on", "calls are written by the model's template; theirs is a prompt of text"),
+        "precision": ours("bf16", "for one device"),
+        "gradient_checkpointing": ours(True, "for one device"),
+        "eval_every": ours(25, "they print none"),
+        "eval_tasks": ours(200, "they print none"),
+    },
+    sizes={
+        "small": {"prompts": 32, "group_size": 8, "micro_tokens": 8192, "max_rows": 64},
+        "tiny": PRODUCTS,
+    },
+    machines={
+        "paper": Machine("Qwen/Qwen2.5-Math-7B", trainers=8, samplers=8),
+        "small": Machine("Qwen/Qwen2.5-Math-1.5B"),
+    },
+    notes=(
+        "theirs are 28,000 competition problems; here the problems are made without end",
+        "their reward is +-1; the same after dividing by the std",
+    ),
+)

@@ -3,7 +3,8 @@
 Example: rlvr train r1_zero --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, changed, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
 
@@ -42,7 +43,11 @@ RECIPE = Recipe(
     },
     sizes={
         "small": {"prompts": 16, "max_tokens": 2048, "micro_tokens": 8192, "max_rows": 64},
-        "tiny": SUMS_ON_A_CPU | {"kl_coefficient": 0.001, "reward": "correct"},
+        "tiny": SUMS | {"kl_coefficient": 0.001, "reward": "correct"},
+    },
+    machines={
+        "paper": Machine("Qwen/Qwen2.5-7B", trainers=8, samplers=8),
+        "small": Machine("Qwen/Qwen2.5-1.5B-Instruct"),
     },
     notes=(
         "the weight of the format is ours: they add both without a number",

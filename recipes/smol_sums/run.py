@@ -3,36 +3,22 @@
 Example: rlvr train smol_sums --model build/real/smollm2-135m-instruct
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from tyro import MISSING
-from tyro.conf import OmitArgPrefixes, arg
 
-import rlvr
 from rlvr.algo.papers import load_algorithm
 from rlvr.recipes.common import train
+from rlvr.recipes.flags import Flags
 from rlvr.train.config import Config
-from rlvr.train.setup import environments
 
-__all__ = ["DEFAULTS", "ENVIRONMENT", "Settings", "main"]
+__all__ = ["DEFAULTS", "ENVIRONMENT", "main"]
 
 ENVIRONMENT = "rlvr.recipes.smol_sums.sums:OneDigitSums"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings of the run; each can be changed by a flag."""
-
-    config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
-
-    def environments(self) -> tuple[rlvr.Environment, rlvr.Environment | None]:
-        """The environment to train on, and the one to evaluate on."""
-        return environments(self.config)
-
-
-DEFAULTS = Settings(
+DEFAULTS = Flags(
+    own_task=(ENVIRONMENT, None),
     config=Config(
         env=ENVIRONMENT,
         model=MISSING,
@@ -48,14 +34,14 @@ DEFAULTS = Settings(
         eval_tasks=100,
         eval_n=2,
         workers=1,
-    )
+    ),
 )
 
 
-def main(settings: Settings = DEFAULTS) -> int:
+def main(flags: Flags = DEFAULTS) -> int:
     """Train and print the results; returns the exit code.
 
     Args:
-        settings: of the run.
+        flags: of the run.
     """
-    return train(settings)
+    return train(flags)

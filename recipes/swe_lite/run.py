@@ -1,10 +1,11 @@
 """GRPO on bugs of small projects, with the settings of `desk` except those below.
 
-Example: rlvr train swe_lite --model Qwen/Qwen3-4B --size small
+Example: rlvr train swe_lite --size tiny
 """
 
 from rlvr.recipes.desk.run import RECIPE as DESK
-from rlvr.recipes.recipe import Recipe, changed, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.tiny_sizes import PRODUCTS
 
 __all__ = ["RECIPE"]
 
@@ -29,7 +30,15 @@ RECIPE = Recipe(
             "max_tokens": 8192,
             "micro_tokens": 8192,
             "max_rows": 32,
-        }
+        },
+        "tiny": PRODUCTS,
     },
-    notes=("the paper trains on mathematics alone; settings are taken over",),
+    machines={
+        "paper": Machine("Qwen/Qwen3-8B", trainers=8, samplers=4),
+        "small": Machine("Qwen/Qwen3-1.7B"),
+    },
+    notes=(
+        "at size tiny Python multiplies, as by python_tool_math: no model of that size mends a bug",
+        "the paper trains on mathematics alone; settings are taken over",
+    ),
 )

@@ -3,7 +3,8 @@
 Example: rlvr train vineppo --size tiny
 """
 
-from rlvr.recipes.recipe import SUMS_ON_A_CPU, Recipe, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
 
@@ -31,7 +32,11 @@ RECIPE = Recipe(
     },
     sizes={
         "small": {"prompts": 16, "updates": 4, "vine_k": 4, "micro_tokens": 8192, "max_rows": 128},
-        "tiny": SUMS_ON_A_CPU | {"prompts": 16, "vine_k": 3, "temperature": 1.0},
+        "tiny": SUMS | {"prompts": 16, "vine_k": 3, "temperature": 1.0},
+    },
+    machines={
+        "paper": Machine("deepseek-ai/deepseek-math-7b-instruct", trainers=8, samplers=8),
+        "small": Machine("Qwen/Qwen2.5-1.5B-Instruct"),
     },
     notes=(
         "they sample with top-p 0.9, which our training has not: ratios need the policy's own "

@@ -23,6 +23,7 @@ RECIPES = (
     "arithmetic_cpu",
     "code_grpo",
     "desk",
+    "distill",
     "dr_grpo",
     "magistral",
     "math_dapo",
@@ -30,6 +31,7 @@ RECIPES = (
     "math_prorl",
     "python_tool_math",
     "r1_zero",
+    "reasoning_sft",
     "search_qa",
     "smol_sums",
     "swe_lite",
@@ -39,8 +41,6 @@ RECIPES = (
 
 _DEMOS = {
     "arithmetic_cpu": "A tiny model made on the spot learns to add by DAPO, in two minutes on a CPU.",
-    "python_tool_math": "A tiny model learns to multiply with a Python session, offline.",
-    "search_qa": "A tiny model learns to look facts up, offline.",
     "smol_sums": "SmolLM2-135M-Instruct learns to add by GRPO, on a CPU.",
 }
 

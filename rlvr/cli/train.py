@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -197,15 +198,20 @@ class RecipeCommand:
         main: runs the recipe; gives its exit code, None for 0.
         flags: what `main` takes.
         places: where settings come from, if the recipe is only to be shown; None to run it.
+        plan: shows a size whose model is not here, from name, settings, places and console.
     """
 
     main: Callable[[Any], int | None]
     flags: Any
     places: Mapping[str, str] | None = None
+    plan: Callable[[Config, Mapping[str, str], Console], None] | None = None
 
     def run(self, out: Console, err: Console) -> int:
         if self.places is None:
             return self.main(self.flags) or 0
+        if self.plan is not None:
+            self.plan(self.flags.config, self.places, out)
+            return 0
         env, eval_env = self.flags.environments()
         dry_run_module = import_module("rlvr.train.dry_run")
         dry_run_module.dry_run(self.flags.config, self.places, out, err, env=env, eval_env=eval_env)
@@ -223,7 +229,7 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         UsageError: there is no such recipe, or a setting cannot work.
         MissingDependency: the extra `train` is not installed.
     """
-    recipe = recipe_named(name)
+    recipe, machine, size = recipe_named(name), None, ""
     main: Callable[[Any], int | None]
     default: Any
     if recipe is None:
@@ -232,6 +238,7 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
     else:
         size, argv = _without_size(argv)
         default = recipe.flags(size, Path("runs") / Path(name).stem)
+        machine = recipe.machines.get(size)
         main = import_module("rlvr.recipes.common").train
         text = f"{recipe.about} ({recipe.paper}).\n\n{_SIZE_HELP}  `rlvr recipes {name}` has all sources."
     parser_options: dict[str, Any] = {"prog": f"rlvr train {name}", "description": text}
@@ -262,7 +269,13 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         template_options={**settings.template_options, **variables},
     )
     flags = replace(recipe_flags.flags, config=config)
-    return RecipeCommand(main, flags, sources.of(flags.config) if recipe_flags.dry_run else None)
+    if not recipe_flags.dry_run:
+        return RecipeCommand(main, flags)
+    plan = None
+    if machine is not None and config.model == machine.model and not Path(config.model).is_dir():
+        show_plan = import_module("rlvr.recipes.plan").show_plan
+        plan = partial(show_plan, name, size, machine)
+    return RecipeCommand(main, flags, sources.of(config), plan)
 
 
 _SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) chooses the sizes."

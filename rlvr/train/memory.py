@@ -40,6 +40,7 @@ __all__ = [
     "forecast",
     "in_units",
     "longest_prompt",
+    "require_memory",
     "require_room",
     "require_room_for_weights",
     "token_costs",
@@ -407,6 +408,20 @@ def longest_prompt(groups: Groups) -> int:
     )
 
 
+def require_memory(found: Forecast, config: Config) -> None:
+    """Refuse a run that cannot fit into the device's memory.
+
+    Args:
+        found: the forecast.
+        config: settings of the run.
+
+    Raises:
+        UsageError: it cannot fit; the message says what would.
+    """
+    if found.capacity is not None and found.peak > found.capacity:
+        raise UsageError(f"{found}: it cannot fit.  {_remedy(found, config)}")
+
+
 def require_room(found: Forecast, config: Config) -> None:
     """Refuse a run that cannot fit into the device's memory, or whose checkpoints cannot fit on the
     disk.
@@ -418,8 +433,7 @@ def require_room(found: Forecast, config: Config) -> None:
     Raises:
         UsageError: it cannot fit; the message says what would.
     """
-    if found.capacity is not None and found.peak > found.capacity:
-        raise UsageError(f"{found}: it cannot fit.  {_remedy(found, config)}")
+    require_memory(found, config)
     folder = config.run / "checkpoints"
     present = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     written = min(config.keep + 1, math.ceil(config.steps / config.checkpoint_every))

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 import rlvr
 from rlvr.algo.papers import load_algorithm
@@ -19,11 +20,15 @@ from rlvr.recipes.code_grpo.run import RECIPE as CODE_GRPO_RECIPE
 from rlvr.recipes.math_dapo.run import RECIPE as MATH_DAPO_RECIPE
 from rlvr.recipes.math_grpo.run import RECIPE as MATH_GRPO_RECIPE
 from rlvr.recipes.math_prorl.run import RECIPE as MATH_PRORL_RECIPE
-from rlvr.recipes.recipe import Recipe, Setting, load_recipe, published
+from rlvr.recipes.plan import Shape, commands, forecast_of
+from rlvr.recipes.recipe import Machine, Recipe, Setting, load_recipe, published
+from rlvr.recipes.tiny_models import products, search
 from rlvr.samplers.protocol import TokenRow
+from rlvr.train.config import Config
+from rlvr.train.memory import forecast
 from rlvr.train.metrics import read_metrics
 from rlvr.train.policy import Policy
-from rlvr.train.tiny import tiny
+from rlvr.train.tiny import character_tokenizer, tiny
 
 CODE_GRPO, MATH_DAPO = CODE_GRPO_RECIPE.flags(), MATH_DAPO_RECIPE.flags()
 MATH_GRPO, MATH_PRORL = MATH_GRPO_RECIPE.flags(), MATH_PRORL_RECIPE.flags()
@@ -217,15 +222,94 @@ def test_a_recipe_is_a_module_of_the_checkout_too(adder, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
-@pytest.mark.parametrize("name", ["python_tool_math", "search_qa"])
-def test_a_recipe_with_tools_trains(name, say, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("python_tool_math", products), ("search_qa", search)],
+    ids=["python", "search"],
+)
+def test_a_recipe_with_tools_trains(name, make, say, tmp_path):
     """Its whole path in too few steps to learn anything: episodes with calls, their metrics, and the results."""
-    code, said = say("train", name, "--run", tmp_path / "run", "--steps", 1, "--warm-steps", 100)
+    make(steps=100).save(tmp_path / "model")
+    few = ["--model", tmp_path / "model", "--run", tmp_path / "run", "--steps", 1]
+    code, said = say("train", name, "--size", "tiny", *few)
     assert code == 0, said
     assert "episodes with a call" in said
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert any(row.get("tools/used", 0) > 0 for row in rows)
     assert sum(row.get("unscored", 0) for row in rows) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
+def test_a_cold_start_is_a_run_of_its_own_that_the_other_begins_with(say, adder, tmp_path):
+    """Texts first, then rewards; the same command goes on, and a run without texts has none."""
+    texts = [
+        {"prompt": row["problem"], "completion": f"\\boxed{{{row['answer']}}}"} for row in SUMS
+    ]
+    file = written(tmp_path / "texts.jsonl", texts)
+    command = ["train", "reasoning_sft", "--size", "small", *adder, *FEW, "--run", tmp_path / "run"]
+    command += [
+        "--precision",
+        "fp32",
+        "--cold-start",
+        file,
+        "--cold-steps",
+        30,
+        "--cold-prompts",
+        8,
+    ]
+    for _ in range(2):
+        code, said = say(
+            *command, "--cold-lr", 3e-3, "--no-gradient-checkpointing", "--chat", "off"
+        )
+        assert code == 0, said
+    before = read_metrics(tmp_path / "run-cold-start" / "metrics.jsonl")
+    assert before[-1]["step"] == 30
+    assert before[-1]["loss"] < before[0]["loss"] / 2
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert str(config["model"]).endswith("run-cold-start/model") or "run-cold-start" in str(config)
+
+
+@pytest.mark.parametrize("size", ["paper", "small"])
+def test_a_size_is_planned_for_devices_that_are_not_here(say, size):
+    """For every recipe: settings, devices, commands, and a forecast that fits; neither model nor data is looked for."""
+    for name in PAPERS:
+        recipe = recipe_named(name)
+        machine, flags = recipe.machines[size], recipe.flags(size)
+        assert flags.config.model == machine.model
+        found = forecast_of(flags.config, machine)
+        assert found.peak <= machine.device_gib * 2**30, (name, str(found))
+        *server, train = commands(name, size, machine)
+        assert ("vllm_server" in "".join(server)) == (machine.samplers > 0)
+        assert train.startswith("torchrun") == (machine.trainers > 1)
+        assert f"rlvr train {name} --size {size}" in train
+    code, said = say("train", "math_dapo", "--size", size, "--dry-run")
+    words = ["devices:", "rlvr train math_dapo", "forecast:", "warmup_steps", "recipe math_dapo"]
+    assert (code, [word for word in words if word not in said]) == (0, []), said
+    code, said = say("train", "math_dapo", "--size", size, "--dry-run", "--micro-tokens", 2**19)
+    assert (code, "it cannot fit.  Lower micro_tokens to" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_a_plan_forecasts_what_the_whole_model_would(checkpointing, tmp_path):
+    """From narrow models of one and three layers, up to a fifth too much and never too little."""
+    shape = Shape("qwen2", 512, 1536, 6, 8, 2, 4096, True, head_width=64)
+    config = Config(env="arithmetic-v1", model="m", run=tmp_path, algorithm="grpo", prompts=4, group_size=8,
+                    max_tokens=512, gradient_checkpointing=checkpointing, precision="bf16", max_rows=8)  # fmt: skip
+    model = AutoModelForCausalLM.from_config(shape.model().config, dtype=torch.float32)
+    policy = Policy(model, character_tokenizer("0"), autocast=torch.bfloat16,
+                    gradient_checkpointing=checkpointing, share_prompts=False)  # fmt: skip
+    whole = forecast(policy, config, prompt_tokens=1024)
+    planned = forecast_of(config, Machine("m"), shape)
+    for part in (
+        "weights",
+        "optimizer",
+        "reference",
+        "gradients",
+        "activations",
+        "logits",
+        "keys_values",
+    ):
+        assert 1 <= getattr(planned, part) / getattr(whole, part) <= 1.2, part
 
 
 def test_recipes_have_the_published_numbers():
@@ -259,7 +343,8 @@ def test_a_recipe_s_page_has_its_table_and_begins_with_what_runs_here(name):
     page = (ROOT / "recipes" / name / "README.md").read_text()
     assert markdown_table(recipe) in page
     first = next(line.strip() for line in page.splitlines() if line.startswith("    "))
-    assert first.startswith(f"rlvr train {name} --size tiny") or "tiny" not in recipe.sizes
+    assert first.startswith(f"rlvr train {name} --size tiny")
+    assert sorted(recipe.sizes) == ["small", "tiny"]
     printed = load_algorithm(recipe.settings["algorithm"].value).printed
     for number in ("prompts", "group_size", "lr"):  # also of Printed: what differs says so
         of_paper, one = getattr(printed, number), recipe.settings[number]

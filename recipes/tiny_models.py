@@ -1,0 +1,149 @@
+"""The models of size tiny: two layers that were shown a task, with mistakes, for a minute or two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final
+
+import torch
+
+import rlvr
+from rlvr.console import PlainConsole
+from rlvr.recipes.arithmetic_cpu.run import Settings, warm_model
+from rlvr.recipes.python_tool_math.products import Products
+from rlvr.recipes.search_qa.facts import Ages
+from rlvr.samplers.protocol import TokenRow
+from rlvr.train.policy import Policy
+from rlvr.train.tiny import tiny
+
+__all__ = ["drills", "products", "search", "sums"]
+
+_TEMPLATE: Final = """
+{{- bos_token }}
+{%- for message in messages %}
+{%- if message.role == 'tool' %}>{{ message.content }}
+{%- elif message.role == 'assistant' %}{{ message.content }}
+{%- for call in message.tool_calls or [] -%}
+<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>
+{%- endfor %}{{ eos_token }}
+{%- else %}{% if tools %}({{ tools[0].function.name }}) {% endif %}{{ message.content }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}:{% endif %}"""
+"""Shows the tool by its name alone: the schemas would be most of what the tiny model reads."""
+
+_CHARSET: Final = "".join(map(chr, range(32, 127))) + "\n"
+
+_SHOWN: Final = 500  # episodes of the warm start; with a tool, each opens a session
+
+
+def sums(**settings: Any) -> Policy:
+    """A model that adds two numbers, with mistakes.
+
+    Args:
+        settings: of `arithmetic_cpu`.
+    """
+    return warm_model(Settings(**settings))
+
+
+def drills(steps: int = 400) -> Policy:
+    """A model that writes functions of one line, or one that returns its argument.
+
+    Args:
+        steps: of its training.
+    """
+    env = rlvr.make("code-drills-v1", shown=0, instruction="")
+    words = ("Write a Python function `f(", "` that takes ", " and returns ", "```python\ndef f(")
+    return _taught(env, words, "```python\ndef f(n):\n    return n\n```", steps)
+
+
+def search(steps: int = 400) -> Policy:
+    """A model that searches for a person's age, or says 50.
+
+    Args:
+        steps: of its training.
+    """
+    call = '<tool_call>{"name": "search", "arguments": {"query": "'
+    words = (call, '"}}</tool_call>', "<answer>", "</answer>")
+    return _taught(Ages(), words, "<answer>50</answer>", steps)
+
+
+def products(steps: int = 400) -> Policy:
+    """A model that lets Python multiply, or says 2500.
+
+    Args:
+        steps: of its training.
+    """
+    call = '<tool_call>{"name": "python", "arguments": {"code": "'
+    words = (call, '"}}</tool_call>', "\\boxed{")
+    return _taught(Products(), words, "\\boxed{2500}", steps)
+
+
+def _taught(env: rlvr.Environment, words: Sequence[str], guess: str, steps: int) -> Policy:
+    """A model that was shown right episodes, and as many that say one answer, of which nothing is
+    learned.
+
+    Args:
+        env: has the examples.
+        words: what the model writes around its own characters, as one token each.
+        guess: the answer of the other episodes.
+        steps: of its training.
+    """
+    model, tokenizer = tiny(_CHARSET, words=words, hidden=96, heads=4)
+    tokenizer.chat_template = _TEMPLATE
+    policy, rng, console = Policy(model, tokenizer), Random(0), PlainConsole()
+    tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(_SHOWN)]
+    right = [_rows_of_turns(policy, env, task, _example(env, task)) for task in tasks]
+    guessed = [_rows_of_turns(policy, env, task, [guess]) for task in tasks]
+    optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 3e-3, total_steps=steps, pct_start=0.1
+    )
+    for step in range(steps):
+        episodes = [rng.choice(rng.choice((right, guessed))) for _ in range(24)]
+        rows = [row for episode in episodes for row in episode]
+        loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if (step + 1) % 50 == 0:
+            console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}")
+    return policy
+
+
+def _example(env: rlvr.Environment, task: rlvr.Task) -> Sequence[str | rlvr.Ask | rlvr.PolicyTurn]:
+    """A right episode of a task."""
+    return env.example_episode(task) or [str(env.example(task))]
+
+
+def _rows_of_turns(
+    policy: Policy,
+    env: rlvr.Environment,
+    task: rlvr.Task,
+    turns: Sequence[str | rlvr.Ask | rlvr.PolicyTurn],
+) -> list[TokenRow]:
+    """The turns of an episode, each after what the policy would have read before it."""
+    rows: list[TokenRow] = []
+    with env.open(task) as running:
+        context = policy.tokenization.encode(task.prompt, tools=running.schemas)
+        for turn in turns:
+            text = turn if isinstance(turn, str) else _write_call(turn)
+            ids = [
+                *policy.tokenizer(text, add_special_tokens=False)["input_ids"],
+                policy.tokenizer.eos_token_id,
+            ]
+            rows.append(TokenRow(context, ids))
+            messages = running.reply(turn)
+            if messages is None:
+                break
+            context = [*context, *ids]
+            context += policy.tokenization.encode(messages, context)
+    return rows
+
+
+def _write_call(turn: rlvr.Ask | rlvr.PolicyTurn) -> str:
+    """A call as the template writes it."""
+    assert isinstance(turn, rlvr.Ask)
+    return f"<tool_call>{json.dumps({'name': turn.name, 'arguments': dict(turn.arguments)})}</tool_call>"
