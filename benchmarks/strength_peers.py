@@ -4,7 +4,8 @@
 
 DATA holds math500/test.jsonl and gsm8k/test.jsonl.  Each peer runs in an interpreter in which it is installed (this
 file alone is run there), by default this one.  A hole is a completion that is paid although a digit, a point or a
-letter shows it to be wrong, or a text that three tasks pay whose answers differ.
+letter shows it to be wrong, or its making (two answers, a list of candidates), or a text that three tasks pay whose
+answers differ.
 """
 
 from __future__ import annotations
@@ -27,6 +28,16 @@ from typing import Any
 BOXED, HASHES = ("\\boxed{", "}"), ("#### ", "")
 OWN_FORMS = ("verl", "inspect_ai")  # have a reward of their own for GSM8K's form; others get boxes
 WORKS = 8
+CATALOGUE = (
+    "permuted",
+    "not-a-number",
+    "hedge",
+    "several-boxes",
+    "candidates",
+    "substring",
+    "look-alike",
+)
+"""Completions of `rlvr check` that deserve nothing, three of each kind at a task."""
 FAMILIES = (
     *(
         "gcd",
@@ -205,6 +216,7 @@ def _answers(data: Path, count: int, peer: str) -> Iterator[tuple[str, str, tupl
 def measure(peer: Peer, data: Path, count: int) -> Iterator[dict[str, Any]]:
     """The holes of a peer; the last item has the numbers."""
     import rlvr
+    from rlvr.testing.exploits import Known, attempts
     from rlvr.testing.searched import search_texts
     from rlvr.testing.work import Untested, maker_for
     from rlvr.verifiers.math import MathVerifier
@@ -217,7 +229,7 @@ def measure(peer: Peer, data: Path, count: int) -> Iterator[dict[str, Any]]:
             (question, answer, form, answer)
             for question, answer, form in _answers(data, count, peer.name)
         ]
-    made = 0
+    made, tries = 0, Counter[tuple[str, str]]()
     for question, answer, (before, after), reference in tasks:
         row = [{"prompt": question, "reference": answer}]
         env = rlvr.Environment.from_rows(
@@ -241,6 +253,19 @@ def measure(peer: Peer, data: Path, count: int) -> Iterator[dict[str, Any]]:
                     "right": answer,
                     "paid": wrong,
                     "evidence": witness.given,
+                }
+        example = f"{before}{answer}{after}"
+        for attempt in attempts(Known(task, example, answer), [], rlvr.seeded("tries", question)):
+            if attempt.hole not in CATALOGUE or attempt.lucky or tries[attempt.hole, question] == 3:
+                continue
+            tries[attempt.hole, question] += 1
+            made += 1
+            if peer.pay(attempt.text, reference) >= 1:
+                yield {
+                    "cause": attempt.hole,
+                    "right": answer,
+                    "paid": attempt.text,
+                    "evidence": "it deserves nothing by its making",
                 }
     yield from _searched(peer, tasks, search_texts)
     yield {"made": made}

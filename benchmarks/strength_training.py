@@ -38,8 +38,8 @@ from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
 WEAK_FROM = 820
-ROWS, TESTS = 2000, 300
-WARM_STEPS, NOISE, LAZY = 500, 0.12, 0.1
+ROWS, TESTS = 600, 200
+WARM_STEPS, NOISE, LAZY = 400, 0.12, 0.1
 TOKENS = 56
 KINDS = ("other", "weak")
 
@@ -171,7 +171,7 @@ def main() -> None:
         for name, (data, report) in sets.items():
             run = flags.folder / f"run-{name.replace(' ', '-')}-{seed}"
             config = Config(
-                env=Checked.id, model=str(start), run=run, algorithm="dapo", steps=flags.steps, prompts=16,
+                env=Checked.id, model=str(start), run=run, algorithm="dapo", steps=flags.steps, prompts=8,
                 group_size=8, max_tokens=TOKENS, lr=3e-4, warmup_steps=4, workers=1, seed=seed, strength=report,
             )  # fmt: skip
             told = Console(file=StringIO())

@@ -79,7 +79,9 @@ class Strengths(RunPart):
         return None if run.settings.strength is None else cls(run)
 
     def see(self, sampled: RolloutBatch) -> Mapping[str, float]:
-        return self._strengths.metrics(sampled.groups)
+        # Dynamic sampling drops a weak task that every rollout hacks: dropped groups count here.
+        dropped = [one.group for one in sampled.dropped if one.group is not None]
+        return self._strengths.metrics([*sampled.groups, *dropped])
 
 
 class _Evaluation(RunPart):

@@ -30,11 +30,11 @@ class TaskStrengths:
         self._strengths = read_strengths(path)
 
     def metrics(self, groups: Sequence[Group]) -> dict[str, float]:
-        """The mean reward of the batch's groups, by the state of their task: `reward_at/weak` and
+        """The mean reward of a step's groups, by the state of their task: `reward_at/weak` and
         so on.
 
         Args:
-            groups: of a batch; a group without a score is left out.
+            groups: that were sampled, dropped ones too; one without a score is left out.
 
         Raises:
             DataError: the report is of other data.

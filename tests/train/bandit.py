@@ -29,6 +29,13 @@ class Bandit(rlvr.Environment):
         return rlvr.Verdict(outcome, why="by its first character", answer=completion[:1])
 
 
+class AllRight(Bandit):
+    """Whatever is said is right."""
+
+    def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
+        return rlvr.Verdict(rlvr.Outcome.CORRECT, why="always")
+
+
 class Turns(rlvr.Environment):
     """One to three turns, by the first character of each; the environment takes its time, never the same."""
 

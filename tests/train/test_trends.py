@@ -10,7 +10,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.train.alarm import AlarmRaised, Alarms
 from rlvr.train.config import Config
 from rlvr.train.trends import WeakTasks
-from tests.train.bandit import Bandit, trainer
+from tests.train.bandit import AllRight, Bandit, trainer
 
 STEPS = 400
 
@@ -191,6 +191,12 @@ def test_rewards_are_logged_by_strength(tmp_path):
         made.run()
     rows = [json.loads(line) for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines()]
     assert any("reward_at/weak" in row or "reward_at/strong" in row for row in rows)
+    hacked = {**settings, "env": AllRight(), "algorithm": "dapo", "steps": 1}
+    with trainer(tmp_path / "c", strength=path, **hacked) as made, pytest.warns(RuntimeWarning):
+        made.run()  # every group is dropped
+    [row] = map(json.loads, (tmp_path / "c/metrics.jsonl").read_text().splitlines())
+    assert row["groups"] == 0
+    assert any(name.startswith("reward_at/") for name in row)
     path = report(lambda task: "another")
     with (
         trainer(tmp_path / "b", strength=path, **settings) as made,
