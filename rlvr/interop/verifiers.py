@@ -202,7 +202,8 @@ class VerifiersEnv(Environment):
             raise UsageError(f"{type(self.taskset).__name__} has no end: say how many, tasks=1000")
         self._theirs: dict[str, Any] = {}
         for index, peer_task in enumerate(islice(self.taskset, self.count)):
-            _require_plain(peer_task)
+            _require_plain(self.taskset, peer_task)
+            _prompt(peer_task.data)  # which refuses images
             self._theirs[
                 f"{type(self.taskset).__name__}/{self.split}/{peer_task.data.id or index}"
             ] = peer_task
@@ -331,7 +332,7 @@ class _Toolsets:
             _run(toolset._exit_stack.aclose)
 
 
-def _require_plain(one: Any) -> None:
+def _require_plain(taskset: Any, one: Any) -> None:
     """Refuse a task that needs what only verifiers' own loop has."""
     kind = type(one)
     needs = [
@@ -343,6 +344,8 @@ def _require_plain(one: Any) -> None:
     required = [hook.__name__ for hook in hooks if _requires_runtime(hook)]
     if one.hooks("stop"):
         needs.append("@vf.stop")
+    toolsets = [*type(taskset).toolsets(taskset.config), *kind.toolsets(one.config)]
+    needs += [f"tools at {url}" for toolset in toolsets if (url := toolset.config.url)]
     if needs or required or one.data.prompt is None:
         what = (
             ", ".join([*needs, *(f"{name}(runtime)" for name in required)]) or "a user that begins"

@@ -149,6 +149,30 @@ class Pictures(vf.Taskset[vf.Task, vf.TasksetConfig]):
         return [vf.Task(vf.TaskData(prompt="Look.", image="ubuntu"))]
 
 
+class Remote(vf.Taskset[vf.Task, vf.TasksetConfig]):
+    @classmethod
+    def toolsets(cls, config):
+        return [vf.Toolset(vf.ToolsetConfig(url="https://tools.example/mcp"))]
+
+    def load(self) -> Iterable[vf.Task]:
+        return [vf.Task(vf.TaskData(prompt="Ask the server."))]
+
+
+class Seen(vf.Taskset[vf.Task, vf.TasksetConfig]):
+    def load(self) -> Iterable[vf.Task]:
+        picture = vf.ImageUrlContentPart(image_url=vf.ImageUrlSource(url="data:,x"))
+        return [vf.Task(vf.TaskData(prompt=[vf.UserMessage(content=[picture])]))]
+
+
+def test_tools_of_other_machines_and_images_are_refused_as_tasks_are_loaded():
+    """Played without its tools, a task would be wrong for ever, and say nothing of why."""
+    with pytest.raises(UsageError, match="tools at https://tools.example/mcp"):
+        from_verifiers(Remote(vf.TasksetConfig()))
+    for loop in ("ours", "theirs"):
+        with pytest.raises(UsageError, match="only texts are taken"):
+            from_verifiers(Seen(vf.TasksetConfig()), loop=loop)
+
+
 def test_what_owns_its_loop_names_the_other_door_and_what_it_lacks():
     """Hooks are refused here by name; a container is refused there as well, as the tasks are loaded."""
     with pytest.raises(UsageError, match=r'setup.*same.runtime.*loop="theirs"'):
