@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Final
 
 from rlvr.text import after_thinking
@@ -13,7 +14,9 @@ from rlvr.text import after_thinking
 __all__ = ["PatchError", "apply_patch", "patch_between", "patch_in"]
 
 _FENCE: Final = re.compile(r"^```(?:diff|patch)[ \t]*\n(.*?)^```[ \t]*$", re.M | re.S)
-_HUNK: Final = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+_HUNK: Final = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)? @@")
+_PATH_LETTERS: Final = 200
+_HUNKS_MOST: Final = 1_000  # each is looked for in its whole file
 _NONE: Final = "/dev/null"
 
 
@@ -54,8 +57,11 @@ def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
     Raises:
         PatchError: it is none, or it does not apply.
     """
-    patched = dict(files)
+    patched, count = dict(files), 0
     for old, new, hunks in _sections(patch):
+        count += len(hunks)
+        if count > _HUNKS_MOST:
+            raise PatchError(f"the patch has more than {_HUNKS_MOST:,} hunks")
         if old != _NONE and old not in patched:
             raise PatchError(f"there is no file {old!r}")
         if old == _NONE and new in patched:
@@ -70,7 +76,23 @@ def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
             del patched[old]
         if new != _NONE:
             patched[new] = "\n".join([*lines, ""] if old == _NONE else lines)
+    folders = {str(folder) for path in patched for folder in PurePosixPath(path).parents}
+    for path in patched:
+        if path not in files and (not _is_plain(path) or path in folders):
+            raise PatchError(f"no file can be called {path[:60]!r} here")
+        if path in folders:
+            raise PatchError(f"{path!r} is a file, and a new one is below it")
     return patched
+
+
+def _is_plain(path: str) -> bool:
+    parts = path.split("/")
+    return (
+        path.isascii()
+        and path.isprintable()
+        and len(path) <= _PATH_LETTERS
+        and all(part not in ("", ".", "..") for part in parts)
+    )
 
 
 def _place(lines: Sequence[str], hunk: _Hunk, shift: int, path: str) -> int:

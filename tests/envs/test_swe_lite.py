@@ -227,6 +227,20 @@ def test_a_patch_that_does_not_apply_says_why(name):
         apply_patch({"x": FILE}, patch)
 
 
+@pytest.mark.parametrize("path", ["x/y", "y//z", "./y", "../y", "y\x01", "\u0661", "y" * 300])
+def test_a_name_that_no_box_can_hold_is_the_patchs_fault(path):
+    """A box refuses it, which would be our failure: a reply could make itself UNSCORED."""
+    with pytest.raises(PatchError, match=r"no file can be called|is a file"):
+        apply_patch({"x": FILE}, f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+r\n")
+
+
+@pytest.mark.parametrize("head", ["@@ -" + "9" * 5000 + " +1 @@", "@@ -1 +1 @@\n a\n" * 2000])
+def test_heads_beyond_all_measure_are_the_patchs_fault(head):
+    """Python reads no number of 5,000 digits; each hunk is looked for in the whole file."""
+    with pytest.raises(PatchError):
+        apply_patch({"x": "a\n"}, f"--- a/x\n+++ b/x\n{head}\n a\n")
+
+
 def test_patches_make_and_remove_files_and_are_read_from_the_last_block():
     """What `patch_between` writes leads back to the files."""
     made = apply_patch({"x": FILE}, "--- /dev/null\n+++ b/y\n@@ -0,0 +1 @@\n+r\n")

@@ -166,7 +166,7 @@ class Seen(vf.Taskset[vf.Task, vf.TasksetConfig]):
 
 def test_tools_of_other_machines_and_images_are_refused_as_tasks_are_loaded():
     """Played without its tools, a task would be wrong for ever, and say nothing of why."""
-    with pytest.raises(UsageError, match="tools at https://tools.example/mcp"):
+    with pytest.raises(UsageError, match=r"tools at https://tools\.example/mcp"):
         from_verifiers(Remote(vf.TasksetConfig()))
     for loop in ("ours", "theirs"):
         with pytest.raises(UsageError, match="only texts are taken"):
