@@ -102,6 +102,10 @@ class Workplace:
         self.session.close()
 
 
+class _NoRoomError(SandboxFailed):
+    """A session has no room for a file or a folder."""
+
+
 def begin(sandbox: Sandbox, folder: HarborFolder, seconds: float) -> Workplace:
     """Open a session in which a task begins.
 
@@ -142,9 +146,15 @@ def judge(
     if folder.separate:
         files = {**_outside(folder.files, folder.artifacts), **files}
     with _open(sandbox, folder, seconds, seconds) as session:
-        _put(session, files)
-        _put(session, {f"{TESTS}/{name}": data for name, data in folder.tests.items()})
-        _enter(session, folder, {**folder.env, **folder.verifier_env})
+        try:
+            _put(session, files)
+            _put(session, {f"{TESTS}/{name}": data for name, data in folder.tests.items()})
+            _enter(session, folder, {**folder.env, **folder.verifier_env})
+        except _NoRoomError as error:
+            if not left:
+                raise
+            # Without what was left there is room: so the folder was validated.
+            return HarborReward(None, {}, f"no-reward: beside what was left, {error}"[:200], "")
         log = f"{LOGS}/verifier/test-stdout.txt"
         _require_ours(session.run(f"({TESTS}/test.sh) > {log} 2>&1"))
         written = {name: session.read(f"{LOGS}/verifier/{name}") for name in _REWARDS}
@@ -201,7 +211,9 @@ def _put(session: Session, files: Mapping[str, bytes]) -> None:
     modes."""
     for path, data in files.items():
         if not session.write(path, data):
-            raise SandboxFailed(f"{path} could not be written: {session.over or 'no room'}")
+            if session.over:
+                raise SandboxFailed(f"{path} could not be written: {session.over}")
+            raise _NoRoomError(f"{path} could not be written: no room")
     scripts = [shlex.quote(path) for path, data in files.items() if data.startswith(b"#!")]
     if scripts:
         _require_ours(session.run(f"chmod +x -- {' '.join(scripts)}"))
@@ -214,7 +226,7 @@ def _enter(session: Session, folder: HarborFolder, env: Mapping[str, str]) -> No
     reply = session.run("\n".join([*lines, f"mkdir -p {workdir} && cd {workdir}"]))
     _require_ours(reply)
     if reply.ending is not Ending.OK:
-        raise SandboxFailed(f"the folder {folder.workdir} cannot be entered: {reply.text[:200]}")
+        raise _NoRoomError(f"the folder {folder.workdir} cannot be entered: {reply.text[:200]}")
 
 
 def _require_ours(reply: Any) -> None:

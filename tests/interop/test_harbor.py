@@ -235,6 +235,7 @@ CHEATS = {
     "a link": "ln -s /proc/self/cmdline twice.txt",
     "a shadow": "printf '#!/bin/sh\\necho 42\\n' > cat; chmod +x cat; export PATH=$PWD:$PATH",
     "a late process": "(sleep 1; echo 42 > twice.txt) & disown",
+    "no room for the tests": "for ((i = 0; i < 30000; i++)); do : > f$i; done",
 }
 
 
