@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeAlias
 
 from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from rlvr.http.audit import AUDIT_SCOPE, AuditLog
 from rlvr.http.body import BodyReader
@@ -174,6 +175,8 @@ class Application:
         refusal_of: what an exception of a handler means; None for a bug, which is status 500.
         on_tick: called ten times a second while a server runs.
         on_abort: called when the time to drain is over.
+        websockets: what converses by WebSocket, at any path, with callers who may ask; None for
+            nothing.
     """
 
     def __init__(
@@ -186,7 +189,9 @@ class Application:
         refusal_of: Callable[[Exception], Refused | None] = lambda error: None,
         on_tick: Callable[[], None] = lambda: None,
         on_abort: Callable[[], None] = lambda: None,
+        websockets: ASGIApp | None = None,
     ) -> None:
+        self.websockets = websockets
         self.state, self.routes = state, tuple(routes)
         self.on_tick, self.on_abort = on_tick, on_abort
         self._errors, self._refusal_of = errors, refusal_of
@@ -213,9 +218,8 @@ class Application:
             await _live(receive, send)
             return
         if scope["type"] != "http":
-            raise NotImplementedError(
-                f"this is an application for HTTP alone, not for {scope['type']}"
-            )
+            await self._converse(scope, receive, send)
+            return
         started, status, state = time.perf_counter(), 499, self.state
         methods, parts = self._methods_of(scope["path"])
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
@@ -236,6 +240,32 @@ class Application:
             if state.audit is not None:
                 caller, extra_fields = scope.get("rlvr.caller", ""), scope.get(AUDIT_SCOPE, {})
                 state.audit.write(caller, scope["method"], label, status, took_s, extra_fields)
+
+    async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a WebSocket answered, if its caller may ask: it is a request until it ends."""
+        state, label = self.state, "websocket"
+        started, status = time.perf_counter(), 403
+        state.under_way += 1
+        try:
+            self._require_admitted(scope, dict(reversed(scope["headers"])))
+            state.require_accepting()
+            if self.websockets is None:
+                raise Refused(404, "no-such-page", self._hint)
+            status = 101
+            await self.websockets(scope, receive, send)
+        except Refused as refused:
+            state.metrics.count("rlvr_rejected_total", reason=refused.reason)
+            await send({"type": "websocket.close", "code": 1008, "reason": refused.reason})
+        except WebSocketDisconnect:
+            pass
+        except Exception:  # noqa: BLE001  as in _answer
+            _log.exception("a conversation failed")
+        finally:
+            state.under_way -= 1
+            took_s = time.perf_counter() - started
+            state.metrics.count_request(label, status, took_s)
+            if state.audit is not None:
+                state.audit.write(scope.get("rlvr.caller", ""), "GET", label, status, took_s, {})
 
     def _methods_of(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
         """The routes of a path by method, and what stands for the names in braces."""
@@ -308,31 +338,9 @@ class Application:
         Raises:
             Refused: it may not.
         """
-        path, state = scope["path"], self.state
-        connection = scope.get("rlvr.connection")
-        crowded = state.under_way > state.limits.connections or (
-            connection is not None and connection.crowded
-        )
-        if crowded and path != _LIVE:
-            raise Refused(
-                503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1
-            )
+        path = scope["path"]
         headers = dict(reversed(scope["headers"]))  # of two with one name the first counts
-        if state.hosts is not None and not state.hosts.accepts(
-            headers.get(b"host", b"").decode("latin-1")
-        ):
-            raise Refused(421, "wrong-host", state.hosts.message)
-        caller = None
-        if state.keys.any and not (route is not None and route.is_open):
-            authorization = headers.get(b"authorization", b"")
-            if not authorization and (
-                key := headers.get(b"x-api-key")
-            ):  # as Anthropic's clients send it
-                authorization = b"Bearer " + key
-            caller = state.keys.caller(authorization.decode("latin-1"))
-            if caller is None:
-                raise Refused(401, "unauthorized", state.keys.refusal)
-            scope["rlvr.caller"] = str(getattr(caller, "name", ""))
+        caller = self._require_admitted(scope, headers, route)
         if route is None:
             status, what = (405, "Method Not Allowed") if methods else (404, "Not Found")
             raise Refused(
@@ -345,6 +353,39 @@ class Application:
             message = f"this key has the rights {', '.join(sorted(rights))}; {path[:200]} needs {route.right!r}"
             raise Refused(403, "no-right", message)
         return HttpRequest(scope, receive, headers, share, caller, parts)
+
+    def _require_admitted(
+        self, scope: Scope, headers: Mapping[bytes, bytes], route: Route | None = None
+    ) -> Any:
+        """The caller, None where no key is wanted.
+
+        Raises:
+            Refused: there are too many, or it has no key, or asks under another name.
+        """
+        state, connection = self.state, scope.get("rlvr.connection")
+        crowded = state.under_way > state.limits.connections or (
+            connection is not None and connection.crowded
+        )
+        if crowded and scope["path"] != _LIVE:
+            raise Refused(
+                503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1
+            )
+        if state.hosts is not None and not state.hosts.accepts(
+            headers.get(b"host", b"").decode("latin-1")
+        ):
+            raise Refused(421, "wrong-host", state.hosts.message)
+        if not state.keys.any or (route is not None and route.is_open):
+            return None
+        authorization = headers.get(b"authorization", b"")
+        if not authorization and (
+            key := headers.get(b"x-api-key")
+        ):  # as Anthropic's clients send it
+            authorization = b"Bearer " + key
+        caller = state.keys.caller(authorization.decode("latin-1"))
+        if caller is None:
+            raise Refused(401, "unauthorized", state.keys.refusal)
+        scope["rlvr.caller"] = str(getattr(caller, "name", ""))
+        return caller
 
 
 async def _live(receive: Receive, send: Send) -> None:

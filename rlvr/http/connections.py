@@ -187,7 +187,9 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # the request is answered as any other
+            if self._should_upgrade():
+                self._become_websocket()
+                return False  # else the request is answered as any other
         except httptools.HttpParserError:
             if self._pipelined:
                 self.cycle.keep_alive = False
@@ -210,6 +212,19 @@ class Connection(HttpToolsProtocol):
                 400, "the body has chunks of a few bytes, or more around its chunks than in them"
             )
         return True
+
+    def _become_websocket(self) -> None:
+        """Leave the socket to uvicorn's protocol for WebSockets; it counts as a connection on."""
+        self._all.is_busy(self)
+        self.handle_websocket_upgrade()
+        protocol: Any = self.transport.get_protocol()
+        lose = protocol.connection_lost
+
+        def connection_lost(exc: Exception | None) -> None:
+            self._all.lost(self)
+            lose(exc)
+
+        protocol.connection_lost = connection_lost
 
     @property
     def _framing(self) -> int:
@@ -262,6 +277,8 @@ class Connection(HttpToolsProtocol):
         self._in_headers = False
         self._head_bytes = self._sent_bytes = self._body_bytes = 0
         super().on_headers_complete()
+        if self.parser.should_upgrade() and self._should_upgrade():
+            return  # there is no cycle of request and answer
         self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
         self._all.is_busy(self)
 

@@ -24,6 +24,7 @@ import uvicorn
 from rlvr.errors import RlvrError, UsageError
 from rlvr.http.application import Application
 from rlvr.http.connections import Connection, Connections
+from rlvr.http.memory import MIB
 from rlvr.http.metrics import Metrics, are_shared, forget_process, share_in
 from rlvr.validate import require_whole
 
@@ -180,7 +181,8 @@ class _Server(uvicorn.Server):
             http=functools.partial(Connection, connections=self._connections),  # type: ignore[arg-type]  # makes a protocol
             interface="asgi3",
             loop="uvloop",
-            ws="none",
+            ws="none" if app.websockets is None else "websockets-sansio",
+            ws_max_size=int(app.state.limits.body_mib * MIB),
             lifespan="off",
             log_level=self.log_level,
             access_log=False,

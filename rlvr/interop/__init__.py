@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlvr.http.openenv import to_openenv
     from rlvr.interop.atif import to_atif
     from rlvr.interop.gymnasium import to_gymnasium
     from rlvr.interop.harbor import from_harbor
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rlvr.interop.harbor_write import to_harbor
     from rlvr.interop.inspect_ai import from_inspect, to_inspect
     from rlvr.interop.nemo_gym import from_nemo_gym
-    from rlvr.interop.openenv import from_openenv, to_openenv
+    from rlvr.interop.openenv import from_openenv
     from rlvr.interop.openrlhf import to_openrlhf
     from rlvr.interop.reasoning_gym import from_reasoning_gym
     from rlvr.interop.trl import from_trl, to_trl
@@ -56,6 +57,7 @@ _ELSEWHERE = {
     "from_inspect": "inspect_ai",
     "to_harbor": "harbor_write",
     "to_inspect": "inspect_ai",
+    "to_openenv": "rlvr.http.openenv",  # a server, above this room
     "validate_harbor": "harbor_validation",
 }
 
@@ -64,4 +66,4 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _ELSEWHERE.get(name, name.partition("_")[2])
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(module if "." in module else f"{__name__}.{module}"), name)

@@ -1,7 +1,6 @@
-"""OpenEnv: environments with tools or several turns behind its server, and the servers of others here.
+"""Servers of OpenEnv as environments here; `rlvr.http.openenv` is the other way.
 
-    uvicorn.run(to_openenv(rlvr.make("bash-v1")).app(), port=8000)      # ours, for any client of OpenEnv
-    env = from_openenv("http://localhost:8000", [{"prompt": "…", "seed": 7}])       # theirs, as ours
+    env = from_openenv("http://localhost:8000", [{"prompt": "…", "seed": 7}])
 
 Needs openenv-core, which brings a web server and much else, so it is no extra: pip install
 openenv-core==0.3.0. Written against openenv-core 0.3.0.
@@ -9,231 +8,27 @@ openenv-core==0.3.0. Written against openenv-core 0.3.0.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from rlvr.environment import Environment, require_environment
+from rlvr.environment import Environment
 from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, UsageError, brief
-from rlvr.interop.adapter import Adapter, chat_messages, reward_value
-from rlvr.scoring import Scorer
 from rlvr.types import Outcome, Task, Verdict
-from rlvr.validate import require_number, require_whole
+from rlvr.validate import require_number
 
 try:
-    from openenv.core.env_server.http_server import create_fastapi_app
-    from openenv.core.env_server.interfaces import Environment as OpenEnvironment
-    from openenv.core.env_server.mcp_types import CallToolObservation, ListToolsObservation
-    from openenv.core.env_server.mcp_types import Tool as ListedTool
-    from openenv.core.env_server.types import Action, Observation, State
     from openenv.core.generic_client import GenericEnvClient
-    from pydantic import Field
 except ImportError as error:
     raise MissingDependency(
         "openenv-core, whose environments these are,", "", "pip install openenv-core==0.3.0"
     ) from error
 
-__all__ = [
-    "OpenEnvServer",
-    "OpenEnvTools",
-    "TurnAction",
-    "TurnObservation",
-    "from_openenv",
-    "to_openenv",
-]
-
-
-# ------------------------------------------------------------------------------------------ to theirs
-
-
-class TurnAction(Action):  # type: ignore[misc]  # openenv has no types
-    """A turn of the policy.  With the type "call_tool" or "list_tools" it is OpenEnv's action of that name.
-
-    Attributes:
-        text: what the policy wrote; calls may stand in it, in <tool_call> tags.
-        tool_calls: calls, in the form of OpenAI's API.
-        tool_name, arguments: of "call_tool".
-    """
-
-    type: Literal["turn", "call_tool", "list_tools"] = "turn"
-    text: str = ""
-    tool_calls: list[dict[str, Any]] = Field(default_factory=list)
-    tool_name: str = ""
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-
-class TurnObservation(Observation):  # type: ignore[misc]
-    """What the policy is told.
-
-    Attributes:
-        messages: chat messages: the prompt after `reset`, then replies.
-        schemas: of the tools, after `reset`.
-        task: id of the task.
-        outcome, why, parts: of the score, at the end.
-        truncated: True if the episode ended by a limit.
-    """
-
-    messages: list[dict[str, Any]] = Field(default_factory=list)
-    schemas: list[dict[str, Any]] = Field(default_factory=list)
-    task: str = ""
-    outcome: str = ""
-    why: str = ""
-    parts: dict[str, float] = Field(default_factory=dict)
-    truncated: bool = False
-
-
-def to_openenv(
-    env: Environment, *, max_sessions: int = 64, scorer: str | None = None
-) -> OpenEnvServer:
-    """An environment for OpenEnv: `.app()` is the server, `.environment` an environment.
-
-    A turn of the policy is a step: `{"text": …}`, with calls in <tool_call> tags or as
-    `tool_calls`.  OpenEnv's own `list_tools` and `call_tool` work too; then the last step is the
-    answer, `{"text": …}`.  `reset` takes a seed, or `index` of a task.  UNSCORED is an error and
-    never a reward.
-
-    Args:
-        env: an environment, of one turn or of several.
-        max_sessions: most episodes at a time; OpenEnv refuses further ones.
-        scorer: services that score an environment of one turn, such as `"http://10.0.0.7:8000"`, as `--scorer` takes
-            them; None to score in this process.
-
-    Raises:
-        UsageError: it is none, its reward compares the completions of a group, or it has several
-            turns and a scorer.
-    """
-    require_environment(env)
-    if env.reward.group_level:
-        raise UsageError(
-            f"the reward {env.reward} compares completions of a group, and these are scored alone"
-        )
-    return OpenEnvServer(env, require_whole("max_sessions", max_sessions, 1), scorer)
-
-
-class OpenEnvServer:
-    """What `to_openenv` gives.
-
-    Args:
-        env, max_sessions, scorer: see there.
-    """
-
-    def __init__(self, env: Environment, max_sessions: int, scorer: str | None) -> None:
-        self.env, self.max_sessions = env, max_sessions
-        self._adapter = None if scorer is None else Adapter(env, scorer=scorer)
-
-    def environment(self) -> Any:
-        """A new environment of OpenEnv, for one episode at a time."""
-        env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
-        return _Served(env, None if self._adapter is None else self._adapter.scorer)
-
-    def app(self) -> Any:
-        """OpenEnv's server, an application for uvicorn.  It has no access control: let it listen on
-        this machine."""
-        return create_fastapi_app(
-            self.environment, TurnAction, TurnObservation, max_concurrent_envs=self.max_sessions
-        )
-
-
-class _Served(OpenEnvironment):  # type: ignore[misc]
-    """One of our environments as OpenEnv's."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-
-    def __init__(self, env: Any, scorer: Scorer | None) -> None:
-        super().__init__()
-        self._env, self._info, self._steps = env, dict[str, Any](), 0
-        self._scorer = scorer
-
-    def reset(
-        self,
-        seed: int | None = None,
-        episode_id: str | None = None,
-        index: int | None = None,
-        **_: Any,
-    ) -> TurnObservation:
-        """Begin an episode."""
-        prompt, self._info = self._env.reset(
-            seed=seed, options=None if index is None else {"index": index}
-        )
-        self._steps = 0
-        return TurnObservation(
-            messages=chat_messages(prompt),
-            schemas=self._info.get("tools", []),
-            task=str(self._info.get("task", "")),
-        )
-
-    def step(self, action: TurnAction, timeout_s: float | None = None, **_: Any) -> Observation:
-        """A turn of the policy."""
-        if action.type == "list_tools":
-            return ListToolsObservation(
-                tools=[_listed(schema) for schema in self._info.get("tools", [])]
-            )
-        action_text: Any = action.text
-        if action.type == "call_tool":
-            action_text = _message(
-                "", [{"function": {"name": action.tool_name, "arguments": action.arguments}}]
-            )
-        elif action.tool_calls:
-            action_text = _message(action.text, action.tool_calls)
-        messages, reward, terminated, truncated, info = self._take_step(action_text)
-        self._steps += 1
-        ended, score = terminated or truncated, info.get("score")
-        if action.type == "call_tool":
-            reply = info["record"].calls[-1].reply if ended else messages[-1]["content"]
-            return CallToolObservation(
-                tool_name=action.tool_name, result=reply, done=ended, reward=float(reward)
-            )
-        return TurnObservation(
-            messages=[] if ended and not messages else chat_messages(messages),
-            task=str(info.get("task", "")),
-            done=ended,
-            reward=float(reward),
-            truncated=truncated,
-            outcome="" if score is None else str(score.verdict.outcome),
-            why="" if score is None else score.verdict.why,
-            parts={} if score is None else dict(score.parts),
-        )
-
-    def _take_step(self, said: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A step of the environment; one that services score has no other."""
-        if self._scorer is None:
-            step_result: tuple[Any, float, bool, bool, dict[str, Any]] = self._env.step(said)
-            return step_result
-        if "index" not in self._info:
-            raise UsageError(f"{self._env.id}: step before reset")
-        task = self._env.task(self._info.pop("index"))
-        score = self._scorer.score(task, said)
-        return "", reward_value(task, score, None), True, False, {"task": task.id, "score": score}
-
-    @property
-    def state(self) -> State:
-        """The task and the number of steps; nothing that a policy is not told."""
-        return State(episode_id=str(self._info.get("task", "")), step_count=self._steps)
-
-    def close(self) -> None:
-        """End the episode."""
-        self._env.close()
-
-
-def _message(text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"role": "assistant", "content": text, "tool_calls": list(calls)}
-
-
-def _listed(schema: Mapping[str, Any]) -> ListedTool:
-    function = schema["function"]
-    return ListedTool(
-        name=function["name"],
-        description=function["description"],
-        input_schema=dict(function["parameters"]),
-    )
-
-
-# ------------------------------------------------------------------------------------------ to ours
+__all__ = ["OpenEnvTools", "from_openenv"]
 
 
 def from_openenv(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from contextlib import contextmanager
 
+import httpx
 import pytest
 
 import rlvr
@@ -17,29 +15,18 @@ from tests.interop.episodes import EPISODES, Seen, ours, seen
 pytest.importorskip("openenv.core", reason="openenv-core is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # OpenEnv's own, and of the libraries below it
 
-import uvicorn  # noqa: E402
 from openenv.core.generic_client import GenericEnvClient  # noqa: E402
 from openenv.core.mcp_client import MCPToolClient  # noqa: E402
 
+from rlvr.http.server import ServerThread, listen, url_of  # noqa: E402
 from rlvr.interop import from_openenv, to_openenv  # noqa: E402
 
 
 @contextmanager
 def served(app):
-    """A real server in a thread; gives its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=30)
+    """Our server in a thread; gives its URL."""
+    with listen("127.0.0.1", 0) as listening, ServerThread(app, listening, "openenv"):
+        yield url_of(listening)
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +102,26 @@ def test_sessions_share_nothing(desk):
     assert [end.reward for end in ends] == [1.0, 0.0]
 
 
-def test_what_has_no_episodes_is_refused():
-    with pytest.raises(UsageError, match="one turn"):
-        to_openenv(rlvr.make("arithmetic-v1"))
+def test_what_is_no_environment_is_refused():
+    with pytest.raises(UsageError, match="is not an environment"):
+        to_openenv("arithmetic-v1")
+
+
+def test_the_interface_is_documented_and_a_key_is_wanted(monkeypatch):
+    """OpenAPI of OpenEnv's own types; its requests pass our checks of keys and bodies."""
+    monkeypatch.setenv("RLVR_API_KEY", "a-key-of-the-tests")
+    with served(to_openenv(Seen()).app()) as url:
+        paths = httpx.get(f"{url}/openapi.json").json()["paths"]
+        assert "requestBody" in paths["/step"]["post"]
+        assert httpx.get(f"{url}/health").json() == {"ready": True}
+        assert httpx.get(f"{url}/schema").status_code == 401
+        headers = {"authorization": "Bearer a-key-of-the-tests"}
+        assert "action" in httpx.get(f"{url}/schema", headers=headers).json()
+        reply = httpx.post(f"{url}/reset", headers=headers, json={"seed": 1})
+        assert reply.json()["observation"]["messages"]
+        assert httpx.post(f"{url}/reset", headers=headers, content=b"{").status_code == 415
+        with pytest.raises(Exception, match="403"), GenericEnvClient(base_url=url).sync():
+            pass
 
 
 def test_a_server_of_openenv_is_an_environment_here(desk):
@@ -150,6 +154,6 @@ def test_a_server_that_is_not_there_is_our_failure():
 
 
 def _action(**fields):
-    from rlvr.interop.openenv import TurnAction
+    from rlvr.http.openenv import TurnAction
 
     return TurnAction(**fields)

@@ -1,36 +1,23 @@
 """OpenEnv's server and client over an environment of one turn; the scores come from services."""
 
-import socket
-import threading
-import time
-
 import pytest
 
 pytest.importorskip("openenv.core", reason="openenv-core is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 
-import uvicorn  # noqa: E402
 from openenv.core.generic_client import GenericEnvClient  # noqa: E402
 
+from rlvr.http.server import ServerThread, listen, url_of  # noqa: E402
 from rlvr.interop import to_openenv  # noqa: E402
 from tests.peers.digits import COUNT, UNSCORED, completion_of  # noqa: E402
 
 
 @pytest.fixture
 def url(service, env):
-    """OpenEnv's server, in a thread."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    """Its protocol on our server, in a thread."""
     app = to_openenv(env, scorer=service.url).app()
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(timeout=30)
+    with listen("127.0.0.1", 0) as listening, ServerThread(app, listening, "openenv"):
+        yield url_of(listening)
 
 
 def test_the_rewards_of_steps_are_those_of_the_command(service, totals, url):
