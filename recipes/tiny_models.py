@@ -47,7 +47,7 @@ def sums(**settings: Any) -> Policy:
     return warm_model(Settings(**settings))
 
 
-def drills(steps: int = 400) -> Policy:
+def drills(steps: int = 1200) -> Policy:
     """A model that writes functions of one line, or one that returns its argument.
 
     Args:

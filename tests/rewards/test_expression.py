@@ -2,7 +2,10 @@
 
 import json
 import random
+import re
+import sys
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 import pytest
@@ -43,10 +46,11 @@ def expression(rng: random.Random, atoms: list[str], depth: int) -> str:
     }.get(kind, f"({inner}).gate(by=repetition(3, name='r{depth}').clip(0, 1))")
 
 
-def test_an_expression_is_the_reward_that_python_makes_of_it():
-    """Bounds, parts and what records name it by: 1,000 random ones beside `eval`, which tests alone may use."""
-    rng = random.Random(0)
-    for _ in range(1000):
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_an_expression_is_the_reward_that_python_makes_of_it(count):
+    """Bounds, parts and what records name it by: random ones beside `eval`, which tests alone may use."""
+    rng = random.Random(count)
+    for _ in range(count):
         text = expression(rng, list(ATOMS), 4)
         # In Python, the names of parts are calls.
         made, wanted = read(text), eval(text, {"__builtins__": {}}, NAMES)
@@ -107,6 +111,76 @@ def test_what_is_no_reward_is_refused_at_its_character(text, character, says):
     ) as caught:
         read(text)
     assert "\n" not in str(caught.value)
+
+
+HOSTILE = (
+    "os", "__builtins__", "eval", "open('/etc/passwd').read()", "__import__('os').system('id')",
+    "correct.__class__", "correct.__class__.__mro__[1].__subclasses__()", "correct.verify('x')",
+    "().__class__.__base__", "(lambda: 1)()", "[correct for _ in 'ab']", "{correct: 1}", "{1, 2}",
+    "f'{correct}'", "b'x'", "1j", "...", "correct[0]", "correct and reward", "not correct",
+    "correct == 1", "correct if 1 else reward", "~correct", "correct @ correct", "9 ** 9 ** 9",
+    "correct // 2", "correct % 2", "1 << 99999", "'a' * 999999999", "exec('x=1')", "globals()",
+    "print(correct)", "format.__init__.__globals__", "overlong.mro()", "(x := correct)",
+    "lambda: correct", "*correct", "type(correct)", "getattr(correct, 'name')", "breakpoint()",
+)  # fmt: skip
+AROUND = (
+    "{}",
+    "correct + {}",
+    "2*({})",
+    "overlong({}, 4)",
+    "correct.clip(0, {})",
+    "correct.gate(by={})",
+)
+
+
+def test_a_hostile_text_is_refused_in_one_line_where_it_stands(acted):
+    """240 of them: nothing runs, opens a file or imports; the character is that of the text that is no reward."""
+    for hostile, around in product(HOSTILE, AROUND):
+        text = around.format(hostile)
+        with pytest.raises(rlvr.UsageError) as caught:
+            read(text)
+        error = str(caught.value)
+        at = re.search(r", character (\d+): ", error)
+        assert at is not None, text
+        assert "\n" not in error, text
+        # Where Python's own parser refuses, the place is its; else it is in the hostile part, or the
+        # call or operation that this part made impossible.
+        assert 1 <= int(at[1]) <= len(text) + 1, (text, error)
+        assert not acted, (text, acted)
+    for depth in (400, 5000, 100_000):
+        for text in (
+            "(" * depth + "correct" + ")" * depth,
+            "-" * depth + "correct",
+            "1" * depth + "*correct",
+        ):
+            with pytest.raises(rlvr.UsageError, match=r", character \d+: [^\n]*$"):
+                read(text)
+
+
+@pytest.fixture
+def acted():
+    """What Python's audit hook saw of commands, files, imports and code, while the test ran."""
+    seen: list[str] = []
+    watching = [True]
+    events = {
+        "exec",
+        "open",
+        "import",
+        "os.system",
+        "os.exec",
+        "subprocess.Popen",
+        "socket.connect",
+    }
+
+    def hook(event, args):
+        if watching and event in events:
+            seen.append(event)
+
+    with pytest.raises(rlvr.UsageError):
+        read("warm + up")  # what is imported late
+    sys.addaudithook(hook)  # for ever: there is no way to take one away
+    yield seen
+    watching.clear()
 
 
 @dataclass(frozen=True)
