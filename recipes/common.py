@@ -15,7 +15,6 @@ from rlvr.recipes.flags import Flags
 from rlvr.recipes.tiny_sizes import make_tiny, require_tiny_task
 from rlvr.train.loop import Trainer
 from rlvr.train.metrics import read_metrics
-from rlvr.train.offline import OfflineTrainer
 from rlvr.train.plot import plot
 
 __all__ = ["comparison_table", "show_results", "train"]
@@ -37,9 +36,9 @@ def train(flags: Flags) -> int:
     env, eval_env = flags.environments()
     if cold_start is not None:
         first = flags.cold_config()
-        with OfflineTrainer(first) as offline:
-            offline.run()
-        if offline.step < first.steps:
+        with Trainer(first) as trainer:
+            trainer.run()
+        if trainer.steps_done < first.steps:
             return 130
         config = replace(config, model=str(first.run / "model"))
     with Trainer(config, env=env, eval_env=eval_env) as trainer:
