@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["LEVELS", "Level"]
+from rlvr.sandbox.guest.linux import landlock_abi
+from rlvr.sandbox.guest.restricted import ABI
+
+__all__ = ["LEVELS", "Level", "landlock_version", "level_here"]
+
+_NEWEST = ABI  # that is used; tests leave newer rights out
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,11 @@ class Level:
 
 _WATCHED: Final = "pid 1 of the run, which looks every 10 ms"
 _BOX: Final = "the run's parent, which looks every 10 ms"
+
+_UNSCOPED: Final = {
+    "processes-untouched": "Landlock: no tracing; seccomp: each signal is asked of the run's parent",
+    "tree": "signals to all descendants, from a parent that is asked for new ones, adopts and reaps",
+}
 
 LEVELS: Final[Mapping[str, Level]] = {
     "namespaces": Level(
@@ -78,3 +88,20 @@ LEVELS: Final[Mapping[str, Level]] = {
     ),
 }
 """By name."""
+
+
+def landlock_version() -> int:
+    """The version of Landlock whose rights are used here; 0 where the kernel has none."""
+    return min(landlock_abi(), _NEWEST)
+
+
+def level_here(name: str) -> Level:
+    """A level as it is on this kernel.
+
+    Args:
+        name: a key of `LEVELS`.
+    """
+    level = LEVELS[name]
+    if name != "restricted" or landlock_version() >= ABI:
+        return level
+    return replace(level, rests_on={**level.rests_on, **_UNSCOPED})

@@ -15,6 +15,8 @@ from typing import Any, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, remedies, seccomp
+from rlvr.sandbox.guest.restricted import ABI
+from rlvr.sandbox.levels import landlock_version
 from rlvr.sandbox.records import Limits
 from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, NotTaken, Request, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
@@ -315,7 +317,7 @@ class SlotPool:
         uid, gid = (
             (_UNPRIVILEGED, _UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         )
-        limits = self._limits
+        limits, landlock = self._limits, landlock_version()
         return {
             "level": self._level,
             "scratch": tempfile.gettempdir(),
@@ -325,8 +327,11 @@ class SlotPool:
             "packages": list(self._packages.preload),
             "sites": list(self._packages.sites),
             "root": root_plan(self._python, self._packages, self._caches, self._folders),
-            "filter": seccomp.program(restricted=self._level == "restricted").hex(),
-            "forks": seccomp.forks().hex(),
+            "landlock": landlock,
+            "filter": seccomp.program(
+                restricted=self._level == "restricted", landlock=landlock
+            ).hex(),
+            "forks": seccomp.forks(signals=landlock < ABI).hex(),
             "outer_uid": uid,
             "outer_gid": gid,
             "stock": _STOCK,

@@ -37,7 +37,7 @@ _INSTEAD: Final = (
     'or score on another host with "rlvr serve" (docs/using/serving.md)'
 )
 _LANDLOCK: Final = (
-    "use Linux 6.12 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's "
+    "use Linux 5.13 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's "
     "lsm= list), in a "
     'container whose seccomp profile lets landlock_create_ruleset through; or score on another host with "rlvr serve" '
     "(docs/using/serving.md)"

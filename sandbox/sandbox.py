@@ -26,7 +26,7 @@ from rlvr.sandbox.guest import calls as guest_calls
 from rlvr.sandbox.guest.replies import RECORD, unpack_reply
 from rlvr.sandbox.guest.values import NotAValue
 from rlvr.sandbox.interaction import Interaction, Talk
-from rlvr.sandbox.levels import LEVELS
+from rlvr.sandbox.levels import LEVELS, level_here
 from rlvr.sandbox.outputs import Lent, Output, Readable, memfd
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
@@ -83,7 +83,7 @@ class Sandbox:
         sessions: how many sessions may be open at once; None for any number.
         sessions_memory_mib: MiB that all open sessions together may take, by their limits; None for
             no such limit.
-        level: "namespaces", or "restricted" for a host that has none (Linux 6.12 or newer):
+        level: "namespaces", or "restricted" for a host that has none (Linux 5.13 or newer):
             Landlock, seccomp and sampling, and fewer guarantees (docs/reference/sandbox.md).
         folders: writable folders at the root, such as ("/app", "/logs").  They are folders of the
             working directory too, `app` and `logs`; only the level "namespaces" has them.
@@ -194,7 +194,7 @@ class Sandbox:
             full: try every attack that we know, which takes some seconds; `Guarantee.weak` then
                 names those that got past a limit which holds against the others.
         """
-        return probe.examine(self._execute, LEVELS[self.level], self._pool.memory, full)
+        return probe.examine(self._execute, level_here(self.level), self._pool.memory, full)
 
     def isolation(self) -> Isolation:
         """What runs are isolated by; the first call finds it out with `check`.

@@ -38,6 +38,8 @@ __all__ = [
     "RESTRICTED",
     "Rule",
     "Switch",
+    "UNSCOPED",
+    "UNTRUNCATED",
     "forks",
     "program",
     "refuse",
@@ -289,6 +291,22 @@ RESTRICTED: Final[Mapping[str, Rule]] = {
 }
 """The rules that change at the level "restricted", where no mount, network and pid namespace stand behind them."""
 
+# O_TRUNC of a file that is not opened for writing, which Landlock's right to write does not see
+_NO_TRUNCATION: Final = {0o1000: refuse(errno.EACCES), 0o1003: refuse(errno.EACCES)}
+
+UNTRUNCATED: Final[Mapping[str, Rule]] = {
+    "truncate": refuse(errno.EACCES),
+    "open": Switch(1, _NO_TRUNCATION, ALLOW, mask=0o1003),
+    "openat": Switch(2, _NO_TRUNCATION, ALLOW, mask=0o1003),
+}
+"""The rules beside them before Landlock's version 3, which cannot keep files from being truncated."""
+
+UNSCOPED: Final[Mapping[str, Rule]] = {"pidfd_send_signal": refuse(errno.ENOSYS)}
+"""The rules beside them before Landlock's version 6, which cannot keep signals in."""
+
+_FORKS: Final = ("clone", "fork", "vfork")
+_SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+
 
 # ------------------------------------------------------------------------------------------ the compiler
 
@@ -308,7 +326,9 @@ _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 _Code: TypeAlias = list[bytes]
 
 
-def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = False) -> bytes:
+def program(
+    arch: str | None = None, *, memfd: bool = False, restricted: bool = False, landlock: int = 6
+) -> bytes:
     """The filter, as the kernel takes it: an array of struct sock_filter, eight bytes each.
 
     Args:
@@ -316,6 +336,7 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
         memfd: allow memfd_create.  Its pages belong to no process and to no mount, so only a memory
             cgroup counts them; without one a guest would hold as much RAM as it likes.
         restricted: with the rules of `RESTRICTED`.
+        landlock: its version, on which those depend.
 
     Raises:
         UsageError: the list has no numbers for this machine.
@@ -324,6 +345,8 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
     policy = {
         **POLICY,
         **(RESTRICTED if restricted else {}),
+        **(UNTRUNCATED if restricted and landlock < 3 else {}),
+        **(UNSCOPED if restricted and landlock < 6 else {}),
         **({"memfd_create": ALLOW} if memfd else {}),
     }
     return _assemble_filter(
@@ -331,15 +354,15 @@ def program(arch: str | None = None, *, memfd: bool = False, restricted: bool = 
     )  # x32 numbers are beyond the last one
 
 
-def forks(arch: str | None = None) -> bytes:
+def forks(arch: str | None = None, *, signals: bool = False) -> bytes:
     """A filter that asks for each new process and thread, and allows all else.
 
     Args:
         arch: see `program`.
+        signals: ask for each signal too.
     """
-    return _assemble_filter(
-        _known_machine(arch), dict.fromkeys(("clone", "fork", "vfork"), ASK), ALLOW
-    )
+    names = _FORKS + (_SIGNALS if signals else ())
+    return _assemble_filter(_known_machine(arch), dict.fromkeys(names, ASK), ALLOW)
 
 
 def _known_machine(arch: str | None) -> str:

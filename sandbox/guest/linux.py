@@ -88,7 +88,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _SECCOMP_MODE_FILTER = 2
 _SECCOMP_SET_MODE_FILTER = 1
-_SECCOMP_LISTENER = 1 << 3 | 1 << 5  # NEW_LISTENER, WAIT_KILLABLE_RECV
+_SECCOMP_LISTENER, _SECCOMP_KILLABLE = (
+    1 << 3,
+    1 << 5,
+)  # NEW_LISTENER; WAIT_KILLABLE_RECV, Linux 5.19
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # Only what is called by number; the two architectures that sandbox/seccomp.py knows.
@@ -430,9 +433,10 @@ def system_call_listener(code: bytes) -> Callable[[], int]:
     address = ctypes.byref(program)
 
     def load() -> int:
-        descriptor = _libc.syscall(
-            _SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_LISTENER, address
-        )
+        for flags in (_SECCOMP_LISTENER | _SECCOMP_KILLABLE, _SECCOMP_LISTENER):
+            descriptor = _libc.syscall(_SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, flags, address)
+            if descriptor >= 0:
+                break
         return _check_result(descriptor, "seccomp with a listener")
 
     return load

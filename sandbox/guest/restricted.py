@@ -11,6 +11,10 @@ forked: what pid 1 can do in a pid namespace.  Orphans become children of the bo
 
 For each new process and thread the kernel asks the box, which counts (seccomp's listener).  Memory
 and files are looked at every 10 ms.
+
+Before Linux 6.12 Landlock has no scopes.  Then a box is asked for each signal of its run too, and
+lets those to the run's own processes through; a signal to all goes to all descendants, again and
+again until no new ones are found.
 """
 
 from __future__ import annotations
@@ -35,7 +39,6 @@ from rlvr.sandbox.guest.linux import (
     dumpable,
     fork,
     ioctl,
-    landlock_abi,
     landlock_enter,
     landlock_rule,
     landlock_ruleset,
@@ -56,7 +59,7 @@ _MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
 _REFER = (
     1 << 13
 )  # to move between folders, which no process may that is under one set of rules without it
-_FILES = (1 << 15) - 1  # all that there are in this version
+_FILES = (1 << 15) - 1  # all that there are in version 3
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _FILES & ~_READ
@@ -88,6 +91,10 @@ _SOCKET_BYTES = 416 << 10  # as in `namespaces`
 _NOTIFICATION = (
     80  # bytes of struct seccomp_notif, which begins with a number that the answer repeats
 )
+_ASKED = struct.Struct("<8xI4xi12xi4xi4x")  # of it: thread, number of the call, two arguments
+_ARM = os.uname().machine == "aarch64"
+_KILL, _TKILL = (129, 130) if _ARM else (62, 200)
+_SIGNAL_CALLS = {_KILL, _TKILL, *((131, 138, 240) if _ARM else (234, 129, 297))}
 _ANSWER = struct.Struct("<8sqiI")  # struct seccomp_notif_resp; the last is 1 to let the call go on
 _NOTIF_RECV, _NOTIF_SEND = 0xC050_2100, 0xC018_2101
 _RECEIVE_S = 0.005
@@ -103,6 +110,9 @@ class Restricted:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
         self._scoped = self._spoilt = False
+        self._abi: int = config["landlock"]
+        # The right to move between folders is new in version 2, the one to truncate in 3
+        self._known_files = _FILES if self._abi >= 3 else _FILES >> (3 - self._abi)
         self._base = self._scratch = ""
         self._rules: list[tuple[int, int]] = []  # access, descriptor
         self._tasks: tuple[float, list[int], int] = (0.0, [], 0)  # when, processes, threads
@@ -114,20 +124,19 @@ class Restricted:
 
     def begin(self) -> None:
         """Enter a scope, and make the folder of the scratches."""
-        if landlock_abi() < ABI:
-            raise OSError(
-                f"Landlock has version {landlock_abi()} here, and {ABI} is needed (Linux 6.12)"
-            )
+        if self._abi < 1:
+            raise OSError("the kernel has none, or a container does not let us ask (Linux 5.13)")
         if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             raise OSError(
                 "/proc does not list the children of a process, or it is another pid namespace's"
             )
         no_new_privileges()
         adopt_orphans()
-        ruleset = landlock_ruleset(_REFER, 0, _SCOPES)
-        with _opened("/") as fd:
-            landlock_rule(ruleset, _REFER, fd)
-        self._enter(ruleset)
+        if self._abi >= ABI:
+            ruleset = self._ruleset(_REFER)
+            with _opened("/") as fd:
+                landlock_rule(ruleset, _REFER, fd)
+            self._enter(ruleset)
         self._ask = system_call_listener(bytes.fromhex(self.config["forks"]))
         import tempfile  # not above: its five libraries would make each fork of a run dearer
 
@@ -160,7 +169,7 @@ class Restricted:
         self._base = f"{self._base}/{os.getpid()}"
         os.mkdir(self._base, 0o700)
         plan = self.config["root"]
-        ruleset = landlock_ruleset(_READ | _REFER, 0, _SCOPES)
+        ruleset = self._ruleset(_READ | _REFER)
         for path, access in [
             *_readable(plan),
             (_OPENSSL, _READ),
@@ -168,7 +177,7 @@ class Restricted:
             (self._base, _READ | _REFER),
         ]:
             with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
-                landlock_rule(ruleset, access & _allowed_rights(fd), fd)
+                landlock_rule(ruleset, access & self._allowed_rights(fd), fd)
         paths = {
             os.path.realpath(source)
             for source, _ in (*plan["binds"], *plan["caches"], *plan["packages"])
@@ -213,12 +222,12 @@ class Restricted:
         self._program, self._score = program, oom_score()
         self._scratch = f"{self._base}/{serial}"
         os.mkdir(self._scratch, 0o700)
-        ruleset = landlock_ruleset(_WRITE, 0, _SCOPES)
+        ruleset = self._ruleset(_WRITE)
         for access, fd in self._rules:
             if access & _WRITE:
-                landlock_rule(ruleset, access & _WRITE, fd)
+                landlock_rule(ruleset, access & _WRITE & self._known_files, fd)
         with _opened(self._scratch) as fd:
-            landlock_rule(ruleset, _WRITE, fd)
+            landlock_rule(ruleset, _WRITE & self._known_files, fd)
         adopt_orphans()
         self._enter(ruleset)
         self.guard()
@@ -284,11 +293,7 @@ class Restricted:
         return self._forks
 
     def answer(self) -> bool:
-        """Let the run have one more process or thread, or have its call fail, as with RLIMIT_NPROC.
-
-        Those that were let through and are not there yet are not counted: a run may have twice its
-        limit for a moment.
-        """
+        """Let a call of the run go on, or have it fail."""
         request = bytearray(_NOTIFICATION)
         # A question that is withdrawn now would keep us waiting
         signal.setitimer(signal.ITIMER_REAL, _RECEIVE_S, _RECEIVE_S)
@@ -296,13 +301,56 @@ class Restricted:
         signal.setitimer(signal.ITIMER_REAL, 0)
         if failed:
             return failed not in (errno.ENOTCONN, errno.EBADF)
-        self._tasks = 0.0, [], 0
-        full = self._look_at_descendants()[2] >= self._limits["processes"] + _SPARE_TASKS
-        reply = bytes(request[:8]), 0, -errno.EAGAIN if full else 0, 0 if full else 1
+        task, number, *args = _ASKED.unpack_from(request)
+        if number in _SIGNAL_CALLS:
+            goes_on, error = self._judge_signal(task, number, *args)
+        else:
+            goes_on, error = self._judge_fork()
+        reply = _ANSWER.pack(bytes(request[:8]), 0, -error, int(goes_on))
         ioctl(
-            self._forks, _NOTIF_SEND, bytearray(_ANSWER.pack(*reply))
+            self._forks, _NOTIF_SEND, bytearray(reply)
         )  # fails where the one who asked was killed
         return True
+
+    def _judge_fork(self) -> tuple[bool, int]:
+        """Whether the run may have one more process or thread; else its call fails as with RLIMIT_NPROC.
+
+        Those that were let through and are not there yet are not counted: a run may have twice its
+        limit for a moment.
+        """
+        self._tasks = 0.0, [], 0
+        full = self._look_at_descendants()[2] >= self._limits["processes"] + _SPARE_TASKS
+        return not full, errno.EAGAIN if full else 0
+
+    def _judge_signal(self, task: int, call: int, target: int, number: int) -> tuple[bool, int]:
+        """Whether a signal goes to a process of the run; one to all is sent here.
+
+        A number whose process ends now, and is another's at once, would get the signal: numbers
+        come again only after all others.
+
+        Args:
+            task: the thread that asks.
+            call: kill, tkill, tgkill, or with a value.
+            target: the process, thread or group that it names.
+            number: of the signal; of tgkill and the like a thread, which must be in the process.
+        """
+        if target > 0 and os.path.exists(f"/proc/{target}/task/{task}"):
+            return True, 0  # its own
+        self._tasks = 0.0, [], 0
+        processes = self._look_at_descendants()[1]
+        if call == _TKILL:
+            known = any(os.path.exists(f"/proc/{pid}/task/{target}") for pid in processes)
+        elif target > 0 or call != _KILL:
+            known = target in processes
+        elif target == -1:
+            if not 0 <= number <= signal.SIGRTMAX:
+                return False, errno.EINVAL
+            own = next((pid for pid in processes if os.path.exists(f"/proc/{pid}/task/{task}")), 0)
+            return False, 0 if self._signal_descendants(number, but=own) else errno.ESRCH
+        else:  # groups do not reach beyond a session, which each run begins
+            group = -target or os.getpgid(task)
+            known = any(_group_of(pid) == group for pid in processes)
+        return known, 0 if known else errno.EPERM
 
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -338,14 +386,49 @@ class Restricted:
         return self._tasks
 
     def signal_all(self, number: int) -> None:
+        if self._abi < ABI:
+            self._signal_descendants(number)
+            return
         if not self._scoped:
             raise RuntimeError("out of a scope, every process of this user would get the signal")
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(-1, number)
 
+    def _signal_descendants(self, number: int, but: int = 0) -> int:
+        """Signal each descendant once, but for one; how many there were.
+
+        None of them can get a process more meanwhile, as they would have to ask us; those that were
+        let through before are found by a further look.
+        """
+        signalled: set[int] = set()
+        while True:
+            self._tasks = 0.0, [], 0
+            found = set(self._look_at_descendants()[1]) - signalled - {but}
+            if not found:
+                return len(signalled)
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            signalled |= found
+
+    def _ruleset(self, files: int, network: int = 0) -> int:
+        """A new set of rules, with the rights that this version has."""
+        return landlock_ruleset(
+            files & self._known_files,
+            network if self._abi >= 4 else 0,
+            _SCOPES if self._abi >= ABI else 0,
+        )
+
+    def _allowed_rights(self, fd: int) -> int:
+        """What a rule for this file or folder may name."""
+        rights = _FILES if stat.S_ISDIR(os.fstat(fd).st_mode) else _OF_FILE
+        return rights & self._known_files
+
     def _enter(self, ruleset: int) -> None:
         """Enter a scope, and see that it is one: a signal to all must never leave it."""
         landlock_enter(ruleset)
+        if self._abi < ABI:
+            return
         try:
             os.kill(os.getppid(), 0)
         except PermissionError:
@@ -460,13 +543,13 @@ class Restricted:
     def confine(self) -> None:
         """Reach nothing but the plan's programs and libraries, devices without harm, its scratch,
         and its own /proc."""
-        ruleset = landlock_ruleset(_FILES, _TCP, _SCOPES)
+        ruleset = self._ruleset(_FILES, _TCP)
         for access, fd in self._rules:
-            landlock_rule(ruleset, access & _allowed_rights(fd), fd)
+            landlock_rule(ruleset, access & self._allowed_rights(fd), fd)
         own_proc = f"/proc/{os.getpid()}"
         for name in _OWN:
             fd = os.open(f"{own_proc}/{name}", os.O_PATH)
-            landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & _allowed_rights(fd), fd)
+            landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & self._allowed_rights(fd), fd)
             os.close(fd)
         landlock_enter(ruleset)
         socket.send_fds(self._asks, [b"."], [self._ask()])
@@ -478,6 +561,12 @@ class Restricted:
         return None  # the kernel counts by user, who has other processes; see `answer`
 
 
+def _group_of(pid: int) -> int:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return 0
+
+
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
     fd = os.open(path, os.O_PATH)
@@ -485,11 +574,6 @@ def _opened(path: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _allowed_rights(fd: int) -> int:
-    """What a rule for this file or folder may name."""
-    return _FILES if stat.S_ISDIR(os.fstat(fd).st_mode) else _OF_FILE
 
 
 def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
