@@ -23,6 +23,7 @@ from pathlib import Path
 from time import perf_counter
 
 from rlvr.sandbox import Ending, Limits, Program, Sandbox
+from rlvr.sandbox.guest.linux import task_clock
 
 PROGRAM = "print(sum(range(10)))"
 EXPECTED = b"45\n"
@@ -215,6 +216,48 @@ def throughput(sides: dict[str, Side], runs: int, rounds: int = 3) -> dict[str, 
     return {name: statistics.median(found) for name, found in rates.items()}
 
 
+def faults_below() -> dict[str, int]:
+    """Page faults so far, by process; those of a program are in what its forker waited for."""
+    faults = {"box": 0, "forker": 0, "program": 0}
+    todo = [(os.getpid(), 0)]
+    while todo:
+        pid, depth = todo.pop()
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if depth == 3:
+                faults["forker"] += int(fields[7])
+                faults["program"] += int(fields[8])
+            elif depth == 4:
+                faults["box"] += int(fields[7])
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            todo += [(int(child), depth + 1) for child in children]
+    return faults
+
+
+def cost(sides: dict[str, Side], runs: int, clock: int) -> Iterator[list[str]]:
+    """CPU ms and page faults of a run, IN_FLIGHT at once; the caller's time included.
+
+    bwrap waits for no program, so its faults are not known.
+    """
+
+    def cpu_ms() -> float:
+        return int.from_bytes(os.read(clock, 8), "little") / 1e6
+
+    for name, side in sides.items():
+        with ThreadPoolExecutor(IN_FLIGHT) as threads:
+            list(threads.map(lambda _, side=side: side(), range(IN_FLIGHT)))
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+            began, before = cpu_ms(), faults_below()
+            list(threads.map(lambda _, side=side: side(), range(runs)))
+            used, after = cpu_ms() - began, faults_below()
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt - ended
+        each = {who: (after[who] - before[who]) / runs for who in after}
+        shown = f"{sum(each.values()):.0f}: " + ", ".join(f"{w} {n:.0f}" for w, n in each.items())
+        if name != "rlvr":
+            shown = "–" if name == "bwrap" else f"{ended / runs:.0f}"
+        yield [name, f"{used / runs:.2f}", shown]
+
+
 def false_tle(sandbox: Sandbox, runs: int) -> tuple[int, int]:
     """Programs that need 0.25 CPU s, IN_FLIGHT at once: how many a limit of 0.5 s kills, ours and a wall clock's."""
     limits = Limits(cpu_s=0.5, wall_s=60)
@@ -267,6 +310,7 @@ def main() -> None:
     print(
         f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, uid {os.geteuid()}"
     )
+    clock = task_clock()  # before the processes that it counts
     with Sandbox() as sandbox, tempfile.TemporaryDirectory():
         program = Program("python", PROGRAM)
 
@@ -302,6 +346,11 @@ def main() -> None:
             ["", "median ms", "against bare", f"runs/s, {IN_FLIGHT} in flight"],
             rows,
         )
+        some = {
+            name: sides[name] for name in ("bare `python3 -I -S`", "bwrap", "rlvr") if name in sides
+        }
+        title = f"CPU ms and page faults of a run, {IN_FLIGHT} in flight"
+        table(title, ["", "CPU ms", "faults"], list(cost(some, options.runs, clock)))
         if options.gib:
             some = {
                 name: sides[name] for name in ("bare `python3 -I -S`", "fork and guard", "rlvr")
