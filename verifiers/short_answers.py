@@ -14,7 +14,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from rlvr.verifiers.math.clock import time_of_day
 from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
+from rlvr.verifiers.math.words import number
 
 __all__ = [
     "Amount",
@@ -36,15 +38,8 @@ _NO_NOUNS: Final = frozenset(
 )
 _ARTICLES: Final = frozenset(("a", "an", "the"))
 _WHOLE_NAMES: Final = frozenset("who what which it them one band end".split())
-_UNITS: Final = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS: Final = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_WORDS: Final = {word: value for value, word in enumerate(_UNITS)} | {
-    word: 10 * value for value, word in enumerate(_TENS, start=2)
-}
+_ORDINALS: Final = frozenset(("first", "second", "third"))
+_MOST_SPELT: Final = 12  # words of a number
 _SCALES: Final = {
     "hundred": 100,
     "thousand": 10**3,
@@ -89,10 +84,6 @@ _DATES: Final = tuple(
         r"(?P<day>1[3-9]|2\d|3[01])/(?P<number>\d{1,2})/(?P<year>\d{4})",
         r"(?P<number>\d{1,2})/(?P<day>1[3-9]|2\d|3[01])/(?P<year>\d{4})",
     )
-)
-_TIME: Final = re.compile(
-    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))? ?(?P<half>[ap])\.?m\.?|(?P<h>\d{1,2}):(?P<m>\d{2})(?: ?h)?",
-    re.IGNORECASE,
 )
 _CODE_NAME: Final = re.compile(  # max_len, and a command with its flags, such as "ls -l"
     r"[A-Za-z_][\w.]*_[\w.]*(?:\(\))?|[a-z][\w.]+ (?:.{1,200} )?--?[A-Za-z][\w-]*(?:[ =].{1,200})?"
@@ -468,26 +459,20 @@ def _unit(text: str) -> str | None:
 
 
 def _spelt(text: str) -> Amount | None:
-    """A number in words, perhaps with a noun behind it."""
+    """A cardinal number in words, perhaps with a scale and a noun behind it."""
     words = re.findall(r"[a-z]+", text.casefold())
-    if not words or re.sub(r"[a-z\s-]", "", text.casefold()):
+    if re.sub(r"[a-z\s-]", "", text.casefold()):
         return None
-    total = current = 0
-    used = 0
-    for word in words:
-        if word in _WORDS:
-            current += _WORDS[word]
-        elif word in _SCALES and used:
-            current *= _SCALES[word]
-            if word != "hundred":
-                total, current = total + current, 0
-        elif word != "and" or not used:
-            break
-        used += 1
-    if not used:
-        return None
-    unit = _unit(" ".join(words[used:]))
-    return None if unit is None else Amount(Fraction(total + current), unit)
+    for count in range(min(len(words), _MOST_SPELT), 0, -1):
+        value, rest = number(" ".join(words[:count])), words[count:]
+        if value is None or words[count - 1] in _ORDINALS or words[count - 1].endswith("th"):
+            continue
+        if rest and number(rest[0]) is not None:
+            return None
+        scale = _SCALES.get(rest[0], 1) if rest else 1
+        unit = _unit(" ".join(rest[scale > 1 :]))
+        return None if unit is None else Amount(Fraction(value) * scale, unit)
+    return None
 
 
 def _same_amount(said: Amount, right: Amount) -> bool:
@@ -546,13 +531,6 @@ def _date(text: str) -> tuple[int | None, int, int | None] | None:
 
 
 def _time(text: str) -> int | None:
-    """Minutes after midnight."""
-    match = _TIME.fullmatch(text.rstrip(".") if not text.lower().endswith("m.") else text)
-    if match is None:
-        return None
-    hour, minute = int(match["hour"] or match["h"]), int(match["minute"] or match["m"] or 0)
-    if match["half"]:
-        if not 1 <= hour <= 12:
-            return None
-        hour = hour % 12 + (12 if match["half"].lower() == "p" else 0)
-    return 60 * hour + minute if hour < 24 and minute < 60 else None
+    """Seconds after midnight."""
+    clock = time_of_day(text.rstrip("."))
+    return None if clock is None else clock.seconds
