@@ -91,8 +91,8 @@ def code_rows(data: Path, env: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def verdicts(data: Path) -> Iterator[dict[str, Any]]:
     sources = {
-        "math-v3": [("math_pairs", math_rows(data))],
-        "gsm8k-v3": [("gsm8k/example_model_solutions.jsonl", gsm8k_rows(data))],
+        "math-v4": [("math_pairs", math_rows(data))],
+        "gsm8k-v4": [("gsm8k/example_model_solutions.jsonl", gsm8k_rows(data))],
         "humaneval-v3": [("humaneval", code_rows(data, "humaneval"))],
         "mbpp-v3": [("mbpp", code_rows(data, "mbpp"))],
     }

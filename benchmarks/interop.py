@@ -247,7 +247,7 @@ def side(name: str) -> Callable[[list[str], list[str]], list[float | None]]:
         return lambda texts, solutions: list(
             accuracy_reward([said(text) for text in texts], solutions)
         )
-    reward = to_trl(rlvr.make("gsm8k-v3"), workers=int(name.removeprefix("rlvr-")))
+    reward = to_trl(rlvr.make("gsm8k-v4"), workers=int(name.removeprefix("rlvr-")))
 
     def ours(texts: list[str], solutions: list[str]) -> list[float | None]:
         return reward(

@@ -35,7 +35,7 @@ WARM = [  # nothing of any set, and something for every part of a grader
 
 
 def rlvr() -> Grader:
-    """As the environments math-v3 and gsm8k-v3 do: with the task where the set has questions."""
+    """As the environments math-v4 and gsm8k-v4 do: with the task where the set has questions."""
     from rlvr.types import Task
     from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier, symbolic
 

@@ -131,7 +131,7 @@ def main(root: Path) -> None:
             columns = {"prompt": prompt_of(row), "reference": reference}
             rows.append({**columns, "completion": "\n".join(output), "theirs": row["reward"]})
         others = []
-        env = rlvr.make("rows-v3", verifier=verifier)
+        env = rlvr.make("rows-v4", verifier=verifier)
         for one in rlvr.score(env, rows, on_error=lambda _, why, to=others: to.append(str(why))):
             verdict, theirs = one.score.verdict, one.item.row["theirs"]
             if verdict.correct != (theirs >= 1):

@@ -37,7 +37,7 @@ sys.path[:] = [
 COMPLETIONS = 5000  # of the trivial kind
 HEAVY = ("torch", "transformers", "datasets", "sympy")
 IMPORTS = {
-    "rlvr": ("import rlvr", "import rlvr; rlvr.make('gsm8k-v3')"),
+    "rlvr": ("import rlvr", "import rlvr; rlvr.make('gsm8k-v4')"),
     "trl": ("import trl", "from trl.rewards import accuracy_reward"),
     "verifiers": ("import verifiers", "import verifiers.v1"),
 }
@@ -179,7 +179,7 @@ def checker(side: str, workers: int) -> Callable[[list[str], list[str]], list[bo
         ]
     import rlvr
 
-    env = rlvr.make("gsm8k-v3")
+    env = rlvr.make("gsm8k-v4")
     scorer = rlvr.Scorer(env, workers=workers)
 
     def check(completions: list[str], references: list[str]) -> list[bool]:

@@ -165,7 +165,7 @@ def gsm8k(data: Path) -> None:
             "-m",
             "rlvr",
             "score",
-            "gsm8k-v3",
+            "gsm8k-v4",
             source,
             "-o",
             target,
@@ -174,8 +174,8 @@ def gsm8k(data: Path) -> None:
         ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         recorded = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
-    with served("gsm8k-v3") as (url, _):
-        took, _, replies = ask(url, "gsm8k-v3", rows, 512, 4)
+    with served("gsm8k-v4") as (url, _):
+        took, _, replies = ask(url, "gsm8k-v4", rows, 512, 4)
     from rlvr.records import score_from
 
     same = sum(

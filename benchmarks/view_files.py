@@ -48,7 +48,7 @@ def make_file(path: Path, size: int) -> None:
                 truncated=draw.random() < 0.05,
                 task=f"sums/{number // 8}",
                 prompt=text[begin : begin + 200],
-                env=draw.choice(("arithmetic-v1", "math-v3")),
+                env=draw.choice(("arithmetic-v1", "math-v4")),
                 config={"difficulty": 1},
                 rlvr="0.2.0",
             )
@@ -149,7 +149,7 @@ def measure_file(path: Path) -> None:
         }.items():
             say(name, page(f"{address}0/rows?{query}")[1])
         say("a row", page(f"{address}0/row/200000")[1])
-        say("a group", page(f"{address}0/group?task=sums/20000&env=math-v3")[1])
+        say("a group", page(f"{address}0/group?task=sums/20000&env=math-v4")[1])
         say("peak memory of the server", memory(pid), "MiB")
 
 

@@ -14,7 +14,7 @@ from rlvr.verifiers.chemistry import ChemistryVerifier, balance, molar_mass
 __all__ = ["Chemistry"]
 
 
-@rlvr.register("chem-v3")
+@rlvr.register("chem-v4")
 class Chemistry(Puzzle):
     """Balance an equation, write the formula of a salt, or compute a molar mass.
 

@@ -21,7 +21,7 @@ _HOW = (
 )
 
 
-@rlvr.register("countdown-v3")
+@rlvr.register("countdown-v4")
 class Countdown(Puzzle):
     """Make a target from some of the given numbers; every puzzle has a solution, and any solution is right.
 
@@ -72,7 +72,7 @@ def _join_terms(
     return apply_sign(rng.choice(signs), a, b, left, right)
 
 
-@rlvr.register("game24-v3")
+@rlvr.register("game24-v4")
 class Game24(Puzzle):
     """Make 24 from four numbers of 1 to 13, each used exactly once; only solvable ones are asked."""
 

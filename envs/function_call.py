@@ -38,7 +38,7 @@ _TOOLS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 }
 
 
-@rlvr.register("function-call-v3")
+@rlvr.register("function-call-v4")
 class FunctionCall(Generator):
     """Call the functions that a request needs, in any order.
 

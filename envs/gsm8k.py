@@ -23,7 +23,7 @@ _NUMBER = re.compile(
 )
 
 
-@rlvr.register("gsm8k-v3")
+@rlvr.register("gsm8k-v4")
 class GSM8K(rlvr.Environment):
     r"""Grade-school word problems; the reference is the number after '####', or after 'A:' in older files.
 

@@ -59,7 +59,7 @@ _EXACTLY: Final = {"keywords:frequency": "relation", "keywords:letter_frequency"
 """Where Tülu 3 asks for a number and names no relation."""
 
 
-@rlvr.register("ifeval-v3")
+@rlvr.register("ifeval-v4")
 class IFEval(rlvr.Environment):
     """Prompts with 1 to 3 instructions each (arXiv:2311.07911); CORRECT if all are followed.
 
@@ -173,7 +173,7 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@rlvr.register("ifbench-v3")
+@rlvr.register("ifbench-v4")
 class IFBench(IFEval):
     """IFBench's prompts (arXiv:2507.02833), for evaluation: its 58 kinds are meant not to be trained on.
 

@@ -15,7 +15,7 @@ from rlvr.verifiers.instructions import InstructionVerifier
 __all__ = ["IFTrain"]
 
 
-@rlvr.register("iftrain-v3")
+@rlvr.register("iftrain-v4")
 class IFTrain(Puzzle):
     """Follow 1 to 5 instructions of the kinds of IFEval and IFTrain (arXiv:2507.02833); CORRECT if all are followed.
 

@@ -18,7 +18,7 @@ _CITIES: Final = "Lagos Turin Quito Hanoi Basel Perth Izmir Cusco".split()
 _THINGS: Final = "lamp chair kettle mirror basket ladder carpet clock".split()
 
 
-@rlvr.register("json-v3")
+@rlvr.register("json-v4")
 class JSONObjects(Generator):
     """Write a JSON object that a text describes, in the form of a schema.
 

@@ -23,7 +23,7 @@ _HOW = (
 )
 
 
-@rlvr.register("kk-v3")
+@rlvr.register("kk-v4")
 class Knights(Puzzle):
     """Knights and knaves with exactly one solution, found by trying all; the whole assignment counts.
 

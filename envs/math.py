@@ -15,7 +15,7 @@ __all__ = ["MATH"]
 _EXACT = MathVerifier(policy=MathPolicy(symbolic=False))  # starts no engine
 
 
-@rlvr.register("math-v3")
+@rlvr.register("math-v4")
 class MATH(rlvr.Environment):
     r"""Competition problems; the reference is the column `answer`, else the last \boxed{} of `solution`.
 

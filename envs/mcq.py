@@ -18,7 +18,7 @@ _POINTS_AT_OTHERS = re.compile(
 )
 
 
-@rlvr.register("mcq-v3")
+@rlvr.register("mcq-v4")
 class MultipleChoice(rlvr.Environment):
     r"""Questions with lettered options; a completion answers with one letter in \boxed{}.
 

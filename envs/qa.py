@@ -27,7 +27,7 @@ _FACTS: Final = {
 _FORM: Final = "\n\nPut the answer, a few words, in <answer> tags."
 
 
-@rlvr.register("qa-v3")
+@rlvr.register("qa-v4")
 class QA(Generator):
     """Answer a question by a few words.
 

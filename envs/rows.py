@@ -15,7 +15,7 @@ from rlvr.verifiers.named import make_verifier
 __all__ = ["Rows"]
 
 
-@rlvr.register("rows-v3")
+@rlvr.register("rows-v4")
 class Rows(rlvr.Environment):
     """Any rows that have a reference, checked by a verifier that is named.
 
@@ -44,7 +44,7 @@ class Rows(rlvr.Environment):
     def tasks(self) -> Iterator[rlvr.Task]:
         if not self.data:
             raise rlvr.UsageError(
-                "rows-v3 has no tasks of its own: say where they are by --option data=FILE"
+                "rows-v4 has no tasks of its own: say where they are by --option data=FILE"
             )
         columns = Columns(prompt=self.prompt, reference=self.reference, completion=None)
         return self.tasks_in(columns.rows(read_rows(self.data)), make=_row_task)

@@ -16,7 +16,7 @@ __all__ = ["Science"]
 _HOW = "Put the number with its unit in \\boxed{}, to three significant digits."
 
 
-@rlvr.register("science-v3")
+@rlvr.register("science-v4")
 class Science(Puzzle):
     r"""Compute a quantity; the answer is a number with a unit of the right dimension, within a tolerance.
 

@@ -33,7 +33,7 @@ _GOODS: Final = (
 
 
 def _name(*key: str | int) -> str:
-    rng = rlvr.seeded("search-v3", *key)
+    rng = rlvr.seeded("search-v4", *key)
     return "".join(
         rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2)
     ).title() + rng.choice(_ENDS)
@@ -41,7 +41,7 @@ def _name(*key: str | int) -> str:
 
 def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """The passages of a made-up world, and the questions with their answers."""
-    rng = rlvr.seeded("search-v3", "world", size)
+    rng = rlvr.seeded("search-v4", "world", size)
     towns = list(dict.fromkeys(_name("town", i) for i in range(max(8, size // 4))))
     people = [
         f"{first} {last}"
@@ -96,7 +96,7 @@ def _read(corpus: str) -> Corpus:
     return Corpus(Path(corpus))
 
 
-@rlvr.register("search-v3")
+@rlvr.register("search-v4")
 class Search(rlvr.Environment):
     """Answer a question with what `search(query)` finds; the answer goes in <answer> tags.
 
@@ -127,7 +127,7 @@ class Search(rlvr.Environment):
         self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc, arg-type]  # the instance's own
         if bool(self.data) != bool(self.corpus):
             raise rlvr.UsageError(
-                "search-v3 needs both data and corpus, or neither: questions are about a corpus"
+                "search-v4 needs both data and corpus, or neither: questions are about a corpus"
             )
         if not self.data:
             require_one_of("split", self.split, _SPLITS)

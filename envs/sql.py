@@ -63,7 +63,7 @@ _QUESTIONS: Final = (
 )  # fmt: skip
 
 
-@rlvr.register("sql-v3")
+@rlvr.register("sql-v4")
 class SQL(Generator):
     """Write one SQLite query for a question about two tables; it must be right on every filling of them.
 

@@ -16,7 +16,7 @@ from rlvr.verifiers.logic_solvers import box_shape, sudoku_solutions
 __all__ = ["Sudoku"]
 
 
-@rlvr.register("sudoku-v3")
+@rlvr.register("sudoku-v4")
 class Sudoku(Puzzle):
     """Fill the grid; the answer is checked by the rules, and the given digits must stand.
 

@@ -78,7 +78,7 @@ _KINDS: Final[tuple[Callable[[Random], tuple[str, int]], ...]] = (
 _SPLITS: Final = ("train", "validation", "test")
 
 
-@rlvr.register("python-tool-math-v3")
+@rlvr.register("python-tool-math-v4")
 class PythonToolMath(rlvr.Environment):
     r"""Problems with whole numbers as answers, and a Python session; the answer of the last turn goes in \boxed{}.
 

@@ -15,7 +15,7 @@ from rlvr.verifiers.logic import GridVerifier
 __all__ = ["Zebra"]
 
 
-@rlvr.register("zebra-v3")
+@rlvr.register("zebra-v4")
 class Zebra(Puzzle):
     """Find the grid of houses and their attributes; all cells must be right.
 

@@ -1,6 +1,6 @@
 """rlvr: verifiable rewards for reinforcement learning of language models.
 
-    env = rlvr.make("gsm8k-v3")
+    env = rlvr.make("gsm8k-v4")
     for scored in rlvr.score(env, rows, workers=2): ...
 
 These names are the core; importing them loads neither torch, transformers, datasets nor sympy.

@@ -230,7 +230,7 @@ class Verifier(Protocol):
 
     @property
     def id(self) -> str:
-        """Name and version, such as `math-v3`."""
+        """Name and version, such as `math-v4`."""
 
     def verify(self, completion: str, reference: Any) -> Verdict | Awaitable[Verdict]:
         """The verdict on a completion.
@@ -415,7 +415,7 @@ def as_verifier(verifier: Verifier | VerifierFunction) -> Verifier:
         return verifier
     if hasattr(verifier, "verify"):
         raise UsageError(
-            f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v3'"
+            f"{verifier!r} is no verifier yet: it needs an id, a name and version such as 'math-v4'"
         )
     return _Function(verifier)
 

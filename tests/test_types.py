@@ -377,11 +377,11 @@ def test_a_function_says_yes_or_no(said: Any):
     ("given", "message"),
     [
         (Same, r"is no verifier: give an object .* such as MathVerifier\(\) with its parentheses"),
-        ("math-v3", r"'math-v3' is no verifier"),
+        ("math-v4", r"'math-v4' is no verifier"),
         (True, r"True is no verifier"),
         (
             Nameless(),
-            r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v3'",
+            r"Nameless object .* is no verifier yet: it needs an id, a name and version such as 'math-v4'",
         ),
     ],
 )
@@ -516,7 +516,7 @@ def test_a_reference_that_no_record_can_hold_is_refused(given: Any):
 
 def test_references_are_plain_before_anything_reads_them():
     """From a row, by an environment, and by a verifier alone."""
-    for name in ("math-v3", "gsm8k-v3", "arithmetic-v1"):
+    for name in ("math-v4", "gsm8k-v4", "arithmetic-v1"):
         env = rlvr.make(name)
         [scored] = rlvr.score(
             env, [{"reference": np.float64(8.0), "completion": r"\boxed{8}"}], workers=0

@@ -83,7 +83,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
 
     Attributes:
         version: goes up whenever a verdict changes.
-        id: the name of the class and the version, "qa-verifier-v3" of `QAVerifier`; it cannot be
+        id: the name of the class and the version, "qa-verifier-v4" of `QAVerifier`; it cannot be
             set.
         form: which wrappings of an answer count beside box, tag, marker and phrase, see `Form`.
         reference_form: the form of a reference in a few words, for `rlvr verifiers`.

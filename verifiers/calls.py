@@ -79,7 +79,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
     kind of quotation mark.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(
         fences=frozenset(("json", "python", "py", "tool_code", "")),
         bare=True,

@@ -129,7 +129,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
     """
 
     tolerance: float = 0.005
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(longest=_LONGEST)
     reference_form: ClassVar[str] = "a balanced equation, a formula, or a quantity with its unit"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")

@@ -76,7 +76,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     two boxes that differ) and `too-long` WRONG.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(longest=4000)
     reference_form: ClassVar[str] = (
         "a mapping of options, a list of texts, and answer, the text of one"

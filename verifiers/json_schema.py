@@ -43,7 +43,7 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
     50 are no JSON here.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(
         fences=frozenset(("json", "jsonc", "")),
         bare=True,

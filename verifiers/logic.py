@@ -63,7 +63,7 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
     twice) and `wrong-roles` WRONG.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "a mapping from each name to its role"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop")
@@ -188,7 +188,7 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
     The reasons: `same-grid` is CORRECT; `shape` UNPARSED; `wrong-cells` WRONG.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(lines=True, longest=4000)
     reference_form: ClassVar[str] = "a list of rows, each a list of texts"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")
@@ -280,7 +280,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
     UNPARSED; `given-changed` and `rule-broken` WRONG.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "4, 6 or 9 rows of as many digits, 0 where nothing is given"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
@@ -498,7 +498,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
     WRONG.
     """
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(longest=_LONGEST)
     reference_form: ClassVar[str] = "a mapping of numbers, target, and perhaps all"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")

@@ -47,7 +47,7 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
 
     ordered: bool = False
     share: bool = False
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(
         fences=frozenset(("", "text", "json")), bare=True, lines=True, longest=_MOST * _ITEM
     )
@@ -176,7 +176,7 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
     verifier: str = "science"
     verifiers: Mapping[str, str] = field(default_factory=dict)
     share: bool = False
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(
         fences=frozenset(("", "text", "json")), bare=True, lines=True, longest=20_000
     )

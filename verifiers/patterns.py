@@ -103,7 +103,7 @@ class PatternVerifier(BaseVerifier[Answer, Pattern]):
     CORRECT; `no-match` WRONG.
     """
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     form: ClassVar[Form] = Form(fences=frozenset(("", "text")), bare=True, longest=_LONGEST)
     reference_form: ClassVar[str] = "a regular expression in RE2's syntax"
     rewritings: ClassVar[tuple[str, ...]] = WRAPPINGS

@@ -45,7 +45,7 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
 
     credit: Literal["em", "f1"] = "em"
     words: int = 20
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(fences=frozenset(("", "text")), bare=True, longest=100_000)
     reference_form: ClassVar[str] = "a text, or a list of texts of which each is right"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")

@@ -99,7 +99,7 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
     tolerance: float = 0.01
     digits: int = 2
     units: Literal["required", "optional"] = "required"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(longest=_LONGEST)
     reference_form: ClassVar[str] = "a number with its unit, as a text, or a number"
     reference_example: ClassVar[str] = "9.8 m/s^2"

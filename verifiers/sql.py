@@ -117,7 +117,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
     steps: int = 500_000
     cpu_s: float = 5.0
     rows: int = 5_000
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     form: ClassVar[Form] = Form(
         fences=frozenset(("sql", "sqlite", "sqlite3", "")),
         bare=True,

@@ -23,10 +23,10 @@ __all__ = ["PARTS", "Failed", "Place"]
 SUMS = "rlvr.recipes.smol_sums.sums:OneDigitSums"
 FIVE = {  # with the options that a model of this size has a chance at
     "arithmetic-v1": ("difficulty=1", "operations=+"),
-    "qa-v3": ("people=1", "credit=f1"),
-    "json-v3": ("items=1",),
-    "iftrain-v3": ("instructions=1",),
-    "kk-v3": ("people=2",),
+    "qa-v4": ("people=1", "credit=f1"),
+    "json-v4": ("items=1",),
+    "iftrain-v4": ("instructions=1",),
+    "kk-v4": ("people=2",),
 }
 QUESTION = "What is the capital of France?"
 

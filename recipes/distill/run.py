@@ -11,7 +11,7 @@ __all__ = ["RECIPE"]
 RECIPE = Recipe(
     about="On-policy distillation from a teacher",
     paper="MiniLLM, arXiv:2306.08543",
-    env="math-v3",
+    env="math-v4",
     data="DigitalLearningGmbH/MATH-lighteval",
     settings={
         "algorithm": published("distill", "2.1: the reverse KL of the policy's own samples"),

@@ -13,7 +13,7 @@ _SCRIPT = "the authors' script, examples/qwen2.5-math-7b.sh"
 RECIPE = Recipe(
     about="Dr. GRPO on mathematics",
     paper="Understanding R1-Zero-like training, arXiv:2503.20783",
-    env="math-v3",
+    env="math-v4",
     data="DigitalLearningGmbH/MATH-lighteval",
     settings={
         "algorithm": published("dr_grpo", "3.2: no std, no 1/|o|, no KL"),

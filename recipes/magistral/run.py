@@ -11,7 +11,7 @@ __all__ = ["RECIPE"]
 RECIPE = Recipe(
     about="Magistral on mathematics",
     paper="Magistral, arXiv:2506.10910",
-    env="math-v3",
+    env="math-v4",
     data="DigitalLearningGmbH/MATH-lighteval",
     settings={
         "algorithm": published(

@@ -14,7 +14,7 @@ _SCRIPT = "the authors' script for verl"
 RECIPE = Recipe(
     about="DAPO on mathematics",
     paper="DAPO, arXiv:2503.14476",
-    env="math-v3",
+    env="math-v4",
     data="DigitalLearningGmbH/MATH-lighteval",
     settings={
         "algorithm": published(

@@ -11,7 +11,7 @@ __all__ = ["RECIPE"]
 RECIPE = Recipe(
     about="GRPO on mathematics",
     paper="DeepSeekMath, arXiv:2402.03300",
-    env="math-v3",
+    env="math-v4",
     data="DigitalLearningGmbH/MATH-lighteval",
     settings={
         "algorithm": published("grpo", "4.1, 4.2: KL 0.04 in the loss, one update a batch"),

@@ -11,7 +11,7 @@ __all__ = ["RECIPE"]
 RECIPE = Recipe(
     about="ProRL on mathematics",
     paper="ProRL, arXiv:2505.24864",
-    env="math-v3",
+    env="math-v4",
     data="DigitalLearningGmbH/MATH-lighteval",
     settings={
         "algorithm": published(

@@ -11,7 +11,7 @@ __all__ = ["Products"]
 
 
 class Products(rlvr.Environment):
-    """Products of two numbers of two digits: `python-tool-math-v3` in small."""
+    """Products of two numbers of two digits: `python-tool-math-v4` in small."""
 
     domain = "tools"
     reward = rlvr.Correct(MathVerifier())

@@ -11,7 +11,7 @@ __all__ = ["RECIPE"]
 RECIPE = Recipe(
     about="Mathematics with Python",
     paper="ToRL, arXiv:2503.23383",
-    env="python-tool-math-v3",
+    env="python-tool-math-v4",
     settings={
         "algorithm": published("grpo", "4.1: GRPO"),
         "kl_coefficient": published(0.0, "4.1: no KL"),

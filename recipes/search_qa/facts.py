@@ -24,7 +24,7 @@ def _corpus() -> Corpus:
 
 
 class Ages(rlvr.Environment):
-    """The age of a person: `search-v3` in small.  Who is asked about differs between the splits."""
+    """The age of a person: `search-v4` in small.  Who is asked about differs between the splits."""
 
     domain = "tools"
     reward = rlvr.Correct(QAVerifier())

@@ -13,7 +13,7 @@ _SCRIPT = "the authors' train_grpo.sh"
 RECIPE = Recipe(
     about="Answering by search",
     paper="Search-R1, arXiv:2503.09516",
-    env="search-v3",
+    env="search-v4",
     settings={
         "algorithm": published("grpo", _SCRIPT),
         "kl_coefficient": published(0.001, _SCRIPT),

@@ -13,7 +13,7 @@ _SCRIPT = "the authors' configs/polIter_deepseekSft2_vineppo_MATH.jsonnet"
 RECIPE = Recipe(
     about="VinePPO on mathematics: values by sampling on from each step",
     paper="VinePPO, arXiv:2410.01679",
-    env="math-v3",
+    env="math-v4",
     data="DigitalLearningGmbH/MATH-lighteval",
     settings={
         "algorithm": published("vineppo", f"4; KL 1e-4 in the loss, two epochs: {_SCRIPT}"),

@@ -192,7 +192,7 @@ def with_one_env(argv: Sequence[str]) -> list[str]:
         bare = next((env for env in envs if not is_mixture(env)), None)
         if bare is not None:
             raise UsageError(
-                f"--env {bare} beside others: give each its weight, such as --env gsm8k-v3:0.5"
+                f"--env {bare} beside others: give each its weight, such as --env gsm8k-v4:0.5"
             )
     if not envs:
         return list(argv)
@@ -332,11 +332,11 @@ def with_reward(given: Sequence[str], reward: str | None) -> Sequence[str]:
 def rows_with(
     verifier: str, given: Sequence[str], *, data: str | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """The environment `rows-v3` with a verifier, as its id and NAME=VALUE pairs.
+    """The environment `rows-v4` with a verifier, as its id and NAME=VALUE pairs.
 
     Args:
         verifier: a name of `rlvr verifiers`, or the place of one.
-        given: settings of the verifier, and options of `rows-v3` itself: data, prompt, reference.
+        given: settings of the verifier, and options of `rows-v4` itself: data, prompt, reference.
         data: the rows; None where completions come with theirs.
 
     Raises:
@@ -354,7 +354,7 @@ def rows_with(
             settings[name] = read_option(f"--option {pair}", None, value)
     rows = [] if data is None else [f"data={data}"]
     options = (*rows, *kept, f"settings={json.dumps(settings)}", f"verifier={verifier}")
-    return "rows-v3", options
+    return "rows-v4", options
 
 
 def engine_at(address: str | None, patience_s: float) -> Engine | None:

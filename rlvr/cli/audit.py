@@ -41,7 +41,7 @@ _SHOWN_CASES, _SHOWN_LEFT_OUT = (
 class AuditCommand:
     """Compare an environment's verdicts with labels: how many are false, which ones, and why.
 
-    Example: rlvr audit gsm8k-v3 labelled.jsonl --label is_correct --by model --html audit.html
+    Example: rlvr audit gsm8k-v4 labelled.jsonl --label is_correct --by model --html audit.html
 
     With --yardstick it measures graders of mathematics on labelled rows that come with rlvr, such
     as `rlvr audit --yardstick math --verifier my_grader.py:grade`.

@@ -33,7 +33,7 @@ __all__ = ["CheckCommand"]
 class CheckCommand:
     """Look for holes in an environment before a policy finds them.
 
-    Example: rlvr check gsm8k-v3 --tasks 50 --option split=test
+    Example: rlvr check gsm8k-v4 --tasks 50 --option split=test
 
     Scores answers that must be right and a catalogue of answers that must not be, in this process,
     in others and in threads; compares tasks and splits.  Exit code 1 if there are holes or

@@ -27,7 +27,7 @@ __all__ = ["EnvsCommand"]
 class EnvsCommand:
     """List the environments that `rlvr.make` knows; or show one with its options.
 
-    Example: rlvr envs gsm8k-v3
+    Example: rlvr envs gsm8k-v4
 
     The column "check" has what `rlvr check` found in the bundled environments when this version was
     made; `rlvr check ENV` looks for holes in any of them.

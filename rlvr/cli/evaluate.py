@@ -63,8 +63,8 @@ _SAMPLING: Final = (
 class EvalCommand:
     """Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.
 
-    Example: rlvr eval gsm8k-v3 --model Qwen/Qwen3-0.6B -n 8 -k 1 8 --limit 200 --option split=test
-    Example: rlvr eval gsm8k-v3 --endpoint https://api.openai.com/v1 --model gpt-5-mini --key-env OPENAI_API_KEY
+    Example: rlvr eval gsm8k-v4 --model Qwen/Qwen3-0.6B -n 8 -k 1 8 --limit 200 --option split=test
+    Example: rlvr eval gsm8k-v4 --endpoint https://api.openai.com/v1 --model gpt-5-mini --key-env OPENAI_API_KEY
     """
 
     env: EnvironmentArgument

@@ -24,7 +24,7 @@ _HELP = "An environment, or a file with scores that rlvr wrote; two are compared
 class IdentityCommand:
     """Show by what an environment or a file was scored: settings, code, inputs, data; or what differs between two.
 
-    Example: rlvr identity scored.jsonl gsm8k-v3
+    Example: rlvr identity scored.jsonl gsm8k-v4
 
     Exit code 1 if two differ.
     """

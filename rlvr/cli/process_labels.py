@@ -39,7 +39,7 @@ __all__ = ["ProcessLabelsCommand"]
 class ProcessLabelsCommand:
     """Sample completions, continue them from the end of every step, and keep how often that leads to a right answer.
 
-    Example: rlvr process-labels gsm8k-v3 --model Qwen/Qwen3-0.6B -o steps.jsonl --tasks 200
+    Example: rlvr process-labels gsm8k-v4 --model Qwen/Qwen3-0.6B -o steps.jsonl --tasks 200
 
     `rlvr train --algorithm process_reward_model --pairs steps.jsonl …` learns from them.
 

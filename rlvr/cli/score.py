@@ -67,7 +67,7 @@ _FLUSH_S = 0.1  # a kill loses the rows of so long a time; they are scored again
 class ScoreCommand:
     """Score the completions in files with an environment, or with a verifier alone.
 
-    Example: rlvr score gsm8k-v3 completions.jsonl -o scored.jsonl --workers 2
+    Example: rlvr score gsm8k-v4 completions.jsonl -o scored.jsonl --workers 2
     Example: rlvr score --verifier math --reference-column gold answers.csv -o scored.jsonl
 
     A row has "completion" and says which task it answers: "task" (an index or an id), or

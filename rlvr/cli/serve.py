@@ -38,7 +38,7 @@ __all__ = ["ServeCommand", "environments"]
 class ServeCommand:
     """Score over HTTP until SIGTERM, SIGHUP or Ctrl-C; requests under way are then finished first.
 
-    Example: rlvr serve gsm8k-v3 math-v3 --port 8000
+    Example: rlvr serve gsm8k-v4 math-v4 --port 8000
 
     If the variable RLVR_API_KEY is set, or --keys names a file, every caller must send a key.  See
     docs/using/serving.md.

@@ -52,7 +52,7 @@ _Numbers = TypeVar("_Numbers")
 class TrainFlags(Generic[_Numbers]):
     """Train a policy on an environment.  The same command continues a run that was stopped.
 
-    Example: rlvr train --env gsm8k-v3 --model Qwen/Qwen3-0.6B --run runs/a --max-tokens 1024
+    Example: rlvr train --env gsm8k-v4 --model Qwen/Qwen3-0.6B --run runs/a --max-tokens 1024
 
     Settings may also stand in a file: rlvr train --config run.toml --run runs/b --clip-high 0.3
     --dry-run

@@ -1,6 +1,6 @@
 """Sets that papers report on, by name: where they are, which revision, what their licence is.
 
-`rlvr.make("math-v3", data="aime-2025")` takes one.  The revision is pinned, so that a name means
+`rlvr.make("math-v4", data="aime-2025")` takes one.  The revision is pinned, so that a name means
 the same rows for ever; a file with the same columns works without the hub.
 """
 
@@ -51,7 +51,7 @@ class NamedSet:
         return self.split + bracket + part_text
 
 
-_MATH, _MCQ = "math-v3", "mcq-v3"
+_MATH, _MCQ = "math-v4", "mcq-v4"
 
 NAMED_SETS: Final = MappingProxyType(
     {
@@ -131,7 +131,7 @@ NAMED_SETS: Final = MappingProxyType(
             "openai_humaneval",
         ),
         "gsm8k": NamedSet(
-            "gsm8k-v3",
+            "gsm8k-v4",
             "openai/gsm8k",
             "740312add88f781978c0658806c59bc2815b9866",
             "test",

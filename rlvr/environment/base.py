@@ -697,7 +697,7 @@ def require_environment(env: object) -> None:
         UsageError: it is none.
     """
     if not isinstance(env, Environment):
-        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v3') gives one")
+        raise UsageError(f"{env!r} is not an environment; rlvr.make('gsm8k-v4') gives one")
 
 
 def require_one_reply(env: Environment, why: str) -> None:

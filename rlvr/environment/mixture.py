@@ -1,8 +1,8 @@
 """Several environments as one: each task comes from one of them, with its own prompt, verifier and reward.
 
-    env = rlvr.Mixture(envs={"arithmetic-v1": 0.5, "gsm8k-v3": 0.5}) env =
+    env = rlvr.Mixture(envs={"arithmetic-v1": 0.5, "gsm8k-v4": 0.5}) env =
     rlvr.Mixture(envs=[Share("arithmetic-v1", 3, options={"difficulty": 4}, group_size=16),
-    Share(my_env)]) env = rlvr.make("arithmetic-v1:0.5,difficulty=4 gsm8k-v3:0.5", temperature=2.0)
+    Share(my_env)]) env = rlvr.make("arithmetic-v1:0.5,difficulty=4 gsm8k-v4:0.5", temperature=2.0)
 
 The environment itself only numbers the tasks of all, one of each in turn.  Which are sampled next,
 by weights and by a curriculum, is decided by `rlvr.collect.mixing`.
@@ -147,7 +147,7 @@ class Mixture(Environment):
         shares = [_share(share_like) for share_like in _listed(self.envs)]
         if not shares:
             raise UsageError(
-                "a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v3': "
+                "a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v4': "
                 "0.5})"
             )
         if self.temperature != float("inf"):
@@ -545,7 +545,7 @@ def shares_of(line: str) -> tuple[Share, ...]:
     Args:
         line: `ENV:WEIGHT` of each, separated by spaces; after a comma options of the environment,
             and `group_size`, `max_tokens` and `name` of the share:
-            "arithmetic-v1:0.5,difficulty=4,group_size=16 gsm8k-v3:0.5".
+            "arithmetic-v1:0.5,difficulty=4,group_size=16 gsm8k-v4:0.5".
 
     Raises:
         UsageError: a piece has another form.
@@ -558,7 +558,7 @@ def _read_spec(piece: str) -> Share:
     match = SHARE.fullmatch(piece)
     if match is None:
         raise UsageError(
-            f"{piece!r} in a mixture: write ENV:WEIGHT, such as gsm8k-v3:0.5, with options after a "
+            f"{piece!r} in a mixture: write ENV:WEIGHT, such as gsm8k-v4:0.5, with options after a "
             f"comma"
         )
     env = match["env"]

@@ -57,56 +57,19 @@ SHARE = re.compile(
 
 _MIXTURE = "mixture-v1"
 
+_VERSIONS = {
+    2: "desk",
+    3: "code-stdio humaneval mbpp",
+    4: "chem countdown function-call game24 gsm8k ifbench ifeval iftrain json kk math mcq "
+    "python-tool-math qa reasoning-gym rows science search sql sudoku zebra",
+}
+"""Environments of rlvr's own whose verdicts have changed, by their version of now."""
+
 _RETIRED = {
-    "chem-v1": "chem-v3",
-    "chem-v2": "chem-v3",
-    "code-stdio-v1": "code-stdio-v3",
-    "code-stdio-v2": "code-stdio-v3",
-    "countdown-v1": "countdown-v3",
-    "countdown-v2": "countdown-v3",
-    "desk-v1": "desk-v2",
-    "function-call-v1": "function-call-v3",
-    "function-call-v2": "function-call-v3",
-    "game24-v1": "game24-v3",
-    "game24-v2": "game24-v3",
-    "gsm8k-v1": "gsm8k-v3",
-    "gsm8k-v2": "gsm8k-v3",
-    "humaneval-v1": "humaneval-v3",
-    "humaneval-v2": "humaneval-v3",
-    "ifbench-v1": "ifbench-v3",
-    "ifbench-v2": "ifbench-v3",
-    "ifeval-v1": "ifeval-v3",
-    "ifeval-v2": "ifeval-v3",
-    "iftrain-v1": "iftrain-v3",
-    "iftrain-v2": "iftrain-v3",
-    "json-v1": "json-v3",
-    "json-v2": "json-v3",
-    "kk-v1": "kk-v3",
-    "kk-v2": "kk-v3",
-    "math-v1": "math-v3",
-    "math-v2": "math-v3",
-    "mbpp-v1": "mbpp-v3",
-    "mbpp-v2": "mbpp-v3",
-    "mcq-v1": "mcq-v3",
-    "mcq-v2": "mcq-v3",
-    "python-tool-math-v1": "python-tool-math-v3",
-    "python-tool-math-v2": "python-tool-math-v3",
-    "qa-v1": "qa-v3",
-    "qa-v2": "qa-v3",
-    "reasoning-gym-v1": "reasoning-gym-v3",
-    "reasoning-gym-v2": "reasoning-gym-v3",
-    "rows-v1": "rows-v3",
-    "rows-v2": "rows-v3",
-    "science-v1": "science-v3",
-    "science-v2": "science-v3",
-    "search-v1": "search-v3",
-    "search-v2": "search-v3",
-    "sql-v1": "sql-v3",
-    "sql-v2": "sql-v3",
-    "sudoku-v1": "sudoku-v3",
-    "sudoku-v2": "sudoku-v3",
-    "zebra-v1": "zebra-v3",
-    "zebra-v2": "zebra-v3",
+    f"{name}-v{old}": f"{name}-v{version}"
+    for version, names in _VERSIONS.items()
+    for name in names.split()
+    for old in range(1, version)
 }
 """Ids of rlvr's own whose verdicts have changed, with their successors."""
 
@@ -125,11 +88,11 @@ def register(id: str) -> Callable[[_C], _C]:
     """
     if not isinstance(id, str):
         raise UsageError(
-            f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v3')"
+            f"@register on {id!r}: write its id in parentheses, @rlvr.register('gsm8k-v4')"
         )
     if not _ID.fullmatch(id):
         raise UsageError(
-            f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v3'"
+            f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v4'"
         )
 
     def decorate(cls: _C) -> _C:
@@ -178,7 +141,7 @@ def load(id: str) -> type[Environment]:
         return load(_MIXTURE)
     if not isinstance(id, str):
         raise UnknownEnvironment(
-            f"{id!r} is no environment id; write one such as 'gsm8k-v3', or call the class itself"
+            f"{id!r} is no environment id; write one such as 'gsm8k-v4', or call the class itself"
         )
     if ":" in id:
         loaded = object_at(id)
@@ -208,9 +171,9 @@ def load(id: str) -> type[Environment]:
 
 
 def make(id: str, **config: Any) -> Environment:
-    """An environment by id, with options: `rlvr.make("gsm8k-v3", split="test")`.
+    """An environment by id, with options: `rlvr.make("gsm8k-v4", split="test")`.
 
-    Several ids with weights, `"arithmetic-v1:0.5 gsm8k-v3:0.5"`, make a mixture, see
+    Several ids with weights, `"arithmetic-v1:0.5 gsm8k-v4:0.5"`, make a mixture, see
     `rlvr.Mixture`.  A place may also hold an environment, such as one that `from_rows` made, or a
     function without arguments that gives one; then there are no options.
 
@@ -280,7 +243,7 @@ def takes_options(id: str) -> bool:
 
 
 def is_mixture(id: str) -> bool:
-    """True for a mixture that is written in one line, such as "arithmetic-v1:0.5 gsm8k-v3:0.5".
+    """True for a mixture that is written in one line, such as "arithmetic-v1:0.5 gsm8k-v4:0.5".
 
     Args:
         id: what `make` takes.

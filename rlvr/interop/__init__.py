@@ -1,7 +1,7 @@
 """Environments for others (TRL, verl, OpenRLHF, OpenEnv, verifiers, Gymnasium), and theirs for rlvr; a module for each.
 
     from rlvr.interop import to_trl
-    reward = to_trl(rlvr.make("gsm8k-v3"))      # reward.reward_funcs, reward.dataset
+    reward = to_trl(rlvr.make("gsm8k-v4"))      # reward.reward_funcs, reward.dataset
 
 Every `to_…` scores through `rlvr.Scorer`: it gives the same totals as `rlvr score`, and a completion that hangs or
 crashes the verifier affects no other.  With `scorer="http://…"` services score single turns, as with the command's

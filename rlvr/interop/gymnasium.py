@@ -1,6 +1,6 @@
 """Gymnasium: an environment as `gymnasium.Env`, or many at once as `gymnasium.vector.VectorEnv`.
 
-    env = to_gymnasium(rlvr.make("gsm8k-v3"))
+    env = to_gymnasium(rlvr.make("gsm8k-v4"))
     prompt, info = env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step("… \\boxed{72}")
 

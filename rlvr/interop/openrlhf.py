@@ -3,7 +3,7 @@
     # reward.py
     import rlvr
     from rlvr.interop import to_openrlhf
-    reward_func = to_openrlhf(rlvr.make("gsm8k-v3"))
+    reward_func = to_openrlhf(rlvr.make("gsm8k-v4"))
 
 The convention of OpenRLHF 0.9.3 and later: `f(queries, prompts, labels) -> {"rewards", "scores",
 "extra_logs"}`, tensors of one value per query.  Earlier versions took plain functions only

@@ -1,6 +1,6 @@
 """reasoning-gym: its families of puzzles as environments; its scorers run in a process that can be killed.
 
-    env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v3", family="gcd")
+    env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v4", family="gcd")
 
 Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of
 family, split and index: reasoning-gym adds the index to the seed, so that neighbouring seeds share
@@ -93,7 +93,7 @@ def from_reasoning_gym(
     return ReasoningGym(family=name, split=split, strict=strict, force=force, settings=settings)
 
 
-@register("reasoning-gym-v3")
+@register("reasoning-gym-v4")
 class ReasoningGym(Environment):
     """A family of reasoning-gym's puzzles; the answer stands between <answer> tags.
 

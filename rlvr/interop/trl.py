@@ -1,6 +1,6 @@
 """TRL: an environment as a reward function and a data set for its trainers, and TRL's reward functions as parts.
 
-    reward = to_trl(rlvr.make("gsm8k-v3")) trainer = GRPOTrainer(model,
+    reward = to_trl(rlvr.make("gsm8k-v4")) trainer = GRPOTrainer(model,
     reward_funcs=reward.reward_funcs, train_dataset=reward.dataset, args=…)
 
 The convention: `f(prompts, completions, completion_ids, **columns) -> list[float | None]`, with the
@@ -159,7 +159,7 @@ class TRLReward(Adapter):
         reads.
 
         A data set of your own can be used instead, if the environment knows its columns (`question`
-        and `answer` for `gsm8k-v3`), or if it has a column `reference`.
+        and `answer` for `gsm8k-v4`), or if it has a column `reference`.
         """
         return as_dataset(
             {

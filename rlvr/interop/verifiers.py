@@ -2,7 +2,7 @@
 `Environment`; and ours as a taskset.
 
     env = from_verifiers(MyTaskset(MyConfig()))                                  # theirs, as ours
-    taskset = to_verifiers(rlvr.make("gsm8k-v3"), scorer="http://10.0.0.7:8000")  # ours, for prime-rl and others
+    taskset = to_verifiers(rlvr.make("gsm8k-v4"), scorer="http://10.0.0.7:8000")  # ours, for prime-rl and others
 
 The tasks' prompts, the `@vf.tool` methods of their toolsets, called in this process, and their
 `@vf.reward` methods over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the

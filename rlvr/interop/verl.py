@@ -3,7 +3,7 @@
     # reward.py, named in reward.custom_reward_function.path
     import rlvr
     from rlvr.interop import to_verl
-    compute_score = to_verl(rlvr.make("gsm8k-v3"))
+    compute_score = to_verl(rlvr.make("gsm8k-v4"))
 
 For an environment that waits, such as one with a judge, `compute_score =
 to_verl(env).acompute_score` is awaited in verl's event loop; verl calls a plain function in a few

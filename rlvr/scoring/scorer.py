@@ -426,7 +426,7 @@ def score(
 ) -> Iterator[Scored]:
     """Score rows with worker processes of their own, in order; see `Scorer` and `Scorer.stream`.
 
-        for scored in rlvr.score(rlvr.make("gsm8k-v3"), rows, workers=2):
+        for scored in rlvr.score(rlvr.make("gsm8k-v4"), rows, workers=2):
             print(scored.item.id, scored.score.total, scored.score.verdict.why)
 
     Args:

@@ -341,7 +341,7 @@ class Config:
         eval_tasks: Number of evaluation tasks; all tasks of the split if it has fewer.
         eval_n: Completions per evaluation task.
         eval_env: A further evaluation, such as
-            math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all; may be repeated.  The
+            math-v4:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all; may be repeated.  The
             environment's options, and n, k, temperature, top_p, max_tokens, rows (a sample, or
             all), every (steps) and name; each is that of the other evaluations where it is left
             out.
@@ -706,7 +706,7 @@ class ResolvedConfig(Config):
                 "from rewards; leave it out, or choose an algorithm such as 'grpo'"
             )
         if not self.env and self.pairs is None:
-            raise UsageError("env is missing; give the id of an environment, such as gsm8k-v3")
+            raise UsageError("env is missing; give the id of an environment, such as gsm8k-v4")
         self._require_sampler()
         self.chat_settings  # noqa: B018  raises where system and options are given with chat off
         if (self.attention or "").startswith("flash_attention") and self.precision != "bf16":

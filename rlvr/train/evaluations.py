@@ -1,6 +1,6 @@
 """Further evaluations of a run, each with its own environment, numbers and sampling, as papers report them.
 
-One is a text, `math-v3:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all`: an environment's id,
+One is a text, `math-v4:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all`: an environment's id,
 and with commas between them its options and the numbers of the evaluation.
 """
 
@@ -57,7 +57,7 @@ class EvalSet:
         match = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None or not match[1]:
             raise UsageError(
-                "give ID:NAME=VALUE,…, such as math-v3:data=aime2024,n=32,temperature=1,rows=all"
+                "give ID:NAME=VALUE,…, such as math-v4:data=aime2024,n=32,temperature=1,rows=all"
             )
         pairs = pairs_of(match[2]) if match[2] else {}
         numbers: dict[str, Any] = {name: pairs.pop(name) for name in _NUMBERS if name in pairs}

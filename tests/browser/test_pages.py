@@ -30,7 +30,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     rows = [{"task": n, "completion": str(n + n % 2), "label": n % 3 > 0} for n in range(1, 12)]
     reports = {
         "audit": audit(Trials(), rows, workers=0),
-        "check": check(rlvr.make("qa-v3"), tasks=1, only=("tasks",)),
+        "check": check(rlvr.make("qa-v4"), tasks=1, only=("tasks",)),
     }
     for name, report in reports.items():
         (folder / f"{name}.json").write_text(json.dumps(report.as_dict()))

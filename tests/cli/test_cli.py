@@ -99,8 +99,8 @@ def test_several_environments_are_a_mixture(argv, read):
 
 def test_an_environment_of_a_mixture_has_a_weight(capsys):
     """Else it could be any; one error, and no run."""
-    assert main("train --model m --run r --env arithmetic-v1:1 --env gsm8k-v3".split()) == 2
-    assert "--env gsm8k-v3 beside others: give each its weight" in capsys.readouterr().err
+    assert main("train --model m --run r --env arithmetic-v1:1 --env gsm8k-v4".split()) == 2
+    assert "--env gsm8k-v4 beside others: give each its weight" in capsys.readouterr().err
     assert main("eval --model m --env arithmetic-v1:1 --env arithmetic-v9:1".split()) == 2
     assert "of this name there is arithmetic-v1" in capsys.readouterr().err
 

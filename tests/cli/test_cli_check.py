@@ -82,8 +82,8 @@ def test_check_exits_with_0_where_it_is_clean(say):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["gsm9k-v1"], "did you mean 'gsm8k-v3'"),
-        (["gsm8k-v3", "--option", "data=none.jsonl"], "none.jsonl: no such file"),
+        (["gsm9k-v1"], "did you mean 'gsm8k-v4'"),
+        (["gsm8k-v4", "--option", "data=none.jsonl"], "none.jsonl: no such file"),
         (["arithmetic-v1", "--every"], "generates tasks without end"),
         (["arithmetic-v1", "--only", "all"], "there is no check 'all'"),
         (["arithmetic-v1", "--tasks", "0"], "tasks is 0"),

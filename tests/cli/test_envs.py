@@ -29,7 +29,7 @@ def test_all_are_listed(capsys):
     assert [name for name in environment_ids() if name not in said] == []
 
 
-@pytest.mark.parametrize("name", ["arithmetic-v1", "gsm8k-v3", "bash-v1"])
+@pytest.mark.parametrize("name", ["arithmetic-v1", "gsm8k-v4", "bash-v1"])
 def test_one_is_shown_with_its_options(name: str, capsys):
     assert main(["envs", name]) == 0
     said = capsys.readouterr().out
@@ -46,4 +46,4 @@ def test_one_of_a_file_is_shown(tmp_path: Path, capsys):
 
 def test_an_unknown_one_is_an_error(capsys):
     assert main(["envs", "gsm8k-v99"]) == 2
-    assert "gsm8k-v3" in capsys.readouterr().err
+    assert "gsm8k-v4" in capsys.readouterr().err

@@ -196,7 +196,7 @@ def test_errors_name_the_option_that_maps_a_column(say, tmp_path):
     (tmp_path / "a.jsonl").write_text(
         json.dumps({"problem": "?", "target": "4", "completion": BOXED}) + "\n"
     )
-    code, said = say("score", "math-v3", tmp_path / "a.jsonl", "-o", tmp_path / "out.jsonl")
+    code, said = say("score", "math-v4", tmp_path / "a.jsonl", "-o", tmp_path / "out.jsonl")
     assert code == 2
     assert "--reference-column target takes it from there" in said
 

@@ -400,7 +400,7 @@ class Nothing(rlvr.Environment):
         ),
         ({"env": Nothing()}, "Nothing has no tasks in split 'train'"),
         ({"scorer": Inline(Trials())}, "the scorer is one of "),
-        ({"env": "gsm8k-v3", "scorer": None}, "'gsm8k-v3' is not an environment; rlvr.make"),
+        ({"env": "gsm8k-v4", "scorer": None}, "'gsm8k-v4' is not an environment; rlvr.make"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(settings, said):

@@ -11,9 +11,9 @@ from rlvr.scoring.identity import Identity, identity_path
 from rlvr.types import Outcome, Score, Verdict
 
 WAY = {
-    "env": "rows-v3",
+    "env": "rows-v4",
     "config": {},
-    "verifier": "math-v3",
+    "verifier": "math-v4",
     "reward": "Correct()",
     "identity": "1",
 }
@@ -137,7 +137,7 @@ def test_reports_and_runs_pair_with_files(two, tmp_path, capsys):
          "unscored": 0, "truncated": 0, "reward": 0.5, "length": 5.0}
         for i in range(24)
     ]  # fmt: skip
-    report = {"env": "rows-v3", "config": {}, "n": 2, "metrics": {}, "tasks": tasks}
+    report = {"env": "rows-v4", "config": {}, "n": 2, "metrics": {}, "tasks": tasks}
     folder = tmp_path / "run" / "evaluations"
     folder.mkdir(parents=True)
     (folder / "step-9.json").write_text("{}", encoding="utf-8")
@@ -200,22 +200,22 @@ def _refusal(capsys, *argv):
 def test_scores_that_were_decided_differently_are_refused_unless_told(two, tmp_path, capsys):
     """Another verifier is another score; what is accepted stands in the result."""
     rates = {f"t{i}": 2 for i in range(24)}
-    other = _scored(tmp_path / "other.jsonl", rates, verifier="qa-v3", identity="2")
+    other = _scored(tmp_path / "other.jsonl", rates, verifier="qa-v4", identity="2")
     line = _refusal(capsys, two[0], other)
-    assert 'verifier is "qa-v3" there and "math-v3" here' in line
+    assert 'verifier is "qa-v4" there and "math-v4" here' in line
     assert "pass --accept code settings" in line
     assert "pass --accept code" in _refusal(capsys, two[0], other, "--accept", "settings")
     found = _result(capsys, two[0], other, "--accept", "settings", "code")
-    assert any("Accepted" in line and "qa-v3" in line for line in found["lines"])
-    elsewhere = _scored(tmp_path / "elsewhere.jsonl", rates, env="math-v3")
+    assert any("Accepted" in line and "qa-v4" in line for line in found["lines"])
+    elsewhere = _scored(tmp_path / "elsewhere.jsonl", rates, env="math-v4")
     line = _refusal(capsys, two[0], elsewhere, "--accept", "code")
-    assert 'env is "math-v3" there and "rows-v3" here' in line
+    assert 'env is "math-v4" there and "rows-v4" here' in line
 
 
 def test_the_identity_beside_a_file_is_what_counts(two, capsys):
     """It names what differs; the rows of the input are no difference, as other completions stand in them."""
     for path, rows in zip(two, ("ab" * 8, "cd" * 8), strict=True):
-        known = Identity({"env": "rows-v3"}, {"rlvr.text": "ef" * 8}, data={"file 1": rows})
+        known = Identity({"env": "rows-v4"}, {"rlvr.text": "ef" * 8}, data={"file 1": rows})
         identity_path(Path(path)).write_text(json.dumps(known.as_dict()), encoding="utf-8")
     assert _result(capsys, *two)["results"]["tasks"] == 24
     known.code["rlvr.text"] = "09" * 8
@@ -232,7 +232,7 @@ def test_a_run_keeps_evaluations_that_compare(two, tmp_path, capsys):
         evaluation.result_of_scores(i, f"t{i}", scores, [False, True], [3, 9]) for i in range(24)
     ]
     report = evaluation.EvaluationReport(
-        "rows-v3", {}, 2, Sampling(max_tokens=9), 0, 5, 0.95, {}, tasks
+        "rows-v4", {}, 2, Sampling(max_tokens=9), 0, 5, 0.95, {}, tasks
     )
     keep(tmp_path / "run", 5, report)
     found = _result(capsys, two[0], str(tmp_path / "run"))

@@ -13,38 +13,38 @@ from tests.mutated import mutated
 
 CPU_S = 2.0
 ROWS = {
-    "math-v3": {"problem": "1+1?", "solution": "So it is \\boxed{2}.", "answer": "2"},
-    "gsm8k-v3": {"question": "1+1?", "answer": "So.\n#### 2"},
-    "mcq-v3": {"question": "1+1?", "choices": ["2", "3", "4"], "answer": 0},
-    "science-v3": {"question": "How long?", "answer": "9.8 m/s^2"},
-    "chem-v3": {"question": "Which?", "answer": "2 H2 + O2 -> 2 H2O"},
-    "qa-v3": {"question": "Which?", "answer": ["Eiffel tower", "tower"]},
-    "sudoku-v3": {
+    "math-v4": {"problem": "1+1?", "solution": "So it is \\boxed{2}.", "answer": "2"},
+    "gsm8k-v4": {"question": "1+1?", "answer": "So.\n#### 2"},
+    "mcq-v4": {"question": "1+1?", "choices": ["2", "3", "4"], "answer": 0},
+    "science-v4": {"question": "How long?", "answer": "9.8 m/s^2"},
+    "chem-v4": {"question": "Which?", "answer": "2 H2 + O2 -> 2 H2O"},
+    "qa-v4": {"question": "Which?", "answer": ["Eiffel tower", "tower"]},
+    "sudoku-v4": {
         "puzzle": "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
     },
-    "kk-v3": {"quiz": "Who?", "names": ["Ann", "Bob"], "solution": [True, False]},
-    "zebra-v3": {
+    "kk-v4": {"quiz": "Who?", "names": ["Ann", "Bob"], "solution": [True, False]},
+    "zebra-v4": {
         "puzzle": "Who?",
         "solution": {"header": ["House", "Name"], "rows": [["1", "Ann"], ["2", "Bob"]]},
     },
-    "countdown-v3": {"nums": [6, 4, 2], "target": 24},
-    "sql-v3": {
+    "countdown-v4": {"nums": [6, 4, 2], "target": 24},
+    "sql-v4": {
         "schema": "CREATE TABLE t(a);",
         "query": "SELECT a FROM t",
         "question": "All?",
         "fillings": [{"t": [[1], [2]]}, {"t": [[3]]}],
     },
-    "json-v3": {
+    "json-v4": {
         "prompt": "Write it.",
         "schema": '{"properties": {"a": {"type": "integer"}}}',
         "values": '{"/a": 1}',
     },
-    "function-call-v3": {
+    "function-call-v4": {
         "query": "Call it.",
         "tools": '[{"name": "f", "parameters": {"a": {"type": "int", "description": ""}}}]',
         "answers": '[{"name": "f", "arguments": {"a": 1}}]',
     },
-    "ifeval-v3": {
+    "ifeval-v4": {
         "prompt": "Write.",
         "instruction_id_list": ["punctuation:no_comma", "keywords:existence"],
         "kwargs": [{}, {"keywords": ["tree"]}],

@@ -69,5 +69,5 @@ def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aime-2025").mkdir()
     (tmp_path / "aime-2025" / "test.jsonl").write_text('{"problem": "2+2?", "answer": "4"}\n')
-    [task] = list(rlvr.make("math-v3", data="aime-2025").tasks())
+    [task] = list(rlvr.make("math-v4", data="aime-2025").tasks())
     assert task.reference == "4"

@@ -103,11 +103,11 @@ def test_the_split_is_that_of_every_environment():
     [
         ("arithmetic-v1:-1", "the weight of arithmetic-v1 is -1.0; it must be a number above 0"),
         (
-            "arithmetic-v1:0 gsm8k-v3:1",
+            "arithmetic-v1:0 gsm8k-v4:1",
             "the weight of arithmetic-v1 is 0.0; it must be a number above 0",
         ),
         ("arithmetic-v1:1 arithmetik-v1:1", "no environment 'arithmetik-v1'"),
-        ("arithmetic-v1:1 gsm8k-v3", "'gsm8k-v3' in a mixture: write ENV:WEIGHT"),
+        ("arithmetic-v1:1 gsm8k-v4", "'gsm8k-v4' in a mixture: write ENV:WEIGHT"),
         (
             "arithmetic-v1:1,level=3",
             "'arithmetic-v1:1,level=3' in a mixture: an option of arithmetic-v1 is 'level'",
@@ -177,12 +177,12 @@ def test_a_reward_is_changed_by_environment():
 
 def test_a_path_with_spaces_and_a_place_are_no_mixtures():
     """Only a piece that ends in a weight makes one."""
-    assert not any(map(is_mixture, ["my envs/sums.py:Sums", "gsm8k-v3", "module:Class", "a b"]))
+    assert not any(map(is_mixture, ["my envs/sums.py:Sums", "gsm8k-v4", "module:Class", "a b"]))
 
 
 def test_reset_and_step_play_a_task_of_the_mixture():
     """Its name is the mixture's, and its score that of its own environment."""
-    env = rlvr.make("arithmetic-v1:0.5 kk-v3:0.5")
+    env = rlvr.make("arithmetic-v1:0.5 kk-v4:0.5")
     for seed in range(4):
         _, info = env.reset(seed=seed)
         task = env.find(info["task"])

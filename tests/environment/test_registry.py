@@ -116,13 +116,13 @@ def test_an_id_is_a_name_and_a_version(id: str):
 def test_a_malformed_id_is_refused(id: str):
     """With the pattern and an example, before the class is looked at."""
     assert refusal(lambda: register(id)) == (
-        f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v3'"
+        f"environment id {id!r}: write [owner/]name-vN in lower case, such as 'gsm8k-v4'"
     )
 
 
 def test_a_forgotten_pair_of_parentheses_is_told():
     """`@rlvr.register` alone gets the class for an id."""
-    assert "write its id in parentheses, @rlvr.register('gsm8k-v3')" in refusal(
+    assert "write its id in parentheses, @rlvr.register('gsm8k-v4')" in refusal(
         lambda: register(echo())
     )
 
@@ -218,31 +218,31 @@ def test_an_option_without_default_has_to_be_given():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("gsm8k-v4", "no environment 'gsm8k-v4'; of this name there is gsm8k-v3"),
-        ("gsm8k", "no environment 'gsm8k'; of this name there is gsm8k-v3"),
-        ("math-v5", "no environment 'math-v5'; of this name there is math-v3 and math-v4"),
-        ("gsmk8-v3", "no environment 'gsmk8-v3'; `rlvr envs` lists all; did you mean 'gsm8k-v3'?"),
-        ("GSM8K-V3", "no environment 'GSM8K-V3'; `rlvr envs` lists all; did you mean 'gsm8k-v3'?"),
+        ("gsm8k-v5", "no environment 'gsm8k-v5'; of this name there is gsm8k-v4"),
+        ("gsm8k", "no environment 'gsm8k'; of this name there is gsm8k-v4"),
+        ("math-v6", "no environment 'math-v6'; of this name there is math-v4 and math-v5"),
+        ("gsmk8-v3", "no environment 'gsmk8-v3'; `rlvr envs` lists all; did you mean 'gsm8k-v4'?"),
+        ("GSM8K-V3", "no environment 'GSM8K-V3'; `rlvr envs` lists all; did you mean 'gsm8k-v4'?"),
         ("zzzzzz", "no environment 'zzzzzz'; `rlvr envs` lists all"),
         ("", "no environment ''; `rlvr envs` lists all"),
-        (None, "None is no environment id; write one such as 'gsm8k-v3', or call the class itself"),
+        (None, "None is no environment id; write one such as 'gsm8k-v4', or call the class itself"),
         (5, "5 is no environment id"),
         (
             Environment,
-            "is no environment id; write one such as 'gsm8k-v3', or call the class itself",
+            "is no environment id; write one such as 'gsm8k-v4', or call the class itself",
         ),
     ],
 )
 def test_an_unknown_id_gets_the_nearest(asked: Any, message: str):
     """Another version, a letter changed, or the command that lists them."""
-    for known in ("gsm8k-v3", "math-v3", "math-v4"):
+    for known in ("gsm8k-v4", "math-v4", "math-v5"):
         register(known)(echo(known))
     assert message in refusal(lambda: make(asked), UnknownEnvironment)
 
 
 @pytest.mark.parametrize(
     ("retired", "successor"),
-    [("gsm8k-v1", "gsm8k-v3"), ("math-v1", "math-v3"), ("humaneval-v2", "humaneval-v3")],
+    [("gsm8k-v1", "gsm8k-v4"), ("math-v1", "math-v4"), ("humaneval-v2", "humaneval-v3")],
 )
 def test_a_retired_id_names_its_successor(retired: str, successor: str):
     """Its verdicts were others, so a record of it must not be repeated under the same name without a word."""
@@ -265,7 +265,7 @@ def test_every_retired_id_leads_to_one_that_exists():
 def test_without_any_id_the_installation_is_at_fault():
     """A checkout that was never installed has no entry points."""
     assert "that was never installed; pip install -e ." in refusal(
-        lambda: make("gsm8k-v3"), UnknownEnvironment
+        lambda: make("gsm8k-v4"), UnknownEnvironment
     )
 
 

@@ -18,7 +18,7 @@ def environment(tmp_path, lines, **options):
     path.write_text(
         "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
     )
-    return rlvr.make("mcq-v3", data=str(path), **options)
+    return rlvr.make("mcq-v4", data=str(path), **options)
 
 
 def test_a_row_that_cannot_be_used_is_left_out_and_the_others_keep_their_numbers(tmp_path):

@@ -31,7 +31,7 @@ def test_rows_of_both_data_sets_are_tasks(tmp_path):
     """`function-call` took no data, not even BFCL's."""
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(BFCL) + "\n" + json.dumps(XLAM) + "\n")
-    env = rlvr.make("function-call-v3", data=str(path), split="all")
+    env = rlvr.make("function-call-v4", data=str(path), split="all")
     assert env.size == 2
     for task, right, wrong in (
         (env.task(0), "[math.factorial(number=5)]", "[math.factorial(number=6)]"),

@@ -12,23 +12,23 @@ from rlvr.errors import DataWarning
 CREATE = "CREATE TABLE pets (name TEXT); INSERT INTO pets VALUES ('Rex'), ('Ida'), ('Tom');"
 ZEBRA = {"header": ["House", "Name"], "rows": [["1", "Ann"], ["2", "Bob"]]}
 ROWS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("countdown-v3", {"nums": [44, 19, 35], "target": 98}, r"\\boxed{44+19+35}", r"\\boxed{98}"),
+    ("countdown-v4", {"nums": [44, 19, 35], "target": 98}, r"\\boxed{44+19+35}", r"\\boxed{98}"),
     (
-        "sudoku-v3",
+        "sudoku-v4",
         {"puzzle": "1...4..1.1..3..."},
         "1234\n4321\n2143\n3412",
         "1234\n4321\n2143\n3411",
     ),
-    ("zebra-v3", {"puzzle": "Two houses.", "solution": ZEBRA}, "Ann\nBob", "Bob\nAnn"),
-    ("json-v3", {"prompt": "One.", "completion": '{"a": 1}'}, '{"a": 1}', '{"a": 2}'),
-    ("json-v3", {"prompt": "One.", "values": {"/a": 1}}, '{"a": 1}', '{"b": 1}'),
+    ("zebra-v4", {"puzzle": "Two houses.", "solution": ZEBRA}, "Ann\nBob", "Bob\nAnn"),
+    ("json-v4", {"prompt": "One.", "completion": '{"a": 1}'}, '{"a": 1}', '{"a": 2}'),
+    ("json-v4", {"prompt": "One.", "values": {"/a": 1}}, '{"a": 1}', '{"b": 1}'),
     (
-        "sql-v3",
+        "sql-v4",
         {"sql_prompt": "How many pets?", "sql_context": CREATE, "sql": "SELECT COUNT(*) FROM pets"},
         "SELECT COUNT(name) FROM pets",
         "SELECT 3",
     ),
-    ("qa-v3", {"prompt": "Capital of France?", "reference": "Paris"}, "Paris", "Lyon"),
+    ("qa-v4", {"prompt": "Capital of France?", "reference": "Paris"}, "Paris", "Lyon"),
 ]
 
 
@@ -55,7 +55,7 @@ def test_a_row_of_a_data_set_is_a_task(
 
 def test_rows_that_the_schema_inserts_are_not_shown(tmp_path: Path):
     """The model would write them down instead of a query."""
-    env = _env("sql-v3", tmp_path / "rows.jsonl", ROWS[5][1])
+    env = _env("sql-v4", tmp_path / "rows.jsonl", ROWS[5][1])
     assert "CREATE TABLE pets" in env.task(0).prompt
     assert "Rex" not in env.task(0).prompt
 
@@ -63,7 +63,7 @@ def test_rows_that_the_schema_inserts_are_not_shown(tmp_path: Path):
 def test_a_hidden_solution_is_left_out(tmp_path: Path):
     """ZebraLogicBench hides its solutions behind `___`, which any answer would be compared with."""
     hidden = {"header": ["House", "Name"], "rows": [["1", "___"], ["2", "___"]]}
-    env = _env("zebra-v3", tmp_path / "rows.jsonl", {"puzzle": "x", "solution": hidden})
+    env = _env("zebra-v4", tmp_path / "rows.jsonl", {"puzzle": "x", "solution": hidden})
     with pytest.raises(rlvr.DataError, match="hidden"):
         env.task(0)
 
@@ -73,6 +73,6 @@ def test_two_rows_with_one_key_are_one_task(tmp_path: Path):
     row = {"id": "x", "query": "q", "tools": '[{"name": "f"}]'}
     row["answers"] = '[{"name": "f", "arguments": {}}]'
     rows = [{**row, "id": str(number)} for number in range(29)]
-    env = _env("function-call-v3", tmp_path / "rows.jsonl", *rows, rows[3])
+    env = _env("function-call-v4", tmp_path / "rows.jsonl", *rows, rows[3])
     with pytest.warns(DataWarning, match="another row has the id '3' too"):
         assert env.size == 29

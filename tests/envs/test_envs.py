@@ -140,9 +140,9 @@ GSM8K_ROWS = [
 
 def test_gsm8k_reads_the_number_after_the_mark(tmp_path: Path):
     """Thousands separators go, signs stay."""
-    env = rlvr.make("gsm8k-v3", data=write(tmp_path / "rows.jsonl", GSM8K_ROWS), split="test")
+    env = rlvr.make("gsm8k-v4", data=write(tmp_path / "rows.jsonl", GSM8K_ROWS), split="test")
     assert [task.reference for task in env.tasks()] == ["4", "1001", "-3"]
-    assert env.task(0).id == "gsm8k-v3/test/0"
+    assert env.task(0).id == "gsm8k-v4/test/0"
     assert env.task(0).prompt.startswith("Two and two?\n\n")
 
 
@@ -150,8 +150,8 @@ def test_gsm8k_takes_a_folder_with_one_file_per_split(tmp_path: Path):
     """As the data set is shipped."""
     write(tmp_path / "train.jsonl", GSM8K_ROWS)
     write(tmp_path / "test.jsonl", GSM8K_ROWS[:1])
-    assert rlvr.make("gsm8k-v3", data=str(tmp_path)).size == 3
-    assert rlvr.make("gsm8k-v3", data=str(tmp_path), split="test").size == 1
+    assert rlvr.make("gsm8k-v4", data=str(tmp_path)).size == 3
+    assert rlvr.make("gsm8k-v4", data=str(tmp_path), split="test").size == 1
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_gsm8k_takes_a_folder_with_one_file_per_split(tmp_path: Path):
 )
 def test_gsm8k_verdicts(completion: str, outcome: str):
     """The last box, else the last mark; what stands before it or in the thinking part does not count."""
-    env = rlvr.make("gsm8k-v3")
+    env = rlvr.make("gsm8k-v4")
     task = env.task_of(GSM8K_ROWS[1])
     assert env.verify(task, completion).outcome == outcome
 
@@ -181,7 +181,7 @@ def test_gsm8k_verdicts(completion: str, outcome: str):
 def test_gsm8k_rows_of_the_older_file_have_their_mark(tmp_path: Path):
     """`ground_truth` with 'A:', as in the published model solutions."""
     row = {"question": "Two and two?", "ground_truth": "2 + 2 = 4\nA: 4", "completion": "A: 4"}
-    [scored] = rlvr.score(rlvr.make("gsm8k-v3"), [row], workers=0)
+    [scored] = rlvr.score(rlvr.make("gsm8k-v4"), [row], workers=0)
     assert (scored.outcome, scored.item.task.reference) == ("correct", "4")
 
 
@@ -203,8 +203,8 @@ def test_a_gsm8k_row_without_reference_is_the_data_sets_fault(
     tmp_path: Path, row: dict, message: str
 ):
     """Never the model's: it is said when the data set is loaded."""
-    with pytest.raises(rlvr.DataError, match=f"gsm8k-v3/train/1: {message}"):
-        rlvr.make("gsm8k-v3", data=write(tmp_path / "rows.jsonl", [GSM8K_ROWS[0], row])).task(0)
+    with pytest.raises(rlvr.DataError, match=f"gsm8k-v4/train/1: {message}"):
+        rlvr.make("gsm8k-v4", data=write(tmp_path / "rows.jsonl", [GSM8K_ROWS[0], row])).task(0)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_gsm8k_row_without_reference_is_the_data_sets_fault(
 )  # fmt: skip
 def test_a_gsm8k_rows_own_reference_is_read_alike(value: Any, reference: Any):
     """Sign, thousands, decimals, fraction; the whole solution; and what is read so, the verifier takes."""
-    env = rlvr.make("gsm8k-v3")
+    env = rlvr.make("gsm8k-v4")
     task = env.task_of({"reference": value})
     assert task.reference == reference
     assert env.score(task, f"\\boxed{{{reference}}}").total == 1.0
@@ -232,7 +232,7 @@ def test_a_gsm8k_rows_own_reference_is_read_alike(value: Any, reference: Any):
 )  # fmt: skip
 def test_an_unreadable_gsm8k_reference_is_one_rows_fault(value: Any):
     """Else every completion of that task would earn 0, or be UNSCORED."""
-    env = rlvr.make("gsm8k-v3")
+    env = rlvr.make("gsm8k-v4")
     refused = []
     rows = [{"reference": value, "completion": "A: 18"}, {"reference": "18", "completion": "A: 18"}]
     scored = list(
@@ -248,7 +248,7 @@ def test_what_is_no_number_is_no_gsm8k_reference(value: Any):
     with pytest.raises(
         rlvr.DataError, match="it must be one number, or have one after '####' or 'A:'"
     ):
-        rlvr.make("gsm8k-v3").reference_of(value)
+        rlvr.make("gsm8k-v4").reference_of(value)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_what_is_no_number_is_no_gsm8k_reference(value: Any):
 )
 def test_a_math_rows_reference_is_what_stands_in_its_box(value: Any, reference: Any):
     """A whole solution is read as the data set's own are."""
-    assert rlvr.make("math-v3").task_of({"reference": value}).reference == reference
+    assert rlvr.make("math-v4").task_of({"reference": value}).reference == reference
 
 
 @pytest.mark.parametrize("value", ["", "  ", None, True, ["1"], float("nan")])
@@ -267,13 +267,13 @@ def test_a_math_reference_that_says_nothing_is_one_rows_fault(value: Any):
         rlvr.DataError,
         match=r"the reference is .*; it must be a number, or a text that is not empty",
     ):
-        rlvr.make("math-v3").task_of({"reference": value})
+        rlvr.make("math-v4").task_of({"reference": value})
     with pytest.raises(rlvr.DataError, match=r"'question'\) is 5; it must be a text"):
-        rlvr.make("math-v3").task_of({"question": 5, "answer": "2"})
+        rlvr.make("math-v4").task_of({"question": 5, "answer": "2"})
 
 
 @pytest.mark.parametrize("option", [{"data": 3}, {"instruction": 3}])
-@pytest.mark.parametrize("name", ["gsm8k-v3", "math-v3"])
+@pytest.mark.parametrize("name", ["gsm8k-v4", "math-v4"])
 def test_an_option_that_is_no_text_is_refused(name: str, option: dict):
     """And not by whatever reads it first."""
     with pytest.raises(rlvr.UsageError, match=r"is int 3; it must be a text, such as '"):
@@ -294,7 +294,7 @@ MATH_ROWS = [
 
 def test_math_takes_the_answer_or_the_last_box(tmp_path: Path):
     """MATH has solutions only, MATH-500 an answer as well, other sets a number."""
-    env = rlvr.make("math-v3", data=write(tmp_path / "rows.jsonl", MATH_ROWS))
+    env = rlvr.make("math-v4", data=write(tmp_path / "rows.jsonl", MATH_ROWS))
     assert [task.reference for task in env.tasks()] == ["\\frac{1}{2}", "\\dfrac{1}{3}", "3"]
     assert env.task(0).meta == {"level": 1}
     assert [env.score(task, env.example(task)).total for task in env.tasks()] == [1.0, 1.0, 1.0]
@@ -307,9 +307,9 @@ def test_a_math_row_without_reference_is_the_data_sets_fault(tmp_path: Path):
     data = write(tmp_path / "rows.jsonl", [{"problem": "?", "solution": "No box."}])
     with pytest.raises(
         rlvr.DataError,
-        match=r"math-v3/test/0: neither a column 'answer' .* nor a box in 'solution'",
+        match=r"math-v4/test/0: neither a column 'answer' .* nor a box in 'solution'",
     ):
-        rlvr.make("math-v3", data=data).task(0)
+        rlvr.make("math-v4", data=data).task(0)
 
 
 def test_a_math_reference_without_a_value_is_reported_when_the_data_is_read(tmp_path: Path):
@@ -317,10 +317,10 @@ def test_a_math_reference_without_a_value_is_reported_when_the_data_is_read(tmp_
     data = write(
         tmp_path / "rows.jsonl", [MATH_ROWS[0], {"problem": "?", "answer": "\\frac{1}{0}"}]
     )
-    with pytest.raises(rlvr.DataError, match=r"math-v3/test/1: the reference .* has no value"):
-        rlvr.make("math-v3", data=data).task(0)
+    with pytest.raises(rlvr.DataError, match=r"math-v4/test/1: the reference .* has no value"):
+        rlvr.make("math-v4", data=data).task(0)
     with pytest.raises(rlvr.DataError, match="is empty"):
-        rlvr.make("math-v3").task_of({"reference": "x \\boxed{}"})
+        rlvr.make("math-v4").task_of({"reference": "x \\boxed{}"})
     left_out: list[int] = []
     rows = [
         {"reference": "1/0", "completion": "\\boxed{1}"},
@@ -328,7 +328,7 @@ def test_a_math_reference_without_a_value_is_reported_when_the_data_is_read(tmp_
     ]
     scored = list(
         rlvr.score(
-            rlvr.make("math-v3"),
+            rlvr.make("math-v4"),
             rows,
             workers=0,
             on_error=lambda number, _: left_out.append(number),
@@ -338,7 +338,7 @@ def test_a_math_reference_without_a_value_is_reported_when_the_data_is_read(tmp_
     assert [s.outcome for s in scored] == ["correct"]
 
 
-@pytest.mark.parametrize("name", ["gsm8k-v3", "math-v3"])
+@pytest.mark.parametrize("name", ["gsm8k-v4", "math-v4"])
 def test_a_missing_data_set_is_named_with_the_way_out(name: str, tmp_path: Path):
     """No network, a typo, a wrong folder: the error says which source and what else works."""
     with pytest.raises(rlvr.DataError, match=r"nowhere\.jsonl: no such file"):

@@ -1,4 +1,4 @@
-"""iftrain-v3: every task has an answer that follows it, and nothing said is not paid."""
+"""iftrain-v4: every task has an answer that follows it, and nothing said is not paid."""
 
 from collections import Counter
 from itertools import islice
@@ -10,7 +10,7 @@ import rlvr
 from rlvr.envs.instruction_tasks import ASKS, REQUESTS, TOPICS, Draft, in_words
 from rlvr.verifiers.instructions import KINDS, InstructionVerifier
 
-TASKS = list(islice(rlvr.make("iftrain-v3").tasks(), 120))
+TASKS = list(islice(rlvr.make("iftrain-v4").tasks(), 120))
 LEFT_OUT = {
     "language:response_language",  # its answers would be in other languages
     "detectable_format:constrained_response",  # any of three sentences is right, whatever is asked
@@ -43,7 +43,7 @@ def test_each_kind_can_be_followed(ask):
 
 def test_examples_are_right_and_the_prompt_says_what_is_asked():
     """Each argument stands in the prompt."""
-    env = rlvr.make("iftrain-v3")
+    env = rlvr.make("iftrain-v4")
     for task in TASKS:
         assert env.score(task, env.example(task)).total == 1
         assert env.score(task, task.prompt).total == 0
@@ -68,13 +68,13 @@ def test_examples_are_right_and_the_prompt_says_what_is_asked():
 )
 def test_a_text_about_nothing_is_not_paid(text: str):
     """One instruction at least names something of its own."""
-    env = rlvr.make("iftrain-v3")
+    env = rlvr.make("iftrain-v4")
     assert sum(env.score(task, text).total for task in TASKS) == 0
 
 
 def test_answers_to_other_tasks_are_hardly_ever_right():
     """A policy with one text for everything earns a few percent at most."""
-    env = rlvr.make("iftrain-v3")
+    env = rlvr.make("iftrain-v4")
     paid = Counter(other.id for other in TASKS[:12] for task in TASKS if task is not other
                    and env.score(task, env.example(other)).verdict.correct)  # fmt: skip
     assert max(paid.values(), default=0) <= 0.08 * len(TASKS)
@@ -82,7 +82,7 @@ def test_answers_to_other_tasks_are_hardly_ever_right():
 
 def test_splits_share_no_task():
     """A hash of what is asked decides."""
-    other = {task.prompt for task in islice(rlvr.make("iftrain-v3", split="test").tasks(), 60)}
+    other = {task.prompt for task in islice(rlvr.make("iftrain-v4", split="test").tasks(), 60)}
     assert not other & {task.prompt for task in TASKS}
     with pytest.raises(rlvr.UsageError, match="instructions"):
-        rlvr.make("iftrain-v3", instructions=6)
+        rlvr.make("iftrain-v4", instructions=6)

@@ -17,7 +17,7 @@ ASK = [{"role": "user", "content": "Describe a harbour at night."}]
 
 def _task(ground_truth: Any, path: Path, **options: Any) -> tuple[Any, rlvr.Task]:
     path.write_text(json.dumps({"messages": ASK, "ground_truth": ground_truth}) + "\n")
-    env: Any = rlvr.make("ifeval-v3", data=str(path), split="all", **options)
+    env: Any = rlvr.make("ifeval-v4", data=str(path), split="all", **options)
     return env, env.task(0)
 
 

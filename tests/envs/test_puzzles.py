@@ -11,15 +11,15 @@ import rlvr
 from rlvr.verifiers.logic_solvers import sudoku_solutions
 
 PUZZLES: list[tuple[str, dict[str, Any]]] = [
-    ("countdown-v3", {"difficulty": 1}),
-    ("countdown-v3", {"difficulty": 5}),
-    ("game24-v3", {}),
-    ("kk-v3", {"people": 2}),
-    ("kk-v3", {"people": 6}),
-    ("sudoku-v3", {"difficulty": 5}),
-    ("sudoku-v3", {"rows": 9}),
-    ("zebra-v3", {"houses": 3, "attributes": 2}),
-    ("zebra-v3", {"houses": 4, "attributes": 3}),
+    ("countdown-v4", {"difficulty": 1}),
+    ("countdown-v4", {"difficulty": 5}),
+    ("game24-v4", {}),
+    ("kk-v4", {"people": 2}),
+    ("kk-v4", {"people": 6}),
+    ("sudoku-v4", {"difficulty": 5}),
+    ("sudoku-v4", {"rows": 9}),
+    ("zebra-v4", {"houses": 3, "attributes": 2}),
+    ("zebra-v4", {"houses": 4, "attributes": 3}),
 ]
 
 
@@ -59,7 +59,7 @@ def test_difficulty_empties_cells():
     """A quarter to sixty percent of the cells, as long as one solution is left."""
     empty = []
     for difficulty in (1, 5):
-        task = rlvr.make("sudoku-v3", difficulty=difficulty).task(0)
+        task = rlvr.make("sudoku-v4", difficulty=difficulty).task(0)
         assert len(sudoku_solutions(task.reference, most=2)) == 1
         empty.append(sum(row.count(0) for row in task.reference))
     assert empty[0] == 8
@@ -74,7 +74,7 @@ def test_rows_of_knights_and_knaves(tmp_path: Path):
         "solution": [True, False],
     }
     (tmp_path / "kk.jsonl").write_text(json.dumps(row) + "\n")
-    env = rlvr.make("kk-v3", data=str(tmp_path / "kk.jsonl"))
+    env = rlvr.make("kk-v4", data=str(tmp_path / "kk.jsonl"))
     task = next(iter(env.tasks()))
     assert task.reference == {"Zoey": "knight", "Amelia": "knave"}
     assert env.score(task, env.example(task)).total == 1
@@ -87,7 +87,7 @@ QUESTION = {"question": "Which is prime?", "options": ["4", "7", "9", "15"], "an
 
 def test_options_are_shuffled_by_the_task_and_the_answer_moves_with_them():
     """Gold by text: over twelve tasks the right letter takes several values, and is right each time."""
-    env = rlvr.make("mcq-v3", data="none")
+    env = rlvr.make("mcq-v4", data="none")
     letters = set()
     for index in range(12):
         row = QUESTION | {"question": f"Which of these is prime? ({index})"}
@@ -128,7 +128,7 @@ def test_options_are_shuffled_by_the_task_and_the_answer_moves_with_them():
 )
 def test_the_columns_of_known_data_sets(row: dict[str, Any], answer: str):
     """MMLU-Pro, ARC, GPQA and SciQ."""
-    assert rlvr.make("mcq-v3", data="none").task_from(row).reference["answer"] == answer
+    assert rlvr.make("mcq-v4", data="none").task_from(row).reference["answer"] == answer
 
 
 def test_options_that_point_at_others_keep_their_order():
@@ -136,7 +136,7 @@ def test_options_that_point_at_others_keep_their_order():
     row = {"question": "q", "options": ["a1", "b1", "All of the above"], "answer": "C"}
     for index in range(5):
         assert (
-            rlvr.make("mcq-v3", data="none").task_from(row, str(index)).reference["options"][2]
+            rlvr.make("mcq-v4", data="none").task_from(row, str(index)).reference["options"][2]
             == "All of the above"
         )
 
@@ -144,6 +144,6 @@ def test_options_that_point_at_others_keep_their_order():
 def test_an_answer_that_is_no_option_names_the_row():
     """One clear error, with the row and the rule."""
     with pytest.raises(rlvr.DataError, match=r"row: the answer .* is none of the options"):
-        rlvr.make("mcq-v3", data="none").task_from(QUESTION | {"answer": "E"})
+        rlvr.make("mcq-v4", data="none").task_from(QUESTION | {"answer": "E"})
     with pytest.raises(rlvr.DataError, match=r"row: no list in column 'options'"):
-        rlvr.make("mcq-v3", data="none").task_from({"question": "q"})
+        rlvr.make("mcq-v4", data="none").task_from({"question": "q"})

@@ -1,4 +1,4 @@
-"""science-v3 and chem-v3: procedural, from rows, and each task in one split."""
+"""science-v4 and chem-v4: procedural, from rows, and each task in one split."""
 
 import json
 from itertools import islice
@@ -9,12 +9,12 @@ import pytest
 import rlvr
 
 ROWS = {
-    "science-v3": (
+    "science-v4": (
         {"question": "How fast?", "answer": "5 m/s"},
         "5.0 m/s",
         {"question": "q", "answer": "5 glorps"},
     ),
-    "chem-v3": (
+    "chem-v4": (
         {"question": "Burn it.", "answer": "C + O2 -> CO2"},
         "C + O2 -> CO2",
         {"question": "q", "answer": "->"},
@@ -55,5 +55,5 @@ def test_rows_take_the_place_of_problems(name: str, tmp_path: Path):
 def test_each_kind_of_chemistry_can_be_asked_alone():
     """For a curriculum."""
     for ask, sign in (("equation", "->"), ("mass", "g/mol")):
-        env = rlvr.make("chem-v3", ask=ask)
+        env = rlvr.make("chem-v4", ask=ask)
         assert all(sign in task.reference for task in islice(env.tasks(), 10))

@@ -11,7 +11,7 @@ from rlvr.envs.search import _made
 from rlvr.sandbox import Limits
 from rlvr.tools import Corpus, search
 
-IDS = ["bash-v1", "desk-v2", "guess-v1", "python-tool-math-v3", "search-v3", "wordle-v1"]
+IDS = ["bash-v1", "desk-v2", "guess-v1", "python-tool-math-v4", "search-v4", "wordle-v1"]
 
 
 def played(env: rlvr.Environment, index: int, turns) -> tuple[rlvr.EpisodeRecord, rlvr.Score]:
@@ -39,7 +39,7 @@ def test_the_example_earns_the_maximum_and_silence_nothing(name):
 
 def test_what_python_prints_is_no_answer():
     """The final answer counts alone, and a hedge is wrong."""
-    env = rlvr.make("python-tool-math-v3")
+    env = rlvr.make("python-tool-math-v4")
 
     def printed(task):
         return [
@@ -55,7 +55,7 @@ def test_what_python_prints_is_no_answer():
 def test_python_keeps_its_variables_and_says_what_went_wrong(monkeypatch):
     """A traceback, a time limit and the end of the session are replies."""
     monkeypatch.setattr("rlvr.envs.tool_math._LIMITS", Limits(cpu_s=0.2, memory_mib=256))
-    env = rlvr.make("python-tool-math-v3")
+    env = rlvr.make("python-tool-math-v4")
     codes = [
         "x = 6",
         "x * 7",
@@ -108,7 +108,7 @@ def test_a_file_that_was_not_to_be_changed_counts():
 
 def test_search_finds_what_questions_ask_about():
     """The founder is one search away, and the town another."""
-    env = rlvr.make("search-v3")
+    env = rlvr.make("search-v4")
     record, _ = played(
         env, 0, [Ask("search", {"query": env.task(0).prompt}), Ask("search", {"query": " "}), "x"]
     )

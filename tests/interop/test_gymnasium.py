@@ -167,7 +167,7 @@ def test_what_gymnasium_cannot_have_is_refused():
         with pytest.raises(rlvr.UsageError, match="several turns"):
             to_gymnasium(Countdown(), **option)
     with pytest.raises(rlvr.UsageError, match="not an environment"):
-        to_gymnasium("gsm8k-v3")
+        to_gymnasium("gsm8k-v4")
 
 
 def test_every_text_is_in_the_space():

@@ -172,7 +172,7 @@ def test_a_scorer_that_hangs_is_killed_and_the_answer_wrong(monkeypatch):
 
 def test_a_scorer_that_sleeps_cannot_make_its_answer_unscored():
     """Our own limit comes well before the Scorer's, whose kill would be UNSCORED."""
-    env = rlvr.make("reasoning-gym-v3", family="n_queens", force="run-model-code", wall_s=1.6)
+    env = rlvr.make("reasoning-gym-v4", family="n_queens", force="run-model-code", wall_s=1.6)
     with rlvr.Scorer(env, workers=1) as scorer:
         scorer.score(env.task(0), "")  # starting a worker takes time of its own
         start = time.monotonic()
@@ -183,7 +183,7 @@ def test_a_scorer_that_sleeps_cannot_make_its_answer_unscored():
     assert (verdict.outcome, verdict.reason) == (rlvr.Outcome.WRONG, "limit"), verdict
     assert from_reasoning_gym("gcd").wall_s < rlvr.scoring.WALL_S / 2
     with pytest.raises(rlvr.UsageError, match="wall_s is -1"):
-        rlvr.make("reasoning-gym-v3", family="gcd", wall_s=-1)
+        rlvr.make("reasoning-gym-v4", family="gcd", wall_s=-1)
 
 
 def test_families_with_holes_are_refused_by_name():
@@ -259,12 +259,12 @@ def test_bad_options_say_what_is_wrong():
 
 def test_a_record_is_replayed():
     """Family and settings are options, the seed stands in the task: nothing else is needed."""
-    env = rlvr.make("reasoning-gym-v3", family="gcd", settings={"max_numbers": 4})
+    env = rlvr.make("reasoning-gym-v4", family="gcd", settings={"max_numbers": 4})
     rows = [
         {"task": 0, "completion": env.example(env.task(0))},
         {"task": 1, "completion": "<answer>0</answer>"},
     ]
-    run = provenance(env, "reasoning-gym-v3")
+    run = provenance(env, "reasoning-gym-v4")
     records = [record(scored, run) for scored in rlvr.score(env, rows, workers=0)]
     assert [one["outcome"] for one in records] == ["correct", "wrong"]
     assert not any(rlvr.replay([json.loads(json.dumps(one)) for one in records], workers=0))

@@ -105,7 +105,7 @@ def test_parts_and_outcomes_are_logged(reward):
 
 def test_a_data_set_of_the_users_own_is_read_by_the_environment():
     """A data set needs no rewriting: `task_from` knows its columns, and `reference` is a column that any may have."""
-    with to_trl(rlvr.make("gsm8k-v3"), workers=1) as reward:
+    with to_trl(rlvr.make("gsm8k-v4"), workers=1) as reward:
         completions = ["\\boxed{1234}"]
         assert reward(prompts=["…"], completions=completions, **QUESTION) == [1.0]
         assert reward(prompts=["…"], completions=completions, reference=["99"]) == [0.0]

@@ -153,7 +153,7 @@ def test_the_parquet_file_comes_back_as_the_same_task(both, tmp_path):
 
 def test_a_reference_of_the_users_own_is_enough():
     """Data sets made for verl carry `ground_truth` alone, under any name."""
-    with to_verl(rlvr.make("gsm8k-v3"), workers=1) as reward:
+    with to_verl(rlvr.make("gsm8k-v4"), workers=1) as reward:
         assert reward("openai/gsm8k", "\\boxed{72}", "72", {"index": 3})["score"] == 1.0
         assert reward("openai/gsm8k", "\\boxed{72}", "#### 72")["score"] == 1.0
         with pytest.raises(rlvr.DataError, match="reference"):

@@ -143,7 +143,7 @@ def test_references_write_no_file(tmp_path):
         for i, schema in enumerate([*schemas, SQL])
     ]
     (work / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    argv = "score sql-v3 in.jsonl -o out.jsonl --workers 1".split()
+    argv = "score sql-v4 in.jsonl -o out.jsonl --workers 1".split()
     process = rlvr(*argv, cwd=work, HOME=str(home), TMPDIR=str(home))
     said, _ = process.communicate()
     assert process.returncode == 1, said

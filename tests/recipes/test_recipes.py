@@ -106,7 +106,7 @@ def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_p
     if name == "math_dapo":
         assert (
             config["env"]["reward"]
-            == "correct(math-verifier-v3) + 0.5 * overlong(max_tokens=16, cache=3)"
+            == "correct(math-verifier-v4) + 0.5 * overlong(max_tokens=16, cache=3)"
         )
 
 
@@ -141,7 +141,7 @@ class Change(rlvr.Environment):
 )
 def test_a_recipe_leaves_the_data_of_another_task_to_it(recipe):
     """Its own data belong to its own task: a class of one's own has none, and GSM8K has others."""
-    for name in (f"{__name__}:Change", "arithmetic-v1", "arithmetic-v1:0.5 kk-v3:0.5"):
+    for name in (f"{__name__}:Change", "arithmetic-v1", "arithmetic-v1:0.5 kk-v4:0.5"):
         asked = replace(recipe, config=replace(recipe.config, env=name), reward="2*correct - 1")
         trained, evaluated = asked.environments()
         assert (trained.split, evaluated.split) == ("train", "test")
@@ -359,7 +359,7 @@ def test_every_size_of_a_recipe_is_a_run_s_settings(name):
     recipe = recipe_named(name)
     for size in ("paper", *recipe.sizes):
         flags = recipe.flags(size)
-        for env in (f"{__name__}:Change", "arithmetic-v1:0.5 kk-v3:0.5"):
+        for env in (f"{__name__}:Change", "arithmetic-v1:0.5 kk-v4:0.5"):
             asked = replace(flags, config=replace(flags.config, env=env, model="m"), reward=None)
             assert asked.environments()[0].split == "train"
         updates, steps = flags.config.resolve().updates_per_batch, flags.config.steps
@@ -439,7 +439,7 @@ def test_a_number_without_source_is_refused(say, tmp_path):
     for line, says in [
         (["train", "math_dapo", "--size", "huge"], "--size is 'huge'"),
         (["train", "math_dapo", "--size"], "--size needs a value"),
-        (["train", "math_dapo", "--size", "tiny", "--env", "kk-v3"], "give a --model"),
+        (["train", "math_dapo", "--size", "tiny", "--env", "kk-v4"], "give a --model"),
         (["train", tmp_path / "no.toml"], "is no recipe"),
         (["train", tmp_path / "no.py"], "no.py"),
         (["recipes", tmp_path / "none.py"], "there is no file"),
@@ -469,10 +469,10 @@ def test_five_domains_train_in_one_run(say, tmp_path):
     """ProRL's recipe over five domains, procedural and offline: mathematics, science, queries, logic, instructions."""
     shares = [
         "arithmetic-v1:0.3,difficulty=1",
-        "chem-v3:0.3,ask=formula",
-        "sql-v3:0.2,group_size=3",
+        "chem-v4:0.3,ask=formula",
+        "sql-v4:0.2,group_size=3",
     ]
-    shares += ["kk-v3:0.1,people=2,max_tokens=8", "iftrain-v3:0.1,instructions=1,max_tokens=8"]
+    shares += ["kk-v4:0.1,people=2,max_tokens=8", "iftrain-v4:0.1,instructions=1,max_tokens=8"]
     env = rlvr.make(" ".join(shares))
     pairs = [(str(task.prompt), env.example(task)) for task in map(env.task, range(60))]
     characters = sorted({char for pair in pairs for char in "".join(pair)})
@@ -539,7 +539,7 @@ def test_five_domains_train_in_one_run(say, tmp_path):
     code, said = say(*command, "--run", tmp_path / "whole", "--steps", 2)
     assert code == 0, said
     rows = read_metrics(tmp_path / "whole" / "metrics.jsonl")
-    names = ["arithmetic-v1", "chem-v3", "sql-v3", "kk-v3", "iftrain-v3"]
+    names = ["arithmetic-v1", "chem-v4", "sql-v4", "kk-v4", "iftrain-v4"]
     taken = [sum(row.get(f"env/{name}/rollouts", 0) for row in rows) for name in names]
     assert taken == [24, 24, 12, 8, 8]  # 20 tasks by weights, in groups of 4, and of 3 for SQL
     assert all(f"eval/{name}/avg@2" in rows[-1] for name in names)

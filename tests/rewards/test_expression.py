@@ -209,7 +209,7 @@ def test_a_part_of_ones_own_stands_at_its_place_in_a_file(tmp_path):
 def test_an_environment_takes_it_as_an_option_and_keeps_it(tmp_path):
     """So that records, replay, settings of a run and mixtures have it without more."""
     text = "reward - 1 + 0.1*format('a...')"
-    for name in ("arithmetic-v1", "arithmetic-v1:0.5 kk-v3:0.5"):
+    for name in ("arithmetic-v1", "arithmetic-v1:0.5 kk-v4:0.5"):
         env = rlvr.make(name, reward=text)
         assert env.config["reward"] == text
         again = rlvr.make(env.id, **json.loads(json.dumps(env.config)))

@@ -59,7 +59,7 @@ def test_what_rlvr_bundles_is_looked_at_too():
         if name.startswith(("rlvr.viewer", "rlvr.cli", "rlvr.workers", "rlvr.http"))
     ]
     assert "sqlite" not in found
-    assert "sqlite" in code_of(rlvr.make("sql-v3"))
+    assert "sqlite" in code_of(rlvr.make("sql-v4"))
 
 
 def test_a_class_of_ones_own_is_named_with_its_file():

@@ -268,7 +268,7 @@ def test_a_scorer_refuses_settings_that_cannot_work(settings, why):
 
 def test_a_scorer_is_for_environments():
     """The class instead of an instance, or an id, is easily given."""
-    for wrong in (Trials, "gsm8k-v3"):
+    for wrong in (Trials, "gsm8k-v4"):
         with pytest.raises(UsageError, match=r"is not an environment; rlvr\.make"):
             rlvr.Scorer(wrong)
 

@@ -32,9 +32,9 @@ def row(tmp_path):
     [
         {"env": "{evil}:Evil", "config": {}},
         {"env": "{evil}:nothing", "config": {}},
-        {"env": "rows-v3", "config": {"verifier": "{evil}:nothing"}},
-        {"env": "{evil}:Evil:0.5 gsm8k-v3:0.5", "config": {}},
-        {"env": "mixture-v1", "config": {"envs": "{evil}:Evil:0.5 gsm8k-v3:0.5"}},
+        {"env": "rows-v4", "config": {"verifier": "{evil}:nothing"}},
+        {"env": "{evil}:Evil:0.5 gsm8k-v4:0.5", "config": {}},
+        {"env": "mixture-v1", "config": {"envs": "{evil}:Evil:0.5 gsm8k-v4:0.5"}},
         {"env": "os:abort", "config": {}},
         {"env": "evil_module:Evil", "config": {}},
     ],
@@ -53,7 +53,7 @@ def test_a_record_gives_up_no_guarantee_of_the_sandbox(row):
     """Its completion is a program, and would run with the network that the file asks for."""
     config = {"verifier": "code", "settings": {"allow_missing": ["network"]}}
     with pytest.raises(UntrustedPlace, match="allow_missing"):
-        list(replay([{**row, "env": "rows-v3", "config": config}], workers=0))
+        list(replay([{**row, "env": "rows-v4", "config": config}], workers=0))
 
 
 def test_code_that_the_user_names_is_run():

@@ -102,29 +102,29 @@ CHOICES = [
 
 OURS = {
     "arithmetic-v1": (None, {"difficulty": 4}),
-    "chem-v3": (None, {}),
-    "function-call-v3": (None, {}),
-    "json-v3": (None, {}),
-    "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v3", 1.0]]}),
-    "qa-v3": (None, {}),
-    "sql-v3": (None, {}),
-    "gsm8k-v3": (GSM8K, {}),
-    "math-v3": (MATH, {}),
+    "chem-v4": (None, {}),
+    "function-call-v4": (None, {}),
+    "json-v4": (None, {}),
+    "mixture-v1": (None, {"envs": [["arithmetic-v1", 1.0], ["qa-v4", 1.0]]}),
+    "qa-v4": (None, {}),
+    "sql-v4": (None, {}),
+    "gsm8k-v4": (GSM8K, {}),
+    "math-v4": (MATH, {}),
     "humaneval-v3": ([DOUBLE], {"cpu_s": 1.0}),
     "mbpp-v3": ([ADD], {"cpu_s": 1.0}),
     "code-drills-v1": (None, {"level": 2}),
     "code-stdio-v3": ([NEXT], {"cpu_s": 1.0}),
-    "countdown-v3": (None, {}),
-    "game24-v3": (None, {}),
-    "ifbench-v3": (BENCHED, {}),
-    "ifeval-v3": (INSTRUCTED, {}),
-    "iftrain-v3": (None, {}),
-    "kk-v3": (None, {}),
-    "mcq-v3": (CHOICES, {}),
-    "rows-v3": (MATH, {"prompt": "problem", "reference": "answer"}),
-    "science-v3": (None, {}),
-    "sudoku-v3": (None, {}),
-    "zebra-v3": (None, {}),
+    "countdown-v4": (None, {}),
+    "game24-v4": (None, {}),
+    "ifbench-v4": (BENCHED, {}),
+    "ifeval-v4": (INSTRUCTED, {}),
+    "iftrain-v4": (None, {}),
+    "kk-v4": (None, {}),
+    "mcq-v4": (CHOICES, {}),
+    "rows-v4": (MATH, {"prompt": "problem", "reference": "answer"}),
+    "science-v4": (None, {}),
+    "sudoku-v4": (None, {}),
+    "zebra-v4": (None, {}),
 }
 
 
@@ -132,8 +132,8 @@ TOOLS = (
     "bash-v1",
     "desk-v2",
     "guess-v1",
-    "python-tool-math-v3",
-    "search-v3",
+    "python-tool-math-v4",
+    "search-v4",
     "swe-lite-v1",
     "wordle-v1",
 )
@@ -144,14 +144,14 @@ WHOLE = ("arithmetic-v1",)
 """Checked in other processes and as episodes too; for the others that part is slow."""
 
 WHOLE_TEXTS = (
-    "ifbench-v3",
-    "ifeval-v3",
-    "iftrain-v3",
-    "function-call-v3",
-    "json-v3",
-    "sql-v3",
-    "sudoku-v3",
-    "zebra-v3",
+    "ifbench-v4",
+    "ifeval-v4",
+    "iftrain-v4",
+    "function-call-v4",
+    "json-v4",
+    "sql-v4",
+    "sudoku-v4",
+    "zebra-v4",
 )
 """Their answers are whole texts or data, so that a hedge between two of them is no hedge."""
 
@@ -205,7 +205,7 @@ def test_a_bundled_environment_with_tools_passes_its_check(name: str):
 def test_every_bundled_environment_is_checked():
     """A new one has to be added here."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    elsewhere = {"reasoning-gym-v3"}  # tests/interop/test_reasoning_gym.py
+    elsewhere = {"reasoning-gym-v4"}  # tests/interop/test_reasoning_gym.py
     assert {*OURS, *TOOLS} | elsewhere == set(project["project"]["entry-points"]["rlvr.envs"])
 
 

@@ -289,6 +289,6 @@ def test_a_verdict_that_scripts_can_buy_is_a_hole():
 @pytest.mark.slow
 def test_no_script_is_paid_in_ours():
     """Nor makes an episode UNSCORED."""
-    for name in ("bash-v1", "python-tool-math-v3"):
+    for name in ("bash-v1", "python-tool-math-v4"):
         env = rlvr.make(name)
         assert not list(cheat_breaches(env, env.task(0), played)), name

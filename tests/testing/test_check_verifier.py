@@ -16,8 +16,8 @@ from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.named import PLACES, make_verifier
 
 BUNDLED = (
-    "chem-v3 countdown-v3 function-call-v3 game24-v3 iftrain-v3 json-v3 kk-v3 qa-v3 science-v3 sql-v3 "
-    "sudoku-v3 zebra-v3"
+    "chem-v4 countdown-v4 function-call-v4 game24-v4 iftrain-v4 json-v4 kk-v4 qa-v4 science-v4 sql-v4 "
+    "sudoku-v4 zebra-v4"
 ).split()
 
 

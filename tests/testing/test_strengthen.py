@@ -95,7 +95,7 @@ def _parsed(value):
             {"input_output": {"fn_name": "f", "inputs": [[1], [3]], "outputs": [2, 6]}},
         ),
         (
-            "sql-v3",
+            "sql-v4",
             {"question": "All.", "schema": "CREATE TABLE t (a INTEGER);", "query": "SELECT a FROM t",
              "fillings": [{"t": [[1]]}, {"t": [[2]]}]},
             lambda old: {**old, "fillings": [*old["fillings"], {"t": [[3]]}]},
@@ -134,7 +134,7 @@ def test_drawn_tasks_have_no_data_to_strengthen(tmp_path, capsys):
     """The refusal comes before anything is measured."""
     args = [
         "strength",
-        "sql-v3",
+        "sql-v4",
         "-o",
         str(tmp_path / "r.json"),
         "--strengthen",

@@ -13,8 +13,8 @@ from rlvr.testing.work import Work, maker_for
 from rlvr.testing.work.answers import AnswersWork
 from tests.testing.test_check_ours import OURS
 
-PROGRAMS = ("humaneval-v3", "mbpp-v3", "code-drills-v1", "code-stdio-v3", "sql-v3", "mixture-v1")
-SYMPY = ("math-v3", "rows-v3")  # its parser takes a CPU second to load
+PROGRAMS = ("humaneval-v3", "mbpp-v3", "code-drills-v1", "code-stdio-v3", "sql-v4", "mixture-v1")
+SYMPY = ("math-v4", "rows-v4")  # its parser takes a CPU second to load
 KINDS = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SYMPY else [])
     for name in sorted(OURS.keys() - set(PROGRAMS))
@@ -120,7 +120,7 @@ def test_formulas_are_told_apart_at_a_point(right, wrong, is_told_apart):
 
 def test_work_of_another_form_has_no_witness(tmp_path):
     """What a model wrote around its answer may say anything."""
-    for name in ("gsm8k-v3", "mcq-v3", "kk-v3", "json-v3"):
+    for name in ("gsm8k-v4", "mcq-v4", "kk-v4", "json-v4"):
         env = _env(tmp_path, name)
         maker = maker_for(env)
         work = Work("I thought about it for long, and cannot say.", "model")

@@ -58,7 +58,7 @@ def test_a_threshold_that_no_row_holds_is_a_hole_until_a_filling_does():
 
 def test_the_bundled_questions_pay_no_slip_that_a_filling_refutes():
     """Thresholds, DISTINCT, joins, groups, order: what a random filling left open in 76 of 90 questions."""
-    env = rlvr.make("sql-v3")
+    env = rlvr.make("sql-v4")
     maker = maker_for(env)
     for index in range(8):
         task, wrong = env.task(index), 0

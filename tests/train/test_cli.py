@@ -107,7 +107,7 @@ def test_one_file_is_not_both_trained_on_and_evaluated_on(say, tmp_path, model):
     for name, first in (("mine.jsonl", 0), ("other.jsonl", 20)):
         rows = [{"problem": f"{k}=", "answer": str(k)} for k in range(first, first + 20)]
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ["--env", "math-v3", "--model", model, "--steps", 1, "--prompts", 2, "--group-size", 2, "--max-tokens", 4,
+    flags = ["--env", "math-v4", "--model", model, "--steps", 1, "--prompts", 2, "--group-size", 2, "--max-tokens", 4,
              "--workers", 0, "--algorithm", "dr_grpo", "--option", f"data={tmp_path / 'mine.jsonl'}"]  # fmt: skip
     code, said = say("train", *flags, "--run", tmp_path / "a")
     assert (code, "20 of the 20 tasks to evaluate on" in said) == (2, True)
@@ -142,7 +142,7 @@ def test_one_task_in_a_hundred_may_be_in_both_splits(tmp_path):
     for name, part in (("train", rows[:200]), ("test", rows[199:])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     config = Config(
-        env="math-v3", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)}
+        env="math-v4", model="none", run=tmp_path / "run", env_options={"data": str(tmp_path)}
     )
     with pytest.warns(RuntimeWarning, match="1 of the 100 tasks to evaluate on"):
         env, eval_env = environments(config.resolve())

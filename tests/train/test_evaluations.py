@@ -12,7 +12,7 @@ from rlvr.train.evaluations import EvalSet, eval_sets, read_eval_sets
 from tests.train.bandit import trainer
 from tests.train.test_resume import logged
 
-ROWS = "rows-v3:verifier=math,data={data},prompt=q,reference=a,split=test"
+ROWS = "rows-v4:verifier=math,data={data},prompt=q,reference=a,split=test"
 
 
 def config(*sets, **settings) -> Config:
@@ -22,12 +22,12 @@ def config(*sets, **settings) -> Config:
 @pytest.mark.parametrize(
     ("text", "env", "options", "numbers", "name"),
     [
-        ("math-v3", "math-v3", {}, {}, "math-v3"),
-        ("math-v3:data=aime2024,n=32,rows=all", "math-v3", {"data": "aime2024"},
+        ("math-v4", "math-v4", {}, {}, "math-v4"),
+        ("math-v4:data=aime2024,n=32,rows=all", "math-v4", {"data": "aime2024"},
          {"n": 32, "rows": "all"}, "aime2024"),
         ("mine.py:Change:highest=9,option.n=2,n=4", "mine.py:Change", {"highest": 9, "n": 2},
          {"n": 4}, "mine.py-Change"),
-        ("math-v3:data=a/b.jsonl,name=held", "math-v3", {"data": "a/b.jsonl"}, {"name": "held"},
+        ("math-v4:data=a/b.jsonl,name=held", "math-v4", {"data": "a/b.jsonl"}, {"name": "held"},
          "held"),
     ],
 )  # fmt: skip
@@ -77,7 +77,7 @@ def test_rows_are_a_sample_by_the_seed_and_overlap_is_counted(tmp_path):
     train = tmp_path / "train.jsonl"
     for shared, refused in ((2, False), (3, True)):
         train.write_text("\n".join([*lines[:shared], '{"q": "x", "a": "1"}']) + "\n")
-        own = rlvr.make("rows-v3", verifier="math", data=str(train), prompt="q", reference="a")
+        own = rlvr.make("rows-v4", verifier="math", data=str(train), prompt="q", reference="a")
         made = config(f"{text},rows=all,name=a").resolve()
         if refused:
             with pytest.raises(UsageError, match="3 of its 200 prompts are trained on"):

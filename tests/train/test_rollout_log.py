@@ -39,7 +39,7 @@ def test_columns_have_types_and_not_json(tmp_path):
     task = rlvr.Task("t", [{"role": "user", "content": "json:?"}], reference={"a": 1})
     trained = {id(one): Trained(0.25, (0.25, 0.25))}
     log_rollouts(
-        tmp_path / PATH, [rlvr.Group(task, [one])], env_of=lambda _: "search-v3", trained=trained
+        tmp_path / PATH, [rlvr.Group(task, [one])], env_of=lambda _: "search-v4", trained=trained
     )
     table = parquet.read_table(tmp_path / PATH)
     kinds = {field.name: str(field.type) for field in table.schema}
@@ -48,7 +48,7 @@ def test_columns_have_types_and_not_json(tmp_path):
     assert kinds["logprobs"].startswith("list<")
     assert kinds["logprobs"].endswith("float>")
     [row] = table.to_pylist()
-    assert (row["env"], row["parts"], row["advantage"]) == ("search-v3", [("correct", 1.0)], 0.25)
+    assert (row["env"], row["parts"], row["advantage"]) == ("search-v4", [("correct", 1.0)], 0.25)
     assert (row["prompt"], row["messages"], row["reference"]) == (
         None,
         [{"role": "user", "content": "json:?"}],

@@ -366,11 +366,11 @@ def test_what_episodes_read_is_refused_where_there_are_none(name: str, value, tm
 
 def test_a_mixtures_own_group_size_has_to_fit_the_algorithm(tmp_path):
     """One of its environments would have no advantage for ever, and the others hide it."""
-    shares = [rlvr.Share("arithmetic-v1"), rlvr.Share("qa-v3", group_size=1)]
+    shares = [rlvr.Share("arithmetic-v1"), rlvr.Share("qa-v4", group_size=1)]
     given = {"env": "a", "model": "m", "run": tmp_path, "eval_every": None}
     mixture = rlvr.Mixture(envs=shares)
     said = refusal(lambda: environments(Config(algorithm="grpo", **given), mixture))
-    assert "group_size of qa-v3 in the mixture is 1" in said
+    assert "group_size of qa-v4 in the mixture is 1" in said
     environments(Config(algorithm="reinforce_pp", **given), mixture)
 
 

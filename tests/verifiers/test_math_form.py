@@ -425,12 +425,12 @@ def test_many_at_once_get_the_same():
 
 
 def test_environments_pass_the_task_on():
-    """math-v3 refuses an echo of the row's own problem; a reward of one's own does with the same verifier."""
+    """math-v4 refuses an echo of the row's own problem; a reward of one's own does with the same verifier."""
     row = {"problem": FACTOR, "answer": "x^2(x-16)", "completion": r"\boxed{x^3-16x^2}"}
     own = rlvr.Environment.from_rows(
         [], prompt="problem", reference="answer", verifier=MathVerifier()
     )
-    for env in (rlvr.make("math-v3"), own):
+    for env in (rlvr.make("math-v4"), own):
         [scored] = rlvr.score(env, [row], workers=0)
         assert scored.score.verdict.reason == "given"
 

@@ -32,7 +32,7 @@ def test_a_setting_is_checked_by_name():
 
 def test_rows_are_scored_by_any_of_them():
     """`rlvr score --verifier NAME --option …` is this environment."""
-    env = rlvr.make("rows-v3", verifier="qa", settings={"credit": "f1"})
+    env = rlvr.make("rows-v4", verifier="qa", settings={"credit": "f1"})
     task = rlvr.Task("t", "?", "Eiffel tower")
     assert env.score(task, "big Eiffel tower").total == 0.8
 
@@ -43,5 +43,5 @@ def test_the_list_names_every_verifier():
     assert VerifiersCommand().run(Console(file=out, width=300), Console(file=StringIO())) == 0
     shown = out.getvalue()
     assert all(name in shown for name in PLACES)
-    assert "choice-verifier-v3" in shown
+    assert "choice-verifier-v4" in shown
     assert json.dumps({"options": ["4", "5"], "answer": "5"}) in shown

@@ -92,7 +92,7 @@ def test_the_least_length_follows_from_the_request():
 
 def test_examples_of_the_training_tasks_make_sense_and_their_anagrams_do_not():
     """Each task's own answer is paid; with the letters of its words in another order it is not."""
-    env = rlvr.make("iftrain-v3")
+    env = rlvr.make("iftrain-v4")
     tasks = [env.task(index) for index in range(25)]
     assert all(env.score(task, env.example(task)).verdict.correct for task in tasks)
 

@@ -388,7 +388,7 @@ def test_a_question_without_an_answer_is_an_error(reference):
 # ------------------------------------------------------------------------------------------ environments
 
 
-@pytest.mark.parametrize("name", ["sql-v3", "json-v3", "function-call-v3", "qa-v3"])
+@pytest.mark.parametrize("name", ["sql-v4", "json-v4", "function-call-v4", "qa-v4"])
 def test_examples_are_right_and_vacuous_answers_are_not(name):
     """Thirty tasks each; references can be written as JSON; the other split has other tasks."""
     env = rlvr.make(name)

@@ -54,7 +54,7 @@ def names(page: str) -> list[str]:
         ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
         ("package.sums:OneDigit", "OneDigit"),
         ("envs/mine.py:Change", "Change"),
-        ("gsm8k-v3:0.5,group_size=4", "gsm8k-v3:0.5,group_size=4"),
+        ("gsm8k-v4:0.5,group_size=4", "gsm8k-v4:0.5,group_size=4"),
         ("", ""),
     ],
 )

@@ -123,7 +123,7 @@ def test_audit_takes_the_file(tmp_path: Path, labels, browse, capsys):
     for n in range(3):
         mark(client, n, shown(client, f"/0/row/{n}")[1], n != 1)
     capsys.readouterr()
-    command = ["audit", "rows-v3", str(labels.path), "--json", "--workers", "1"]
+    command = ["audit", "rows-v4", str(labels.path), "--json", "--workers", "1"]
     assert main(command) == 0
     total = json.loads(capsys.readouterr().out)["total"]
     counted = {name: total[name] for name in ("true_positive", "false_positive", "true_negative")}

@@ -31,7 +31,7 @@ def reports() -> dict[str, dict[str, Any]]:
         "audit": audit(Trials(), rows, workers=0).as_dict(),
         "ranking": audit(Trials(), both, reward_model=lambda _, texts: [0.5, 0.75, 0.25], workers=0).as_dict(),
         "one-sided": audit(Trials(), rows, reward_model=lambda _, texts: [0.5] * len(texts), workers=0).as_dict(),
-        "check": check(rlvr.make("qa-v3"), tasks=1, only=("tasks",)).as_dict(),
+        "check": check(rlvr.make("qa-v4"), tasks=1, only=("tasks",)).as_dict(),
         "evaluation": {"model": HOSTILE, "metrics": {"avg@4": metric}, "too_long": [], "length": 7.25,
                        "truncated": 0.1, "unscored": 2},
     }  # fmt: skip
@@ -50,7 +50,7 @@ WORDS = {
         "no task has both a right and a wrong completion",
         "mean score of right completions",
     ),
-    "check": ("Check of qa-v3", "It passes", "earned by no text"),
+    "check": ("Check of qa-v4", "It passes", "earned by no text"),
     "evaluation": ("avg@4", "0.4000 to 0.6000", "10.0% truncated, 2 unscored"),
 }
 
@@ -94,7 +94,7 @@ def test_check_writes_its_report(tmp_path: Path, capsys):
     page, report = tmp_path / "check.html", tmp_path / "check.json"
     command = [
         "check",
-        "qa-v3",
+        "qa-v4",
         "--tasks",
         "1",
         "--only",
@@ -105,7 +105,7 @@ def test_check_writes_its_report(tmp_path: Path, capsys):
         str(report),
     ]
     assert main(command) == 0
-    assert "Check of qa-v3" in page.read_text()
-    assert json.loads(report.read_text())["env"] == "qa-v3"
+    assert "Check of qa-v4" in page.read_text()
+    assert json.loads(report.read_text())["env"] == "qa-v4"
     assert main(command) == 2
     assert "exists" in capsys.readouterr().err

@@ -71,7 +71,7 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
     policy: Literal["strict", "reference"] = "strict"
     loose: bool = False
     share: bool = False
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     reference_form: ClassVar[str] = "a list of mappings of kind and arguments"
     rewritings: ClassVar[tuple[str, ...]] = ()  # the whole text is judged
     reference_example: ClassVar[Any] = [{"kind": "punctuation:no_comma", "arguments": {}}]

@@ -100,7 +100,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     policy: MathPolicy = COMPETITION
     markers: tuple[str, ...] = DEFAULT_MARKERS
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     reference_form: ClassVar[str] = (
         "an expression, a number, or a list of them, of which any is right"
     )

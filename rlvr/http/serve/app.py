@@ -75,7 +75,7 @@ def app_of(service: Service) -> Application:
             answers=ScoresReply,
             lines=True,
             example={
-                "env": "gsm8k-v3",
+                "env": "gsm8k-v4",
                 "rows": [{"completion": "It is \\boxed{1234}.", "reference": "1234"}],
             },
         ),

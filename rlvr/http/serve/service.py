@@ -32,7 +32,7 @@ __all__ = ["Service"]
 class Service:
     """Environments behind one HTTP service, each with one `Scorer` that all requests share; or a reward model.
 
-        with Service({"gsm8k-v3": rlvr.make("gsm8k-v3")}) as service:
+        with Service({"gsm8k-v4": rlvr.make("gsm8k-v4")}) as service:
             run(service, listen("127.0.0.1", 8000))
 
     Args:
@@ -67,7 +67,7 @@ class Service:
     ) -> None:
         if not envs and reward_model is None:
             raise UsageError(
-                "there is no environment to serve; name one, such as gsm8k-v3, or give a reward "
+                "there is no environment to serve; name one, such as gsm8k-v4, or give a reward "
                 "model"
             )
         self.keys = Keys(api_key, keys_file)

@@ -1,7 +1,7 @@
 """The client of `rlvr serve`: scores over HTTP from one service or several, with patience.
 
     with Client("http://127.0.0.1:8000") as client:
-        for served in client.score("gsm8k-v3", rows):
+        for served in client.score("gsm8k-v4", rows):
             print(served.id, served.score.total if served.score else served.error)
 
 A request goes to the least loaded service.  One that fails is left out for a while and tried again;
