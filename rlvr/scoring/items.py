@@ -32,10 +32,10 @@ from rlvr.types import Completion, Task
 
 __all__ = [
     "COLUMNS",
-    "OF_THE_COMPLETION",
     "Ids",
     "Item",
     "Items",
+    "OF_THE_COMPLETION",
     "OnError",
     "RowTask",
     "Rows",
