@@ -80,6 +80,7 @@ class Recorder(LearnerPart):
             "temperature": config.temperature,
             "lr": self.learner.lr,
             "seed": config.seed,
+            "updates_wanted": config.updates_per_batch,
         }
 
     def _save(self, step: StepFile, suffix: str = "") -> None:

@@ -14,6 +14,7 @@ from rlvr.train.step_own import own_formulas
 from tests.train.bandit import policy, trainer
 
 SETTINGS = {"prompts": 16, "group_size": 4, "steps": 2, "step_files": 1}
+UPDATE_TOKENS = [f"update0.{name}" for name in ("logprobs", "weights")]
 OWN = """
 from dataclasses import dataclass
 from rlvr.algo.advantages import group_advantages
@@ -151,6 +152,27 @@ def test_a_users_algorithm_is_judged_by_its_own_functions(tmp_path, capsys):
         own_formulas(StepFile({**step.head, "algorithm": numbers}, step.arrays), spec)
     assert main(["step", "verify", path, "--algorithm", "grpo"]) == 2
     assert "grpo is published" in capsys.readouterr().err
+
+
+def test_updates_are_equal_parts_of_whole_groups(tmp_path):
+    """Another number of them, a group in two of them, and a row that was not computed are named."""
+    settings = {"prompts": 40, "updates": 3}
+    step = last_step(tmp_path / "run", load_algorithm("grpo"), **settings)
+    assert set(found(step).values()) == {"equal"}
+    rows = [step.arrays[f"update{number}.rows"] for number in range(len(step.updates))]
+    assert len(rows) == 2  # of 20 groups: a third of 40 groups of 4 rows has fewer than 64
+    fewer = StepFile({**step.head, "updates_wanted": 1}, step.arrays)
+    assert found(fewer)["update 0: groups"] == "departs"
+    torn = {**step.arrays, "update0.rows": rows[0][:-1]}
+    assert found(StepFile(step.head, torn))["update 0: groups"] == "departs"
+    computed = step.arrays["update0.computed"]
+    length = int(np.diff(step.arrays["offsets"])[computed[-1]])
+    less = {
+        name: array[:-length] if name in UPDATE_TOKENS else array
+        for name, array in step.arrays.items()
+    }
+    less["update0.computed"] = computed[:-1]
+    assert found(StepFile(step.head, less))["update 0: computed"] == "departs"
 
 
 def test_an_update_that_was_left_out_without_need_is_named(tmp_path):

@@ -31,6 +31,7 @@ from rlvr.algo.judge.rows import (
     update_rows,
     value_rows,
 )
+from rlvr.algo.judge.updates import missing_row, wrong_sizes
 from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Quantity", "verify"]
@@ -116,6 +117,10 @@ def verify(
 def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
     findings = [] if setting.name in EXAMPLE_LOSSES else [_advantages(step, setting)]
     findings += _left_out(step)
+    sizes = () if setting.name in EXAMPLE_LOSSES else wrong_sizes(step)
+    for number, groups, right in sizes:
+        name = f"update {number}: groups"
+        findings.append(Quantity(name, "departs", None, None, groups, right, 0.0))
     for number in range(len(step.updates)):
         if setting.own or setting.name in LOSSES or setting.name in EXAMPLE_LOSSES:
             findings += _update(step, number, setting)
@@ -208,6 +213,8 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
         return UpdateLoss(rows, own, setting, batch, micro)
 
     here = made(computed, setting)
+    if setting.name not in EXAMPLE_LOSSES and (place := missing_row(step, number)):
+        yield Quantity(name + "computed", "departs", *place, 0.0, 1.0, 0.0)
     for quantity, ours in (("tokens", here.tokens), ("sequences", here.sequences)):
         if quantity in head and head[quantity] != ours:
             explained = tuple(

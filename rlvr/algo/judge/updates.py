@@ -1,0 +1,58 @@
+"""Which rows an update of a recorded step has, and which of them it computes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from rlvr.data.step_files import StepFile, spans
+
+__all__ = ["missing_row", "wrong_sizes"]
+
+_GROUPS, _ROWS = 8, 64  # of an update at least, where a batch makes several
+
+
+def wrong_sizes(step: StepFile) -> Iterator[tuple[int, int, int]]:
+    """Updates that are not equal parts of whole groups: (number, groups, groups that it should have).
+
+    An update has at least 8 groups and 64 rows, so a small batch makes fewer than are wanted.
+
+    Args:
+        step: one whose head says how many updates are `updates_wanted`; another has none.
+    """
+    wanted = step.head.get("updates_wanted")
+    if type(wanted) is not int or wanted < 1 or step.head.get("left_out"):
+        return
+    group = step.arrays["group"]
+    sizes = Counter(group.tolist())
+    same = len(set(sizes.values())) == 1
+    count = 1
+    if same:
+        rows = next(iter(sizes.values()))
+        fitting = range(min(wanted, len(sizes) // _GROUPS), 1, -1)
+        count = next((c for c in fitting if len(sizes) // c * rows >= _ROWS), 1)
+    for number in range(len(step.updates)):
+        own = Counter(group[step.arrays[f"update{number}.rows"]].tolist())
+        if any(sizes[one] != rows for one, rows in own.items()):
+            yield number, len(own), len(own) + 1
+        elif same and not len(sizes) // count <= len(own) <= -(-len(sizes) // count):
+            yield number, len(own), len(sizes) // count
+
+
+def missing_row(step: StepFile, number: int) -> tuple[int, int] | None:
+    """The first row and token of an update with an advantage that was not computed; None for none.
+
+    Args:
+        step: the file's.
+        number: of the update.
+    """
+    computed = set(step.arrays[f"update{number}.computed"].tolist())
+    trained = step.arrays.get("used", step.arrays["mask"])
+    own = spans(step.arrays["offsets"])
+    for row in step.arrays[f"update{number}.rows"].tolist():
+        has_slope = trained[own[row]] & (step.arrays["advantages"][own[row]] != 0)
+        if row not in computed and has_slope.any():
+            return row, int(np.argmax(has_slope))
+    return None
