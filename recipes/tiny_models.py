@@ -35,6 +35,7 @@ _TEMPLATE: Final = """
 
 _CHARSET: Final = "".join(map(chr, range(32, 127))) + "\n"
 
+_GUESSES: Final = 0.5  # of the episodes that are shown, which have no call
 _SHOWN: Final = 500  # episodes of the warm start; with a tool, each opens a session
 
 
@@ -101,7 +102,7 @@ def _taught(env: rlvr.Environment, words: Sequence[str], guess: str, steps: int)
         optimizer, 3e-3, total_steps=steps, pct_start=0.1
     )
     for step in range(steps):
-        episodes = [rng.choice(rng.choice((right, guessed))) for _ in range(24)]
+        episodes = [rng.choice(guessed if rng.random() < _GUESSES else right) for _ in range(24)]
         rows = [row for episode in episodes for row in episode]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.common import rows
 from benchmarks.real.model import converted
+from benchmarks.real.recipes import RUNS, draw, evaluations, interval
 
 __all__ = ["PARTS", "Failed", "Place"]
 
@@ -167,6 +168,20 @@ def grpo(place: Place) -> str:
     place.rlvr("plot", run, "-o", place.folder / "smol_sums.png")
     require(after["eval/avg@2"] >= 0.8, f"held out: {after['eval/avg@2']:.3f}")
     return f"held out {_interval(before)} → {_interval(after)} in {after['step']} steps"
+
+
+def recipes(place: Place) -> str:
+    """Recipes at few steps, those of RECIPES or all: a held-out gain whose intervals are apart."""
+    names = os.environ.get("RECIPES", "").split() or list(RUNS)
+    runs = {name: place.fresh(f"recipe_{name}") for name in names}
+    seen = []
+    for name, run in runs.items():
+        place.rlvr("train", name, *RUNS[name], "--model", place.model, "--run", run)
+        first, *_, last = evaluations(run)
+        seen.append(f"{name} {interval(first)} → {interval(last)} in {last[0]} steps")
+        require(last[2] > first[3], seen[-1])
+    draw(runs, place.folder / "recipes.png")
+    return "; ".join(seen)
 
 
 def evaluation(place: Place) -> str:
@@ -415,6 +430,7 @@ PARTS: dict[str, Callable[[Place], str]] = {
     "dry": dry,
     "score": score,
     "grpo": grpo,
+    "recipes": recipes,
     "eval": evaluation,
     "lora": lora,
     "dpo": dpo,
