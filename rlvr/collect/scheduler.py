@@ -246,22 +246,22 @@ class _Silence:
         Raises:
             UsageError: nothing, for too long.
         """
-        at_s = time.monotonic()
+        now_s = time.monotonic()
         for name, sample in finished:
             began, _ = self._since.pop(name)
             if isinstance(sample, Sample):
-                slow = (at_s - began) / len(sample.completion_ids)
+                slow = (now_s - began) / len(sample.completion_ids)
                 self._s_per_token = max(slow, self._s_per_token or 0.0)
         if finished or not self._since:
-            self._last = at_s
+            self._last = now_s
             return
         name, (began, limit) = next(iter(self._since.items()))
         patience_s = (
             _SILENT_S if self._s_per_token is None else _SLACK_S + 10 * limit * self._s_per_token
         )
-        if at_s - max(self._last, began) > patience_s:
+        if now_s - max(self._last, began) > patience_s:
             raise UsageError(
-                f"{self._name} has returned nothing for {at_s - max(self._last, began):.0f} s, and "
+                f"{self._name} has returned nothing for {now_s - max(self._last, began):.0f} s, and "
                 f"{len(self._since)} "
                 f"requests are open, such as {name}: it has lost them; look at the engine's log, "
                 f"and abort or return "

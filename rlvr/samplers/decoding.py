@@ -144,14 +144,14 @@ class Decoding:
     Args:
         model: a causal language model of transformers.
         tokenization: its tokenizer and end tokens.
-        sampling: temperature, top-k, top-p, min-p and stop texts of all requests.
+        sampling: of the first request; others may differ in all but the stop texts.
         end_tokens: [V] see `possible_end_tokens`.
         autocast: compute in this type; None for that of the weights.
         max_rows: most rows.
         max_tokens: most tokens in keys and values; at least the tokens of the longest request.
 
     Attributes:
-        sampling: as given.
+        stop: stop texts of all requests.
         version: of the weights.
         steps: number of steps so far.
         tokens: number of tokens sampled so far.
@@ -169,7 +169,8 @@ class Decoding:
         max_tokens: int = 2**18,
         version: int = 0,
     ) -> None:
-        self.sampling, self.version = sampling, version
+        self.stop, self.version = sampling.stop, version
+        self._sampling, self._is_mixed = sampling, False
         self.steps = self.tokens = 0
         self._model, self._tokenization, self._end_tokens = model, tokenization, end_tokens
         self._autocast, self._max_rows, self._max_tokens = autocast, max_rows, max_tokens
@@ -198,6 +199,7 @@ class Decoding:
             request: what is asked for.
             forced: tokens to take instead of sampled ones.  All requests have such, or none.
         """
+        self._is_mixed |= request.sampling != self._sampling
         limit = request.limit if forced is None else len(forced)
         rollout = _Rollout(request, self._prompt(request.context), forced, limit)
         if (begun := request.begun) is not None:
@@ -638,9 +640,8 @@ class Decoding:
                 wide.log_softmax(dim=-1).gather(1, token[:, None]).squeeze(1)
             )
         else:
-            token, logprobs, model_logprobs = sample_tokens(
-                logits, self._tensors["uniforms"][:rows, column], self.sampling
-            )
+            uniform = self._tensors["uniforms"][:rows, column]
+            token, logprobs, model_logprobs = self._sample(logits, uniform)
         for name, values in (("ids", token), ("logprobs", logprobs), ("own", model_logprobs)):
             self._tensors[name][:rows, column] = values
         self._tensors["token"][:rows] = token
@@ -648,6 +649,22 @@ class Decoding:
         room.now += 1
         self.steps += 1
         self.tokens += rows
+
+    def _sample(self, logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A token per row, with its log-probabilities, each as its request is sampled."""
+        if not self._is_mixed:
+            return sample_tokens(logits, uniform, self._sampling)
+        places: dict[Sampling, list[int]] = {}
+        for place in range(len(self._rows)):
+            places.setdefault(self._row(place).request.sampling, []).append(place)
+        parts = [
+            sample_tokens(logits[own], uniform[own], sampling) for sampling, own in places.items()
+        ]
+        order = self._index([place for own in places.values() for place in own]).argsort()
+        token, logprobs, model_logprobs = (
+            torch.cat(values)[order] for values in zip(*parts, strict=True)
+        )
+        return token, logprobs, model_logprobs
 
     def _forced_tokens(self) -> Tensor | None:
         if self._row(0).forced is None:
@@ -680,15 +697,15 @@ class Decoding:
     def _stops(self, rollout: _Rollout) -> bool:
         """True if the row ends with a stop text.  A character has at most four tokens; some more
         may be special."""
-        if not self.sampling.stop:
+        if not self.stop:
             return False
-        span = 4 * max(map(len, self.sampling.stop)) + 32
+        span = 4 * max(map(len, self.stop)) + 32
         first, end = (
             max(rollout.born, self._room.now - span) - self._room.origin,
             self._room.now - self._room.origin,
         )
         text = self._tokenization.decode(self._tensors["ids"][rollout.place, first:end].tolist())
-        return any(stop in text for stop in self.sampling.stop)
+        return any(stop in text for stop in self.stop)
 
     def _results(self, ended: dict[int, bool]) -> list[DecodeResult]:
         """The results of finished rows, whose places are free from now on."""

@@ -133,7 +133,7 @@ class LocalSampler:
         decoding = self._decoding
         if decoding is None:
             return []
-        while self._waiting and self._waiting[0].sampling == decoding.sampling:
+        while self._waiting and self._waiting[0].sampling.stop == decoding.stop:
             decoding.add(self._waiting.popleft())
         before, tokens = decoding.steps, decoding.tokens
         results = decoding.advance(self.poll_steps - decoding.steps % self.poll_steps)

@@ -9,7 +9,7 @@ of the whole mini-batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,8 +118,10 @@ class ExampleLosses(LearnerPart):
         if isinstance(sampled, RolloutBatch):
             drawn = examples_of_groups(sampled.groups, learner.algorithm, config.seed, step)
             examples, metrics = drawn[0], drawn[1].metrics()
-        batch = learner.ranks.from_first(examples)
-        assert isinstance(batch, Examples)
+        shared = learner.ranks.from_first(examples)
+        assert isinstance(shared, Examples)
+        # One that comes twice, at the end of a pass, is two: parts tell examples apart.
+        batch = Examples([replace(example) for example in shared.rows])
         n = len(batch.rows)
         if not n:
             why = "no group has completions that could be preferred"

@@ -31,8 +31,10 @@ from rlvr.train.config import Config
 from rlvr.train.credit import Batch
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
+from rlvr.train.preferences import Example, Examples
 from rlvr.train.ranks import Ranks
 from rlvr.train.tiny import tiny
+from rlvr.train.trained_rows import TrainedRow
 from rlvr.types import Rollout, Task
 from tests.train.bandit import CHARSET, Bandit, Turns, trainer
 
@@ -179,7 +181,8 @@ def compare_one(ranks: Ranks, algorithm: Algorithm, teacher: str = "") -> list[L
     both = [taught(one, algorithm, teacher) for one in (Ranks(), ranks)]
     alone, together = (whole(one.state_dict()) for one in both)
     worst = farthest(together, alone)
-    assert worst < 1e-6, (algorithm.label, worst)
+    # A head is float32, and AdamW moves even what rounding leaves of a gradient.
+    assert worst < (2e-5 if "head" in algorithm.needs else 1e-6), (algorithm.label, worst)
     if ranks.first:
         print(f"{algorithm.label} differs by {worst:.1e} at most")
     return both
@@ -193,12 +196,29 @@ def compare_names(teacher: str, names: list[str]) -> None:
         gc.collect()
 
 
+def examples(kind: str) -> Examples:
+    """Seven, of unequal lengths and weights, so that no number of ranks divides them."""
+    rows = [TrainedRow(row.prompt_ids, row.completion_ids, row.completion_mask) for row in ROWS]
+    found = []
+    for i, row in enumerate(rows):
+        sides = (row, rows[(i + 3) % 7]) if kind == "pairs" else (row,)
+        steps = ((1, 1.0, 4.0), (2, 3.0, 4.0)) if kind == "steps" else ()
+        found.append(Example(sides, kind == "pairs" or i % 2 == 0, (1.0, 0.5)[i % 2], steps=steps))
+    return Examples(found)
+
+
 def taught(ranks: Ranks, algorithm: Algorithm, teacher: str = "") -> Learner:
     model, tokenizer = tiny(CHARSET, hidden=16, heads=2, layers=2, dtype=torch.float64)
     policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24)
-    more = {"teacher": teacher} if algorithm.needs_teacher else {}
-    config = Config(env="x", model="x", run=Path("x"), algorithm=algorithm, lr=1e-2, **more)
+    more = {"env": "x"} if algorithm.examples is None else {"pairs": Path("p")}
+    more |= {"teacher": teacher} if algorithm.needs_teacher else {}
+    config = Config(model="x", run=Path("x"), algorithm=algorithm, lr=1e-2, **more)
     made = Learner(policy, config, ranks)
+    if algorithm.examples is not None:
+        for step in range(2):
+            made.learn(examples(algorithm.examples) if ranks.first else None, step)
+            made.end_step(step)
+        return made
     for step in range(2):
         prepared = made.prepared(batch())
         if prepared.values is not None:

@@ -103,6 +103,29 @@ def test_a_rollout_is_the_same_alone_and_in_any_company(policy):
     )
 
 
+def test_rows_of_several_samplings_are_side_by_side(policy):
+    """Greedy, cooler and cut-off ones beside others: each as it is alone, in one batch."""
+    kinds = [
+        Sampling(max_tokens=30),
+        Sampling(max_tokens=40, temperature=0.0),
+        Sampling(max_tokens=30, temperature=0.7, top_p=0.8),
+        Sampling(max_tokens=30, top_k=3),
+    ]
+    apart = [drawn(policy.sampler(), kind, n=1) for kind in kinds]
+    sampler = policy.sampler()
+    for number, kind in enumerate(kinds):
+        for p, prompt in enumerate(PROMPTS):
+            context = tuple(sampler.encode(prompt))
+            sampler.submit(Request((number, p), context, kind, 1000 * p, kind.max_tokens))
+    found = dict(polled(sampler, 16))
+    for number, alone in enumerate(apart):
+        for p in range(4):
+            mine, theirs = found[number, p], alone[p, 0]
+            assert mine.completion_ids == theirs.completion_ids
+            assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-5)
+    assert sampler.steps < 1.5 * max(len(one.completion_ids) for one in found.values()) + 32
+
+
 def test_what_ends_early_does_not_change_the_rest(policy):
     """With a limit of 3 for one prompt the others draw what they drew without it."""
     sampling = Sampling(max_tokens=30)

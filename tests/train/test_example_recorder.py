@@ -85,3 +85,13 @@ def test_a_departure_of_a_pair_is_named(tmp_path):
     group = np.arange(len(step.arrays["group"]), dtype=np.int32)
     [found] = verify(StepFile(step.head, {**step.arrays, "group": group}))
     assert found.why.startswith("the file has no two rows of each pair")
+
+
+def test_an_example_that_comes_twice_in_a_step_verifies_twice(tmp_path):
+    """A step may have the end of one pass over the file and the beginning of the next."""
+    settings = {"prompts": 16, "steps": 2, "step_files": 1, "updates": 1, "lr": 1e-2}
+    with offline(tmp_path / "run", digits(tmp_path / "rows.jsonl"), **settings) as made:
+        assert len(made.source.examples.rows) < settings["prompts"]
+        made.run()
+    for file in sorted((tmp_path / "run" / "steps").iterdir()):
+        assert_verified(file)
