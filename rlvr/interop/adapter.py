@@ -278,13 +278,13 @@ def task_of(env: Environment, row: Mapping[str, Any]) -> Task:
     Raises:
         DataError: no task can be made of the row.
     """
-    text_of_task = row.get(TASK)
-    if text_of_task is not None:
+    task_text = row.get(TASK)
+    if task_text is not None:
         try:
-            return Task(**json.loads(text_of_task))
+            return Task(**json.loads(task_text))
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"column {TASK!r} is {brief(text_of_task)}; it must be what rlvr wrote there"
+                f"column {TASK!r} is {brief(task_text)}; it must be what rlvr wrote there"
             ) from error
     try:
         return env.task_of(row)

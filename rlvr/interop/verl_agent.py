@@ -112,7 +112,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
         rollout = await self._player.play(dict(row.get("extra_info") or {}), generate)
         assert rollout.score is not None
-        other_s = time.perf_counter() - began - spent[0]
+        tools_s = time.perf_counter() - began - spent[0]
         return AgentLoopOutput(
             prompt_ids=list(rollout.prompt_ids),
             response_ids=list(rollout.completion_ids),
@@ -120,7 +120,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             response_logprobs=list(rollout.behaviour_logprobs) if scored[0] else None,
             reward_score=rollout.score.total,
             num_turns=2 * max(1, len(rollout.turns)),
-            metrics=AgentLoopMetrics(generate_sequences=spent[0], tool_calls=other_s),
+            metrics=AgentLoopMetrics(generate_sequences=spent[0], tool_calls=tools_s),
             extra_fields=_extra(rollout, heard),
         )
 

@@ -171,18 +171,8 @@ class _Paths:
         rows = self._take_rows(body, score_request.rows)
         if type(queue.scorer.env).task_of is Environment.task_of:
             _drop_unread(rows)
-        job = self._service.job(
-            queue,
-            rows,
-            request.share,
-            request_id=score_request.request_id,
-            digest=body.digest,
-            caller=_name_of(request),
-        )
         stream = "application/x-ndjson" in request.header(b"accept")
-        release = functools.partial(self._service.release, queue, job)
-        limits = self._service.limits
-        return ScoresResponse(job, queue, limits, stream=stream, on_end=release)
+        return self._lines_of(request, body, queue, rows, score_request.request_id, stream=stream)
 
     async def observe(self, request: HttpRequest) -> Response:
         """Look at the completions of a scorer on another machine, which combines the scores itself;
@@ -195,18 +185,33 @@ class _Paths:
             items = [decoded_item(row, number) for number, row in enumerate(rows, 1)]
         except DataError as error:
             raise Refused(422, "bad-item", str(error)) from None
+        request_id = observe_request.request_id
+        return self._lines_of(request, body, queue, items, request_id, stream=True, combines=False)
+
+    def _lines_of(
+        self,
+        request: HttpRequest,
+        body: Body,
+        queue: EnvironmentQueue,
+        rows: Sequence[Any],
+        request_id: str | None,
+        *,
+        stream: bool,
+        combines: bool = True,
+    ) -> Response:
+        """The response with a line for each row; scorers of other machines hear beats meanwhile."""
         job = self._service.job(
             queue,
-            items,
+            rows,
             request.share,
-            request_id=observe_request.request_id,
+            request_id=request_id,
             digest=body.digest,
             caller=_name_of(request),
-            combines=False,
+            combines=combines,
         )
         release = functools.partial(self._service.release, queue, job)
-        limits = self._service.limits
-        return ScoresResponse(job, queue, limits, stream=True, beats=True, on_end=release)
+        limits, beats = self._service.limits, not combines
+        return ScoresResponse(job, queue, limits, stream=stream, beats=beats, on_end=release)
 
     async def envs(self, request: HttpRequest) -> Response:
         """What is served: what scorers on other machines compare with what they have, and the
