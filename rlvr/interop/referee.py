@@ -19,7 +19,7 @@ from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
 from rlvr.validate import nearest
 
-__all__ = ["PEERS", "THREADS", "Ruling", "cases", "referee", "report"]
+__all__ = ["PEERS", "Ruling", "THREADS", "cases", "referee", "report"]
 
 PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift", "areal", "trinity")
 """Trainers with a driver; each is the file of its name in `rlvr.interop.drivers`."""

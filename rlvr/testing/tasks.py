@@ -18,7 +18,7 @@ from rlvr.testing.findings import Findings, Severity
 from rlvr.text import prompt_text
 from rlvr.types import Task
 
-__all__ = ["check_tasks", "describe_exception", "sample"]
+__all__ = ["check_tasks", "compare_tasks", "describe_exception", "sample"]
 
 _FIRST = 5  # number of tasks that are made twice
 _SCANNED = 10_000  # number of tasks of a finite set that are compared with one another

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
 from rlvr.train.part import ExampleMicro
-from rlvr.train.recorder import Recorder, RowArrays, add_rows
+from rlvr.train.recorder import RowArrays, StepWriter, add_rows
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -38,7 +38,7 @@ class _Update:
     head: dict[str, Any] = field(default_factory=dict)
 
 
-class ExampleRecorder(Recorder):
+class ExampleRecorder(StepWriter):
     """Records the examples of a step, with what the loss has read of each row."""
 
     def __init__(self, learner: Learner) -> None:

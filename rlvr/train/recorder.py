@@ -15,7 +15,7 @@ from rlvr.train.self_check import departures
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
-__all__ = ["Recorder", "RowArrays", "add_rows"]
+__all__ = ["RowArrays", "StepWriter", "add_rows"]
 
 _K = TypeVar("_K")
 RowArrays: TypeAlias = dict[str, NDArray[Any]]
@@ -37,7 +37,7 @@ def add_rows(rows: dict[_K, RowArrays], more: Mapping[_K, RowArrays]) -> None:
         rows[key] = arrays
 
 
-class Recorder(LearnerPart):
+class StepWriter(LearnerPart):
     """Writes every `step_files`-th step, and every update whose loss or gradient is not finite, to RUN/steps.
 
     Every `verify_every`-th step is judged as it is made, and written if a number departs: a metric

@@ -22,7 +22,18 @@ from rlvr.train.validation import Standing
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.loop import Trainer
 
-__all__ = ["run_parts_of"]
+__all__ = [
+    "AlarmLines",
+    "Costs",
+    "FurtherEvaluations",
+    "Opinions",
+    "StageChanges",
+    "Strengths",
+    "TestEvaluation",
+    "Unscored",
+    "Validation",
+    "run_parts_of",
+]
 
 
 class Unscored(RunPart):

@@ -27,7 +27,7 @@ from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
 from rlvr.train.gradient_sketch import PLACES, sketch, weights_digest
 from rlvr.train.part import Micro
-from rlvr.train.recorder import Recorder, RowArrays, add_rows
+from rlvr.train.recorder import RowArrays, StepWriter, add_rows
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.self_check import other_layout
 from rlvr.types import Rollout
@@ -69,7 +69,7 @@ class _Update:
         return {row: self.computed[row] for row in self.rows if row in self.computed}
 
 
-class StepRecorder(Recorder):
+class StepRecorder(StepWriter):
     """Records the rows of a step with all that their updates were computed from."""
 
     def __init__(self, learner: Learner) -> None:
