@@ -70,6 +70,9 @@ _NAMES: Final = {
 _LONGEST_NAME: Final = 64
 _DEEPEST: Final = 64  # of nested lists and objects in arguments
 
+# Of a method's first argument: then its author left out the state.
+_PLAIN_STATES: Final = (str, int, float, bool, "str", "int", "float", "bool")
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -208,6 +211,11 @@ def schema_of(
     if len(given) < skip:
         raise UsageError(
             f"{where} takes {len(given)} arguments; a tool of an environment takes (self, state, …)"
+        )
+    if skip and given[skip - 1].annotation in _PLAIN_STATES:
+        raise UsageError(
+            f"{where}: its argument {given[skip - 1].name!r} would be the episode's state; a tool "
+            "of an environment takes (self, state, …)"
         )
     own = {one.name: one.annotation for one in given[skip:] if one.annotation is not one.empty}
     try:

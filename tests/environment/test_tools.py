@@ -132,6 +132,19 @@ def test_a_schema_that_cannot_be_made_is_one_clear_error(function):
         rlvr.tool(function)
 
 
+@pytest.mark.parametrize("kind", [int, "str"])
+def test_a_tool_that_leaves_out_the_state_is_refused(kind):
+    """Else its first argument would be the state, and the policy could never give it."""
+
+    def add(self, x, y: int) -> int:
+        """Add."""
+        return x + y
+
+    add.__annotations__["x"] = kind
+    with pytest.raises(UsageError, match=r"'x' would be the episode's state; .*\(self, state"):
+        rlvr.tool(add)
+
+
 def test_two_tools_with_one_name_are_refused():
     """Whether they are methods or come with the state."""
     with pytest.raises(UsageError, match="two tools are named 'add'"):
