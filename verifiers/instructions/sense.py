@@ -71,8 +71,9 @@ _FILLER: Final = re.compile(
 )
 _LONG: Final = re.compile(
     r"\b(?:essay|stor(?:y|ies)|article|blog|speech|letter|e-?mail|report|script|review|resume|cv|proposal|summary|"
-    r"summari[sz]e|explain|elaborate|itinerary|lyrics|dialogue|advertisement|biography|guide|rap|"
-    r"poem|limerick|essays|write|tell|compose|draft|something about|pitch|template|press release|cover letter)\b",
+    r"summari[sz]e|sum up|describe|discuss|explain|elaborate|itinerary|lyrics|dialogue|advertisement|biography|"
+    r"guide|rap|poem|limerick|essays|"
+    r"write|tell|compose|draft|something about|pitch|template|press release|cover letter)\b",
     re.IGNORECASE,
 )
 _HAIKU: Final = re.compile(r"\bhaikus?\b", re.IGNORECASE)
