@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     argv = sys.argv[1:] if argv is None else argv
+    # pyarrow's own allocators keep what was freed: 13 MiB more at the peak of writing Parquet.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     printed = _Stdout()
     out, err = PlainConsole(file=printed), PlainConsole(stderr=True)
     command: _Command | None = None
