@@ -61,14 +61,15 @@ _SEEDS: Final = (1, 2)
 _LONG_CASE: Final = 2000  # characters of a test that is added
 _CHUNK: Final = 400  # inputs that are looked at together
 
+_NAMED: Final = r"(?:returns?|outputs?|gives?|or|be|is|to|[=-]>|==?|➞)\s*"
 _NOTHING: Final = {
-    "0": r"\b0\b|zero",
-    "0.0": r"\b0(?:\.0)?\b|zero",
-    "''": r"empty|''|\"\"(?!\")",
+    "0": _NAMED + r"0\b|\bzero\b",
+    "0.0": _NAMED + r"0(?:\.0)?\b|\bzero\b",
+    "''": r"empty|(?<!')''(?!')|(?<!\")\"\"(?!\")",
     "[]": r"empty|\[\]",
     "()": r"empty|\(\)",
     "{}": r"empty|\{\}",
-    "None": r"None|none",
+    "None": r"[Nn]one",
 }
 """Values that stand for nothing, and how a prompt names them."""
 
