@@ -14,7 +14,7 @@ import json
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, TypeAlias
@@ -65,7 +65,7 @@ _NAMED: Final = r"(?:returns?|outputs?|gives?|or|be|is|to|[=-]>|==?|➞)\s*"
 _NOTHING: Final = {
     "0": _NAMED + r"0\b|\bzero\b",
     "0.0": _NAMED + r"0(?:\.0)?\b|\bzero\b",
-    "''": r"empty|(?<!')''(?!')|(?<!\")\"\"(?!\")",
+    "''": r"empty|" + _NAMED + r"(?:''|\"\")(?![\w'\"])",
     "[]": r"empty|\[\]",
     "()": r"empty|\(\)",
     "{}": r"empty|\{\}",
@@ -88,6 +88,7 @@ class _Subject:
         are_meant: which inputs the domain has.
         limits: of a run over all cases.
         constants: of the prompt and the solution.
+        own_choice: values that stand for nothing, and that only the reference chose.
         more: inputs for work that agrees on all cases; None until there is such work.
     """
 
@@ -98,6 +99,7 @@ class _Subject:
     are_meant: _AreMeant
     limits: Limits
     constants: Sequence[Any]
+    own_choice: Collection[str]
     more: list[CallCase] | None = None
 
 
@@ -210,7 +212,7 @@ class CalledFunctions(Maker):
         valued, _ = self._value_inputs(subject.solution, subject.like, inside)
         every = [*subject.cases, *valued]
         cases, _ = self._without_ties(
-            subject.solution, subject.like, every, known, prompt_text(task.prompt)
+            subject.solution, subject.like, every, known, subject.own_choice
         )
         old = set(map(id, subject.cases))
         return [case for case in cases if id(case) not in old]
@@ -334,9 +336,12 @@ class CalledFunctions(Maker):
         cases, limits = self._value_inputs(solution, like, [*known, *inside])
         if sum(case.args in known for case in cases) < len(known[: len(calls)]) // 2:
             raise Untested("its reference solution hangs or differs between runs")
-        cases, ties = self._without_ties(solution, like, cases, known, prompt)
+        own_choice = _own_choice(cases, known, prompt)
+        cases, ties = self._without_ties(solution, like, cases, known, own_choice)
         doubtful, _ = self._value_inputs(solution, like, outside)
-        return _Subject(solution, like, cases, [*ties, *doubtful], are_meant, limits, constants)
+        return _Subject(
+            solution, like, cases, [*ties, *doubtful], are_meant, limits, constants, own_choice
+        )
 
     def _without_ties(
         self,
@@ -344,7 +349,7 @@ class CalledFunctions(Maker):
         like: CallCase,
         cases: list[CallCase],
         known: Sequence[Input],
-        prompt: str,
+        own_choice: Collection[str],
     ) -> tuple[list[CallCase], list[CallCase]]:
         """Cases, and those where several values may be right.
 
@@ -352,9 +357,6 @@ class CalledFunctions(Maker):
         does.  A value that stands for nothing (0, an empty text or list), which no known input has
         and the prompt does not name, is the reference's own choice.
         """
-        outputs = {repr(case.expected) for case in cases if case.args in known}
-        own_choice = {name for name, words in _NOTHING.items()
-                      if name not in outputs and not re.search(words, prompt)}  # fmt: skip
         ties = [case for case in cases if repr(case.expected) in own_choice]
         cases = [case for case in cases if repr(case.expected) not in own_choice]
         for at in range(len(known[0])):
@@ -485,6 +487,8 @@ class CalledFunctions(Maker):
             if not is_doubtful:
                 simpler = list(itertools.compress(simpler, subject.are_meant(simpler)))
             cases, _ = self._value_inputs(subject.solution, subject.like, simpler)
+            if not is_doubtful:
+                cases = [one for one in cases if repr(one.expected) not in subject.own_choice]
             differing = self._differing(source, cases, subject.limits)
             if differing is None or isinstance(differing, Witness):
                 break
@@ -507,6 +511,16 @@ def _agree(one: CallCase, other: CallCase) -> bool:
         return one.rule == other.rule and one.equality.holds(other.expected, one.expected)
     except (ArithmeticError, TypeError, ValueError, RecursionError):
         return False
+
+
+def _own_choice(cases: Sequence[CallCase], known: Sequence[Input], prompt: str) -> set[str]:
+    """Values that stand for nothing, which no known input has and the prompt does not name."""
+    outputs = {repr(case.expected) for case in cases if case.args in known}
+    return {
+        name
+        for name, words in _NOTHING.items()
+        if name not in outputs and not re.search(words, prompt)
+    }
 
 
 def _turn_list(args: Input, at: int) -> Input | None:
