@@ -25,18 +25,18 @@ if TYPE_CHECKING:  # it calls the parts
 __all__ = [
     "AlarmLines",
     "Costs",
+    "EndWithoutScores",
     "FurtherEvaluations",
     "Opinions",
+    "RewardsByStrength",
     "StageChanges",
-    "Strengths",
     "TestEvaluation",
-    "Unscored",
-    "Validation",
+    "ValidationEvaluation",
     "run_parts_of",
 ]
 
 
-class Unscored(RunPart):
+class EndWithoutScores(RunPart):
     """Ends a run in which nothing is scored."""
 
     def __init__(self, run: Trainer) -> None:
@@ -44,7 +44,7 @@ class Unscored(RunPart):
         self._alarm = ScoringAlarm(run.settings.bad_steps)
 
     @classmethod
-    def of(cls, run: Trainer) -> Unscored:
+    def of(cls, run: Trainer) -> EndWithoutScores:
         return cls(run)
 
     def see(self, sampled: RolloutBatch) -> Mapping[str, float]:
@@ -77,7 +77,7 @@ class Opinions(RunPart):
         self._alarm.load_state_dict(state or ())
 
 
-class Strengths(RunPart):
+class RewardsByStrength(RunPart):
     """Rewards at weak and at strong tasks."""
 
     def __init__(self, run: Trainer) -> None:
@@ -86,7 +86,7 @@ class Strengths(RunPart):
         self._strengths = TaskStrengths(run.settings.strength)
 
     @classmethod
-    def of(cls, run: Trainer) -> Strengths | None:
+    def of(cls, run: Trainer) -> RewardsByStrength | None:
         return None if run.settings.strength is None else cls(run)
 
     def see(self, sampled: RolloutBatch) -> Mapping[str, float]:
@@ -171,7 +171,7 @@ class FurtherEvaluations(_Evaluation):
         return evaluation_metrics(report, f"eval/{one.name}")
 
 
-class Validation(_Evaluation):
+class ValidationEvaluation(_Evaluation):
     """The validation split: the best policy on it is kept in RUN/best, and resets follow a stall.
 
     Attributes:
@@ -186,7 +186,7 @@ class Validation(_Evaluation):
         self.standing, self.stalled = Standing(), 0
 
     @classmethod
-    def of(cls, run: Trainer) -> Validation:
+    def of(cls, run: Trainer) -> ValidationEvaluation:
         return cls(run)
 
     def evaluate(self, first: bool) -> Mapping[str, float]:
@@ -255,7 +255,7 @@ class StageChanges(RunPart):
         run, stages = self.run, self.run.stages
         if not stages:
             return {}
-        validation = run.part(Validation)
+        validation = run.part(ValidationEvaluation)
         if run.ranks.first:
             stages.end_step(run.steps_done, numbers, validation.stalled)
         stages.load_state_dict(run.ranks.from_first(stages.state_dict()))
@@ -294,7 +294,9 @@ class StageChanges(RunPart):
         run.settings = now
         run.learner.change(now)
         if run.source.change(before, now):
-            run.part(Validation).standing = Standing()  # the best on other tasks is none on these
+            run.part(
+                ValidationEvaluation
+            ).standing = Standing()  # the best on other tasks is none on these
 
     def state(self) -> Any:
         return self.run.stages.state_dict() if self.run.stages else None
@@ -356,12 +358,12 @@ class AlarmLines(RunPart):
 
 
 _PARTS: tuple[type[RunPart], ...] = (
-    Unscored,
+    EndWithoutScores,
     Opinions,
-    Strengths,
+    RewardsByStrength,
     TestEvaluation,
     FurtherEvaluations,
-    Validation,
+    ValidationEvaluation,
     StageChanges,
     Costs,
     AlarmLines,
