@@ -91,7 +91,8 @@ def _taught(env: rlvr.Environment, words: Sequence[str], guess: str, steps: int)
         guess: the answer of the other episodes.
         steps: of its training.
     """
-    model, tokenizer = tiny(_CHARSET, words=words, hidden=96, heads=4)
+    # transformers reads the tokenizer of a qwen2 folder by its own rules, which drop spaces.
+    model, tokenizer = tiny(_CHARSET, words=words, hidden=96, heads=4, family="llama")
     tokenizer.chat_template = _TEMPLATE
     policy, rng, console = Policy(model, tokenizer), Random(0), PlainConsole()
     tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(_SHOWN)]
