@@ -23,6 +23,8 @@ class Flags:
     config: OmitArgPrefixes[Annotated[Config, arg(name="")]]
     own_task: Suppress[tuple[str, str | None]]
     """Environment and data of the recipe as it is."""
+    own_option: Suppress[tuple[str, tuple[str, ...]]] = ("", ())
+    """An environment, and the options that the size has with it: another environment does without."""
     data: str | None = None
     """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split.  None: the recipe's own; with
     another --env, that environment's own."""
@@ -61,13 +63,21 @@ class Flags:
             checkpoint_every=self.cold_steps,
         )
 
+    def _options_of_size(self) -> tuple[str, ...]:
+        """The size's own options, but for those that a flag gives."""
+        env, own = self.own_option
+        given = {pair.partition("=")[0] for pair in self.option}
+        return tuple(
+            pair for pair in own if env == self.config.env and pair.partition("=")[0] not in given
+        )
+
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
         """The environment to train on, and the one to evaluate on.
 
         Raises:
             UsageError: there is no such environment, or its options cannot work.
         """
-        options_text = with_reward(self.option, self.reward)
+        options_text = with_reward((*self._options_of_size(), *self.option), self.reward)
         options = options_of(defaults_of(self.config.env), options_text)
         train, test = options.pop("split", None), self.config.eval_split
         if is_mixture(

@@ -174,6 +174,7 @@ class Recipe:
         values |= self.sizes.get(size, {})
         values.setdefault("reward", self.reward)
         of_flags = {name: values.pop(name) for name in _OF_FLAGS if name in values}
+        option = of_flags.pop("option", ())
         algorithm = load_algorithm(values.pop("algorithm"))
         numbers_of_algorithm = {
             name: values.pop(name) for name in list(values) if name not in _FIELDS
@@ -188,7 +189,8 @@ class Recipe:
             if numbers_of_algorithm
             else algorithm.name,
         )
-        return Flags(own_task=(self.env, self.data), config=config, **of_flags)
+        own = {"own_task": (self.env, self.data), "own_option": (config.env, tuple(option))}
+        return Flags(**own, config=config, **of_flags)
 
 
 _FIELDS = frozenset(one.name for one in dataclasses.fields(Config))

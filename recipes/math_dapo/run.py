@@ -36,7 +36,6 @@ RECIPE = Recipe(
         "gradient_checkpointing": ours(True, "for one device"),
         "micro_tokens": ours(24576, "one completion with its prompt, for 80 GB"),
         "max_rows": ours(64, "for one device"),
-        "max_tokens_in_flight": ours(2**20, "for one device"),
         "eval_every": ours(20, "they print none"),
         "eval_tasks": ours(30, "as many as AIME has"),
     },

@@ -35,7 +35,6 @@ RECIPE = Recipe(
         "gradient_checkpointing": ours(True, "for one device"),
         "micro_tokens": ours(2**15, "for one device"),
         "max_rows": ours(128, "for one device"),
-        "max_tokens_in_flight": ours(2**20, "for one device"),
         "eval_every": ours(50, "they print none"),
         "eval_tasks": ours(100, "they print none"),
     },

@@ -269,7 +269,9 @@ class Trainer:
     def _load_checkpoint(self) -> None:
         """Continue from the newest checkpoint, if the folder has one."""
         folder, steps = self.settings.run / "checkpoints", self.settings.steps
-        saved = checkpoint.newest(folder, ("step", "learner", "rng"), self.ranks)
+        saved = checkpoint.newest(
+            folder, ("step", "learner", "rng", "rows or collector"), self.ranks
+        )
         if saved is None:
             self._begin()
             return

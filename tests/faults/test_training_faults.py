@@ -54,7 +54,7 @@ def test_a_damaged_newest_checkpoint_costs_a_step_and_changes_nothing(tmp_path, 
         newest.write_bytes(content[:-100])
     else:
         state = checkpoint.load(newest)
-        del state["collector"]
+        del state["rows"]
         checkpoint.save(newest.parent, 2, state, keep=2)
     with pytest.warns(
         RuntimeWarning, match=r"step-00000002\.pt .*going on from the one before, step-00000001\.pt"

@@ -363,7 +363,7 @@ def test_every_size_of_a_recipe_is_a_run_s_settings(name):
             asked = replace(flags, config=replace(flags.config, env=env, model="m"), reward=None)
             assert asked.environments()[0].split == "train"
         updates, steps = flags.config.resolve().updates_per_batch, flags.config.steps
-        assert flags.config.warmup_steps <= updates * steps / 4
+        assert flags.config.warmup_steps <= updates * steps * 0.3  # Search-R1's is 0.285
 
 
 RECIPE_FILE = """

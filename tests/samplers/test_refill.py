@@ -152,17 +152,19 @@ def test_requests_join_those_that_run(policy):
     ]
 
 
-def test_requests_with_other_settings_wait_for_their_turn(policy):
-    """A batch has one temperature; the order of requests is kept."""
+def test_requests_with_other_settings_run_side_by_side(policy):
+    """Each at its own temperature: what it draws is what it draws alone."""
     cold = Sampling(max_tokens=60, temperature=0.5)
-    expected = drawn(policy.sampler(), LONG, ["7"], 2) | drawn(policy.sampler(), cold, ["1+1="], 2)
+    alone = drawn(policy.sampler(), LONG, ["7"], 2), drawn(policy.sampler(), cold, ["1+1="], 2)
     sampler = submitted(policy.sampler(), LONG, ["7"], 2)
     for g in range(2):
-        sampler.submit(Request(("cold", g), tuple(sampler.encode("1+1=")), cold, g, 60))
-    names = [name for name, _ in polled(sampler, 4)]
-    assert {names[0][0], names[1][0]} == {0}
-    sampler = submitted(policy.sampler(), cold, ["1+1="], 2)
-    assert dict(polled(sampler, 2)) == {key: s for key, s in expected.items() if key[0] == 0}
+        context = tuple(sampler.encode("1+1="))
+        sampler.submit(Request(("cold", g), context, cold, g, 60, rollout=g))
+    together = dict(polled(sampler, 4))
+    for g in range(2):
+        for mixed, own in ((together[0, g], alone[0][0, g]), (together["cold", g], alone[1][0, g])):
+            assert mixed.completion_ids == own.completion_ids
+            assert mixed.logprobs == pytest.approx(own.logprobs, abs=1e-5)
 
 
 def test_prompts_are_read_once_however_few_rows_there_are(policy):

@@ -21,7 +21,7 @@ def test_a_part_that_fails_is_in_the_report(tmp_path, monkeypatch, error):
     page = real.as_markdown({"machine": about, "parts": {"grpo": result}})
     [row] = [line for line in page.splitlines() if line.startswith("| grpo")]
     assert "**no**" in row
-    assert row.replace("\\|", "").count("|") == 7
+    assert row.replace("\\|", "").count("|") == 6
 
 
 def test_what_was_not_run_is_not_said_to_hold(tmp_path):
@@ -29,7 +29,8 @@ def test_what_was_not_run_is_not_said_to_hold(tmp_path):
     result = real.run_part("humaneval", Place(tmp_path))
     about = dict.fromkeys(("cpu", "load", "python", "rlvr", *real.PACKAGES), "1")
     page = real.as_markdown({"machine": about, "parts": {"humaneval": result}})
-    assert "| humaneval | – | not run" in page
+    [row] = [line for line in page.splitlines() if line.startswith("| humaneval")]
+    assert "| – | not run" in row
 
 
 def test_a_requirement_that_does_not_hold_ends_the_part():

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 
 import rlvr
-from rlvr.train import loop
+from rlvr.train import advantage_batches
 from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
@@ -68,8 +68,8 @@ def test_a_policy_is_trained_on_episodes_with_calls(tmp_path, monkeypatch):
         trained.append((groups, batch))
         return batch
 
-    real = loop.collate
-    monkeypatch.setattr(loop, "collate", collate)
+    real = advantage_batches.collate
+    monkeypatch.setattr(advantage_batches, "collate", collate)
     config = Config(
         env="coin", model="tiny", algorithm="grpo", steps=2, prompts=4, group_size=16, max_tokens=12, lr=1e-2,
         workers=0, eval_every=None, rollouts_every=1, checkpoint_every=100, run=tmp_path / "run",

@@ -120,7 +120,8 @@ def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
     sizes = () if setting.name in EXAMPLE_LOSSES else wrong_sizes(step)
     for number, groups, right in sizes:
         name = f"update {number}: groups"
-        findings.append(Quantity(name, "departs", None, None, groups, right, 0.0))
+        counts = float(groups), float(right), 0.0
+        findings.append(Quantity(name, "departs", None, None, *counts))
     for number in range(len(step.updates)):
         if setting.own or setting.name in LOSSES or setting.name in EXAMPLE_LOSSES:
             findings += _update(step, number, setting)
