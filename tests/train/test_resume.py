@@ -210,7 +210,7 @@ def test_a_run_with_other_settings_is_not_gone_on_with(tmp_path):
 
 
 FREE = {"micro_tokens": 64, "max_rows": 8, "keep": 5, "checkpoint_every": 9, "steps": 3, "rollouts_every": 1,
-        "device": "cpu", "workers": 0, "bad_steps": 5, "canary": 0.1, "eval_n": 2,
+        "device": "cpu", "workers": 0, "bad_steps": 5, "canary": 0.1,
         "gradient_checkpointing": True}  # fmt: skip
 
 

@@ -228,7 +228,7 @@ STAGED = {
         "at=0,entropy=linear(0.05, 6),temperature=cosine(0.8, 4)",
         "at=2,max_tokens=6,group_size=2,clip_high=towards(clipped_high, 0.01, -0.5)",
         "at=4,updates=2,reset=all,kl_coefficient=cosine(0.0001),lr=0.005",
-        "at=truncated:0.01,max_tokens=8,max_turns=3",
+        "at=truncated:0.01,max_tokens=8",
     ),
 }  # fmt: skip
 STALE = {

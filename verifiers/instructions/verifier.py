@@ -119,9 +119,8 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
             return Verdict(Outcome.UNPARSED, why="empty")
         if len(answer) > _LONGEST:
             return Verdict(Outcome.WRONG, why="too-long: more than a million characters")
-        if self.policy == "strict":
-            answer = folded_signs(answer)
-        return _Said(answer, "" if task is None else prompt_text(task.prompt))
+        looks = folded_signs(answer) if self.policy == "strict" else answer
+        return _Said(looks, "" if task is None else prompt_text(task.prompt), answer)
 
     def judge(self, answer: _Said, reference: tuple[Instruction, ...]) -> Verdict:
         """The verdict on an answer.
@@ -136,8 +135,13 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
         answer_text, instructions, strict = answer.text, reference, self.policy == "strict"
         if strict and (flaw := _flaw(answer_text, instructions, answer.prompt)):
             return Verdict(Outcome.WRONG, why=flaw, answer=answer_text)
-        texts = list(_loosen(answer_text)) if self.loose else [answer_text]
-        reasons = [_why_not(texts, instruction, strict) for instruction in instructions]
+        as_it_looks, as_it_is = (
+            list(_loosen(text)) if self.loose else [text] for text in (answer_text, answer.exact)
+        )
+        reasons = [  # a copy in look-alike letters is none
+            _why_not(as_it_is if one.kind.whole else as_it_looks, one, strict)
+            for one in instructions
+        ]
         detail: dict[str, Any] = {"instructions": reasons}
         if strict and answer.prompt:
             detail["topic"] = topic_share(answer_text, answer.prompt)
@@ -156,10 +160,11 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
 
 
 class _Said(NamedTuple):
-    """An answer, and the text of the prompt."""
+    """An answer as it looks, the text of the prompt, and the answer as it is."""
 
     text: str
     prompt: str
+    exact: str
 
 
 def _why_not(texts: Sequence[str], instruction: Instruction, strict: bool) -> str:
