@@ -189,8 +189,12 @@ class Recipe:
             if numbers_of_algorithm
             else algorithm.name,
         )
-        own = {"own_task": (self.env, self.data), "own_option": (config.env, tuple(option))}
-        return Flags(**own, config=config, **of_flags)
+        return Flags(
+            own_task=(self.env, self.data),
+            own_option=(config.env, tuple(option)),
+            config=config,
+            **of_flags,
+        )
 
 
 _FIELDS = frozenset(one.name for one in dataclasses.fields(Config))
