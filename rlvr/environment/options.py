@@ -7,7 +7,7 @@ other types are passed on as they are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -99,6 +99,10 @@ def _read(value: Any, kind: Any) -> Any:
         if len(item_kinds) != len(value):
             raise TypeError
         return tuple(map(_read, value, item_kinds))
+    if _is_mapping(origin or kind):
+        if not isinstance(value, Mapping):
+            raise TypeError
+        return value
     if kind not in (bool, int, float, str, NoneType):
         return value
     value = plain(value)
@@ -125,8 +129,14 @@ def _is_subclass_value(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def _is_mapping(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Mapping)
+
+
 _TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
 
 
 def _type_name(kind: Any) -> str:
+    if _is_mapping(get_origin(kind) or kind):
+        return "a mapping, in JSON an object"
     return _TYPE_NAMES.get(kind) or str(kind).replace("typing.", "")

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import TypeAlias
 
 from rlvr.environment import Environment
+from rlvr.errors import UsageError
 from rlvr.scoring.identity import Identity
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
@@ -51,8 +52,8 @@ class Engine(ABC):
     chunk_items: int = 512
     accept: Collection[str] = ()
     awaits: bool = False
+    _env: Environment | None = None
 
-    @abstractmethod
     def open(self, env: Environment) -> None:
         """Take the environment whose completions are to be looked at; starts nothing.  Called once.
 
@@ -62,6 +63,16 @@ class Engine(ABC):
         Raises:
             UsageError: it was opened before.
         """
+        if self._env is not None:
+            kind = type(self).__name__
+            raise UsageError(f"a scorer of {self._env.id} has this {kind} already; make another")
+        self._env = env
+
+    @property
+    def env(self) -> Environment:
+        """The environment whose completions are looked at."""
+        assert self._env is not None, "open comes first"
+        return self._env
 
     @abstractmethod
     def warm(self) -> None:

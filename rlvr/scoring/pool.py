@@ -71,18 +71,14 @@ class Pool(Engine):
         )
         self.chunks_at_once = self.threads = self.spread = max(1, self.workers)
         self._wall_s, self._memory_mib = wall_s, memory_mib
-        self._env: Environment | None = None
         self._pool: WorkerPool | AsyncPool | None = None
         self._identity: Identity | None = None
         self._noticing = threading.Lock()
         self._written: set[str] = set()  # by judging itself
 
     def open(self, env: Environment) -> None:
-        if self._env is not None:
-            raise UsageError(
-                f"this pool serves a scorer of {self._env.id} already; make another one"
-            )
-        self._env, self.awaits = env, env.is_async
+        super().open(env)
+        self.awaits = env.is_async
         if self.workers:
             with tempfile.TemporaryFile("a+b") as listed:  # what workers write, for each other
                 shared_fd = os.dup(listed.fileno())
@@ -105,12 +101,6 @@ class Pool(Engine):
                 shared_fd=shared_fd,
             )
         self._here = BoundedCalls(env.max_concurrent, "scorer")
-
-    @property
-    def env(self) -> Environment:
-        """The environment whose completions are looked at."""
-        assert self._env is not None, "open comes first"
-        return self._env
 
     def warm(self) -> None:
         if self._pool is not None:

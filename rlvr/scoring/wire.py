@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlvr.errors import DataError, brief
 from rlvr.rewards import Observation
+from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.items import Item, RowTask
 from rlvr.scoring.ordering import Seen, SlowReference, UnreadReference
 from rlvr.types import Completion, Outcome, Task, Verdict
 
 __all__ = [
+    "RemoteEngine",
     "decoded_item",
     "decoded_observation",
     "decoded_seen",
     "encoded_item",
     "encoded_observation",
     "encoded_seen",
-    "observe_encoded",
 ]
 
 _TUPLE = "rlvr:tuple"
@@ -126,24 +128,31 @@ def decoded_item(row: Any, number: int) -> Item:
         ) from None
 
 
-def observe_encoded(
-    items: Sequence[Item], ask: Callable[[list[bytes]], Sequence[Seen]]
-) -> list[Seen]:
-    """Look at items on another machine; one that cannot be sent fails alone.
+class RemoteEngine(Engine):
+    """An engine that sends encoded items to other machines."""
 
-    Args:
-        items: the items.
-        ask: gives what is seen of each of some encoded items.
-    """
-    rows: list[bytes] = []
-    faults: dict[int, Seen] = {}
-    for place, item in enumerate(items):
-        try:
-            rows.append(encoded_item(item))
-        except DataError as error:
-            faults[place] = error
-    seen = iter(ask(rows) if rows else ())
-    return [faults[place] if place in faults else next(seen) for place in range(len(items))]
+    def observe(
+        self,
+        items: Sequence[Item],
+        *,
+        on_seen: OnSeen | None = None,
+        give_up: Callable[[], bool] | None = None,
+        quick: bool = False,
+    ) -> list[Seen]:
+        self.warm()
+        rows: list[bytes] = []
+        faults: dict[int, Seen] = {}
+        for place, item in enumerate(items):
+            try:
+                rows.append(encoded_item(item))
+            except DataError as error:  # one that cannot be sent fails alone
+                faults[place] = error
+        seen = iter(self._ask(rows) if rows else ())
+        return [faults[place] if place in faults else next(seen) for place in range(len(items))]
+
+    @abstractmethod
+    def _ask(self, rows: list[bytes]) -> list[Seen]:
+        """What is seen of each of these encoded items on another machine."""
 
 
 def _pack(value: Any, where: str) -> Any:

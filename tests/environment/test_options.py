@@ -1,5 +1,6 @@
 """Options of environments: annotated names with defaults and types, no decorator, no __init__."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -88,6 +89,7 @@ class Typed(Words):
     kind: Literal["a", "b", 1] = "a"
     limit: int | None = None
     other: dict[str, int] | str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,8 @@ class Typed(Words):
         ({"tags": ["a", 1]}, "tags is list ['a', 1]"),
         ({"kind": "c"}, "kind is str 'c'; it must be Literal['a', 'b', 1]"),
         ({"kind": True}, "kind is bool True"),
+        ({"settings": "text"}, "settings is str 'text'; it must be a mapping, in JSON an object"),
+        ({"settings": ["a"]}, "settings is list ['a']"),
         ({"limit": 1.5}, "limit is float 1.5; it must be int | None"),
     ],
 )
@@ -125,6 +129,7 @@ def test_what_fits_is_taken():
         kind=1,
         limit=np.int64(3),
         other={"a": "unchecked"},
+        settings={"a": "unchecked"},
         count=np.int64(4),
     )
     assert (env.weight, env.tags, env.pair, env.kind, env.limit, env.count) == (

@@ -162,6 +162,8 @@ def test_a_service_with_another_environment_is_left_out(urls, monkeypatch):
     with service_of(Configured()) as other:
         engine = Services([urls[0], other])
         engine.open(Trials())
+        with pytest.raises(UsageError, match="has this Services already"):
+            engine.open(Trials())
         monkeypatch.setattr(engine, "_workers_at", lambda place, common: 1)
         engine._digests = [identity_of(Trials()).digest]
         items = [Item("x", Trials().task(i), Completion(f"{i}")) for i in range(3)]

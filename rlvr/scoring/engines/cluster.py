@@ -16,7 +16,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,15 +30,13 @@ from rlvr.errors import (
     WorkerError,
 )
 from rlvr.scoring.code_files import code_of
-from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.engines.balance import Balance
 from rlvr.scoring.engines.fleet import Fleet, Member, last_line
 from rlvr.scoring.engines.patience import PATIENCE_S, Patience, require_patience
 from rlvr.scoring.identity import Identity, identity_of
-from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen
 from rlvr.scoring.pool import MEMORY_MIB, WALL_S
-from rlvr.scoring.wire import decoded_seen, observe_encoded
+from rlvr.scoring.wire import RemoteEngine, decoded_seen
 from rlvr.validate import require_optional_whole
 
 __all__ = ["RayCluster", "cause_of", "import_ray", "ship_env"]
@@ -52,7 +49,7 @@ _NO_NODE_S = 1.0  # between two looks while no node is there
 _log = logging.getLogger("rlvr.ray")
 
 
-class RayCluster(Engine):
+class RayCluster(RemoteEngine):
     """The nodes of a Ray cluster that have CPUs, as they come and go.  They need rlvr in the version that is here.
 
         with rlvr.Scorer(env, engine=RayCluster("auto")) as scorer: ...
@@ -90,7 +87,6 @@ class RayCluster(Engine):
         )
         self._settings = {"wall_s": wall_s, "memory_mib": memory_mib}
         self._patience_s = require_patience(patience_s)
-        self._env: Environment | None = None
         self._key = ""  # of this scorer, on each node
         self._shipped: Any = None  # an object of the cluster
         self._fleet: Fleet | None = None
@@ -104,13 +100,6 @@ class RayCluster(Engine):
         self._closed = False
         self.threads = 1024  # which are started as they are needed
 
-    def open(self, env: Environment) -> None:
-        if self._env is not None:
-            raise UsageError(
-                f"this cluster serves a scorer of {self._env.id} already; make another RayCluster"
-            )
-        self._env = env
-
     def warm(self) -> None:
         with self._lock:
             if self._closed:
@@ -119,13 +108,12 @@ class RayCluster(Engine):
                 self._start()
 
     def _start(self) -> None:
-        assert self._env is not None, "open comes first"
         self._connect()
-        shipped = ship_env(self._env)
+        shipped = ship_env(self.env)
         # Two scorers of one environment may accept different things: each has workers of its own.
         self._key = f"{hashlib.sha256(shipped).hexdigest()[:16]}-{id(self):x}"
         self._shipped = self._ray.put(shipped)
-        self._identity = identity_of(self._env)
+        self._identity = identity_of(self.env)
         self._fleet = _fleet_of(self._ray, self._per_node)
         try:
             self._fleet.enter(self, self._patience_s)
@@ -239,17 +227,6 @@ class RayCluster(Engine):
         assert self._identity is not None, "warm makes it"
         with self._comparing:
             self._identity.add(theirs, member.host, self.accept)
-
-    def observe(
-        self,
-        items: Sequence[Item],
-        *,
-        on_seen: OnSeen | None = None,
-        give_up: Callable[[], bool] | None = None,
-        quick: bool = False,
-    ) -> list[Seen]:
-        self.warm()
-        return observe_encoded(items, self._ask)
 
     def _ask(self, rows: list[bytes]) -> list[Seen]:
         """What an actor says of the rows; they go to another one if it is lost."""

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
-from rlvr.environment import Environment
 from rlvr.errors import DataError, ServiceFailed, UsageError
-from rlvr.scoring.engine import Engine, OnSeen
 from rlvr.scoring.engines.client import RequestTooLarge, ServedIdentity, ServiceConnections
 from rlvr.scoring.engines.patience import PATIENCE_S
 from rlvr.scoring.identity import Identity, differences, identity_of
-from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Seen, UnreadReference
-from rlvr.scoring.wire import decoded_observation, observe_encoded
+from rlvr.scoring.wire import RemoteEngine, decoded_observation
 
 __all__ = ["Services"]
 
@@ -27,7 +24,7 @@ _MOST_BYTES = 8 << 20  # of a request's rows; a service takes 32 MiB
 _MOST_AT_ONCE = 32  # requests for one service
 
 
-class Services(Engine):
+class Services(RemoteEngine):
     """Services that were started with `rlvr serve`, on any machines.
 
         with rlvr.Scorer(env, engine=Services(["http://10.0.0.7:8000", "http://10.0.0.8:8000"])) as scorer: ...
@@ -65,18 +62,9 @@ class Services(Engine):
             _MOST_AT_ONCE * count,
             4 * count,
         )  # until the number of workers is known
-        self._env: Environment | None = None
         self._digests: list[str] = []  # of all services, by which they know their environment
         self._served: ServedIdentity | None = None
         self._lock = threading.Lock()
-
-    def open(self, env: Environment) -> None:
-        if self._env is not None:
-            raise UsageError(
-                f"{self._connections.name}: serves a scorer of {self._env.id} already; make "
-                f"another one"
-            )
-        self._env = env
 
     def warm(self) -> None:
         with self._lock:
@@ -99,8 +87,7 @@ class Services(Engine):
             UsageError: one has another environment, code or version.
             ServiceFailed: one cannot be reached.
         """
-        assert self._env is not None, "open comes first"
-        served = ServedIdentity(self._connections, None, self.accept, identity_of(self._env))
+        served = ServedIdentity(self._connections, None, self.accept, identity_of(self.env))
         counts = [
             self._workers_at(place, served) for place in range(len(self._connections.addresses))
         ]
@@ -110,7 +97,6 @@ class Services(Engine):
 
     def _workers_at(self, place: int, common: ServedIdentity) -> int:
         """The number of workers that a service has for the environment with this identity."""
-        assert self._env is not None, "open comes first"
         assert common.identity is not None, "it is ours"
         url = self._connections.addresses[place].url
         try:
@@ -129,13 +115,13 @@ class Services(Engine):
                 f"{url} does not say what it serves; is it rlvr serve, of the version here?"
             ) from None
         of_id = [
-            name for name in served if served_identities[name].settings.get("env") == self._env.id
+            name for name in served if served_identities[name].settings.get("env") == self.env.id
         ]
         if not of_id:
             names = ", ".join(served) or "nothing"
             raise UsageError(
-                f"{url} serves {names} and not {self._env.id}; start it with `rlvr serve "
-                f"{self._env.id}`"
+                f"{url} serves {names} and not {self.env.id}; start it with `rlvr serve "
+                f"{self.env.id}`"
             )
         # Of several with one id, that with the same options.
         own_identity = common.identity
@@ -146,17 +132,6 @@ class Services(Engine):
         own_identity.add(served_identities[name], url, self.accept, here="this machine")
         self._digests.append(served_identities[name].digest)
         return counts[name]
-
-    def observe(
-        self,
-        items: Sequence[Item],
-        *,
-        on_seen: OnSeen | None = None,
-        give_up: Callable[[], bool] | None = None,
-        quick: bool = False,
-    ) -> list[Seen]:
-        self.warm()
-        return observe_encoded(items, self._ask)
 
     def _ask(self, rows: list[bytes]) -> list[Seen]:
         """What is seen of the rows, in one request, or in halves where a service finds that too
