@@ -1,6 +1,7 @@
 """How many faults of the trainer's arithmetic `rlvr step verify` names: functions are changed one operator at a time.
 
     python -m benchmarks.step_mutants --count 200 --seed 0
+    for k in $(seq 0 14); do python -m benchmarks.step_mutants --count 14 --share $k/15 & done; wait
 
 A mutant counts if it changes what a step records; it is named if the judge finds a departure, or if the run stops.
 """
@@ -227,6 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--share", default="0/1", help="K/N: the K-th of N equal shares, from 0")
     args = parser.parse_args()
     torch.set_num_threads(1)
     every: list[tuple[ModuleType, int]] = []
@@ -238,7 +240,8 @@ def main() -> None:
     files = [step for found in plain.values() for step in found]
     assert not any(quantity.status == "departs" for step in files for quantity in verify(step))
     counts, started = Counter[str](), time.process_time()
-    order = random.Random(args.seed).sample(every, len(every))
+    first, shares = map(int, args.share.split("/"))
+    order = random.Random(args.seed).sample(every, len(every))[first::shares]
     while order and counts["changed"] < args.count:
         module, place = order.pop()
         change = Change(place)
