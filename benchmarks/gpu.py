@@ -27,11 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
+from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import run
 from rlvr.samplers.protocol import Request, Sampling, TokenRow
 from rlvr.train.config import Config
+from rlvr.train.conformance import gradient_apart
 from rlvr.train.credit import Batch
 from rlvr.train.learner import Learner
 from rlvr.train.loading import load_model
@@ -41,6 +44,8 @@ from rlvr.train.setup import autocast_dtype
 from rlvr.train.tiny import tiny
 
 CHARSET = "0123456789+-= abcxy"
+# Dense bfloat16, in 1e12 operations a second, of the makers' data sheets.
+PEAKS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L4": 121}
 
 
 class CannotRun(Exception):
@@ -123,6 +128,13 @@ def gradients(place: Place, policy: Policy) -> dict[str, torch.Tensor]:
     }
 
 
+def a_pass(place: Place, policy: Policy) -> Callable[[], None]:
+    """Forward and backward of a batch, without the optimiser."""
+    learner, batch = Learner(policy, config_of(place)), place.batch()
+    rows = learner.rows_with_gradient(batch)
+    return lambda: learner.backward(batch, rows)
+
+
 def difference(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> float:
     """The norm of the difference of all gradients, over their norm."""
     apart = sum(float((found[name] - g).square().sum()) for name, g in wanted.items())
@@ -145,7 +157,7 @@ def check_bf16(place: Place) -> dict[str, float]:
 
 
 def check_packing(place: Place) -> dict[str, float]:
-    """Gradients of packed rows against padded ones; on a GPU with flash attention, in bfloat16, and how much faster."""
+    """Gradients of packed rows against padded ones, and how much faster; on a GPU in bfloat16."""
     size = {"max_tokens": 8 * place.tokens}
     if place.device.type == "cpu":
         same = difference(
@@ -154,15 +166,121 @@ def check_packing(place: Place) -> dict[str, float]:
         )
         require("gradient, relative to padding", same, 1e-5)
         return {"gradient, relative to padding": same}
-    if importlib.util.find_spec("flash_attn") is None:
-        raise CannotRun("flash-attn is not installed")
     half = {"autocast": torch.bfloat16, "dtype": torch.float32, **size}
-    padded = place.policy(attention="sdpa", **half)
-    packed = place.policy(attention="flash_attention_2", packing=True, **half)
-    same = difference(gradients(place, packed), gradients(place, padded))
-    require("gradient, relative to padding", same, 0.05)
-    times = [timed(place, lambda one=one: gradients(place, one)) for one in (padded, packed)]
-    return {"gradient, relative to padding": same, "speed, × padding": times[0] / times[1]}
+    padded, numbers = place.policy(attention="sdpa", **half), {}
+    wanted, seconds = gradients(place, padded), timed(place, a_pass(place, padded))
+    for name in ("sdpa", "flash_attention_2"):
+        if name.startswith("flash") and importlib.util.find_spec("flash_attn") is None:
+            continue
+        packed = place.policy(attention=name, packing=True, **half)
+        same = difference(gradients(place, packed), wanted)
+        require(f"{name}: gradient, relative to padding", same, 0.05)
+        numbers[f"{name}: gradient, relative to padding"] = same
+        numbers[f"{name}: speed, × padding"] = seconds / timed(place, a_pass(place, packed))
+    return numbers
+
+
+def check_algorithms(place: Place) -> dict[str, float]:
+    """The gradient of every algorithm with advantages on the GPU against the CPU, both in float64."""
+    if place.device.type != "cuda":
+        raise CannotRun("it compares a GPU with the CPU")
+    apart = {
+        name: gradient_apart(load_algorithm(name), place.device)
+        for name in NAMES
+        if algorithm_class(name).examples is None
+    }
+    worst = max(apart, key=lambda name: apart[name])
+    require(f"{worst}: gradient, relative to the CPU", apart[worst], 1e-6)
+    return {"algorithms": float(len(apart)), "worst gradient, relative": apart[worst]}
+
+
+def check_speed(place: Place) -> dict[str, float]:
+    """An update of a model of 0.9 B weights in bfloat16, and what share of the GPU's dense peak it is.
+
+    Operations are counted as in Chowdhery et al. (2022, appendix B): 6 for each weight and token,
+    and 12 · layers · width · length for attention.
+    """
+    if place.device.type != "cuda":
+        raise CannotRun("a share of a GPU's peak")
+    name = torch.cuda.get_device_name(place.device)
+    peak = next((tera for kind, tera in PEAKS.items() if kind in name), None)
+    large = replace(place, width=2048, layers=16, rows=32, tokens=1024)
+    numbers = {}
+    for what, options in (("padded", {}), ("packed", {"packing": True})):
+        policy = large.policy(
+            attention="sdpa", autocast=torch.bfloat16, max_tokens=8 * large.tokens, **options
+        )
+        seconds = timed(large, a_pass(large, policy))
+        tokens = int(large.batch().completion_mask.sum()) + 3 * large.rows
+        weights = sum(p.numel() for p in policy.model.parameters())
+        per_token = 6 * weights + 12 * large.layers * large.width * large.tokens
+        numbers[f"{what}, tokens/s"] = tokens / seconds
+        if peak is not None:
+            numbers[f"{what}, share of {peak} TFLOP/s"] = (
+                per_token * tokens / seconds / (peak * 1e12)
+            )
+        del policy
+        torch.cuda.empty_cache()
+    return numbers
+
+
+def check_steps(place: Place) -> dict[str, float]:
+    """Memory of the GPU after 50 updates with samplings, against that after 10."""
+    if place.device.type != "cuda":
+        raise CannotRun("only a GPU counts its memory")
+    policy = place.policy(autocast=torch.bfloat16, max_tokens=8 * place.tokens)
+    learner, calls = Learner(policy, config_of(place)), BackgroundCalls(1)
+    sampler = policy.sampler(max_rows=place.rows)
+    after, syncs = {}, []
+    for step in range(1, 51):
+        learner.update(learner.prepared(place.batch()), [range(place.rows)], print)
+        syncs.append(timed(place, lambda step=step: sampler.sync(policy.weights(), step)))
+
+        def play(g: int) -> Any:
+            sample = yield Request(
+                g, (1, 5, 6), Sampling(max_tokens=16), g, place.tokens, rollout=g
+            )
+            return len(sample.completion_ids)
+
+        list(run((play(g) for g in range(place.rows)), sampler, calls, "ready"))
+        after[step] = torch.cuda.memory_allocated(place.device)
+    numbers = {
+        "memory after 50 / after 10": after[50] / after[10],
+        "sync, s/GiB": min(syncs)
+        / (sum(p.numel() * p.element_size() for p in policy.model.parameters()) / 2**30),
+    }
+    require("memory after 50 / after 10", after[50] / after[10], 1.02)
+    return numbers
+
+
+def check_resume(place: Place) -> dict[str, float]:
+    """`rlvr train` for four steps, and for two and two more from its checkpoint: weights compared."""
+    with tempfile.TemporaryDirectory() as folder:
+        place.policy().save(Path(folder) / "model")
+        for run_, steps in (("whole", 4), ("parts", 2), ("parts", 4)):
+            trained(folder, run_, steps, place.device.type)
+        whole, parts = (weights_of(Path(folder) / run_ / "model") for run_ in ("whole", "parts"))
+    apart = difference(parts, whole)
+    require("weights, relative", apart, 1e-3)
+    return {"weights after a resume, relative": apart}
+
+
+def trained(folder: str, run_: str, steps: int, device: str, *launcher: str) -> None:
+    flags = f"--env arithmetic-v1 --model {folder}/model --run {folder}/{run_} --algorithm grpo --prompts 4"
+    flags += " --group-size 4 --max-tokens 16 --eval-tasks 4 --workers 1 --checkpoint-every 1 --option difficulty=1"
+    command = [sys.executable, *launcher, "-m", *(["--"] if launcher else []), "rlvr", "train"]
+    command += [*flags.split(), "--steps", str(steps), "--device", device]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise Failed(f"{run_}, step {steps}: {done.stderr.strip().splitlines()[-1]}")
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return {
+        name: tensor.double()
+        for file in folder.glob("*.safetensors")
+        for name, tensor in load_file(file).items()
+    }
 
 
 def check_memory(place: Place) -> dict[str, float]:
@@ -229,33 +347,11 @@ def check_ranks(place: Place) -> dict[str, float]:
     count = torch.cuda.device_count() if place.device.type == "cuda" else os.cpu_count() or 1
     if count < 2:
         raise CannotRun(f"there is {count} {'GPU' if place.device.type == 'cuda' else 'core'}")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     with tempfile.TemporaryDirectory() as folder:
         place.policy().save(Path(folder) / "model")
-        flags = f"--env arithmetic-v1 --model {folder}/model --run {folder}/run --algorithm grpo --prompts 4"
-        flags += " --group-size 4 --max-tokens 16 --eval-tasks 4 --workers 1 --checkpoint-every 1 --option difficulty=1"
-        launcher = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            "2",
-        ]
         for steps in (2, 3):
-            command = [
-                *launcher,
-                "-m",
-                "--",
-                "rlvr",
-                "train",
-                *flags.split(),
-                "--steps",
-                str(steps),
-            ]
-            command += ["--device", place.device.type]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-            if done.returncode:
-                raise Failed(f"step {steps} on 2 ranks: {done.stderr.strip().splitlines()[-1]}")
+            trained(folder, "run", steps, place.device.type, *launcher)
     return {"steps on 2 ranks": 3.0}
 
 
@@ -301,6 +397,10 @@ def check_vllm(place: Place) -> dict[str, float]:
 CHECKS: dict[str, Callable[[Place], dict[str, float]]] = {
     "bf16": check_bf16,
     "packing": check_packing,
+    "algorithms": check_algorithms,
+    "speed": check_speed,
+    "steps": check_steps,
+    "resume": check_resume,
     "memory": check_memory,
     "sampling": check_sampling,
     "ranks": check_ranks,
@@ -314,7 +414,8 @@ def finish(place: Place) -> None:
 
 
 def timed(place: Place, work: Callable[[], object]) -> float:
-    """Seconds of the second call."""
+    """Seconds of the third call."""
+    work()
     work()
     finish(place)
     started = time.perf_counter()

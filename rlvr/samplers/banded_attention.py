@@ -22,6 +22,8 @@ from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from rlvr.samplers.packed_attention import is_torchs_own
+
 __all__ = ["Band", "attention_in_bands", "supports_bands"]
 
 _NAME: Final = "rlvr_bands"
@@ -51,10 +53,7 @@ def supports_bands(model: Any) -> bool:
     attention_functions = getattr(
         sys.modules.get(type(model).__module__), "ALL_ATTENTION_FUNCTIONS", None
     )
-    return (
-        model.config._attn_implementation == "sdpa"
-        and attention_functions is ALL_ATTENTION_FUNCTIONS
-    )
+    return is_torchs_own(model.config) and attention_functions is ALL_ATTENTION_FUNCTIONS
 
 
 @contextmanager

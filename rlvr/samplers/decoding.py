@@ -23,6 +23,7 @@ from torch import Tensor
 
 from rlvr.errors import RlvrError
 from rlvr.samplers.banded_attention import Band, attention_in_bands, supports_bands
+from rlvr.samplers.packed_attention import is_torchs_own
 from rlvr.samplers.preallocated_cache import (
     Cache,
     Room,
@@ -176,8 +177,8 @@ class Decoding:
         self._autocast, self._max_rows, self._max_tokens = autocast, max_rows, max_tokens
         self._end_ids = tokenization.end_ids_with(sampling.stop)
         self._parameters = inspect.signature(model.forward).parameters
-        plain = model.config._attn_implementation in ("sdpa", "eager") and attends_to_all(
-            model.config
+        plain = attends_to_all(model.config) and (
+            is_torchs_own(model.config) or model.config._attn_implementation == "eager"
         )
         self._additive = plain and bool(getattr(model, "_supports_attention_backend", False))
         self._waiting: deque[_Rollout] = deque()

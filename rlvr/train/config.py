@@ -290,8 +290,8 @@ class Config:
             weights are bfloat16.
         attention: Implementation of attention in transformers, such as sdpa, eager or
             flash_attention_2.  None: the model's default.
-        packing: Put the rows of a micro-batch side by side instead of padding them.  Faster with
-            flash attention on a GPU; with other attention slower than padding.
+        packing: Put the rows of a micro-batch side by side instead of padding them, so that
+            lengths that differ cost nothing; not together with prompts read once.
         gradient_checkpointing: Recompute layers in the backward pass: slower, but needs less
             memory.
         micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out

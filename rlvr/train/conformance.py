@@ -33,7 +33,7 @@ from rlvr.train.second_model import SecondModel
 from rlvr.train.tiny import tiny
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["RuleResult", "conforms", "try_as_rank"]
+__all__ = ["RuleResult", "conforms", "gradient_apart", "try_as_rank"]
 
 _TOLERANCE: Final = 1e-6
 _CHARSET: Final = "0123456789ab= "
@@ -96,6 +96,20 @@ def _found(trial: _Trial, on_ranks: bool) -> list[RuleResult]:
     return [RuleResult(rule, check()) for rule, check in rules.items()]
 
 
+def gradient_apart(algorithm: Algorithm, device: torch.device) -> float:
+    """The norm of the difference between the gradients on a device and on the CPU, over the norm.
+
+    Both in float64, of the batch and the tiny model on which the rules are tried.
+
+    Args:
+        algorithm: one with advantages.
+        device: another one than the CPU.
+    """
+    with TemporaryDirectory() as place:
+        alone = _Trial(algorithm, Path(place)).gradient()
+        return _apart(alone, _Trial(algorithm, Path(place), device=device).gradient())
+
+
 def try_as_rank() -> None:
     """Try as one of several ranks the algorithm whose record is on stdin; prints how far its
     gradient is off."""
@@ -147,8 +161,15 @@ def _rollout(task: Task, ids: list[int], total: float | None, reads: frozenset[s
 class _Trial:
     """A learner of the algorithm on a batch that is a few updates old."""
 
-    def __init__(self, algorithm: Algorithm, place: Path, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        place: Path,
+        ranks: Ranks | None = None,
+        device: torch.device | None = None,
+    ) -> None:
         self.algorithm, self._place, self._ranks = algorithm, place, ranks or Ranks()
+        self._device = device
         groups = _rollouts(random.Random(0), algorithm.reads)
         learner = self._learner(algorithm)
         rows = [rollout for group in groups for rollout in group.rollouts]
@@ -179,7 +200,8 @@ class _Trial:
             settings["teacher"] = str(folder)
         run = self._place / "run"
         config = Config(env="check", model="check", run=run, algorithm=algorithm, **settings)
-        learner = Learner(Policy(model, tokenizer, **options), config, self._ranks)
+        policy = Policy(model.to(self._device), tokenizer, **options)
+        learner = Learner(policy, config, self._ranks)
         _disturb(learner)
         return learner
 
@@ -199,7 +221,7 @@ class _Trial:
         learner.optimizer.zero_grad()
         _backward(learner, batch)
         return torch.cat([
-            _whole(torch.zeros_like(p) if p.grad is None else p.grad).flatten().clone()
+            _whole(torch.zeros_like(p) if p.grad is None else p.grad).flatten().clone().cpu()
             for p in learner.parameters
         ])  # fmt: skip
 
@@ -381,6 +403,7 @@ def _disturb(learner: Learner) -> None:
     part, generator = learner.part(SecondModel), torch.Generator().manual_seed(2)
     for parameter in [] if part is None else part.parameters:
         noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        noise = noise.to(parameter.device)
         parameter.add_(learner.ranks.spread(noise, parameter), alpha=0.1)
 
 

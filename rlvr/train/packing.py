@@ -2,10 +2,9 @@
 
 Axes: B rows, L tokens of all rows, N completion tokens.
 
-`position_ids` begin again at 0 with each row.  transformers keeps the rows apart by that alone:
-flash attention gets the lengths of the rows, so that it costs what the rows would cost alone;
-"sdpa" and "eager" get a mask of L x L, which is right too, and for long micro-batches much slower
-than padding.
+`position_ids` begin again at 0 with each row.  The rows are kept apart by that alone: "sdpa" and
+flash attention cost what the rows would cost alone (see `rlvr.samplers.packed_attention`); "eager"
+gets a mask of L x L, which is right too, and for long micro-batches much slower than padding.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.samplers.chat import ChatMode, ChatSettings, recorded_format
 from rlvr.samplers.decoding import evaluation_mode
 from rlvr.samplers.local import LocalSampler
+from rlvr.samplers.packed_attention import use_packed_attention
 from rlvr.samplers.protocol import Tokenized
 from rlvr.samplers.tokenization import Tokenization, end_token_ids
 from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
@@ -131,8 +132,8 @@ class Policy:
             of the weights.
         gradient_checkpointing: recompute the layers in the backward pass: a third more time, far
             less memory.
-        packing: put the rows of a micro-batch side by side instead of padding them; with flash
-            attention on a GPU this saves what the padding costs (see `rlvr.train.packing`).
+        packing: put the rows of a micro-batch side by side instead of padding them, which saves
+            what the padding costs (see `rlvr.train.packing`).
         share_prompts: read a prompt once for all its completions where that gives the same numbers.
             The number of passes through the layers then depends on the rows; switch it off where
             processes have to make as many.
@@ -172,6 +173,8 @@ class Policy:
         self.autocast, self.max_tokens, self.overhead_tokens = autocast, max_tokens, overhead_tokens
         self._files: WeightFiles | None = None
         self._whole: Policy | None = None
+        if packing:
+            use_packed_attention(model)
         tried = model
         if model.device.type == "meta":  # without weights: its kind is tried
             tried, share_prompts = small_twin(model), False

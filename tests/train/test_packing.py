@@ -13,6 +13,7 @@ from transformers import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from rlvr.samplers import packed_attention
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.packing import pack, packs
 from rlvr.train.policy import Policy
@@ -66,6 +67,22 @@ def test_packing_changes_no_gradient(fresh, full_logprobs, config, attention):
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     ours = gradient(policy, (found * weights(found.shape)).sum())
     assert (ours - naive).norm() < 1e-5 * naive.norm()
+
+
+def test_no_row_of_a_pack_is_compared_with_another(fresh, monkeypatch):
+    """Attention gets each row alone, and no mask of 38 x 38."""
+    policy, sizes = fresh(packing=True), []
+    alone = packed_attention.scaled_dot_product_attention
+
+    def seen(query, key, value, **options):
+        sizes.append((query.shape[2], key.shape[2]))
+        return alone(query, key, value, **options)
+
+    monkeypatch.setattr(packed_attention, "scaled_dot_product_attention", seen)
+    policy.logprobs(ROWS)
+    lengths = [len(row.prompt_ids) + max(len(row.completion_ids) - 1, 0) for row in ROWS]
+    layers = policy.model.config.num_hidden_layers
+    assert sorted(sizes) == sorted([(n, n) for n in lengths] * layers)
 
 
 def test_a_pack_is_one_row_of_the_model(fresh):

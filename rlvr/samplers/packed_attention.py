@@ -1,0 +1,158 @@
+"""Attention over packed rows, each over itself alone.  Axes: L tokens of all rows, H heads, D sizes of a head.
+
+    row 0  [····]
+    row 1        [·········]
+    row 2                   [··]        no L x L mask, and nothing computed between rows
+
+In half precision on a GPU it is one kernel, PyTorch's own flash attention over rows of many lengths
+(`torch.nn.attention.varlen`, from 2.11 on); everywhere else each row is computed by itself.  What is
+not packed is computed as under "sdpa".
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.weak import WeakIdKeyDictionary
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+__all__ = ["PACKED", "is_torchs_own", "use_packed_attention"]
+
+PACKED: Final = "rlvr_packed"
+_starts: Any = WeakIdKeyDictionary()  # of the rows, by positions: all layers ask for the same
+
+
+def is_torchs_own(config: Any) -> bool:
+    """True if a model's attention is `scaled_dot_product_attention` of PyTorch.
+
+    Args:
+        config: of a model of transformers.
+    """
+    return config._attn_implementation in ("sdpa", PACKED)
+
+
+def use_packed_attention(model: Any) -> None:
+    """Let a model of "sdpa" attention compute packed rows each by itself; others stay as they are.
+
+    Args:
+        model: a causal language model of transformers.
+    """
+    in_chunks = getattr(model.config.get_text_config(), "attention_chunk_size", None)
+    if model.config._attn_implementation == "sdpa" and in_chunks is None:
+        model.set_attn_implementation(PACKED)
+
+
+def _mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    attention_mask: Tensor | None = None,
+    **options: Any,
+) -> Tensor | None:
+    """None for one unpadded row, in which packed rows may lie, and what "sdpa" gets for all else."""
+    if batch_size == 1 and q_length == kv_length and attention_mask is None:
+        return None
+    return sdpa_mask(batch_size, q_length, kv_length, attention_mask=attention_mask, **options)
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    position_ids: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls: queries [B, H, L, D], keys and values with as many heads or fewer."""
+    length = query.shape[2]
+    if attention_mask is not None or len(query) > 1 or length != key.shape[2]:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **options
+        )
+    starts = (
+        torch.zeros(1, dtype=torch.int32, device=query.device)
+        if position_ids is None
+        else _starts_of(position_ids)
+    )
+    ends = torch.nn.functional.pad(starts, (0, 1), value=length)
+    if query.is_cuda and value.dtype in (torch.float16, torch.bfloat16):
+        found = _in_one_kernel(query, key, value, ends, scaling, sliding_window)
+    else:
+        found = _row_by_row(query, key, value, ends.tolist(), scaling, sliding_window)
+    return found, None
+
+
+def _starts_of(position_ids: Tensor) -> Tensor:
+    """Where rows begin, [rows] in int32: the first token, and each whose position is 0."""
+    if position_ids not in _starts:
+        is_first = position_ids[0] == 0
+        is_first[0] = True
+        _starts[position_ids] = is_first.nonzero().flatten().int()
+    found: Tensor = _starts[position_ids]
+    return found
+
+
+def _in_one_kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ends: Tensor,
+    scaling: float | None,
+    window: int | None,
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn  # what torch before 2.10 lacks
+
+    longest = int(ends.diff().max())
+    query, key, value = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
+    found: Tensor = varlen_attn(
+        query,
+        key,
+        value,
+        ends,
+        ends,
+        longest,
+        longest,
+        scale=scaling,
+        window_size=(-1 if window is None else window - 1, 0),
+        enable_gqa=key.shape[1] != query.shape[1],
+    )
+    return found[None]
+
+
+def _row_by_row(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ends: list[int],
+    scaling: float | None,
+    window: int | None,
+) -> Tensor:
+    groups = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    found = []
+    for start, end in pairwise(ends):
+        q, k, v = (x[:, :, start:end] for x in (query, key, value))
+        band = None
+        if window is not None and window < end - start:
+            ones = torch.ones(end - start, end - start, dtype=torch.bool, device=query.device)
+            band = ones.tril().triu(1 - window)
+        found.append(
+            scaled_dot_product_attention(
+                q, k, v, attn_mask=band, is_causal=band is None, scale=scaling
+            )
+        )
+    return torch.cat(found, dim=2).transpose(1, 2).contiguous()
+
+
+ALL_ATTENTION_FUNCTIONS.register(PACKED, _attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register(PACKED, _mask)
