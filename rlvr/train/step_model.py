@@ -7,7 +7,7 @@ precision of the run are off by so much.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rlvr.algo.judge.conventions import CHOICES
 from rlvr.algo.judge.distributions import divergence
 from rlvr.algo.judge.head import setting_of
 from rlvr.algo.judge.verify import Quantity
@@ -187,6 +188,8 @@ def _tensor(values: NDArray[Any], policy: Policy) -> torch.Tensor:
 
 
 def _temperature(step: StepFile) -> float:
+    if setting_of(step).how.temperature == "one":
+        return 1.0
     value = step.head.get("temperature", 1.0)
     if not (type(value) in (int, float) and 0 < value < 1e6):
         raise DataError(f"temperature is {value!r:.80}; it must be a number above 0")
@@ -238,7 +241,12 @@ def _compared_logprobs(
 ) -> Quantity:
     """Trained tokens of some rows, whose numbers follow one another in `recorded`."""
     both = (np.concatenate(logprobs_of(step, one, rows)) for one in (model.exact, model.rough))
-    return _compared_tokens(step, name, recorded, rows, *both)
+    found = _compared_tokens(step, name, recorded, rows, *both)
+    if found.status == "departs" and _temperature(step) != 1:
+        at_one = StepFile({**step.head, "temperature": 1.0}, step.arrays)
+        if _compared_logprobs(at_one, name, recorded, rows, model).status == "equal":
+            return replace(found, explained=(CHOICES["temperature"]["one"],))
+    return found
 
 
 def _compared_tokens(

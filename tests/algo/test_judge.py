@@ -35,7 +35,7 @@ def step(**numbers) -> StepFile:
     head = {
         "algorithm": asdict(algorithm)
         | {"name": "grpo", "aggregation": algorithm.aggregation, "length_tokens": 8},
-        "updates": [{"micro": [0, 0, 0, 0, 0, 1, 1]}],
+        "updates": [{"micro": [0, 0, 0, 0, 0, 1, 1], "rank": [0, 0, 0, 1, 0, 1, 0]}],
     }
     arrays = {
         "token_ids": np.arange(total, dtype=np.int32),
@@ -44,6 +44,7 @@ def step(**numbers) -> StepFile:
         "group": np.array(GROUP, np.int32),
         "score": np.array(SCORE),
         "scored": np.array([i != 5 for i in range(7)]),
+        "truncated": np.array([i == 2 for i in range(7)]),
         "behaviour_logprobs": old.astype(np.float32),
         "ref_logprobs": (old + 0.2 * draw.standard_normal(total)).astype(np.float32),
         "old_logprobs": (old + 0.1 * draw.standard_normal(total)).astype(np.float32),
@@ -65,7 +66,7 @@ def recorded(file: StepFile, how: Conventions) -> StepFile:
     for row, own in zip(rows, advantages(rows, setting), strict=True):
         arrays["advantages"][starts[row.index] + row.at] = own
     rows, computed = update_rows(StepFile(file.head, arrays), 0)
-    made = UpdateLoss(rows, computed, setting, rows, file.updates[0]["micro"])
+    made = UpdateLoss(rows, computed, setting, rows, file.updates[0])
     arrays["update0.weights"] = np.zeros_like(arrays["update0.weights"])
     for row, own in zip(computed, made.weights, strict=True):
         arrays["update0.weights"][starts[row.index] + row.at] = own
@@ -95,6 +96,8 @@ NO_EFFECT = {
     ("kl_estimator", "k3"),
     ("bound", float("inf")),
     ("cap", 10.0),
+    ("kl_place", "loss"),
+    ("temperature", "one"),  # of models: tests/train/test_step_model.py
     ("denominator", "batch"),
     ("denominator", "share"),
 }

@@ -65,6 +65,18 @@ def test_a_log_probability_that_is_off_is_named(step, models, name):
     assert departure.tolerance < 1e-4
 
 
+def test_another_temperature_explains_log_probabilities(step, models):
+    """A trainer that divides no logits, though its sampler did; one that declares it has no departure."""
+    hot = {**step.head, "temperature": 0.7}
+    findings = verify_with_models(StepFile(hot, step.arrays), **models)
+    off = [one for one in findings if one.status == "departs" and "logprobs" in one.quantity]
+    says = "log-probabilities are at temperature 1"
+    assert {one.explained for one in off} == {(says,)}
+    declared = {**hot, "conventions": {"temperature": "one"}}
+    findings = verify_with_models(StepFile(declared, step.arrays), **models)
+    assert {one.status for one in findings} == {"equal"}
+
+
 def test_a_gradient_that_is_off_is_named(step, models):
     """By a hundredth, with the ratio of norms."""
     sketch = step.arrays["update0.sketch"] * 1.01

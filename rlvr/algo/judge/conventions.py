@@ -40,11 +40,21 @@ CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
         "batch": "means are over the whole batch of rollouts, not the update",
         "share": "means are over an equal share of the whole batch for each update",
         "micro-batch": "a mean of means of micro-batches",
+        "rank": "a mean of means of ranks",
         "group": "a mean of means of groups",
     },
     "empty_rows": {
         "left out": "rows without a trained token are in no denominator",
         "counted": "rows without a trained token are in the denominators, with all their tokens",
+    },
+    "end_token": {
+        "trained": "the end token of a completion is trained on",
+        "left out": "the end token of a completion is not trained on",
+    },
+    "kl_place": {
+        "algorithm": "the KL is where the algorithm has it",
+        "loss": "the KL is in the loss",
+        "reward": "the KL is in the reward",
     },
     "kl_ratio": {
         "none": "the KL has no weight, unless the algorithm gives it one",
@@ -69,7 +79,12 @@ CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
     "corrections": {
         "product": "corrections are multiplied",
         "mean": "corrections are averaged",
+        "sum": "corrections are summed",
         "none": "corrections have no effect",
+    },
+    "temperature": {
+        "sampling": "log-probabilities are at the temperature of sampling",
+        "one": "log-probabilities are at temperature 1",
     },
 }
 """Each convention's choices, the trainer's own first, with what each one says."""
@@ -83,12 +98,13 @@ class Conventions:
         std, eps: of a group's scores.
         single: advantage of a group of one.
         unscored, masked_rows: who counts in a group's mean.
-        denominator, empty_rows: what means are over.
-        kl_ratio, kl_estimator: of a KL penalty.
+        denominator, empty_rows, end_token: what means are over.
+        kl_place, kl_ratio, kl_estimator: of a KL penalty.
         ratio: of what.
         bound: of log ratios.
         cap: of the log of a geometric ratio.
         corrections: how several are one.
+        temperature: of log-probabilities.
     """
 
     std: str = "population"
@@ -98,12 +114,15 @@ class Conventions:
     masked_rows: str = "algorithm"
     denominator: str = "update"
     empty_rows: str = "left out"
+    end_token: str = "trained"
+    kl_place: str = "algorithm"
     kl_ratio: str = "none"
     kl_estimator: str = "algorithm"
     ratio: str = "token"
     bound: float = 20.0
     cap: float = float("inf")
     corrections: str = "product"
+    temperature: str = "sampling"
 
     def others(self) -> Iterator[tuple[str, Conventions]]:
         """Each change of one convention: what it says, and the conventions with it."""

@@ -201,9 +201,8 @@ def needs(name: str, setting: Setting) -> tuple[list[str], list[str]]:
     if name in EXAMPLE_LOSSES:
         return [], of_loss
     of_loss = ["logprobs", "advantages", "aggregation", *of_loss]
-    kl = setting.numbers.get("kl")
-    if kl:
-        (of_advantages if kl["place"] == "reward" else of_loss).append("ref_logprobs")
+    if setting.numbers.get("kl"):
+        (of_advantages if setting.kl_in("reward") else of_loss).append("ref_logprobs")
     if setting.numbers.get("aggregation") == "constant":
         of_loss.append("length_tokens")
     return of_advantages, of_loss
@@ -295,11 +294,12 @@ def _require_update(place: str, update: Mapping[str, Any], computed: int) -> Non
     for name in ("tokens", "sequences"):
         if name in update and not (type(update[name]) is int and 0 <= update[name] <= 2**53):
             raise DataError(f"{place}: {name} is {_shown(update[name])}; it must be a count")
-    micro = update.get("micro", [])
-    if not isinstance(micro, list) or not all(type(one) is int for one in micro):
-        raise DataError(f"{place}: micro is {_shown(micro)}; it must be a list of numbers")
-    if micro and len(micro) != computed:
-        raise DataError(f"{place}: micro has {len(micro)} numbers for {computed} computed rows")
+    for name in ("micro", "rank"):
+        own = update.get(name, [])
+        if not isinstance(own, list) or not all(type(one) is int for one in own):
+            raise DataError(f"{place}: {name} is {_shown(own)}; it must be a list of numbers")
+        if own and len(own) != computed:
+            raise DataError(f"{place}: {name} has {len(own)} numbers for {computed} computed rows")
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ of its tokens. `held` marks what a stop-gradient reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -217,7 +217,7 @@ class UpdateLoss:
         computed: those with the policy's log-probabilities.
         setting: the algorithm, its numbers, and the conventions.
         batch: all rows of the step, for trainers whose denominators are of all of them.
-        micro: the micro-batch of each computed row, for a mean of means.
+        head: of the update; `micro` and `rank` of each computed row are for a mean of means.
 
     Attributes:
         loss: what is minimised.
@@ -235,14 +235,21 @@ class UpdateLoss:
         computed: Sequence[StepRow],
         setting: Setting,
         batch: Sequence[StepRow] = (),
-        micro: Sequence[int] = (),
+        head: Mapping[str, Any] | None = None,
     ) -> None:
         self.setting = setting
-        whole = batch if setting.how.denominator in ("batch", "share") and batch else rows
+        kind = setting.how.denominator
+        whole = batch if kind in ("batch", "share") and batch else rows
         self.tokens, self.sequences = _denominators(whole, setting)
-        self._parts = len(rows) / max(1, len(whole)) if setting.how.denominator == "share" else 1.0
-        self._micro = {row.index: n for row, n in zip(computed, micro, strict=False)}
-        self._rows = list(rows)
+        numbers = (head or {}).get({"micro-batch": "micro"}.get(kind, kind), ())
+        self._part = {row.index: n for row, n in zip(computed, numbers, strict=False)}
+        if kind == "group":
+            self._part = {row.index: row.group for row in rows}
+        members: dict[int, list[StepRow]] = {}
+        for row in whole:
+            members.setdefault(self._part.get(row.index, -1), []).append(row)
+        self._sizes = {part: _denominators(own, setting) for part, own in members.items()}
+        self._parts = len(rows) / max(1, len(whole)) if kind == "share" else len(members)
         self.loss, self.sizes = 0.0, {"loss": 0.0}
         self.weights: list[Float64s] = []
         self.entropy_weights: list[Float64s] = []
@@ -258,8 +265,7 @@ class UpdateLoss:
         scale = share * self._corrections(row) * row.kept
         for term in losses(row, setting):
             weights += self._take(term, scale)
-        kl = setting.numbers.get("kl")
-        if kl and kl["place"] == "loss":
+        if kl := setting.kl_in("loss"):
             penalty = _kl(row, setting, kl)
             self._log("kl_ref", penalty.value, penalty.size)
             weights += self._take(penalty * kl["coefficient"], share)
@@ -292,23 +298,15 @@ class UpdateLoss:
 
     def _share(self, row: StepRow) -> Float64s:
         """What one token's loss counts for."""
-        numbers, how, n = self.setting.numbers, self.setting.how, len(row.at)
-        tokens, sequences, parts = self.tokens, self.sequences, self._parts
-        if how.denominator in ("micro-batch", "group"):
-            key = (lambda one: one.group) if how.denominator == "group" else self._number_of
-            part_rows = [member for member in self._rows if key(member) == key(row)]
-            tokens, sequences = _denominators(part_rows, self.setting)
-            parts = len({key(member) for member in self._rows})
+        numbers, trained = self.setting.numbers, _trained(row, self.setting)
+        tokens, sequences = self._sizes.get(self._part.get(row.index, -1), (0, 0))
         if numbers["aggregation"] == "token_mean":
             denominator = tokens
         elif numbers["aggregation"] == "sequence_mean":
-            denominator = sequences * n
+            denominator = sequences * int(trained.sum())
         else:
             denominator = sequences * numbers["length_tokens"]
-        return np.ones(n) / max(1, denominator * parts)
-
-    def _number_of(self, row: StepRow) -> int:
-        return self._micro.get(row.index, -1)
+        return trained / max(1, denominator * self._parts)
 
     def _corrections(self, row: StepRow) -> Float64s:
         """The weights for a sampler that computes otherwise, without gradient."""
@@ -333,15 +331,26 @@ class UpdateLoss:
                 self._log(f"{name}/{end}", values, values)
         if not weights or self.setting.how.corrections == "none":
             return np.ones(len(row.at))
-        kind = np.mean if self.setting.how.corrections == "mean" else np.prod
+        kinds: dict[str, Any] = {"mean": np.mean, "sum": np.sum}
+        kind = kinds.get(self.setting.how.corrections, np.prod)
         return np.asarray(kind(weights, axis=0))
+
+
+def _trained(row: StepRow, setting: Setting) -> Float64s:
+    """1 for each token that is trained on, and 0 for an end token that is left out."""
+    trained = np.ones(len(row.at))
+    has_end = len(row.at) > 0 and row.at[-1] == row.length - 1 and not row.truncated
+    if has_end and setting.how.end_token == "left out":
+        trained[-1] = 0.0
+    return trained
 
 
 def _denominators(rows: Sequence[StepRow], setting: Setting) -> tuple[int, int]:
     """Tokens and rows that are trained on."""
     if setting.how.empty_rows == "counted":
         return sum(len(row.at) or row.length for row in rows), len(rows)
-    return sum(len(row.at) for row in rows), sum(len(row.at) > 0 for row in rows)
+    counts = [int(_trained(row, setting).sum()) for row in rows]
+    return sum(counts), sum(count > 0 for count in counts)
 
 
 def _kl(row: StepRow, setting: Setting, kl: Any) -> Dual:

@@ -39,6 +39,7 @@ class StepRow:
         scored: False where it is UNSCORED.
         at: places of its trained tokens in the completion, [T].
         length: tokens of the completion.
+        truncated: whether it has no end token; False where the file does not say.
         behaviour, old, ref, teacher: log-probabilities.
         implicit: rewards of tokens by a model.
         values: the critic's; `end` after the last token.
@@ -64,6 +65,7 @@ class StepRow:
     scored: bool
     at: NDArray[np.int64]
     length: int
+    truncated: bool = False
     behaviour: Float64s
     old: Float64s
     ref: Float64s = field(default_factory=lambda: _NONE)
@@ -117,6 +119,18 @@ class Setting:
     numbers: Mapping[str, Any]
     how: Conventions = field(default_factory=Conventions)
     own: Formulas | None = None
+
+    def kl_in(self, place: str) -> Mapping[str, Any] | None:
+        """The KL penalty, if it is in this place.
+
+        Args:
+            place: "loss" or "reward".
+        """
+        kl: Mapping[str, Any] | None = self.numbers.get("kl")
+        chosen = self.how.kl_place
+        if kl and (kl["place"] if chosen == "algorithm" else chosen) == place:
+            return kl
+        return None
 
     def log_ratio(self, row: StepRow, to: Float64s) -> Dual:
         """The log of the policy's probability over another's, of each token.
@@ -252,6 +266,7 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[StepRow]:
                 scored=bool(arrays["scored"][index]),
                 at=at,
                 length=span.stop - span.start,
+                truncated=bool(arrays["truncated"][index]) if "truncated" in arrays else False,
                 old=_floats(arrays, before, places),
                 end=float(arrays["bootstrap"][index]) if "bootstrap" in arrays else 0.0,
                 parts=arrays["score_parts"][index] if "score_parts" in arrays else _NONE,

@@ -205,13 +205,12 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
         return
     rows, computed = update_rows(step, number)
     batch = update_rows(_with_all_rows(step, number), number)[0]
-    micro = head.get("micro", ())
     name = f"update {number}: "
 
     def made(own: Sequence[StepRow], setting: Setting) -> _Made:
         if setting.name in EXAMPLE_LOSSES:
             return ExampleLoss(own, setting)
-        return UpdateLoss(rows, own, setting, batch, micro)
+        return UpdateLoss(rows, own, setting, batch, head)
 
     here = made(computed, setting)
     if setting.name not in EXAMPLE_LOSSES and (place := missing_row(step, number)):

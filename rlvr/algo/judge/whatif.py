@@ -161,8 +161,7 @@ def other_weights(
 
 def _add_update(found: Float64s, file: StepFile, number: int, setting: Setting) -> None:
     rows, computed = update_rows(file, number)
-    kl = setting.numbers.get("kl")
-    if kl and kl["place"] == "loss" and "ref_logprobs" not in file.arrays:
+    if setting.kl_in("loss") and "ref_logprobs" not in file.arrays:
         raise DataError(
             f"the file has no ref_logprobs, which the KL penalty of {setting.name} reads"
         )
