@@ -1,8 +1,8 @@
 r"""Exact values of closed rational expressions: `3 \cdot 4`, `2^{100}+1`, `1\frac{4}{5}`, `\frac12`, `100!`.
 
 The parser's tree (`latex`) is worked out with `fractions.Fraction`; never a float.  A text that is
-not rational arithmetic raises `NotArithmetic`; other modules read it.  The limits of `limits.py`
-must have been checked before; the bits of each power are bounded here once more.
+not rational arithmetic, or names a number of more than some 6,000 digits, raises `NotArithmetic`;
+other modules read it, and compare such numbers without writing them out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _REPEATING = re.compile(
 )
 _GOES_ON = re.compile(r"([+-]?) ?(\d*)\.(\d+) ?\\dots")
 _LONGEST_PERIOD = 6
-_MOST_BITS = 150_000  # of one power or factorial; the static limits stop an honest text long before
+_MOST_BITS = 20_000  # of one power; a list of fractions of such numbers costs a tenth of a second
+_MOST_FACTORIAL = 2_000
 
 
 def rational(text: str) -> Fraction:
@@ -151,7 +152,7 @@ def _repeating(text: str) -> Fraction | None:
 
 
 def _times(value: Fraction, factor: Fraction, sign: int) -> Fraction:
-    if value.numerator.bit_length() + factor.numerator.bit_length() > 4 * _MOST_BITS:
+    if value.numerator.bit_length() + factor.numerator.bit_length() > 2 * _MOST_BITS:
         raise NotArithmetic
     if sign > 0:
         return value * factor
@@ -170,7 +171,7 @@ def _raise(base: Fraction, exponent: Fraction) -> Fraction:
 
 
 def _factorial(value: Fraction, step: int) -> Fraction:
-    if value.denominator != 1 or not 0 <= value <= _MOST_BITS // 15:
+    if value.denominator != 1 or not 0 <= value <= _MOST_FACTORIAL:
         raise NotArithmetic
     return Fraction(
         math.factorial(int(value)) if step == 1 else math.prod(range(int(value), 0, -2))

@@ -63,7 +63,7 @@ _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}){{1,3}}")
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
 _NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
-_LONGEST = 50_000  # digits; the static limits stop an honest text long before
+_LONGEST = 6_000  # digits of a number that is written out
 _CURRENCY_FIRST = re.compile(r'"(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\.?" ?(?=[\d.])')
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
@@ -85,7 +85,8 @@ def literal(text: str) -> Quantity | None:
     value: Fraction | int = int((integer_part or "").replace(",", "") + places)
     power = (int(exponent) if exponent else 0) - len(places)
     if abs(power) > _LONGEST:
-        return None  # named, but never written out
+        digits = f"{integer_part or ''}{places and '.'}{places}"
+        return Quantity(text, rf"{sign}{digits}\cdot 10^{{{exponent}}}")  # never written out
     if power:
         value = value * 10**power if power > 0 else Fraction(value, 10**-power)
     unit = CURRENCIES[money] if money else ""
@@ -184,11 +185,12 @@ def word(text: str) -> Word:
 
 def _value(core: str) -> Fraction:
     """`2.5e3` too, which may stand before a unit."""
-    return (
-        rational(core)
-        if "e" not in core.lower() or (number := literal(core)) is None
-        else Fraction(number.value or 0)
-    )
+    number = literal(core) if "e" in core.lower() else None
+    if number is None:
+        return rational(core)
+    if number.value is None:
+        raise Undefined
+    return Fraction(number.value)
 
 
 def _read_based(text: str) -> Quantity | None:

@@ -30,15 +30,7 @@ from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Wor
 from rlvr.verifiers.math.given import is_given
 from rlvr.verifiers.math.latex.tree import Node, Unreadable
 from rlvr.verifiers.math.latex.writer import written
-from rlvr.verifiers.math.limits import (
-    LIMITS,
-    LONG_NUMBERS,
-    Limits,
-    exceeded,
-    may_grow,
-    names_more,
-    too_long,
-)
+from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare, decide
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
@@ -56,9 +48,6 @@ References: TypeAlias = Reference | Sequence[Reference]
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox", "<answer>")
 _UNBALANCED = Decision(False, "unreadable: braces do not match")
-_ANY_MAGNITUDE = replace(
-    LIMITS, magnitude=LONG_NUMBERS.magnitude, magnitudes=LONG_NUMBERS.magnitudes
-)
 _SEVERAL = frozenset(("list", "set", "()"))
 
 
@@ -306,10 +295,9 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     def _decide_form(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
         """The decision of the normal form, and what was read if there was anything to read."""
-        limits = _answer_limits(right.text)
-        limit = too_long(answer, limits)
+        limit = too_long(answer)
         folded = "" if limit else fold(answer)
-        if limit := limit or exceeded(folded, limits):
+        if limit := limit or exceeded(folded):
             return Decision(False, f"limit: {limit}"), None
         if not folded:
             return Decision(False, "unreadable: nothing but punctuation"), None
@@ -504,13 +492,15 @@ def _number_text(reference: int | float) -> str:
         raise DataError("the reference is an integer of more than 4,300 digits") from None
 
 
+_FEW_DIGITS = 16
+
+
 @lru_cache(maxsize=4096)
 def _reference_form(reference: str) -> Form:
     if len(reference) < _FEW_DIGITS and reference.isascii() and reference.isdecimal():
         return read(reference)  # what most references are, and nothing below can object to
     folded = "" if too_long(reference) else fold(reference)
-    limits = LONG_NUMBERS if folded and _names_long_number(folded) else LIMITS
-    if limit := too_long(reference, limits) or exceeded(folded, limits):
+    if limit := too_long(reference) or exceeded(folded):
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
     if not _has_matching_braces(reference):
         raise DataError(
@@ -521,24 +511,6 @@ def _reference_form(reference: str) -> Form:
         if isinstance(part, Flawed):
             raise DataError(f"the reference {reference[:200]!r} has no value: {part.reason}")
     return form
-
-
-@lru_cache(maxsize=4096)
-def _answer_limits(right: str) -> Limits:
-    """An answer may name a long number where the reference names one: they are compared without
-    writing them out."""
-    return LONG_NUMBERS if _names_long_number(right) else LIMITS
-
-
-_FEW_DIGITS = 16
-
-
-def _names_long_number(folded: str) -> bool:
-    return (
-        may_grow(folded)
-        and exceeded(folded, _ANY_MAGNITUDE) is None
-        and names_more(folded, LIMITS.magnitude)
-    )
 
 
 def _parts(form: Form) -> Iterator[Form]:

@@ -43,6 +43,7 @@ __all__ = ["Evaluation"]
 _ROUGH_DIGITS = 10
 _SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
 _SATURATION = 20
+_BITS_A_STEP = 2_000_000  # squared: reducing a fraction takes the product of its lengths
 _COSTS = {
     "fact": 20,
     "int": 100,
@@ -102,8 +103,10 @@ class Evaluation:
             elif self.real:
                 raise Undefined
         if isinstance(value, Fraction):
-            if value.numerator.bit_length() + value.denominator.bit_length() > 2 * MOST_BITS:
+            above, below = value.numerator.bit_length(), value.denominator.bit_length()
+            if above + below > 2 * MOST_BITS:
                 raise TooLarge("an exact number with too many digits")
+            self.budget.spend(above * below // _BITS_A_STEP)
         elif not mp.isfinite(value):
             raise Undefined
         if value:
@@ -301,25 +304,24 @@ class Evaluation:
 
 
 def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
-    if isinstance(a, Grid) or isinstance(b, Grid):
-        if not (isinstance(a, Grid) and isinstance(b, Grid)):
-            raise Undefined
-        return a + b
-    return (
-        a + b
-        if isinstance(a, Fraction) is isinstance(b, Fraction)
-        else approximate(a) + approximate(b)
-    )
+    if isinstance(a, Grid) is not isinstance(b, Grid):
+        raise Undefined
+    return a + b if isinstance(a, Grid) or _are_exact(a, b) else approximate(a) + approximate(b)
 
 
 def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:
-    if isinstance(a, Grid) or isinstance(b, Grid):
+    if isinstance(a, Grid) or isinstance(b, Grid) or _are_exact(a, b):
         return a * b
-    return (
-        a * b
-        if isinstance(a, Fraction) is isinstance(b, Fraction)
-        else approximate(a) * approximate(b)
-    )
+    return approximate(a) * approximate(b)
+
+
+def _are_exact(a: Number, b: Number) -> bool:
+    """Two fractions, or two that are none; together not so long that they would take time."""
+    exact = isinstance(a, Fraction)
+    if exact is not isinstance(b, Fraction):
+        return False
+    parts = (a.numerator, a.denominator, b.numerator, b.denominator) if exact else ()
+    return sum(map(int.bit_length, parts)) <= 2 * MOST_BITS
 
 
 def _alike(values: list[Number]) -> list[Number]:
