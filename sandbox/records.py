@@ -126,7 +126,7 @@ class Program:
     """
 
     language: str
-    source: str | bytes | None = None
+    source: str | bytes | Output | None = None
     files: Mapping[str, str | bytes | Output] = field(default_factory=dict)
     args: Sequence[str] = ()
     main: str = field(init=False, repr=False, compare=False)
@@ -163,6 +163,16 @@ class Program:
         object.__setattr__(self, "files", files)
         object.__setattr__(self, "args", _checked_args(self.args))
 
+    def beside(self, files: Mapping[str, str | bytes | Output], args: Sequence[str]) -> Program:
+        """The same program with more files and another command line.
+
+        Args:
+            files, args: see above.
+        """
+        own_files = {name: text for name, text in self.files.items() if name != self.main}
+        main = self.files[self.main]
+        return Program(self.language, main, {**own_files, **files}, args)
+
     def contents(self) -> dict[str, bytes | Output]:
         """Every file as bytes.  Lone surrogates, which UTF-8 cannot say, are kept as their three
         bytes."""
@@ -173,7 +183,9 @@ class Program:
 
 
 def _main(
-    row: ProgramLanguage, source: str | bytes | None, files: Mapping[str, str | bytes | Output]
+    row: ProgramLanguage,
+    source: str | bytes | Output | None,
+    files: Mapping[str, str | bytes | Output],
 ) -> tuple[str, str]:
     """The name of the main file, and what the row finds in it."""
     if row.entry is None:

@@ -103,7 +103,7 @@ class Watch:
         wall = time.monotonic() - self.started
         self.killed = self.killed or self.level.overfull()  # since the last look
         self._end_all()
-        cpu = self._reaped_cpu()
+        cpu = max(self._reaped_cpu(), self._seen_cpu())
         evaded = self._usage() - self.usage_before
         if self.exact >= 0 or evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
             cpu = max(cpu, evaded)  # its children were not waited for, as it ignores SIGCHLD
@@ -261,8 +261,24 @@ class Watch:
         evaded = self._usage() - self.usage_before
         if self.exact >= 0:
             return max(total, evaded)
+        if self.usage < 0:
+            self._look_at_threads()
+            return max(total, self._seen_cpu())
         partner_s: float = self.request.get("partner_cpu_s", 0.0)
         return max(total, (evaded - _EVADED_S - partner_s) / 2)
+
+    def _seen_cpu(self) -> float:
+        """CPU seconds that threads were seen to have: also those of children that nothing waited for."""
+        return sum(ran for ran, _ in self.threads.values())
+
+    def _look_at_threads(self) -> None:
+        """Note how long each thread that lives has been on a core, and has waited for one."""
+        for pid in self.level.living():
+            with contextlib.suppress(OSError):
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                        times = file.read().split()
+                    self.threads[thread] = int(times[0]) / 1e9, int(times[1]) / 1e9
 
     def _starved(self) -> float:
         """Seconds in which the program could have run and had no core; its wall clock stands still
@@ -272,13 +288,8 @@ class Watch:
         taken to have waited as long, for each second on a core, as the others did.  A kernel that
         does not keep them shows zeros.
         """
-        for pid in self.level.living():
-            with contextlib.suppress(OSError):
-                for thread in os.listdir(f"/proc/{pid}/task"):
-                    with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                        times = file.read().split()
-                    self.threads[thread] = int(times[0]) / 1e9, int(times[1]) / 1e9
-        ran = sum(ran for ran, _ in self.threads.values())
+        self._look_at_threads()
+        ran = self._seen_cpu()
         waited = sum(waited for _, waited in self.threads.values())
         cpu = self._cpu()
         own_s: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited

@@ -294,6 +294,39 @@ def test_the_icpc_protocol():
     assert judged("print('another')", "import sys; sys.exit(0)", "icpc")[0] == "IE"
 
 
+@pytest.mark.parametrize("solution", [None, "print(int(input()) + 1)"])
+def test_an_interactor_that_never_ends_is_our_failure_though_no_time_is_left(solution):
+    """It sleeps for its own wall seconds, which are more than the total: a right program was TLE."""
+    sleeps = "import time\ntime.sleep(100)"
+    found = judge(
+        Program("python", "print(int(input()) + 1)"),
+        [StdioCase("1")],
+        Interactor(
+            Program("python", sleeps if solution is None else f"print(1)\ninput()\n{sleeps}"),
+            solution=solution and Program("python", solution),
+            cpu_s=2.0,
+        ),
+        sandbox=shared_sandbox(workers=2),
+        total_wall_s=0.5,
+    )
+    assert found.verdict == "IE", found.why
+
+
+@pytest.mark.skipif(tool("java") is None, reason="no javac here")
+def test_a_judge_in_java_has_any_class():
+    """Its main file is named after that; it was looked for as Main.java, which raised."""
+    source = (
+        "public class Judge { public static void main(String[] a) throws Exception {\n"
+        " String s = java.nio.file.Files.readString(java.nio.file.Path.of(a[1])).strip();\n"
+        ' System.exit(s.equals("6") ? 0 : 1); } }'
+    )
+    verifier = CodeVerifier()
+    reference = {"inputs": ["3"], "outputs": ["6"], "checker": {"language": "java"}}
+    reference["checker"]["source"] = source
+    assert verifier.verify("```python\nprint(6)\n```", reference).why == "AC"
+    assert verifier.verify("```python\nprint(7)\n```", reference).why.startswith("WA")
+
+
 @pytest.mark.skipif(tool("cpp") is None, reason="no g++ here")
 def test_other_languages():
     """An interactor in C++ and programs in C++ and bash, whose shell waits for a child."""

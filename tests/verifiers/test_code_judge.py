@@ -11,7 +11,14 @@ from rlvr.errors import DataError, UsageError
 from rlvr.sandbox import CallRun, Ending, Limits, Program, Reply, Run, TestRun, TestSuite
 from rlvr.sandbox.guest.writing import write
 from rlvr.sandbox.outputs import Output
-from rlvr.verifiers.code import CallCase, CaseVerdict, StdioCase, case_runner, judge
+from rlvr.verifiers.code import (
+    CallCase,
+    CaseVerdict,
+    CheckerProgram,
+    StdioCase,
+    case_runner,
+    judge,
+)
 
 PROGRAM = Program("python", "…")
 SUITE = TestSuite("unittest", "…")
@@ -295,16 +302,32 @@ def test_a_checker_program_speaks_by_its_exit_code(code, on_the_answer, verdict:
 def test_a_checker_runs_on_the_time_of_the_program():
     """An output that takes the checker long would otherwise outlast the scorer, and be our failure."""
     hangs = Run(Ending.TLE, "over 3 CPU seconds", cpu_s=3.0, wall_s=3.0)
-    box = Scripted(ok("7"), hangs)
+    box = Scripted(ok("7"), hangs, ok())
     found = judge(
         PROGRAM, cases(4), Program("python", "…"), sandbox=box, total_wall_s=3, stop=False
     )
-    assert [case.verdict for case in found.cases] == ["TLE"] * 4
-    assert found.why == "case 1: no time was left for the checker"
-    assert len(box.asked) == 2
+    assert [case.verdict for case in found.cases] == ["WA", "TLE", "TLE", "TLE"]
+    assert len(box.asked) == 3
     box = Scripted(ok("7"), hangs, ok())
     found = judge(PROGRAM, cases(1), Program("python", "…"), sandbox=box)
     assert (found.verdict, found.why) == ("WA", "case 1: the checker cannot read it: over its time")
+
+
+def test_a_checker_that_never_ends_is_our_failure_though_no_time_is_left():
+    """It was TLE for a right program: the expected output is given to it even then."""
+    sleeps = Run(Ending.TLE, "over 30 wall seconds", wall_s=3.0)
+    box = Scripted(ok("7"), sleeps)
+    found = judge(PROGRAM, cases(1), Program("python", "…"), sandbox=box, total_wall_s=3)
+    assert found.verdict == "IE"
+    assert found.why == "case 1: the checker fails, and on the expected output too: over its time"
+    assert (box.asked[2]["limits"].cpu_s, box.asked[2]["limits"].wall) == (2, 4)
+
+
+def test_the_number_of_a_checker_may_have_an_exponent():
+    """Python prints 0.00001 as 1e-05; that was a checker that had died."""
+    checker = CheckerProgram(Program("python", "…"), "prints")
+    found = judge(PROGRAM, cases(1), checker, sandbox=Scripted(ok("7"), ok("1e-05\n")))
+    assert (found.verdict, found.fraction) == ("WA", 1e-05)
 
 
 def test_compiling_is_on_the_time_of_the_program_too():

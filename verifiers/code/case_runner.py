@@ -30,6 +30,10 @@ __all__ = ["CaseRunner"]
 _T = TypeVar("_T", Run, CallRun, TestRun)
 
 _READ_CPU_S = 1.0  # that reading gets even if little is left
+_AGAIN_S = (
+    2.5,
+    5.0,
+)  # CPU and wall seconds that a judge gets with a right answer, even if none is left
 
 
 class CaseRunner:
@@ -129,15 +133,16 @@ class CaseRunner:
         """
         return self._run_timed(partial(self._sandbox.test, self._program, suite), _of_tests)
 
-    def aside(self, program: Program, limits: Limits) -> Run | None:
+    def aside(self, program: Program, limits: Limits, again: bool = False) -> Run | None:
         """Run a checker program, on the judged program's time: that program's output decides how
         long it takes.
 
         Args:
             program: the checker program, with its files.
             limits: of this run, beside the time that is left.
+            again: it has the expected output: whatever time was used up, there is some for that.
         """
-        share = self._share(1, limits)
+        share = self._share_again(limits) if again else self._share(1, limits)
         return (
             None
             if share is None
@@ -153,19 +158,16 @@ class CaseRunner:
             interactor: the interactor, with its files.
             limits: of the interactor.
             accepts: see `Sandbox.interact`.
-            instead: another program than the judged one, on its time.
+            instead: a right program, in place of the judged one; see `aside`.
 
         Returns:
-            How they talked; None if no time is left, or if the interactor had not decided when it
-            was used up.
+            How they talked; None if no time is left.
         """
-        share = self._share(1)
+        share = self._share_again(self.limits) if instead else self._share(1)
         if share is None:
             return None
         left_s = self._total_wall_s - self.wall_s
-        short = left_s < limits.wall
-        if short:
-            limits = dataclasses.replace(limits, wall_s=left_s)
+        limits = self._share_again(limits) if instead else limits.within(math.inf, left_s)
         done = self._sandbox.interact(
             instead or self._program,
             interactor,
@@ -175,7 +177,7 @@ class CaseRunner:
         )
         self.cpu_s += done.program.cpu_s
         self.wall_s += max(run.wall_s - run.starved_s for run in (done.program, done.interactor))
-        return None if short and done.interactor.ending is Ending.TLE else done
+        return done
 
     def read(self, work: Work, *args: Any) -> Reading:
         """Have the reader work, on the judged program's time: what that wrote decides how long it
@@ -225,6 +227,10 @@ class CaseRunner:
                 limits, cpu_s=cases * limits.cpu_s, wall_s=cases * limits.wall
             )
         return limits.within(cpu_s, wall_s)
+
+    def _share_again(self, limits: Limits) -> Limits:
+        cpu_s, wall_s = self._total_cpu_s - self.cpu_s, self._total_wall_s - self.wall_s
+        return limits.within(max(cpu_s, _AGAIN_S[0]), max(wall_s, _AGAIN_S[1]))
 
     def _spent(self, done: _T, run_of: Callable[[_T], Run]) -> _T:
         self.cpu_s += run_of(done).cpu_s

@@ -24,7 +24,8 @@ from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
 from rlvr.workers import ship
 
 __all__ = [
-    "Checker", "Compare", "Finding", "as_checker", "first_line", "points_of", "refuse_empty", "said_by", "with_room",
+    "Checker", "Compare", "Finding", "LATE", "as_checker", "first_line", "points_of", "refuse_empty", "said_by",
+    "with_room",
 ]  # fmt: skip
 
 Compare: TypeAlias = str | Comparator | Program | CheckerProgram | Interactor
@@ -50,7 +51,8 @@ class Finding(NamedTuple):
     got: str | None = None
 
 
-_LATE: Final = Finding(CaseVerdict.TLE, "no time was left for the checker")
+LATE: Final = Finding(CaseVerdict.TLE, "no time was left for it")
+"""Of an output or a program for which no time is left."""
 _FILES: Final = ("input.txt", "output.txt", "answer.txt")
 _SAYS: Final[dict[str, dict[int, CaseVerdict]]] = {
     # testlib.h, `resultExitCode`: _ok, _wa, _pe, _dirt, _unexpected_eof.  _fail (3) is a death;
@@ -59,7 +61,7 @@ _SAYS: Final[dict[str, dict[int, CaseVerdict]]] = {
     "icpc": {42: _AC, 43: _WA},
 }
 _POINTS: Final = 7
-_SHARE = re.compile(rb"[01]|[01]?\.\d{1,20}|[01]\.\d{0,20}")
+_SHARE = re.compile(rb"(?:[01]|[01]?\.\d{1,20}|[01]\.\d{0,20}|\d(?:\.\d{1,20})?e-\d{1,3})")
 _SAYS_POINTS = re.compile(rb"points ([01]|[01]?\.\d{1,20})\b")
 
 
@@ -183,7 +185,7 @@ class _Boxed:
     def _check_case(self, case: StdioCase, run: Run) -> Finding:
         checker_run = self._run(case, run.output)
         if checker_run is None:
-            return _LATE
+            return LATE._replace(why="no time was left for the checker")
         if checker_run.ending is Ending.IE:
             return Finding(_IE, f"the checker: {checker_run.why}")
         if checker_run.ending is Ending.CE:
@@ -198,22 +200,20 @@ class _Boxed:
             else first_line(checker_run) or checker_run.why
         )
         if case.stdout is not None:
-            again = self._run(case, case.stdout)
-            if again is None:
-                return _LATE
-            right = said_by(again, self.checker)
+            again = self._run(case, case.stdout, again=True)
+            right = again and said_by(again, self.checker)
             if right is None or right.verdict is not _AC:
                 return Finding(_IE, f"the checker fails, and on the expected output too: {why}")
         return Finding(_WA, f"the checker cannot read it: {why}")
 
-    def _run(self, case: StdioCase, output: str | bytes | Output) -> Run | None:
+    def _run(
+        self, case: StdioCase, output: str | bytes | Output, again: bool = False
+    ) -> Run | None:
         files = dict(zip(_FILES, (case.stdin, output, case.stdout or ""), strict=True))
         args = _FILES if self.checker.protocol == "testlib" else (_FILES[0], _FILES[2], _FILES[1])
-        checker_program = self.checker.program
-        program = Program(
-            checker_program.language, files={**checker_program.files, **files}, args=args
+        return self.runner.aside(
+            self.checker.program.beside(files, args), with_room(self.limits, files), again
         )
-        return self.runner.aside(program, with_room(self.limits, files))
 
 
 def said_by(run: Run, judge: CheckerProgram | Interactor) -> Finding | None:

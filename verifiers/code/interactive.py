@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlvr.sandbox import Ending, Interaction, Limits, Program
+from rlvr.sandbox import Ending, Interaction, Limits, Program, Run
 from rlvr.sandbox.outputs import Output
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import Interactor, StdioCase
-from rlvr.verifiers.code.checker import Finding, first_line, said_by, with_room
+from rlvr.verifiers.code.checker import LATE, Finding, first_line, said_by, with_room
 from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
 
 __all__ = ["Meeting"]
@@ -42,13 +42,10 @@ class Meeting:
         self, interactor: Interactor, case: StdioCase, runner: CaseRunner, limits: Limits
     ) -> None:
         self._interactor, self._runner = interactor, runner
-        program = interactor.program
         files: dict[str, str | bytes | Output] = {_INPUT: case.stdin, _ANSWER: case.stdout or ""}
         if interactor.protocol == "icpc":
             files[f"{_FOLDER}/judgemessage.txt"] = ""  # the folder has to be there
-        self._program = Program(
-            program.language, files={**program.files, **files}, args=_ARGS[interactor.protocol]
-        )
+        self._program = interactor.program.beside(files, _ARGS[interactor.protocol])
         words_mib = int(_KEPT * runner.limits.output_mib)
         room = with_room(limits, files)
         self._limits = Limits(
@@ -101,6 +98,12 @@ class Meeting:
             return Finding(None)  # over a limit of its own, and the interactor was ended with it
         return self._judge_death(done)
 
+    def _was_late(self, run: Run) -> bool:
+        """Whether the interactor was ended within its own limits, as no time was left."""
+        wall_s = run.wall_s - run.starved_s
+        within = run.cpu_s < self._limits.cpu_s and wall_s < self._limits.wall
+        return run.ending is Ending.TLE and within
+
     def _judge_death(self, done: Interaction) -> Finding:
         interactor_run = done.interactor
         message = one_line(
@@ -112,10 +115,11 @@ class Meeting:
         solution = self._interactor.solution
         if solution is not None:
             again = self.talk(solution)
-            if again is not None:
-                right = said_by(again.interactor, self._interactor)
-                if right is None or right.verdict is not _AC:
-                    return Finding(_IE, f"the interactor failed, and with the solution too: {why}")
+            right = again and said_by(again.interactor, self._interactor)
+            if right is None or right.verdict is not _AC:
+                return Finding(_IE, f"the interactor failed, and with the solution too: {why}")
+        if self._was_late(interactor_run):
+            return LATE
         if done.ended_early:
             return Finding(_WA, "it ended before the interactor had decided")
         return Finding(_WA, f"the interactor cannot read it: {why}")
