@@ -37,7 +37,6 @@ from rlvr.train.config import Config
 from rlvr.train.conformance import gradient_apart
 from rlvr.train.credit import Batch
 from rlvr.train.learner import Learner
-from rlvr.train.loading import load_model
 from rlvr.train.memory import forecast
 from rlvr.train.policy import Policy
 from rlvr.train.setup import autocast_dtype
@@ -70,21 +69,17 @@ class Place:
         self, *, attention: str | None = None, dtype: torch.dtype = torch.float32, **options: Any
     ) -> Policy:
         """A model of this size with the weights of seed 0."""
-        made = Policy(
-            *tiny(
-                CHARSET,
-                hidden=self.width,
-                layers=self.layers,
-                heads=max(2, self.width // 64),
-                seed=0,
-            )
+        model, tokenizer = tiny(
+            CHARSET,
+            hidden=self.width,
+            layers=self.layers,
+            heads=max(2, self.width // 64),
+            dtype=dtype,
+            seed=0,
         )
-        with tempfile.TemporaryDirectory() as folder:
-            made.save(folder)
-            model, tokenizer = load_model(
-                folder, dtype=dtype, device=self.device, attention=attention
-            )
-        return Policy(model, tokenizer, share_prompts=False, **options)
+        if attention is not None:
+            model.set_attn_implementation(attention)
+        return Policy(model.to(self.device), tokenizer, share_prompts=False, **options)
 
     def batch(self) -> Batch:
         """Rows of many lengths, each with an advantage."""
@@ -195,7 +190,7 @@ def check_algorithms(place: Place) -> dict[str, float]:
 
 
 def check_speed(place: Place) -> dict[str, float]:
-    """An update of a model of 0.9 B weights in bfloat16, and what share of the GPU's dense peak it is.
+    """Forward and backward of a model of 0.5 B weights in bfloat16, and what share of the GPU's dense peak it is.
 
     Operations are counted as in Chowdhery et al. (2022, appendix B): 6 for each weight and token,
     and 12 · layers · width · length for attention.
@@ -204,7 +199,7 @@ def check_speed(place: Place) -> dict[str, float]:
         raise CannotRun("a share of a GPU's peak")
     name = torch.cuda.get_device_name(place.device)
     peak = next((tera for kind, tera in PEAKS.items() if kind in name), None)
-    large = replace(place, width=2048, layers=16, rows=32, tokens=1024)
+    large = replace(place, width=2048, layers=8, rows=32, tokens=1024)
     numbers = {}
     for what, options in (("padded", {}), ("packed", {"packing": True})):
         policy = large.policy(
@@ -255,8 +250,9 @@ def check_steps(place: Place) -> dict[str, float]:
 
 def check_resume(place: Place) -> dict[str, float]:
     """`rlvr train` for four steps, and for two and two more from its checkpoint: weights compared."""
+    small = replace(place, width=min(place.width, 256), layers=2)
     with tempfile.TemporaryDirectory() as folder:
-        place.policy().save(Path(folder) / "model")
+        small.policy().save(Path(folder) / "model")
         for run_, steps in (("whole", 4), ("parts", 2), ("parts", 4)):
             trained(folder, run_, steps, place.device.type)
         whole, parts = (weights_of(Path(folder) / run_ / "model") for run_ in ("whole", "parts"))
@@ -348,8 +344,9 @@ def check_ranks(place: Place) -> dict[str, float]:
     if count < 2:
         raise CannotRun(f"there is {count} {'GPU' if place.device.type == 'cuda' else 'core'}")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    small = replace(place, width=min(place.width, 256), layers=2)
     with tempfile.TemporaryDirectory() as folder:
-        place.policy().save(Path(folder) / "model")
+        small.policy().save(Path(folder) / "model")
         for steps in (2, 3):
             trained(folder, "run", steps, place.device.type, *launcher)
     return {"steps on 2 ranks": 3.0}
@@ -436,12 +433,15 @@ def one_line(found: dict[str, Any]) -> Iterator[None]:
         found |= {"result": "failed", "why": f"{type(error).__name__}: {error}"}
 
 
-def report(device: str, only: list[str]) -> dict[str, Any]:
-    """Every check with its numbers, and what they were made with.
+def report(
+    device: str, only: list[str], ended: Callable[[dict[str, Any]], None] = lambda found: None
+) -> dict[str, Any]:
+    """Every check with its numbers and seconds, and what they were made with.
 
     Args:
         device: "cuda" or "cpu".
         only: names of checks.
+        ended: gets the report after each check.
     """
     there = device == "cpu" or torch.cuda.is_available()
     large = Place(
@@ -457,11 +457,14 @@ def report(device: str, only: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"device": name, **versions, "checks": {}}
     for check in only:
         one: dict[str, Any] = {"what": (CHECKS[check].__doc__ or "").strip(), "numbers": {}}
+        started = time.perf_counter()
         with one_line(one):
             if not there:
                 raise CannotRun("there is no GPU")
             one["numbers"] = CHECKS[check](place)
+        one["seconds"] = round(time.perf_counter() - started, 1)
         found["checks"][check] = one
+        ended(found)
     return found
 
 
@@ -473,13 +476,21 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS))
     parser.add_argument("--report", type=Path)
     flags = parser.parse_args()
-    found = report(flags.device, flags.only)
-    print(f"{found['device']}; torch {found['torch']}, transformers {found['transformers']}")
-    for name, one in found["checks"].items():
+
+    def ended(found: dict[str, Any]) -> None:
+        """Print the last check, and keep what was found so far: a check may not come back."""
+        if len(found["checks"]) == 1:
+            print(
+                f"{found['device']}; torch {found['torch']}, transformers {found['transformers']}"
+            )
+        name, one = list(found["checks"].items())[-1]
         numbers = ", ".join(f"{what} {value:.3g}" for what, value in one["numbers"].items())
-        print(f"{one['result']:8} {name:9} {one.get('why') or numbers}  ({one['what']})")
-    if flags.report is not None:
-        flags.report.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        said = f"{one.get('why') or numbers}  ({one['what']} {one['seconds']} s)"
+        print(f"{one['result']:8} {name:10} {said}", flush=True)
+        if flags.report is not None:
+            flags.report.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+    found = report(flags.device, flags.only, ended)
     return int(any(one["result"] == "failed" for one in found["checks"].values()))
 
 

@@ -76,9 +76,10 @@ def _attention(
     """What transformers calls: queries [B, H, L, D], keys and values with as many heads or fewer."""
     length = query.shape[2]
     if attention_mask is not None or len(query) > 1 or length != key.shape[2]:
-        return sdpa_attention_forward(
+        found, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **options
         )
+        return found, None
     starts = (
         torch.zeros(1, dtype=torch.int32, device=query.device)
         if position_ids is None
@@ -110,9 +111,11 @@ def _in_one_kernel(
     scaling: float | None,
     window: int | None,
 ) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # what torch before 2.10 lacks
+    from torch.nn.attention.varlen import varlen_attn  # what torch before 2.11 lacks
 
     longest = int(ends.diff().max())
+    groups = query.shape[1] // key.shape[1]  # torch 2.11 wants as many keys as queries
+    key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     query, key, value = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
     found: Tensor = varlen_attn(
         query,
@@ -124,7 +127,6 @@ def _in_one_kernel(
         longest,
         scale=scaling,
         window_size=(-1 if window is None else window - 1, 0),
-        enable_gqa=key.shape[1] != query.shape[1],
     )
     return found[None]
 
