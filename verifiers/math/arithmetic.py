@@ -1,7 +1,7 @@
 r"""Exact values of closed rational expressions: `3 \cdot 4`, `2^{100}+1`, `1\frac{4}{5}`, `\frac12`, `100!`.
 
 The parser's tree (`latex`) is worked out with `fractions.Fraction`; never a float.  A text that is
-not rational arithmetic, or names a number of more than some 6,000 digits, raises `NotArithmetic`;
+not rational arithmetic, or names a number of more than some 20,000 digits, raises `NotArithmetic`;
 other modules read it, and compare such numbers without writing them out.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from functools import reduce
 
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 
@@ -35,8 +36,9 @@ _REPEATING = re.compile(
 )
 _GOES_ON = re.compile(r"([+-]?) ?(\d*)\.(\d+) ?\\dots")
 _LONGEST_PERIOD = 6
-_MOST_BITS = 20_000  # of one power; a list of fractions of such numbers costs a tenth of a second
-_MOST_FACTORIAL = 2_000
+_MOST_BITS = 70_000  # of one power
+_MOST_OF_FRACTION = 20_000**2  # bits above times bits below: to reduce one takes so many steps
+_MOST_FACTORIAL = 5_000
 
 
 def rational(text: str) -> Fraction:
@@ -109,7 +111,8 @@ def value_of(node: Node, pi: int | None = None) -> Fraction:
         case "neg":
             return -value_of(node.args[0], pi)
         case "add":
-            return sum((value_of(arg, pi) for arg in node.args), Fraction(0))
+            values = (value_of(arg, pi) for arg in node.args)
+            return reduce(lambda total, value: _bound(total + value), values, Fraction(0))
         case "mul":
             product = Fraction(1)
             for arg in node.args:
@@ -152,13 +155,18 @@ def _repeating(text: str) -> Fraction | None:
 
 
 def _times(value: Fraction, factor: Fraction, sign: int) -> Fraction:
-    if value.numerator.bit_length() + factor.numerator.bit_length() > 2 * _MOST_BITS:
+    if sign < 0:
+        if factor == 0:
+            raise Undefined
+        factor = 1 / factor
+    return _bound(value * factor)
+
+
+def _bound(value: Fraction) -> Fraction:
+    above, below = value.numerator.bit_length(), value.denominator.bit_length()
+    if above + below > 4 * _MOST_BITS or above * below > _MOST_OF_FRACTION:
         raise NotArithmetic
-    if sign > 0:
-        return value * factor
-    if factor == 0:
-        raise Undefined
-    return value / factor
+    return value
 
 
 def _raise(base: Fraction, exponent: Fraction) -> Fraction:

@@ -12,40 +12,37 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from rlvr.verifiers.math.words import number
+from rlvr.verifiers.math.words import number, pairs
 
 __all__ = ["fold", "squeeze", "with_commas", "with_points"]
 
-# fmt: off
-_VULGAR = {
-    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5),
-    "⅘": (4, 5), "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8),
-    "⅑": (1, 9), "⅒": (1, 10),
-}
-_GREEK = {
-    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta",
-    "κ": "kappa", "λ": "lambda", "μ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau",
-    "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Δ": "Delta", "Ω": "Omega", "Σ": "Sigma", "Φ": "Phi",
-}
-_NAMED = {
-    "×": "times", "✕": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp", "∞": "infty",
-    "•": "cdot", "≡": "equiv", "∠": "angle", "∧": "land", "∨": "lor", "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil",
-    "⌉": "rceil", "⇒": "implies", "≤": "le", "⩽": "le", "≥": "ge", "⩾": "ge", "≠": "ne", "≈": "approx",
-    "≦": "le", "≧": "ge",
-    "∪": "cup", "∩": "cap", "∈": "in", "¬": "neg", "↔": "iff", "⇔": "iff", "⟺": "iff", "⊕": "oplus", "△": "triangle",
-    "∅": "emptyset", "∖": "setminus", "→": "to", "⟨": "langle", "⟩": "rangle", "…": "dots",
-}
-_PLAINER = {
-    "。": ".", "、": ",", "➖": "-", "➕": "+", "′": "'", "″": "''", "‖": r"\|", "∣": "|",
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "∕": "/", "⁄": "/", "°": r"^\circ ", "º": r"^\circ ",
-    "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
-    "✓": " ", "✔": " ", "✅": " ", "’": "'", "‘": "'", "“": "", "”": "", "\u200b": "", "\u2060": "", "\ufeff": "",
-}
-# fmt: on
+_VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
+_NAMED = pairs(
+    """
+    α alpha  β beta  γ gamma  δ delta  ε epsilon  ζ zeta  η eta  θ theta  κ kappa  λ lambda  μ mu  ν nu
+    ξ xi  π pi  ρ rho  σ sigma  τ tau  φ phi  χ chi  ψ psi  ω omega  Δ Delta  Ω Omega  Σ Sigma  Φ Phi
+    × times  ✕ times  · cdot  ⋅ cdot  ∙ cdot  • cdot  ÷ div  ± pm  ∓ mp  ∞ infty  ≡ equiv  ∠ angle
+    ∧ land  ∨ lor  ⌊ lfloor  ⌋ rfloor  ⌈ lceil  ⌉ rceil  ⇒ implies  ≤ le  ⩽ le  ≦ le  ≥ ge  ⩾ ge  ≧ ge
+    ≠ ne  ≈ approx  ∪ cup  ∩ cap  ∈ in  ¬ neg  ↔ iff  ⇔ iff  ⟺ iff  ⊕ oplus  △ triangle  ∅ emptyset
+    ∖ setminus  → to  ⟨ langle  ⟩ rangle  … dots
+    """
+)
+_PLAINER = pairs(
+    r"""
+    。 .  、 ,  ➖ -  ➕ +  ′ '  ″ ''  ‖ \|  ∣ |  − -  – -  — -  ‐ -  ‑ -  ∕ /  ⁄ /  ’ '  ‘ '
+    ℝ \mathbb{R}  ℤ \mathbb{Z}  ℕ \mathbb{N}  ℚ \mathbb{Q}  ℂ \mathbb{C}
+    """
+)
 _TRANSLATE = str.maketrans(
     _PLAINER
-    | {sign: rf"\frac{{{a}}}{{{b}}}" for sign, (a, b) in _VULGAR.items()}
-    | {sign: rf" \{name} " for sign, name in (_GREEK | _NAMED).items()}
+    | dict.fromkeys("°º", r"^\circ ")
+    | dict.fromkeys("✓✔✅", " ")
+    | dict.fromkeys("“”\u200b\u2060\ufeff", "")
+    | {sign: rf" \{name} " for sign, name in _NAMED.items()}
+    | {
+        sign: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄"))
+        for sign in _VULGAR
+    }
 )
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 _RAISED_RUN, _LOWERED_RUN = re.compile(r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
@@ -127,10 +124,9 @@ _FACTORIALS = re.compile(r"(?<=\d!) (?=\d)")
 _COLON = re.compile(r"(?<![a-zA-Z])\{:\}")
 _MICRO = re.compile(r'\\mu ?"([A-Za-z])')
 _NOT = re.compile(r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))")
-_NEGATED = {
-    "=": r"\ne ", "<": r"\ge ", ">": r"\le ", r"\le": ">", r"\leq": ">", r"\ge": "<", r"\geq": "<", r"\in": r"\notin ",
-    r"\equiv": r"\not\equiv ",
-}  # fmt: skip
+_NEGATED = pairs(
+    r"= \ne  < \ge  > \le  \le >  \leq >  \ge <  \geq <  \in \notin  \equiv \not\equiv"
+)
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det "
@@ -148,65 +144,23 @@ _BECOMES = (
     {"\\" + name: "" for name in (*_GONE.split(), "(", ")", "[", "]", "!")}
     | {
         "\\" + name: " "
-        for name in (
-            ",",
-            ";",
-            ":",
-            ">",
-            " ",
-            "\n",
-            "quad",
-            "qquad",
-            "thinspace",
-            "hspace",
-            "checkmark",
-            "rm",
-            "bf",
-        )
-    }
-    | {rf"\{kind}frac": r"\frac" for kind in ("d", "t", "c", "s", "x", "nice", "flat")}
-    | {
-        r"\nleq": ">",
-        r"\nleqslant": ">",
-        r"\ngeq": "<",
-        r"\ngeqslant": "<",
-        r"\nless": r"\ge",
-        r"\ngtr": r"\le",
+        for name in (*",;:> \n", *"quad qquad thinspace hspace checkmark rm bf".split())
     }
     | {
-        r"\lVert": r"\|",
-        r"\rVert": r"\|",
-        r"\Vert": r"\|",
-        r"\colon": ":",
-        r"\lbrace": r"\{",
-        r"\textdollar": "$",
+        "\\" + name: sign
+        for name, sign in pairs(
+            r"""
+            dfrac \frac  tfrac \frac  cfrac \frac  sfrac \frac  xfrac \frac  nicefrac \frac  flatfrac \frac
+            nleq >  nleqslant >  ngeq <  ngeqslant <  nless \ge  ngtr \le  leq \le  leqslant \le  geq \ge
+            geqslant \ge  lt <  gt >  neq \ne  lVert \|  rVert \|  Vert \|  colon :  lbrace \{  rbrace \}
+            lbrack [  rbrack ]  textdollar $  dbinom \binom  tbinom \binom  overrightarrow \vec  top T
+            intercal T  rightarrow \to  longrightarrow \to  lvert |  rvert |  vert |  mid |  ldots \dots
+            cdots \dots  ast *  % %  degree ^\circ  # #  varnothing \emptyset  lor \vee  land \wedge
+            cupdot \cup  backslash \setminus  & ,  pounds £  euro €  cdotp \cdot  infin \infty
+            """
+        ).items()
     }
-    | {rf"\{kind}binom": r"\binom" for kind in "dt"}
     | {r"\imath": " i ", r"\jmath": " j "}
-    | {rf"\{name}": r"\le" for name in ("leq", "leqslant")}
-    | {rf"\{name}": r"\ge" for name in ("geq", "geqslant")}
-    | {r"\overrightarrow": r"\vec", r"\top": "T", r"\intercal": "T"}
-    | {rf"\{name}": r"\to" for name in ("rightarrow", "longrightarrow")}
-    | {rf"\{name}": "|" for name in ("lvert", "rvert", "vert", "mid")}
-    | {rf"\{name}": r"\dots" for name in ("ldots", "cdots")}
-    | {
-        r"\lt": "<",
-        r"\gt": ">",
-        r"\neq": r"\ne",
-        r"\ast": "*",
-        r"\%": "%",
-        r"\degree": r"^\circ",
-        r"\#": "#",
-    }
-    | {
-        r"\lbrace": r"\{",
-        r"\rbrace": r"\}",
-        r"\lbrack": "[",
-        r"\rbrack": "]",
-        r"\varnothing": r"\emptyset",
-    }
-    | {r"\lor": r"\vee", r"\land": r"\wedge", r"\cupdot": r"\cup", r"\backslash": r"\setminus"}
-    | {r"\&": ",", r"\pounds": "£", r"\euro": "€", r"\cdotp": r"\cdot", r"\infin": r"\infty"}
 )
 _SIGN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
@@ -429,7 +383,7 @@ def _fold_latex(text: str) -> str:
     if "color" in text:
         text = _COLOUR.sub("", text)
     if r"\not" in text:
-        text = _NOT.sub(lambda m: _NEGATED[m[1]], text)
+        text = _NOT.sub(lambda m: f"{_NEGATED[m[1]]} ", text)
     if r"S\$" in text:
         text = text.replace(r"US\$", r"\$")
     text = _BOLD.sub(r"\1", _BOLD.sub(r"\1", text) if r"\underline" in text else text)

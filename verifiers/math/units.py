@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from rlvr.verifiers.math.nouns import ADJECTIVES, NOUNS
-from rlvr.verifiers.math.words import number
+from rlvr.verifiers.math.words import number, pairs
 
 __all__ = [
     "AMBIGUOUS", "CURRENCIES", "Measure", "SAYS_MORE", "SCALES", "SCALE_LETTERS", "TEMPERATURES", "UNKNOWN",
@@ -31,21 +31,14 @@ Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
 UNKNOWN = "?"
 """Begins the canonical name of words of which at least one is in no table."""
 
-CURRENCIES = {
-    "$": "dollar",
-    "£": "pound sterling",
-    "€": "euro",
-    "¥": "yen",
-    "₹": "rupee",
-    "¢": "cent",
-    "₩": "won",
-}
+CURRENCIES = pairs("$ dollar € euro ¥ yen ₹ rupee ¢ cent ₩ won") | {"£": "pound sterling"}
 
-SCALES: dict[str, int | Fraction] = {
-    "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
-    "lakh": 10**5, "crore": 10**7, "bn": 10**9, "百": 100, "千": 1000, "万": 10**4, "萬": 10**4, "亿": 10**8,
-    "億": 10**8,
-}  # fmt: skip
+SCALES: dict[str, int | Fraction] = {"dozen": 12} | {
+    name: 10 ** int(zeros)
+    for name, zeros in pairs(
+        "hundred 2 thousand 3 million 6 billion 9 trillion 12 lakh 5 crore 7 bn 9 百 2 千 3 万 4 萬 4 亿 8 億 8"
+    ).items()
+}
 """They multiply: 1.8 billion is a number, not 1.8 of something; 3 hundredths is 0.03."""
 SCALES |= {f"{name}s": size for name, size in SCALES.items() if name.isascii() and len(name) > 2}
 _PARTS = {
@@ -58,9 +51,9 @@ SCALES |= {
 }
 
 SCALE_LETTERS = {
-    "k": 10**3, "K": 10**3, "M": 10**6, "m": 10**6, "mn": 10**6, "mil": 10**6, "MM": 10**6, "B": 10**9, "b": 10**9,
-    "bn": 10**9, "T": 10**12, "t": 10**12, "tn": 10**12,
-}  # fmt: skip
+    name: 10 ** int(zeros)
+    for name, zeros in pairs("k 3 K 3 M 6 m 6 mn 6 mil 6 MM 6 B 9 b 9 bn 9 T 12 t 12 tn 12").items()
+}
 r"""What these letters do to an amount of money, as in \$5M; `k`, `M` and `B` also behind any number without a space."""
 
 TEMPERATURES = {
@@ -115,11 +108,12 @@ lm lumen: = cd
 lx lux: = cd / m^2
 t tonne: kM = 1000 kg
 """.strip()
-_PREFIXES: dict[str, tuple[str, int | Fraction]] = {
-    "T": ("tera", 10**12), "G": ("giga", 10**9), "M": ("mega", 10**6), "k": ("kilo", 10**3), "h": ("hecto", 10**2),
-    "d": ("deci", Fraction(1, 10)), "c": ("centi", Fraction(1, 100)), "m": ("milli", Fraction(1, 10**3)),
-    "µ": ("micro", Fraction(1, 10**6)), "n": ("nano", Fraction(1, 10**9)), "p": ("pico", Fraction(1, 10**12)),
-}  # fmt: skip
+_PREFIXES = {
+    name[0] if name != "micro" else "µ": (name, Fraction(10) ** int(zeros))
+    for name, zeros in pairs(
+        "Tera 12 Giga 9 Mega 6 kilo 3 hecto 2 deci -1 centi -2 milli -3 micro -6 nano -9 pico -12"
+    ).items()
+}
 
 # Size in base units, name, other names; symbols before a bar are read in their own case alone. Left
 # out on purpose: what has several sizes (ton, gallon against litre, fluid ounce) converts only
@@ -155,31 +149,27 @@ rpm; pH; u; unit; ton; rev revolution; sr steradian
 °C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍
 个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
 """.strip()
-_CHINESE_UNITS = {
-    "米": "m", "厘米": "cm", "毫米": "mm", "千米": "km", "公里": "km", "克": "g", "千克": "kg", "公斤": "kg", "吨": "t",
-    "升": "L", "毫升": "mL", "秒": "s", "分钟": "minute", "分": "minute", "小时": "hour", "天": "day", "日": "day",
-    "周": "week", "月": "month", "个月": "month", "年": "year", "岁": "year", "平方米": "m^2", "平方厘米": "cm^2",
-    "立方米": "m^3", "立方厘米": "cm^3", "美元": "dollar", "欧元": "euro", "角": "yuan-part", "弧度": "radian",
-}  # fmt: skip
+_CHINESE_UNITS = pairs("""
+米 m  厘米 cm  毫米 mm  千米 km  公里 km  克 g  千克 kg  公斤 kg  吨 t  升 L  毫升 mL  秒 s  分钟 minute  分 minute
+小时 hour  天 day  日 day  周 week  月 month  个月 month  年 year  岁 year  平方米 m^2  平方厘米 cm^2  立方米 m^3
+立方厘米 cm^3  美元 dollar  欧元 euro  角 yuan-part  弧度 radian
+""")
 # Symbols that are also written all in capitals, or with a capital first, and then mean nothing
 # else.
-_OTHER_CASES = {
-    "KG": "kg", "Kg": "kg", "kG": "kg", "KGS": "kg", "kgs": "kg", "KM": "km", "Km": "km", "kms": "km", "CM": "cm",
-    "Cm": "cm", "cms": "cm", "Mm": "", "mms": "mm", "gms": "g", "gs": "", "HR": "h", "Hr": "h", "hrs": "h", "Hrs": "h",
-    "H": "H", "MIN": "minute", "Min": "minute", "SEC": "s", "Sec": "s", "secs": "s", "FT": "ft", "Ft": "ft",
-    "IN": "in", "In": "in", "LB": "lbs", "Lb": "lbs", "LBS": "lbs", "Lbs": "lbs", "OZ": "oz", "Oz": "oz", "MI": "mi",
-    "Mi": "mi", "YD": "yd", "usd": "USD", "eur": "EUR", "gbp": "GBP", "cny": "CNY", "rmb": "RMB", "rs": "Rs",
-    "MPH": "mph", "KPH": "kph", "KMH": "kmh", "kwh": "kWh", "KWh": "kWh", "KWH": "kWh", "kw": "kW", "KW": "kW",
-    "hz": "Hz", "HZ": "Hz", "khz": "kHz", "KHz": "kHz", "kj": "kJ", "KJ": "kJ", "kn": "kn", "pa": "Pa", "kpa": "kPa",
-    "KPa": "kPa", "ev": "eV", "cc": "cm^3", "CC": "cm^3", "ccs": "cm^3", "sqft": "ft^2", "sqm": "m^2", "us": "µs",
-    "um": "µm", "ug": "µg", "uL": "µL", "ul": "µl", "uF": "µF", "uC": "µC", "uA": "µA",
-    "YR": "year", "Yr": "year", "DEG": "degree", "M": "", "ohms": "Ω",
-    "Hours": "h", "k": "", "th": "ordinal", "st": "ordinal", "nd": "ordinal", "rd": "ordinal",
-}  # fmt: skip
+_OTHER_CASES = pairs("""
+KG kg  Kg kg  kG kg  KGS kg  kgs kg  KM km  Km km  kms km  CM cm  Cm cm  cms cm  Mm -  mms mm  gms g
+gs -  HR h  Hr h  hrs h  Hrs h  H H  MIN minute  Min minute  SEC s  Sec s  secs s  FT ft  Ft ft
+IN in  In in  LB lbs  Lb lbs  LBS lbs  Lbs lbs  OZ oz  Oz oz  MI mi  Mi mi  YD yd  usd USD  eur EUR
+gbp GBP  cny CNY  rmb RMB  rs Rs  MPH mph  KPH kph  KMH kmh  kwh kWh  KWh kWh  KWH kWh  kw kW  KW kW
+hz Hz  HZ Hz  khz kHz  KHz kHz  kj kJ  KJ kJ  kn kn  pa Pa  kpa kPa  KPa kPa  ev eV  cc cm^3
+CC cm^3  ccs cm^3  sqft ft^2  sqm m^2  us µs  um µm  ug µg  uL µL  ul µl  uF µF  uC µC  uA µA
+YR year  Yr year  DEG degree  M -  ohms Ω  Hours h  k -  th ordinal  st ordinal  nd ordinal
+rd ordinal
+""")
 
 
 def _size(text: str) -> tuple[Fraction, Counter[str]]:
-    """`1/1000 kg m / s^2` as a size and the powers of its base units."""
+    """`1/1000 kg m / s^2` as a size and the powers of its base units; what has no size yet is one."""
     size, powers, below = Fraction(1), Counter[str](), 1
     for part in text.split():
         name, _, raised = part.partition("^")
@@ -188,7 +178,10 @@ def _size(text: str) -> tuple[Fraction, Counter[str]]:
         elif part[0].isdecimal():
             size *= Fraction(part)
         else:
-            powers[name] += below * int(raised or 1)
+            power = below * int(raised or 1)
+            unit, bases = _SIZES.get(name, (Fraction(1), {name: 1}))
+            size *= unit**power
+            powers.update({base: times * power for base, times in bases.items()})
     return size, powers
 
 
@@ -214,7 +207,7 @@ def _load() -> None:
                 for name in (symbol, *other_names)
                 if name == symbol or len(name) < 3
             ]
-            full = [f"{long}{name}" for name in other_names if len(name) > 2]
+            full = [f"{long.lower()}{name}" for name in other_names if len(name) > 2]
             name = full[0].casefold() if full else spellings[0]
             _SYMBOLS.update(dict.fromkeys(spellings, name))
             _NAMES.update(dict.fromkeys(map(str.casefold, full), name))
@@ -235,7 +228,7 @@ def _load() -> None:
         for spelling in (first, *other_names):
             (_SYMBOLS if spelling != spelling.casefold() else _NAMES)[spelling] = name
     for spelling, name in (_OTHER_CASES | _CHINESE_UNITS).items():
-        head, caret, power = name.partition("^")
+        head, caret, power = name.strip("-").partition("^")
         _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power
     for spelling, name in list(_SYMBOLS.items()):
         if "µ" in spelling:
@@ -282,19 +275,7 @@ _TWO_WORDS = re.compile(
 )
 _JOINED = {"astronomical": "-", "nautical": "-"}
 _IGNORED = frozenset(("a", "an", "the", "of", "all", "there", ".", "*", "·", "(", ")"))
-_LIKE_NUMBERS = (
-    "fold",
-    "uple",
-    "illion",
-    "illions",
-    "illiard",
-    "th",
-    "ths",
-    "score",
-    "gross",
-    "pair",
-    "ly",
-)
+_LIKE_NUMBERS = tuple("fold uple illion illions illiard th ths score gross pair ly".split())
 _MOST_WORDS = 8
 _LONGEST = 60
 
@@ -379,19 +360,9 @@ def _singulars(word: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def measure(name: str) -> Measure | None:
     """Size and dimension of a canonical name; None if a word in it has no size."""
-    size, powers, below = Fraction(1), Counter[str](), 1
-    for word in name.split():
-        if word == "/":
-            below = -1
-            continue
-        unit, _, raised = word.partition("^")
-        if unit not in _SIZES:
-            return None
-        power = below * int(raised or 1)
-        unit_size, bases = _SIZES[unit]
-        size *= unit_size**power
-        for base, times in bases.items():
-            powers[base] += times * power
+    if any(word != "/" and word.partition("^")[0] not in _SIZES for word in name.split()):
+        return None
+    size, powers = _size(name)
     return size, tuple(sorted((base, power) for base, power in powers.items() if power))
 
 

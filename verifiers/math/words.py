@@ -9,7 +9,28 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-__all__ = ["EMPTY", "NONZERO", "REALS", "elements", "formula", "number", "number_words", "plain"]
+__all__ = [
+    "EMPTY",
+    "NONZERO",
+    "REALS",
+    "elements",
+    "formula",
+    "number",
+    "number_words",
+    "pairs",
+    "plain",
+]
+
+
+def pairs(table: str) -> dict[str, str]:
+    """A table of data, in which each first word stands for the second.
+
+    Args:
+        table: words with white space between them.
+    """
+    words = table.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
 
 EMPTY = frozenset(
     "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are "
@@ -60,11 +81,7 @@ _SPOKEN_WORD = f"(?:{'|'.join((*_ONES, *_TENS, 'hundred', *(name for name, _ in 
 _SPOKEN = re.compile(
     rf"\b{_SPOKEN_WORD}(?:(?:\s|-|\sand\s){_SPOKEN_WORD}){{1,12}}\b", re.IGNORECASE
 )
-_CHINESE_DIGITS = {sign: value for value, sign in enumerate("零一二三四五六七八九")} | {
-    "〇": 0,
-    "两": 2,
-    "兩": 2,
-}
+_CHINESE_DIGITS = dict(zip("零一二三四五六七八九〇两兩", (*range(10), 0, 2, 2), strict=True))
 _CHINESE_TENS = {"十": 10, "百": 100, "千": 1000}
 _CHINESE_SECTIONS = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 _LONGEST_CHINESE = 20

@@ -16,7 +16,7 @@ __all__ = ["command"]
 
 _ENDS_ARGUMENT = frozenset(("log", "lg", "sum", "prod", "int", "lim", "det", *FUNCTIONS))
 _JOINING = frozenset((r"\cup", r"\cap", r"\setminus", r"\vee", r"\wedge"))
-_NUMBERS = {"R": "R", "Z": "Z", "N": "N", "Q": "Q", "C": "C"}
+_NUMBERS = frozenset("RZNQC")
 
 
 def command(parser: Parser, text: str) -> Node:
@@ -276,7 +276,7 @@ def _blackboard(parser: Parser) -> Node:
         return atoms.variable(parser, name)
     if name not in _NUMBERS:
         raise Unreadable(f"the set {name!r}")
-    return Node("numbers", value=_NUMBERS[name])
+    return Node("numbers", value=name)
 
 
 def _constant(name: str) -> Callable[[Parser], Node]:

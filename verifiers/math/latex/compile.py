@@ -19,6 +19,7 @@ from mpmath import mp
 from rlvr.verifiers.math.latex.budget import charge, left_of_pair
 from rlvr.verifiers.math.latex.tree import BINDERS, Node, TooLarge, Unreadable, free_symbols, walk
 from rlvr.verifiers.math.latex.values import Number, Undefined
+from rlvr.verifiers.math.words import pairs
 
 if TYPE_CHECKING:
     import sympy
@@ -313,12 +314,12 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "conj": lambda z: _sympy().conjugate(z),
 }
 
-_NAMES = {name: name for name in "sin cos tan cot sec csc sinh cosh tanh coth sech csch gcd lcm floor arg".split()} | {
-    f"arc{name}": f"a{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()
-} | {
-    "ln": "log", "log": "log", "abs": "Abs", "sgn": "sign", "Re": "re", "Im": "im", "max": "Max", "min": "Min",
-    "ceil": "ceiling", "binom": "binomial", "gamma": "gamma",
-}  # fmt: skip
+_NAMES = pairs(
+    "sin sin cos cos tan tan cot cot sec sec csc csc sinh sinh cosh cosh tanh tanh coth coth sech sech "
+    "csch csch arcsin asin arccos acos arctan atan arccot acot arcsec asec arccsc acsc arcsinh asinh "
+    "arccosh acosh arctanh atanh gcd gcd lcm lcm floor floor ceil ceiling arg arg ln log log log "
+    "abs Abs sgn sign Re re Im im max Max min Min binom binomial gamma gamma"
+)
 
 
 def _sympy() -> Any:

@@ -18,6 +18,7 @@ from rlvr.verifiers.math.latex.values import (
     is_integer,
     nearly_zero,
 )
+from rlvr.verifiers.math.words import pairs
 
 __all__ = ["FUNCTIONS", "double_factorial", "factorial", "logarithm", "remainder"]
 
@@ -145,28 +146,22 @@ def _inverse_of_reciprocal(function: Callable[[Number], Number]) -> Callable[[Nu
     return lambda x: function(approximate(divide(Fraction(1), x)))
 
 
+_OF_MPMATH = pairs(
+    "sin sin cos cos arcsin asin arccos acos arctan atan sinh sinh cosh cosh tanh tanh arcsinh asinh "
+    "arccosh acosh arctanh atanh arg arg"
+)
 FUNCTIONS: dict[str, Callable[..., Number]] = {
-    "sin": _numeric(mp.sin),
-    "cos": _numeric(mp.cos),
+    **{name: _numeric(getattr(mp, function)) for name, function in _OF_MPMATH.items()},
     "tan": _quotient(mp.sin, mp.cos),
     "cot": _quotient(mp.cos, mp.sin),
+    "coth": _quotient(mp.cosh, mp.sinh),
     "sec": _reciprocal(mp.cos),
     "csc": _reciprocal(mp.sin),
-    "arcsin": _numeric(mp.asin),
-    "arccos": _numeric(mp.acos),
-    "arctan": _numeric(mp.atan),
+    "sech": _reciprocal(mp.cosh),
+    "csch": _reciprocal(mp.sinh),
     "arccot": _numeric(lambda x: mp.pi / 2 - mp.atan(x)),  # in (0, pi), as calculus books have it
     "arcsec": _inverse_of_reciprocal(mp.acos),
     "arccsc": _inverse_of_reciprocal(mp.asin),
-    "sinh": _numeric(mp.sinh),
-    "cosh": _numeric(mp.cosh),
-    "tanh": _numeric(mp.tanh),
-    "coth": _quotient(mp.cosh, mp.sinh),
-    "sech": _reciprocal(mp.cosh),
-    "csch": _reciprocal(mp.sinh),
-    "arcsinh": _numeric(mp.asinh),
-    "arccosh": _numeric(mp.acosh),
-    "arctanh": _numeric(mp.atanh),
     "ln": _log,
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),
@@ -178,7 +173,6 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "sgn": _sign,
     "Re": lambda z: z.real if isinstance(z, mp.mpc) else z,
     "Im": lambda z: z.imag if isinstance(z, mp.mpc) else Fraction(0),
-    "arg": _numeric(mp.arg),
     "binom": _binomial,
     "perm": _permutations,
     "gamma": lambda x: factorial(x - 1),
