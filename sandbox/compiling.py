@@ -6,12 +6,12 @@ import dataclasses
 import hashlib
 import math
 import os
-import subprocess
+import sys
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, TypeAlias
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from rlvr.sandbox.languages import LANGUAGES, PRECOMPILED, PROGRAM
 from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.records import Ending, Limits, Program, Run
-from rlvr.sandbox.toolchains import missing, tool
+from rlvr.sandbox.toolchains import missing, tool, tool_version
 
 __all__ = ["Compiler", "Files", "files_of"]
 
@@ -42,13 +42,19 @@ class Compiler:
     Args:
         execute: runs a header and files in a box; `Sandbox` gives its own method.
         level: a key of `LEVELS`.  Without mounts the caches keep their paths on the host.
+        versions: of the interpreter that Python's programs run in, and of packages there.
 
     Attributes:
         caches: folder inside a slot → folder of the host, for files that compilations share.
     """
 
-    def __init__(self, execute: Callable[..., Run], level: str = "namespaces") -> None:
-        self._execute = execute
+    def __init__(
+        self,
+        execute: Callable[..., Run],
+        level: str = "namespaces",
+        versions: Mapping[str, str] | None = None,
+    ) -> None:
+        self._execute, self._versions = execute, dict(versions or {})
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
         self._binaries: OrderedDict[str, bytes] = OrderedDict()
@@ -72,6 +78,8 @@ class Compiler:
         """
         language = program.language
         if language == "python":
+            for name, version in self._versions.items():
+                sys.audit("rlvr.toolchain", name, lambda version=version: version)
             return (
                 {"kind": "script", "main": program.main, "args": list(program.args)},
                 files_of(program),
@@ -80,6 +88,10 @@ class Compiler:
         command = tool(language)
         if command is None:
             return {}, {}, Run(Ending.IE, why=str(missing(language)))
+        # For who wants to know by what a program was judged, see `rlvr.scoring.watch`.
+        tools = [language, "javascript"] if "node" in LANGUAGES[language].run else [language]
+        for name in tools:
+            sys.audit("rlvr.toolchain", f"toolchain {name}", partial(tool_version, name))
         files, built = files_of(program), _NOTHING
         if LANGUAGES[language].compile:
             binary, built = self._binary(program, files, command, (cpu_s, wall_s))
@@ -258,10 +270,7 @@ def _cache() -> Path:
     """A folder for this compiler that belongs to this user: no other user may put a header
     there."""
     command = tool("cpp") or ""
-    version = subprocess.run(
-        [command, "--version"], capture_output=True, stdin=subprocess.DEVNULL
-    ).stdout
-    key = _digest([command, *_flags()], {"version": version})[:16]
+    key = _digest([command, *_flags()], {"version": tool_version("cpp").encode()})[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         folder = base / "rlvr" / f"cpp-{key}"

@@ -132,10 +132,13 @@ class Sandbox:
         )
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._opening = threading.Lock()
-        self._compiler = Compiler(self._execute, level)
+        interpreter, installed = find_python(python), find_packages(self.packages, python)
+        number = ".".join(map(str, interpreter.version))
+        versions = {"python of programs": number, **installed.versions}
+        self._compiler = Compiler(self._execute, level, versions)
         self._pool = SlotPool(
-            find_python(python),
-            find_packages(self.packages, python),
+            interpreter,
+            installed,
             self._compiler.caches,
             self.limits,
             self.workers,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -65,7 +67,7 @@ print(json.dumps({
 
 _PACKAGE_FACTS: Final = """
 import importlib.metadata as metadata, json, os, re, sys
-names, found, missing = list(sys.argv[1:]), {}, []
+names, found, versions, missing = list(sys.argv[1:]), {}, {}, []
 seen = set()
 canonical = lambda name: re.sub(r"[-_.]+", "-", name).lower()
 while names:
@@ -82,6 +84,7 @@ while names:
         elif name in sys.argv[1:] and not owners:
             missing.append(name)
         continue
+    versions[canonical(name)] = distribution.version
     for file in distribution.files or []:
         top = file.parts[0]
         if top not in ("..", "__pycache__") and not os.path.isabs(top):
@@ -89,7 +92,7 @@ while names:
     for requirement in distribution.requires or []:
         if "extra ==" not in requirement:
             names.append(re.match(r"[\\w.-]+", requirement)[0])
-print(json.dumps({"found": found, "missing": missing}))
+print(json.dumps({"found": found, "versions": versions, "missing": missing}))
 """
 
 
@@ -122,6 +125,8 @@ class Packages:
 
     Attributes:
         names: of the distributions that were asked for.
+        versions: of these and of what they require, by name; of a virtual environment the digest of
+            all of them.
         folders: top-level file or folder, of these and of what they require → its path on the host.
         environment: folders with all packages of a virtual environment; empty if only `names` may
             be imported.
@@ -129,6 +134,7 @@ class Packages:
 
     names: tuple[str, ...]
     folders: Mapping[str, str]
+    versions: Mapping[str, str]
     environment: tuple[str, ...] = ()
 
     @property
@@ -192,15 +198,19 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
     if executable and Path(executable).is_dir():
         paths = _ask_interpreter([tool, "-I", "-c", _ENVIRONMENT_FACTS], f"python={executable!r}")
         folders = tuple(sorted({path for path in paths if Path(path).is_dir()}))
+    installed = sorted(path.name for folder in folders for path in Path(folder).glob("*.dist-info"))
+    digest = hashlib.sha256(" ".join(installed).encode()).hexdigest()[:16]
+    versions = {"packages of programs": digest} if folders else {}
     if not names:
-        return Packages((), {}, folders)
+        return Packages((), {}, versions, folders)
     facts = _ask_interpreter([tool, "-c", _PACKAGE_FACTS, *names], f"packages={names!r}")
     if facts["missing"]:
         raise UsageError(
             f"packages={names!r}: {', '.join(facts['missing'])} is not installed for {tool}; "
             f"install it there with pip"
         )
-    return Packages(names, facts["found"], folders)
+    versions |= {f"package {name} of programs": text for name, text in facts["versions"].items()}
+    return Packages(names, facts["found"], versions, folders)
 
 
 def _interpreter(executable: str | None) -> str:
@@ -237,6 +247,29 @@ def tool(language: str) -> str | None:
         own_program = Path(folder, "bin", row.tool)
         return str(own_program.resolve()) if own_program.exists() else os.path.realpath(program)
     return program and os.path.realpath(program)
+
+
+@lru_cache
+def tool_version(language: str) -> str:
+    """What the tool of a language says of its version; "unknown" if it says nothing.
+
+    Args:
+        language: a key of `LANGUAGES`, but not "python".
+    """
+    command = tool(language)
+    for flag in ("--version", "version") if command else ():
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [command, flag],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_ASK_S,
+                stdin=subprocess.DEVNULL,
+            )
+            if done.returncode == 0 and done.stdout.strip():
+                return done.stdout.strip().splitlines()[0]
+    return "unknown"
 
 
 def _found(row: ProgramLanguage) -> str | None:

@@ -25,8 +25,17 @@ from types import ModuleType
 from typing import Any
 
 from rlvr.environment import Environment
+from rlvr.scoring.loaded_code import digest_of_loaded, fields_of
 
-__all__ = ["code_of", "digest", "is_installed", "module_version"]
+__all__ = [
+    "code_of",
+    "digest",
+    "is_installed",
+    "is_library",
+    "module_version",
+    "objects_in",
+    "package_version",
+]
 
 _MOST = 2000  # objects looked at: an environment may hold its rows
 _PLAIN = (str, bytes, int, float, complex, type(None))
@@ -66,7 +75,9 @@ def code_of(env: Environment) -> dict[str, str]:
     Args:
         env: the environment.
     """
-    versions = {"python": platform.python_version()}
+    # Without assertions a judge may be another one.
+    without = " -O" if sys.flags.optimize else ""
+    versions = {"python": platform.python_version() + without}
     todo, visited = [*_ROOTS, *_modules_of(env)], set[str]()
     while todo:
         name = todo.pop()
@@ -75,37 +86,34 @@ def code_of(env: Environment) -> dict[str, str]:
         visited.add(name)
         if name == "sqlite3":
             versions["sqlite"] = importlib.import_module("sqlite3").sqlite_version
-        if _DECIDES_NOTHING.fullmatch(name) or name.partition(".")[0] in sys.stdlib_module_names:
+        version = module_version(name)
+        if version is None:
             continue
+        versions[version[0]] = version[1]
         path = _file_of(name)
-        if path is None:
-            continue
-        if is_installed(str(path), name):
-            top = name.partition(".")[0]
-            versions[f"package {top}"] = _package_version(top)
-        else:
-            versions[name], imported = _read(name, str(path), *_state(path))
-            todo += imported
+        if version[0] == name and path is not None:
+            todo += _read(name, str(path), *_state(path))[1]
             if not name.startswith("rlvr."):
                 todo += _held_by(name)
     return versions
 
 
 def module_version(name: str) -> tuple[str, str] | None:
-    """(name, digest or version) of one loaded module as `code_of` has it; None for one that does
-    not count.
+    """(name, digest) of a module, (`package NAME`, version) of an installed one; None for one that
+    decides nothing.
 
     Args:
         name: of the module.
     """
-    if _DECIDES_NOTHING.fullmatch(name) or name.partition(".")[0] in sys.stdlib_module_names:
+    top = name.partition(".")[0]
+    if _DECIDES_NOTHING.fullmatch(name) or top in sys.stdlib_module_names:
         return None
     path = _file_of(name)
-    if path is None:
-        return None
+    if path is None:  # of a notebook, or inside an archive
+        loaded = digest_of_loaded(name)
+        return None if loaded is None else (name, loaded)
     if is_installed(str(path), name):
-        top = name.partition(".")[0]
-        version = _package_version(top)
+        version = package_version(top)
         return None if version == "unknown" else (f"package {top}", version)
     return name, _read(name, str(path), *_state(path))[0]
 
@@ -121,7 +129,16 @@ def is_installed(path: str, module: str = "") -> bool:
     """
     if module.startswith("rlvr."):
         return False
-    return path.startswith(_PYTHON) or any(part in _PACKAGES for part in Path(path).parts)
+    return is_library(path) or any(part in _PACKAGES for part in Path(path).parts)
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is of Python's own library.
+
+    Args:
+        path: of the file, as a code object names it.
+    """
+    return path.startswith((*_PYTHON, "<frozen")) and not any(name in path for name in _PACKAGES)
 
 
 def _state(path: Path) -> tuple[int, int]:
@@ -173,8 +190,12 @@ def _held_by(name: str) -> Iterator[str]:
 
 
 @functools.cache
-def _package_version(package: str) -> str:
-    """The version of the distribution that a module comes from."""
+def package_version(package: str) -> str:
+    """The version of the distribution that a module comes from; "unknown" if there is none.
+
+    Args:
+        package: the module.
+    """
     with contextlib.suppress(PackageNotFoundError):
         return version(package)
     for distribution in packages_distributions().get(package, ()):
@@ -219,22 +240,29 @@ def _spec_of(name: str) -> ModuleSpec | None:
 def _modules_of(env: Environment) -> set[str]:
     """The modules of the classes and functions in an environment, its options and its reward."""
     modules = {cls.__module__ for cls in type(env).__mro__}
-    todo: list[Any] = [env, env.reward]
-    visited: dict[int, Any] = {}
+    for value in objects_in(env, env.reward):
+        modules |= {cls.__module__ for cls in type(value).__mro__}
+        with contextlib.suppress(Exception):
+            modules.add(str(getattr(value, "__module__", "")))
+    return modules
+
+
+def objects_in(*roots: Any) -> Iterator[Any]:
+    """Objects and what they hold, without plain values; the first 2,000.
+
+    Args:
+        roots: where to begin.
+    """
+    todo, visited = list(roots), dict[int, Any]()
     while todo and len(visited) < _MOST:
         value = todo.pop()
         if isinstance(value, _PLAIN) or id(value) in visited:
             continue
         visited[id(value)] = value  # kept, so that no other object gets its id
-        if isinstance(value, functools.partial):
-            todo += [value.func, *value.args, *value.keywords.values()]
-            continue
-        modules |= {cls.__module__ for cls in type(value).__mro__}
+        yield value
         # An option may be any object, one that raises when it is looked at too.
         with contextlib.suppress(Exception):
-            modules.add(str(getattr(value, "__module__", "")))
             todo += _inside(value)
-    return modules
 
 
 def _inside(value: Any) -> Iterable[Any]:
@@ -242,17 +270,4 @@ def _inside(value: Any) -> Iterable[Any]:
         return list(value.values())
     if isinstance(value, (list, tuple, set, frozenset)):
         return list(value)
-    if isinstance(value, ModuleType):
-        return []
-    cells = getattr(value, "__closure__", None) or ()
-    closure = [cell.cell_contents for cell in cells if _is_filled(cell)]
-    slots = getattr(type(value), "__slots__", ())
-    fields = [getattr(value, name, None) for name in slots if isinstance(name, str)]
-    return [*closure, *fields, *getattr(value, "__dict__", {}).values()]
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:  # a name that is bound later
-        return False
+    return [] if isinstance(value, ModuleType) else fields_of(value).values()

@@ -1,7 +1,7 @@
 """How a score was decided: one description, compared by all that joins, resumes, serves, asks, trains or replays.
 
-    settings   environment, options, reward, verifier
-    code       digests of files, rlvr's and one's own; versions of packages, Python, SQLite
+    settings   environment, options, reward, verifier, what their objects hold
+    code       digests of files, rlvr's and one's own; versions of packages, Python, SQLite, toolchains
     inputs     files that judging opened, and variables that it read
     data       digests of blocks of the input's rows
 
@@ -27,7 +27,8 @@ from rlvr.data.files import write_whole
 from rlvr.data.lines import Line, parquet_note
 from rlvr.environment import Environment
 from rlvr.errors import UsageError, brief
-from rlvr.scoring.code_files import code_of
+from rlvr.scoring.code_files import code_of, objects_in
+from rlvr.scoring.loaded_code import held_values
 from rlvr.scoring.watch import Noticed
 
 __all__ = [
@@ -193,6 +194,7 @@ def identity_of(env: Environment) -> Identity:
         "verifier": None if verifier is None else verifier.id,
         **{f"option {name}": value for name, value in options.items() if name not in _TASKS_ALONE},
     }
+    settings |= held_values(objects_in(env.reward))
     if "rows" in options and "rows" not in env.config:  # a data set in memory, see `RowsEnv.config`
         del settings["option rows"]
     plain = json.loads(json.dumps(settings, sort_keys=True, default=_name_of_value))
@@ -317,7 +319,7 @@ def read_identity(output: Path) -> Identity | None:
     if output.name.endswith(".json") and output.is_file():
         return _read(output, None)
     note = parquet_note(output, PARQUET_NOTE) if output.suffix == ".parquet" else None
-    return None if note is None else Identity.from_dict(json.loads(note))
+    return None if note is None else _parse(note, output)
 
 
 def shard_path(output: Path) -> Path:
@@ -330,11 +332,15 @@ def shard_path(output: Path) -> Path:
 
 
 def _read(path: Path, key: str | None) -> Identity:
+    return _parse(path.read_bytes(), path, key)
+
+
+def _parse(text: bytes | str, where: Path, key: str | None = None) -> Identity:
     try:
-        tree = json.loads(path.read_bytes())
+        tree = json.loads(text)
         return Identity.from_dict(tree if key is None else tree[key])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} holds no identity: {error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{where} holds no identity: {error}") from None
 
 
 class IdentityFile:

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ __all__ = [
     "totals_of",
 ]
 
+_SHOWN = 20  # missing shards that an error names
 _PLACE = re.compile(rb'\{"place": ([1-9][0-9]*), ')
 
 
@@ -137,6 +139,18 @@ class ShardTotals:
     left_out: int
     identity: dict[str, Any]
 
+    def require_whole_numbers(self) -> None:
+        """Refuse what a file says that no shard has.
+
+        Raises:
+            ValueError: a number is none, or there is no such shard.
+        """
+        numbers = (self.shard, self.of, self.rows, self.scored, self.left_out)
+        if any(type(number) is not int or number < 0 for number in numbers):
+            raise ValueError("shard, of, rows, scored and left_out are whole numbers")
+        if not 1 <= self.shard <= self.of:
+            raise ValueError(f"there is no shard {self.shard} of {self.of}")
+
     def write(self, output: Path) -> None:
         """Write them beside a shard.
 
@@ -182,10 +196,11 @@ def read_totals(
             )
         shard_identity = Identity.from_dict(shard.identity)
         identity.add(shard_identity, str(file), accept, here=str(files[0]))
-    if missing := [number for number in range(1, first.of + 1) if number not in places]:
-        missing_text = ", ".join(map(str, missing[:20])) + " …" * (len(missing) > 20)
+    if count := first.of - len(places):
+        missing = [*islice((n for n in range(1, first.of + 1) if n not in places), _SHOWN)]
+        missing_text = ", ".join(map(str, missing)) + " …" * (count > _SHOWN)
         raise UsageError(
-            f"of {first.of} shards {len(missing)} are missing: {missing_text}; run `rlvr score … "
+            f"of {first.of} shards {count} are missing: {missing_text}; run `rlvr score … "
             f"--shard "
             f"{missing[0]}/{first.of}`, with --resume if it was stopped, and name its output here"
         )
@@ -204,13 +219,15 @@ def totals_of(file: Path) -> ShardTotals:
         )
     path = shard_path(file)
     try:
-        return ShardTotals(**json.loads(path.read_bytes()))
+        totals = ShardTotals(**json.loads(path.read_bytes()))
+        totals.require_whole_numbers()
+        return totals
     except FileNotFoundError:
         raise UsageError(
             f"{file} is no shard: there is no {path.name} beside it, which `rlvr score --shard "
             f"i/n` writes"
         ) from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not what `rlvr score --shard` writes: {error}; score the shard again"
         ) from None

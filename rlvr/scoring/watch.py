@@ -8,6 +8,8 @@ SQLite's databases) is not noticed.
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import stat
 import sys
 import tempfile
@@ -16,10 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from rlvr.scoring.code_files import digest, is_installed, module_version
+from rlvr.scoring.code_files import digest, is_installed, is_library, module_version
 
 __all__ = ["Noticed", "Watch", "watch_of_process"]
 
@@ -29,7 +32,17 @@ identity; and "written": files that judging wrote itself, which are no inputs.""
 
 _WHOLE_BYTES: Final = 64 << 20  # of a larger file, pieces from end to end are read
 _PIECE_BYTES: Final = 1 << 20
-_SYSTEM: Final = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib", "/usr/share/zoneinfo", "/lib")
+_SYSTEM: Final = (
+    "/proc/",
+    "/sys/",
+    "/dev/",
+    "/etc/",
+    "/usr/bin/",
+    "/usr/lib",
+    "/bin/",
+    "/usr/share/zoneinfo",
+    "/lib",
+)
 _OF_A_LOGIN: Final = frozenset(
     "COLUMNS CUDA_VISIBLE_DEVICES DISPLAY EDITOR HOME HOSTNAME LANG LINES LOGNAME MAIL OLDPWD "
     "OMP_NUM_THREADS PATH PS1 "
@@ -37,6 +50,11 @@ _OF_A_LOGIN: Final = frozenset(
 )
 """Variables that say where, and as whom, a process runs; they may differ between machines."""
 
+_PROGRAM_EVENTS: Final = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn")
+_EVENTS: Final = (
+    *("open", "sqlite3.connect", "ctypes.dlopen", "rlvr.toolchain"),
+    *_PROGRAM_EVENTS,
+)
 _IMPORTING: Final = "<frozen importlib._bootstrap_external>"
 _ENVIRON_CODE: Final = ("<frozen os>", "<frozen _collections_abc>", os.__file__)
 _LOOKUPS: Final = frozenset(("get", "getenv", "__contains__", "setdefault", "pop"))
@@ -50,6 +68,7 @@ class Watch:
         self._new: Noticed = {}
         self._states: dict[str, tuple[int, ...]] = {}
         self._variables: dict[str, str] = {}
+        self._toolchains: set[str] = set()
         self._written: set[str] = set()  # here, and what other workers have listed
         self._list: int | None = None
         self._read = 0  # bytes of the list
@@ -117,19 +136,43 @@ class Watch:
             self._new.setdefault(part, {})[name] = value
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        if not self._on or event not in ("open", "sqlite3.connect"):
-            return
-        if getattr(self._local, "busy", False):
+        if not self._on or event not in _EVENTS or getattr(self._local, "busy", False):
             return
         self._local.busy = True
         try:
+            if event == "rlvr.toolchain":
+                self._note_toolchain(*args)
+            elif event in _PROGRAM_EVENTS:
+                if _is_own_code(_caller_of_library(sys._getframe(1))):
+                    self._started(args)
             # Modules are looked at by name: the files of an import are no inputs.
-            if sys._getframe(1).f_code.co_filename != _IMPORTING:
+            elif sys._getframe(1).f_code.co_filename != _IMPORTING:
                 self._opened(args[0], args[2] if event == "open" else os.O_RDONLY)
         except (OSError, ValueError, TypeError):  # a path that is none: the caller gets the error
             pass
         finally:
             self._local.busy = False
+
+    def _note_toolchain(self, name: str, version: Callable[[], str]) -> None:
+        if name not in self._toolchains:
+            self._toolchains.add(name)
+            self._note("code", name, version())
+
+    def _started(self, args: tuple[Any, ...]) -> None:
+        """Note a program of one's own, and the script that an interpreter runs."""
+        words = args[1] if len(args) > 1 else args[0]
+        if isinstance(words, (str, bytes)):
+            words = shlex.split(os.fsdecode(words))
+        words = [os.fsdecode(word) for word in words]
+        if words[1:2] == ["-c"]:  # by a shell
+            words = shlex.split(" ".join(words[2:]))
+        folder = args[2] if len(args) > 2 and isinstance(args[2], (str, Path)) else "."
+        script = next((word for word in words[1:] if not word.startswith("-")), "")
+        program = shutil.which(words[0]) or words[0] if words else ""
+        for name in (program, script):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                self._opened(path, os.O_RDONLY)
 
     def _opened(self, given: Any, flags: int) -> None:
         if isinstance(given, int):
@@ -212,8 +255,8 @@ def _notice_lookups(note: Callable[[str, str | None], None]) -> None:
         finally:
             frame = sys._getframe(1)
             is_copy = copying[0] == (id(frame), frame.f_lasti)
-            if isinstance(key, str) and not is_copy and _is_read_by_own_code(frame):
-                note(key, value)
+            if isinstance(key, (str, bytes)) and not is_copy and _is_read_by_own_code(frame):
+                note(os.fsdecode(key), None if value is None else os.fsdecode(value))
         return value
 
     def names(self: Any) -> Any:
@@ -231,6 +274,18 @@ def _is_read_by_own_code(frame: FrameType | None) -> bool:
         if frame.f_code.co_name not in _LOOKUPS:
             return False
         frame = frame.f_back
+    return _is_own_code(frame)
+
+
+def _caller_of_library(frame: FrameType | None) -> FrameType | None:
+    """The frame that called Python's library."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _is_own_code(frame: FrameType | None) -> bool:
+    """Whether a frame is of code that is neither Python's, a package's nor rlvr's."""
     if frame is None or frame.f_globals.get("__name__", "").startswith("rlvr."):
         return False
     path = frame.f_code.co_filename

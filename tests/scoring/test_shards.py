@@ -6,7 +6,8 @@ import json
 import pytest
 
 from rlvr.errors import UsageError
-from rlvr.scoring.shards import Shard
+from rlvr.scoring.identity import Identity, read_identity
+from rlvr.scoring.shards import Shard, read_totals
 from rlvr.types import Task
 from tests.environments import right
 
@@ -203,3 +204,39 @@ def test_a_shard_is_a_file_of_json_lines(say, source, tmp_path):
         )
         assert code == 2
         assert "a shard goes to a .jsonl file" in said
+
+
+TOTALS = {"shard": 1, "of": 2, "rows": 4, "scored": 2, "left_out": 0, "identity": {}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[" * 100_000, "5", "{"),
+        *(json.dumps({**TOTALS, name: "2"}) for name in ("shard", "of", "rows")),
+        json.dumps({**TOTALS, "shard": 3}),
+    ],
+)
+def test_totals_that_say_nonsense_are_one_error(tmp_path, text):
+    """A shard comes from another machine; brackets without end were a traceback."""
+    (tmp_path / "s.jsonl").write_text("")
+    (tmp_path / "s.jsonl.shard.json").write_text(text)
+    with pytest.raises(UsageError, match=r"is not what `rlvr score --shard` writes"):
+        read_totals([tmp_path / "s.jsonl"])
+
+
+def test_missing_shards_are_counted_and_not_listed(tmp_path):
+    """Of a hundred million a list of all was made, in gigabytes."""
+    (tmp_path / "s.jsonl").write_text("")
+    totals = {**TOTALS, "of": 10**15, "identity": Identity().as_dict()}
+    (tmp_path / "s.jsonl.shard.json").write_text(json.dumps(totals))
+    with pytest.raises(UsageError, match=r"999999999999999 are missing: 2, 3, .* 21 …; run"):
+        read_totals([tmp_path / "s.jsonl"])
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "5", ""])
+def test_an_identity_that_is_none_is_one_error(tmp_path, text):
+    """It stands beside a file that may come from anywhere."""
+    (tmp_path / "s.jsonl.identity.json").write_text(text)
+    with pytest.raises(UsageError, match="holds no identity"):
+        read_identity(tmp_path / "s.jsonl")

@@ -1,0 +1,175 @@
+"""What decides a score beside files of Python: variables, libraries, programs, closures, notebooks."""
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+import rlvr
+from rlvr.sandbox import Program, compiling
+from rlvr.scoring.code_files import code_of
+from rlvr.scoring.identity import identity_of
+from rlvr.scoring.loaded_code import digest_of_loaded
+from rlvr.scoring.watch import watch_of_process
+
+
+def noticed(act) -> dict[str, dict[str, str]]:
+    watch = watch_of_process()
+    with watch.on():
+        watch.take()
+        act()
+    return watch.take()
+
+
+def test_a_variable_is_noticed_as_bytes_too(monkeypatch):
+    """`os.environb` had a way of its own, and two shards with two values joined."""
+    monkeypatch.setenv("RLVR_TEST_STRICT", "1")
+    assert "$RLVR_TEST_STRICT" in noticed(lambda: os.environb.get(b"RLVR_TEST_STRICT"))["inputs"]
+
+
+def test_a_library_of_ones_own_is_an_input(tmp_path):
+    """It is loaded by native code, which Python's `open` does not see."""
+    library = tmp_path.parent / "judge.so"
+    library.write_bytes(b"no library")
+    os.utime(library, (0, 0))
+
+    def load() -> None:
+        with pytest.raises(OSError, match="judge"):
+            ctypes.CDLL(str(library))
+
+    assert [name for name in noticed(load)["inputs"] if name.endswith("judge.so")]
+
+
+def programs(path) -> dict[str, object]:
+    return {
+        "itself": lambda: subprocess.run([path], check=True),
+        "by an interpreter": lambda: subprocess.run(["sh", path], check=True),
+        "by a shell": lambda: subprocess.run(f"{path} x", shell=True, check=True),
+        "by the system": lambda: os.system(str(path)),
+    }
+
+
+@pytest.mark.parametrize("way", [*programs("")])
+def test_a_program_of_ones_own_is_an_input(way, tmp_path):
+    """A judge that is a script beside the environment was another one in the second shard."""
+    script = tmp_path / "judge.sh"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    os.utime(script, (0, 0))
+    assert [n for n in noticed(programs(script)[way])["inputs"] if n.endswith("judge.sh")]
+
+
+def test_programs_of_the_system_are_no_inputs():
+    """They differ between machines and are named by what they do."""
+    assert not noticed(lambda: subprocess.run(["true"], check=True))
+
+
+def test_tools_of_programs_are_code(monkeypatch):
+    """Programs in JavaScript were judged by two versions of node, unnoticed."""
+    monkeypatch.setattr(compiling, "tool", lambda language: f"/usr/bin/{language}")
+    monkeypatch.setattr(compiling, "tool_version", lambda language: f"{language} 7")
+    compiler = compiling.Compiler(lambda *_: None, versions={"python of programs": "3.99"})
+
+    def judge() -> None:
+        compiler.compiled(Program("python", "print(1)"))
+        compiler.compiled(Program("javascript", "console.log(1)"))
+
+    assert noticed(judge)["code"] == {
+        "python of programs": "3.99",
+        "toolchain javascript": "javascript 7",
+    }
+
+
+def test_without_assertions_python_is_another_judge():
+    """A verifier may assert; `python -O` leaves that out."""
+    argv = [sys.executable, "-O", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{ASK}"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    assert said == code_of(rlvr.make("arithmetic-v1"))["python"] + " -O"
+
+
+ASK = """\
+import rlvr
+from rlvr.scoring.code_files import code_of
+print(code_of(rlvr.make("arithmetic-v1"))["python"])
+"""
+
+
+class Shorter:
+    """Right if the completion is shorter."""
+
+    id = "shorter-v1"
+
+    def __init__(self, limit: int, table: str = "") -> None:
+        self.limit, self.table = limit, table
+        self.cache = {"so far": id(self)}
+
+    def verify(self, completion, reference):
+        return rlvr.Verdict("correct" if len(completion) < self.limit else "wrong", why="length")
+
+
+class Judged(rlvr.Environment):
+    """By a verifier that no option names."""
+
+    def task(self, index):
+        return rlvr.Task(str(index), "?", reference="x")
+
+
+def settings_with(verifier) -> dict[str, object]:
+    env = Judged()
+    env.reward = rlvr.Correct(verifier)
+    return identity_of(env).settings
+
+
+def shorter_than(limit: int):
+    def verify(completion, reference):
+        return len(completion) < limit
+
+    return verify
+
+
+def any_shorter(completion, reference, limit):
+    return len(completion) < limit
+
+
+def test_what_a_verifier_was_made_with_counts():
+    """A limit from a command line differed in two services behind one scorer."""
+    assert settings_with(Shorter(3)) != settings_with(Shorter(4))
+    assert settings_with(shorter_than(3)) != settings_with(shorter_than(4))
+    limits = [functools.partial(any_shorter, limit=limit) for limit in (3, 4)]
+    assert settings_with(limits[0]) != settings_with(limits[1])
+
+
+def test_what_a_verifier_keeps_and_where_files_lie_count_not():
+    """A cache is filled while rows are judged; a home may be another."""
+    assert settings_with(Shorter(3, "/home/a/t")) == settings_with(Shorter(3, "/home/b/t"))
+    assert "Shorter.cache" not in settings_with(Shorter(3))
+
+
+CELL = """\
+MOST = 3
+
+class Mine:
+    def verify(self, completion):
+        return len(completion) < MOST and completion[0] in {"a", "b"}
+"""
+
+
+def test_code_of_a_notebook_counts(monkeypatch):
+    """It stands in no file; a cell that is run again, on other lines, is the same."""
+
+    def digest(text: str) -> str | None:
+        module = types.ModuleType("cells_of_a_test")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(text, vars(module))
+        return digest_of_loaded(module.__name__)
+
+    first = digest(CELL)
+    assert first == digest("\n\nunrelated = 1\n" + CELL)
+    assert first != digest(CELL.replace("MOST = 3", "MOST = 4"))
+    assert first != digest(CELL.replace('"b"', '"c"'))
+    assert first != digest(CELL.replace("<", "<="))
+    assert digest("x = 1") is None
