@@ -3,6 +3,7 @@
     python -m benchmarks.serve_abuse                    every abuse, then the speeds and the kills
     python -m benchmarks.serve_abuse drip-8 brackets    these alone
     python -m benchmarks.serve_abuse --list
+    python -m benchmarks.serve_abuse --app viewer       against another application: endpoint, viewer, openenv
 
 Each line starts a service of its own on this machine, with a key and one environment, and asks it for one row at a time
 over one connection: first undisturbed, then while other processes abuse it.  The table has the honest caller's median
@@ -15,6 +16,7 @@ A looping row burns LOOP_S seconds of CPU and is then wrong, as a program does t
 from __future__ import annotations
 
 import argparse
+import base64
 import http.client
 import importlib.metadata
 import json
@@ -37,7 +39,7 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-__all__ = ["ABUSES", "ENV", "Abuse", "Target", "honest", "served"]
+__all__ = ["ABUSES", "APPS", "ENV", "App", "Abuse", "Target", "honest", "served"]
 
 KEY = "a-key-of-the-benchmark"
 LOOP_S = 2.0
@@ -64,12 +66,81 @@ class Echo(rlvr.Environment):
 
 
 @dataclass(frozen=True)
+class App:
+    """An application on rlvr.http: what starts it, and what an honest caller asks of it.
+
+    Attributes:
+        script: Python that prints where it listens; {env} is the environment's place.
+        method, path, body: of the honest request.
+        posts: the path that takes bodies; "" for the same.
+        scheme: of the header with the key.
+    """
+
+    script: str
+    method: str
+    path: str
+    body: str
+    posts: str = ""
+    scheme: str = "Bearer"
+
+    @property
+    def authorization(self) -> str:
+        """The header with the key."""
+        pair = base64.b64encode(f"any:{KEY}".encode()).decode()
+        return f"{self.scheme} {KEY if self.scheme == 'Bearer' else pair}"
+
+
+_ENDPOINT = """
+import secrets, time
+from rlvr.agents import AgentEndpoint
+from rlvr.samplers.protocol import Sampling
+from rlvr.samplers.scripted import ScriptedSampler
+
+secrets.token_urlsafe = lambda letters: {key!r}
+endpoint = AgentEndpoint(ScriptedSampler(["7"] * 1_000_000))
+endpoint.open(sampling=Sampling(max_tokens=1 << 30), max_requests=1 << 30, request_tokens=8)
+print("on", endpoint.base_url, flush=True)
+time.sleep(3600)
+"""
+_VIEWER = """
+import json, os
+from pathlib import Path
+from rlvr.cli import main
+
+os.chdir(Path({env!r}.partition(":")[0]).parent)
+rows = [{{"id": i, "task": i, "completion": str(i)}} for i in range(100)]
+Path("in.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+main(["score", {env!r}, "in.jsonl", "-o", "out.jsonl", "--overwrite", "--workers", "0"])
+main(["view", "out.jsonl", "--port", "0", "--labels", "labels.jsonl"])
+"""
+_OPENENV = """
+import socket
+import rlvr
+from rlvr.interop import to_openenv
+
+with socket.create_server(("127.0.0.1", 0)) as free:
+    port = free.getsockname()[1]
+print(f"on http://127.0.0.1:{{port}},", flush=True)
+to_openenv(rlvr.make({env!r})).serve(port=port)
+"""
+_ROW = '{{"env": "{env}", "rows": [{{"task": 7, "completion": "7"}}]}}'
+_CHAT = '{{"model": "policy", "messages": [{{"role": "user", "content": "7?"}}]}}'
+APPS = {
+    "serve": App("", "POST", "/score", _ROW),
+    "endpoint": App(_ENDPOINT, "POST", "/v1/chat/completions", _CHAT),
+    "viewer": App(_VIEWER, "GET", "/0/rows", "", posts="/0/row/0/mark", scheme="Basic"),
+    "openenv": App(_OPENENV, "POST", "/reset", '{{"seed": 7}}'),
+}
+
+
+@dataclass(frozen=True)
 class Target:
-    """Where the service is."""
+    """Where the application is."""
 
     port: int
     env: str
     stop: Event
+    app: App = APPS["serve"]
 
     def connect(self) -> socket.socket:
         """A new connection; tried until the service takes it."""
@@ -78,12 +149,11 @@ class Target:
                 return socket.create_connection(("127.0.0.1", self.port), timeout=30)
             time.sleep(0.05)
 
-    def head(
-        self, length: int | str, *, key: bool = True, path: str = "/score", more: str = ""
-    ) -> bytes:
+    def head(self, length: int | str, *, key: bool = True, path: str = "", more: str = "") -> bytes:
         """The head of a POST; a length that is a text is the whole header line."""
         size = length if isinstance(length, str) else f"Content-Length: {length}"
-        authorization = f"Authorization: Bearer {KEY}\r\n" if key else ""
+        authorization = f"Authorization: {self.app.authorization}\r\n" if key else ""
+        path = path or self.app.posts or self.app.path
         return (
             f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
             f"{authorization}{size}\r\n{more}\r\n"
@@ -303,6 +373,7 @@ class Abuse:
     act: Callable[[Target], None]
     key: bool = True
     workers: int = 2
+    of_rows: bool = False  # so that it is one of `rlvr serve` alone
 
 
 ABUSES = {
@@ -328,11 +399,15 @@ ABUSES = {
     "braces-8": Abuse("eight callers send 31 MiB of `{},{},…`", _braces_8),
     "trailing": Abuse("100 MiB after the end of a request", _trailing),
     "gzip": Abuse("4 MiB said to be gzip", _gzip),
-    "loops": Abuse("one request of 200 looping rows", _loops),
-    "loops-left": Abuse("the same, from callers who hang up", _loops_left),
-    "loops-1": Abuse("one request of 200 looping rows, one worker", _loops, workers=1),
-    "hoard": Abuse("20 callers send 4 MiB each behind looping rows and leave, five times", _hoard),
-    "unread": Abuse("20 callers ask for 20 MiB answers and do not read", _unread),
+    "loops": Abuse("one request of 200 looping rows", _loops, of_rows=True),
+    "loops-left": Abuse("the same, from callers who hang up", _loops_left, of_rows=True),
+    "loops-1": Abuse(
+        "one request of 200 looping rows, one worker", _loops, workers=1, of_rows=True
+    ),
+    "hoard": Abuse(
+        "20 callers send 4 MiB each behind looping rows and leave, five times", _hoard, of_rows=True
+    ),
+    "unread": Abuse("20 callers ask for 20 MiB answers and do not read", _unread, of_rows=True),
 }
 
 
@@ -340,14 +415,21 @@ ABUSES = {
 
 
 @contextmanager
-def served(env: str, *flags: str, port: int = 0) -> Iterator[tuple[int, int]]:
-    """(port, process id) of `rlvr serve` with a key."""
+def served(
+    env: str, *flags: str, port: int = 0, app: App = APPS["serve"]
+) -> Iterator[tuple[int, int]]:
+    """(port, process id) of `rlvr serve`, or of another application, with a key."""
     command = [sys.executable, "-m", "rlvr", "serve", env, "--port", str(port), *flags]
+    if app.script:
+        command = [sys.executable, "-c", app.script.format(env=env, key=KEY)]
     environment = os.environ | {"RLVR_API_KEY": KEY}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"on http://\S+:(\d+),", process.stdout.readline())
+            lines = iter(process.stdout.readline, "")
+            found = next(
+                filter(None, (re.search(r"http://\S+?:(\d+)", one) for one in lines)), None
+            )
             if found is None:
                 raise SystemExit(f"{' '.join(command)} did not start; see above")
             yield int(found[1]), process.pid
@@ -355,10 +437,12 @@ def served(env: str, *flags: str, port: int = 0) -> Iterator[tuple[int, int]]:
             process.kill()
 
 
-def honest(port: int, env: str, seconds: float, *, most: int = 1 << 30) -> tuple[list[float], int]:
-    """Seconds of each request for one row, and how many of them got no score."""
-    body = json.dumps({"env": env, "rows": [{"task": 7, "completion": "7"}]})
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+def honest(
+    port: int, env: str, seconds: float, *, most: int = 1 << 30, app: App = APPS["serve"]
+) -> tuple[list[float], int]:
+    """Seconds of each request, and how many of them got no score or no answer."""
+    body = app.body.format(env=env)
+    headers = {"Content-Type": "application/json", "Authorization": app.authorization}
     took: list[float] = []
     failed = 0
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -366,12 +450,13 @@ def honest(port: int, env: str, seconds: float, *, most: int = 1 << 30) -> tuple
     while time.perf_counter() < until and len(took) < most:
         start = time.perf_counter()
         try:
-            connection.request("POST", "/score", body, headers)
+            connection.request(app.method, app.path, body, headers)
             answer = connection.getresponse()
-            scored = (
-                json.loads(answer.read()) if answer.status == 200 else {"scores": [{"total": 0}]}
+            text = answer.read()
+            is_row = app is APPS["serve"] and answer.status == 200
+            failed += (
+                json.loads(text)["scores"][0]["total"] != 1.0 if is_row else answer.status != 200
             )
-            failed += scored["scores"][0]["total"] != 1.0
         except (OSError, http.client.HTTPException):
             failed += 1
             connection.close()
@@ -426,21 +511,21 @@ def _held_mib(port: int) -> float:
     return -1.0
 
 
-def measure(name: str, env: str, seconds: float, flags: list[str]) -> None:
+def measure(name: str, env: str, seconds: float, flags: list[str], app: App) -> None:
     """Print the line of an abuse."""
     abuse = ABUSES[name]
-    with served(env, "--workers", str(abuse.workers), *flags) as (port, pid):
-        honest(port, env, 0.5)
-        calm, _ = honest(port, env, min(seconds, 2.0))
+    with served(env, "--workers", str(abuse.workers), *flags, app=app) as (port, pid):
+        honest(port, env, 0.5, app=app)
+        calm, _ = honest(port, env, min(seconds, 2.0), app=app)
         context = multiprocessing.get_context("fork")
-        target = Target(port, env, context.Event())
+        target = Target(port, env, context.Event(), app)
         other = context.Process(target=abuse.act, args=(target,), daemon=True)
         with _Memory(pid) as memory:
             before = _resident_mib(pid)
             other.start()
             try:
                 time.sleep(min(1.0, seconds / 2))
-                took, failed = honest(port, env, seconds)
+                took, failed = honest(port, env, seconds, app=app)
                 held = _held_mib(port)
             finally:
                 other.kill()
@@ -622,6 +707,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="of abuses, or `speed` or `kills`; all by default")
     parser.add_argument("--seconds", type=float, default=5.0, help="that each is measured for")
     parser.add_argument(
+        "--app", choices=APPS, default="serve", help="what is abused; others than serve at its HTTP"
+    )
+    parser.add_argument(
         "--flag",
         action="append",
         default=[],
@@ -629,11 +717,15 @@ def main() -> None:
     )
     parser.add_argument("--list", action="store_true", help="print the names")
     args = parser.parse_args()
-    names = args.names or [*ABUSES, "speed", "kills"]
-    if unknown := [name for name in names if name not in (*ABUSES, "speed", "kills")]:
-        parser.error(f"there is no {', '.join(unknown)}; --list prints the names")
+    app = APPS[args.app]
+    every = [*ABUSES, "speed", "kills"]
+    if app.script:
+        every = [name for name, abuse in ABUSES.items() if not abuse.of_rows]
+    names = args.names or every
+    if unknown := [name for name in names if name not in every]:
+        parser.error(f"{args.app} has no {', '.join(unknown)}; --list prints the names")
     if args.list:
-        print("\n".join((*ABUSES, "speed", "kills")))
+        print("\n".join(every))
         return
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "uvicorn")
@@ -651,7 +743,7 @@ def main() -> None:
             print("|---|---|--:|--:|--:|--:|")
         for name in names:
             if name in ABUSES:
-                measure(name, env, args.seconds, args.flag)
+                measure(name, env, args.seconds, args.flag, app)
         if "speed" in names:
             speed(env, args.seconds, args.flag)
         if "kills" in names:
