@@ -15,6 +15,38 @@ from rlvr.verifiers.math.limits import LIMITS
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "math.md").read_text()
 
 
+EQUAL = PAGE[PAGE.index("| the same | not the same |") : PAGE.index("A chain of equal sides")]
+
+
+def groups(column: int) -> list[list[str]]:
+    """The examples of one column of the table of what is equal; a semicolon begins other ones."""
+    cells = [line.replace(r"\|", "∣").split("|")[column] for line in EQUAL.splitlines()[2:] if line]
+    texts = (
+        re.findall(r"`([^`]+)`", group)
+        for cell in cells
+        for group in re.split("(?<=`); (?=`)", cell)
+    )
+    return [[text.replace("∣", "|") for text in group] for group in texts if group]
+
+
+@pytest.mark.parametrize("group", groups(1), ids=lambda group: group[0])
+def test_what_the_page_calls_the_same_is_the_same(group):
+    """The first example of a group is the reference, which the others answer."""
+    assert len(group) > 1
+    verifier = math.MathVerifier(MathPolicy(form="any"))
+    for other in group[1:]:
+        assert verifier.compare(other, group[0]).correct, other
+
+
+@pytest.mark.parametrize("group", groups(2), ids=lambda group: group[0])
+def test_what_the_page_tells_apart_is_told_apart(group):
+    """The first example of a group answers none of the others, nor they it."""
+    verifier = math.MathVerifier(MathPolicy(form="any"))
+    for other in group[1:]:
+        assert not verifier.compare(other, group[0]).correct, other
+        assert not verifier.compare(group[0], other).correct, other
+
+
 @pytest.mark.parametrize("setting", fields(MathPolicy), ids=lambda setting: setting.name)
 def test_every_setting_stands_in_the_table_with_its_default(setting):
     """A reader decides by this table what a score means."""

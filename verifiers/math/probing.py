@@ -18,7 +18,7 @@ numbers could be close to another on purpose, and needs a proof by SymPy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -386,84 +386,69 @@ def _cells(value: Number | Grid) -> Sequence[Number]:
 def ratio(a: Node, b: Node) -> int:
     """The sign of a / b if that is the same number other than 0 wherever both have values; else
     0."""
-    names = sorted(free_symbols(a) | free_symbols(b))
-    ratios: list[Number] = []
-    budget = Budget()
-    for point in random_points(names, a, b):
-        try:
-            ratios.append(_quotient(_values(a, b, point, budget)))
-        except _Missing as missing:
-            if not missing.unmeant and not _may_be_missing(a, b):
-                return 0
-            continue
-        except Undefined:
-            continue
-        if not (ratios[-1] and _same(ratios[-1], ratios[0])):
-            return 0
-        if len(ratios) == POINTS:
-            break
-    if len(ratios) < POINTS or isinstance(ratios[0], mp.mpc):
-        return 0
-    for point, little, _ in _special(names, has_steps(a, b), a, b):
-        with suppress(Undefined, TooLarge):
-            quotient = _quotient(_values(a, b, point, little))
-            if not (quotient and _same(quotient, ratios[0])):
-                return 0
-    return 1 if ratios[0] > 0 else -1
-
-
-def _quotient(pair: Pair) -> Number:
-    """x / y, 0 for what is no ratio; a point at which both vanish says nothing."""
-    if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
-        return Fraction(0)
-    gone = [pair.close(value, Fraction(0)) for value in (pair.x, pair.y)]
-    if all(gone):
-        raise Undefined
-    with mp.workdps(pair.digits):
-        return Fraction(0) if any(gone) else divide(pair.x, pair.y)
-
-
-def _same(x: Number, y: Number) -> bool:
-    return Pair(x, y, magnitude(y), _DIGITS).agree()
+    quotient = _constant(a, b, _quotient)
+    return 0 if not quotient or isinstance(quotient, mp.mpc) else 1 if quotient > 0 else -1
 
 
 def shift(a: Node, b: Node) -> bool:
     """True if a - b is one and the same number wherever both have values, as for two
     antiderivatives."""
+    return _constant(a, b, _gap) is not None
+
+
+def _constant(a: Node, b: Node, measure: Callable[[Pair], Pair | None]) -> Number | None:
+    """What is measured of both values, if it is the same at all points.
+
+    Args:
+        a, b: the expressions, the answer's first.
+        measure: gives the number as `x`, with what says how exact it is; None where there is none.
+    """
     names = sorted(free_symbols(a) | free_symbols(b))
-    gaps: list[Number] = []
+    numbers: list[Number] = []
     budget = Budget()
     for point in random_points(names, a, b):
         try:
-            pair = _values(a, b, point, budget)
+            pair = measure(_values(a, b, point, budget))
         except _Missing as missing:
             if not missing.unmeant and not _may_be_missing(a, b):
-                return False
+                return None
             continue
         except Undefined:
             continue
-        gaps.append(_gap(pair))
-        if gaps[-1] is None or not pair.close(gaps[-1], gaps[0]):
-            return False
-        if len(gaps) == POINTS:
+        if pair is None or (numbers and not pair.close(pair.x, numbers[0])):
+            return None
+        numbers.append(pair.x)
+        if len(numbers) == POINTS:
             break
-    if len(gaps) < POINTS:
-        return False
+    if len(numbers) < POINTS:
+        return None
     for point, little, _ in _special(names, has_steps(a, b), a, b):
         with suppress(Undefined, TooLarge):
-            pair = _values(a, b, point, little, most_digits=_MOST_SPECIAL_DIGITS)
-            if not pair.close(_gap(pair), gaps[0]):
-                return False
-    return True
+            pair = measure(_values(a, b, point, little))
+            if pair is None or not pair.close(pair.x, numbers[0]):
+                return None
+    return numbers[0]
 
 
-def _gap(pair: Pair) -> Number | None:
+def _quotient(pair: Pair) -> Pair | None:
+    """x / y; a point at which both vanish says nothing."""
+    if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
+        return None
+    gone = [pair.close(value, Fraction(0)) for value in (pair.x, pair.y)]
+    if all(gone):
+        raise Undefined
+    if any(gone):
+        return None
+    with mp.workdps(pair.digits):
+        quotient = divide(pair.x, pair.y)
+    return Pair(quotient, quotient, magnitude(quotient), _DIGITS)
+
+
+def _gap(pair: Pair) -> Pair | None:
     """x - y; None of matrices."""
     if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
         return None
     with mp.workdps(pair.digits):
-        return (
-            pair.x - pair.y
-            if _exact(pair.x) and _exact(pair.y)
-            else approximate(pair.x) - approximate(pair.y)
-        )
+        exact = _exact(pair.x) and _exact(pair.y)
+        x, y = (pair.x, pair.y) if exact else map(approximate, (pair.x, pair.y))
+        return replace(pair, x=x - y)
