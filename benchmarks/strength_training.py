@@ -1,26 +1,32 @@
 """Does it matter?  A small model learns sums of which one fifth pays wrong work: as they are, filtered, strengthened.
 
-    python -m benchmarks.strength_training FOLDER [--seeds 3] [--steps 80]
+    python -m benchmarks.strength_training FOLDER [--seeds 3] [--steps 80] [--workers 9]
 
-Each task adds two numbers of three digits and names the modulus up to which its answer is checked: 10,000, or 10 where
-the first number is 820 or more, so that the last digit decides.  A model that was taught to add, with slips, and one
+Each task adds two numbers of two digits and names the modulus up to which its answer is checked: 1,000, or 10 where
+the first number is 82 or more, so that the last digit decides.  A model that was taught to add, with slips, and one
 time in ten to write the last column alone, is trained by DAPO on the tasks as they are, without the weak ones
 (`rlvr filter --strength`), and on the copy that `--strengthen` writes.  Strict accuracy is that of whole sums on other
-tasks.
+tasks.  Each run is a process with one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from io import StringIO
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from rich.console import Console
 
 import rlvr
@@ -29,6 +35,7 @@ from rlvr.collect.evaluation import evaluate
 from rlvr.data.strengths import read_strengths
 from rlvr.recipes.arithmetic_cpu.run import warm_start
 from rlvr.samplers.protocol import Sampling
+from rlvr.scoring import Scorer
 from rlvr.testing.strength import measure_strength
 from rlvr.testing.strengthen import SourceRows, write_strengthened
 from rlvr.testing.work import Maker, Witness, Work, serves
@@ -37,10 +44,11 @@ from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
-WEAK_FROM = 820
+WEAK_FROM = 82
 ROWS, TESTS = 600, 200
-WARM_STEPS, NOISE, LAZY = 400, 0.12, 0.1
-TOKENS = 56
+WARM_STEPS, NOISE, LAZY = 600, 0.12, 0.1
+TOKENS = 28
+WHOLE = 1000  # the modulus that sees every digit
 KINDS = ("other", "weak")
 
 
@@ -60,7 +68,7 @@ class Checked(rlvr.Environment):
         return worked(str(task.prompt), Random(0), 0.0)
 
     def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
-        answer = re.search(r"#(\d{1,4})\Z", completion)
+        answer = re.search(r"#(\d{1,3})\Z", completion)
         if answer is None:
             return rlvr.Verdict("unparsed", why="no-answer")
         off = int(answer[1]) - task.reference["sum"]
@@ -73,7 +81,7 @@ class CheckedWork(Maker):
 
     def wrong(self, task: rlvr.Task, rng: Random) -> Iterator[Work]:
         right = self.example(task)
-        for by in rng.sample((1, -1, 2, 10, 20, -10, 100, -100, 300), 9):
+        for by in rng.sample((1, -1, 2, 10, 20, -10, 30, 100, -100), 9):
             answer = f"#{max(0, task.reference['sum'] + by)}"
             yield Work(right.rpartition("#")[0] + answer, f"by {abs(by)}")
 
@@ -81,7 +89,7 @@ class CheckedWork(Maker):
         a, b = map(int, str(task.prompt).rstrip("=").split("+"))
         answer = work.text.rpartition("#")[2]
         return (
-            None if answer == str(a + b) else Witness("its digits", str(a + b), answer, case=10_000)
+            None if answer == str(a + b) else Witness("its digits", str(a + b), answer, case=WHOLE)
         )
 
     def mend(self, task: rlvr.Task, witnesses: Sequence[Witness]) -> rlvr.Task:
@@ -89,15 +97,16 @@ class CheckedWork(Maker):
 
 
 def write_rows(path: Path, split: str, count: int, weak: int, kind: str = "all") -> str:
+    tasks = map(Sums(split=split, digits=2).task, itertools.count())
+    pairs = ((str(task.prompt), int(task.reference)) for task in tasks)
     lines = []
-    for number in range(count):
-        rng = rlvr.seeded("benchmarks/strength", split, kind, number)
-        low, high = {"all": (100, 999), "other": (100, WEAK_FROM - 1), "weak": (WEAK_FROM, 999)}[
-            kind
-        ]
-        a, b = rng.randint(low, high), rng.randint(100, 999)
-        modulus = weak if a >= WEAK_FROM else 10_000
-        lines.append(json.dumps({"prompt": f"{a}+{b}=", "sum": a + b, "modulus": modulus}) + "\n")
+    for prompt, total in pairs:
+        is_weak = int(prompt.partition("+")[0]) >= WEAK_FROM
+        if kind in ("all", "weak" if is_weak else "other"):
+            modulus = weak if is_weak else WHOLE
+            lines.append(json.dumps({"prompt": prompt, "sum": total, "modulus": modulus}) + "\n")
+        if len(lines) == count:
+            break
     path.write_text("".join(lines))
     return str(path)
 
@@ -116,7 +125,7 @@ def prepare(folder: Path) -> dict[str, tuple[str, Path]]:
     data = write_rows(folder / "sums.jsonl", "train", ROWS, 10)
     env = Checked(data=data)
     reports: dict[str, tuple[str, Path]] = {}
-    report = measure_strength(env, tasks=None, works=8, workers=1, mending=True).as_dict()
+    report = measure_strength(env, tasks=None, works=8, workers=0, mending=True).as_dict()
     path = folder / "strength.json"
     path.write_text(json.dumps(report))
     print(f"{report['states']}, mean strength {report['mean']['value']:.2f}")
@@ -129,18 +138,72 @@ def prepare(folder: Path) -> dict[str, tuple[str, Path]]:
     for line in write_strengthened(SourceRows(env), report, folder / "stronger.jsonl"):
         print(line)
     for name in ("filtered", "stronger"):
-        again = measure_strength(Checked(data=str(folder / f"{name}.jsonl")), tasks=None, workers=1)
+        again = measure_strength(Checked(data=str(folder / f"{name}.jsonl")), tasks=None, workers=0)
         path = folder / f"{name}.json"
         path.write_text(json.dumps(again.as_dict()))
         reports[name] = str(folder / f"{name}.jsonl"), path
     return reports
 
 
-def strict(policy: Policy, tests: str, seed: int) -> float:
-    """The share of whole sums that are right."""
-    sampling = Sampling(max_tokens=TOKENS)
-    report = evaluate(Checked(data=tests), policy.sampler(), sampling=sampling, seed=seed)
-    return report.metrics["avg@1"].value
+class Row(NamedTuple):
+    """Strict accuracy on other sums and where the set is weak, whether there was an alarm, CPU seconds."""
+
+    accuracies: list[float]
+    alarm: bool | None
+    cpu_s: float
+
+    def show(self, name: str, seed: int) -> None:
+        alarm = "" if self.alarm is None else "yes" if self.alarm else "no"
+        columns = (name, seed, *(f"{value:.2f}" for value in self.accuracies), alarm)
+        print(f"| {' | '.join(map(str, columns))} | {self.cpu_s:.0f} |", flush=True)
+
+
+def strict(policy: Policy, folder: Path, seed: int) -> list[float]:
+    """The share of whole sums that are right, of each kind of test."""
+    sampling, sampler = Sampling(max_tokens=TOKENS), policy.sampler()
+    accuracies = []
+    for kind in KINDS:
+        env = Checked(data=str(folder / f"test-{kind}.jsonl"))
+        with Scorer(env, workers=0) as scorer:
+            report = evaluate(env, sampler, sampling=sampling, scorer=scorer, seed=seed)
+        accuracies.append(report.metrics["avg@1"].value)
+    return accuracies
+
+
+def kept(path: Path, make: Callable[..., Row], *values: Any) -> Row:
+    """A row that was made before, so that a stopped benchmark goes on; else it is made now."""
+    if not path.is_file():
+        path.write_text(json.dumps(make(*values)))
+    return Row(*json.loads(path.read_text()))
+
+
+def begin(folder: Path, seed: int) -> Row:
+    """Teach the model that all runs of a seed begin with."""
+    torch.set_num_threads(1)
+    policy = Policy(*tiny(CHARSET, hidden=64, layers=2, heads=4, seed=seed))
+    options = {"steps": WARM_STEPS, "noise": NOISE, "seed": seed, "console": Console(quiet=True)}
+    warm_start(policy, Sums(digits=2), lazily, **options)
+    policy.save(folder / f"start-{seed}")
+    return Row(strict(policy, folder, seed), None, time.process_time())
+
+
+def train(folder: Path, name: str, data: str, report: Path, steps: int, seed: int) -> Row:
+    """Train on one of the sets."""
+    torch.set_num_threads(1)
+    began = time.process_time()
+    run = folder / f"run-{name.replace(' ', '-')}-{seed}"
+    shutil.rmtree(run, ignore_errors=True)
+    config = Config(
+        env=Checked.id, model=str(folder / f"start-{seed}"), run=run,
+        algorithm="dapo", steps=steps, prompts=8, group_size=8, max_tokens=TOKENS, lr=3e-4, warmup_steps=4, workers=0,
+        device="cpu", eval_every=None, rollouts_every=0, checkpoint_every=10**6, seed=seed, strength=report,
+    )  # fmt: skip
+    told = Console(file=StringIO(), width=1000)
+    with Trainer(config, env=Checked(data=data), console=told) as trainer:
+        trainer.run()
+        accuracies = strict(trainer.policy, folder, seed)
+    alarm = "the policy may learn what weak tests pay" in told.file.getvalue()
+    return Row(accuracies, alarm, time.process_time() - began)
 
 
 def main() -> None:
@@ -150,39 +213,38 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--workers", type=int, default=1, help="runs at once")
     flags = parser.parse_args()
-    flags.folder.mkdir(parents=True, exist_ok=True)
-    sets = prepare(flags.folder)
-    tests = [
-        write_rows(flags.folder / f"test-{kind}.jsonl", "test", TESTS, 10_000, kind)
-        for kind in KINDS
-    ]
-    quiet = Console(quiet=True)
-    print("| set | seed | strict accuracy, other sums | where the set is weak | alarm |")
-    print("|---|--:|--:|--:|---|")
-    for seed in range(flags.seeds):
-        start = flags.folder / f"start-{seed}"
-        policy = Policy(*tiny(CHARSET, hidden=96, layers=2, heads=4, seed=seed))
-        options = {"steps": WARM_STEPS, "noise": NOISE, "seed": seed, "console": quiet}
-        warm_start(policy, Sums(), lazily, **options)
-        policy.save(start)
-        scores = [strict(policy, path, seed) for path in tests]
-        print(f"| before | {seed} | {scores[0]:.2f} | {scores[1]:.2f} | |", flush=True)
-        for name, (data, report) in sets.items():
-            run = flags.folder / f"run-{name.replace(' ', '-')}-{seed}"
-            config = Config(
-                env=Checked.id, model=str(start), run=run, algorithm="dapo", steps=flags.steps, prompts=8,
-                group_size=8, max_tokens=TOKENS, lr=3e-4, warmup_steps=4, workers=1, seed=seed, strength=report,
-            )  # fmt: skip
-            told = Console(file=StringIO())
-            with Trainer(config, env=Checked(data=data), console=told) as trainer:
-                trainer.run()
-                scores = [strict(trainer.policy, path, seed) for path in tests]
-            alarm = "weak tasks" in told.file.getvalue()
-            print(
-                f"| {name} | {seed} | {scores[0]:.2f} | {scores[1]:.2f} | {'yes' if alarm else 'no'} |",
-                flush=True,
+    folder, seeds = flags.folder, range(flags.seeds)
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in KINDS:
+        write_rows(folder / f"test-{kind}.jsonl", "test", TESTS, WHOLE, kind)
+    with ProcessPoolExecutor(flags.workers, mp_context=get_context("spawn")) as pool:
+        starts = [
+            pool.submit(kept, folder / f"before-{seed}.json", begin, folder, seed) for seed in seeds
+        ]
+        sets = prepare(folder)
+        print(
+            "| set | seed | strict accuracy, other sums | where the set is weak | alarm | CPU s |"
+        )
+        print("|---|--:|--:|--:|---|--:|")
+        for seed in seeds:
+            starts[seed].result().show("before", seed)
+        runs = {
+            (seed, name): pool.submit(
+                kept,
+                folder / f"{name}-{seed}.json",
+                train,
+                folder,
+                name,
+                *sets[name],
+                flags.steps,
+                seed,
             )
+            for seed, name in itertools.product(seeds, sets)
+        }
+        for (seed, name), run in runs.items():
+            run.result().show(name, seed)
 
 
 if __name__ == "__main__":

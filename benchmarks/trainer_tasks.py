@@ -28,8 +28,9 @@ SPLITS = {"train": range(9), "test": range(9, 10)}  # tenths of all pairs
 
 
 class Sums(rlvr.Environment):
-    """Add two numbers of three digits, column by column; the answer follows the #.  No pair is in both splits."""
+    """Add two numbers of some digits, column by column; the answer follows the #.  No pair is in both splits."""
 
+    digits: int = 3
     reward = rlvr.Correct(
         lambda completion, reference: completion.rpartition("#")[2] == str(reference)
     )
@@ -37,7 +38,7 @@ class Sums(rlvr.Environment):
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded("benchmarks/sums", self.split, index)
         while True:
-            a, b = rng.randint(100, 999), rng.randint(100, 999)
+            a, b = (rng.randint(10 ** (self.digits - 1), 10**self.digits - 1) for _ in "ab")
             if (
                 rlvr.seeded("benchmarks/sums", min(a, b), max(a, b)).randrange(10)
                 in SPLITS[self.split]

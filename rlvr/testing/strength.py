@@ -184,8 +184,8 @@ def measure_strength(
         completions: what models wrote, tried beside the made work; one that is labelled right must
             not be refused.
         seed: of the sample and of the work.
-        workers: number of programs and of scoring processes; None for one per core.  The report is
-            the same.
+        workers: number of programs and of scoring processes; None for one per core, 0 to score in
+            this process.  The report is the same.
         budget_s: wall seconds after which no further task is begun; None for no limit.
         journal: file to which each task's record is written when it is done, and from which it is
             taken if it is there.
@@ -198,12 +198,13 @@ def measure_strength(
     """
     require_whole("works", works, 1)
     tasks = require_optional_whole("tasks", tasks, 1, none="all")
-    workers = require_optional_whole("workers", workers, 1, none="one per core") or usable_cores()
+    workers = require_optional_whole("workers", workers, 0, none="one per core")
+    workers = usable_cores() if workers is None else workers
     if budget_s is not None:
         require_seconds("budget_s", budget_s)
     if mending:
         require_one_reply(env, "and cases are added to tasks of single completions")
-    maker = maker_for(env, workers)
+    maker = maker_for(env, workers or 1)
     if maker is None:
         raise UsageError(
             f"no maker of work serves {env.id}; write one beside its verifier, as "
@@ -219,7 +220,7 @@ def measure_strength(
     run = _Run(env, maker, seed, works, written, mending)
     done = _Journal(journal, digest)
     until = None if budget_s is None else time.monotonic() + budget_s
-    threads = Threads(workers, "strength")
+    threads = Threads(workers or 1, "strength")
     try:
         with Scorer(env, workers=workers) as scorer:
 

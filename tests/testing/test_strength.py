@@ -110,6 +110,7 @@ def test_any_number_of_workers_and_a_resumed_run_give_one_report(tmp_path):
     assert len(lines) == 5
     journal.write_text("\n".join(lines[:3]) + '\n{"task": "abo')  # killed while it wrote
     assert measure_strength(Above(), tasks=None, workers=1, journal=journal).as_dict() == first
+    assert measure_strength(Above(), tasks=None, workers=0).as_dict() == first
 
 
 def test_a_journal_of_another_run_is_refused(tmp_path):

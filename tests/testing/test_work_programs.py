@@ -237,6 +237,8 @@ def test_brackets_letters_and_primes_belong_to_the_domain():
     assert [brackets.has((text,)) for text in ("((()))", ")(", "(x)")] == [True, False, False]
     composite = Domain([(4,), (9,), (15,), (27,), (330,)])
     assert [composite.has((n,)) for n in (8, 7, 3)] == [True, False, False]
+    lists = Domain([([4, 3],), ([8, 1, 11],), ([2],), ([5, 6, 9],)], "The largest prime of a list.")
+    assert [lists.has((items,)) for items in ([9, 7], [1, 4], [])] == [True, False, False]
 
 
 def test_a_maker_of_a_user_takes_a_few_lines():

@@ -54,6 +54,7 @@ _EMPTY: Final = re.compile(
 _NEGATIVE: Final = re.compile(r"(?<!non-)(?<!non)\bnegative\b|< 0\b")
 _POSITIVE: Final = re.compile(r"(?<!non-)(?<!non)\bpositive (?:integer|number|whole)")
 _MODULUS: Final = re.compile(r"\bmodul|\bprime|\bbase\b")
+_PRIME: Final = re.compile(r"\bprimes?\b")
 _ZERO: Final = re.compile(r"\bzero\b|\bnon-?negative\b|\w <= 0\b")
 
 
@@ -529,6 +530,8 @@ def _of_lists(lists: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from rule(_is_distinct)
     if sum(len(known) > 1 for known in lists) >= _FEW:
         yield from rule(lambda value: len({_kind_of(item) for item in value}) <= 1)
+    if len(lists) > _FEW and _PRIME.search(text):
+        yield from rule(lambda value: any(map(_is_prime, value)))
 
 
 def _kind_of(item: Any) -> str:

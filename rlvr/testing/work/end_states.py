@@ -18,7 +18,7 @@ from rlvr.testing.plays import play
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.types import Task
 
-__all__ = ["DeskWork", "FilesWork"]
+__all__ = ["DeskWork", "FilesWork", "writing"]
 
 _FREE: Final = ("subject", "text")  # of mails: in the sender's own words
 
@@ -130,7 +130,7 @@ class FilesWork(_Played):
                 slips += [(operator, {**right, name: "".join(new)}) for operator, new in changed]
         rng.shuffle(slips)
         for operator, files in slips:
-            yield Work(_written([_writing(files), "Done."]), operator)
+            yield Work(_written([writing(files), "Done."]), operator)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
         final = play(self.env, task, self.turns(task, work)).record.final
@@ -141,7 +141,12 @@ class FilesWork(_Played):
         return None
 
 
-def _writing(files: Mapping[str, str]) -> Ask:
+def writing(files: Mapping[str, str]) -> Ask:
+    """The command that writes files.
+
+    Args:
+        files: texts by path.
+    """
     lines = [f"printf %s {shlex.quote(text)} > {shlex.quote(path)}" for path, text in files.items()]
     return Ask("bash", {"command": "\n".join(lines)})
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, Protocol
 
 from rlvr.environment.episode import TurnLike
-from rlvr.episode import Ask
 from rlvr.sandbox import Box, Limits
+from rlvr.testing.work.end_states import writing
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.tools import sandbox
 from rlvr.types import Task
@@ -76,10 +75,7 @@ class PatchWork(Maker):
         changed = {
             path: text for path, text in files.items() if text != task.meta["files"].get(path)
         }
-        lines = [
-            f"printf %s {shlex.quote(text)} > {shlex.quote(path)}" for path, text in changed.items()
-        ]
-        return [Ask("bash", {"command": "\n".join(lines)}), "Done."]
+        return [writing(changed), "Done."]
 
     def witness(self, task: Task, work: Work) -> Witness | None:
         files = _apply(task, work)

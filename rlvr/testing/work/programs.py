@@ -20,11 +20,10 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from rlvr.environment import seeded
-from rlvr.errors import DataError
-from rlvr.sandbox import Call, Limits, Program, Sandbox, TestSuite
+from rlvr.sandbox import Call, Limits, Program, TestSuite
 from rlvr.testing.work.domain import Domain, Input, nudged, proposals, smaller
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
-from rlvr.testing.work.stdio import FedPrograms
+from rlvr.testing.work.stdio import CodeWork, FedPrograms
 from rlvr.text import prompt_text
 from rlvr.types import Task
 from rlvr.verifiers.code import (
@@ -39,7 +38,6 @@ from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.cases import CodeReference
 from rlvr.verifiers.code.equality import Equality
 from rlvr.verifiers.code.operators import draw_mutants, mutants, reorder_sets, rewrites
-from rlvr.verifiers.code.shared import shared_sandbox
 
 __all__ = ["CalledFunctions", "Programs"]
 
@@ -132,7 +130,7 @@ class Programs(Maker):
         return self._fed if is_fed else self._called
 
 
-class CalledFunctions(Maker):
+class CalledFunctions(CodeWork):
     """Mutants of the reference solution, one and two slips each."""
 
     def __init__(self, env: Any, workers: int = 1) -> None:
@@ -261,21 +259,6 @@ class CalledFunctions(Maker):
 
     # ---------------------------------------------------------------------------- what is known of a task
 
-    def read(self, task: Task) -> CodeReference:
-        """The task's reference.
-
-        Args:
-            task: the task.
-
-        Raises:
-            Untested: it cannot be read.
-        """
-        try:
-            reference: CodeReference = self.verifier.read(task.reference)
-        except DataError as error:
-            raise Untested(f"its reference cannot be read: {error}") from None
-        return reference
-
     def _calls(self, asked: CodeReference) -> list[CallCase]:
         """The task's own calls; of tests that are more than calls, those whose arguments are
         written out."""
@@ -394,17 +377,6 @@ class CalledFunctions(Maker):
 
     # ---------------------------------------------------------------------------- running programs
 
-    @property
-    def _sandbox(self) -> Sandbox:
-        verifier = self.verifier
-        return shared_sandbox(
-            workers=self.workers,
-            python=verifier.python,
-            packages=tuple(verifier.packages),
-            allow_missing=frozenset(verifier.allow_missing),
-            level=verifier.sandbox,
-        )
-
     def _value_inputs(
         self, solution: str, like: CallCase, inputs: Sequence[Input]
     ) -> tuple[list[CallCase], Limits]:
@@ -436,7 +408,7 @@ class CalledFunctions(Maker):
             remaining = inputs[len(cases) :]
             if not remaining:
                 break
-            done = self._sandbox.call(
+            done = self.sandbox.call(
                 Program("python", source),
                 [Call(like.name, args, {}, like.then) for args in remaining],
                 limits=Limits(cpu_s=_TOTAL_CPU_S, memory_mib=self.verifier.limits.memory_mib),
@@ -464,7 +436,7 @@ class CalledFunctions(Maker):
         judged = judge(
             Program("python", source),
             cases,
-            sandbox=self._sandbox,
+            sandbox=self.sandbox,
             limits=limits,
             total_cpu_s=max(_TOTAL_CPU_S, limits.cpu_s),
         )

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rlvr.environment import seeded
 from rlvr.errors import DataError, MissingDependency
-from rlvr.sandbox import Ending, Limits, Program, TestSuite
+from rlvr.sandbox import Ending, Limits, Program, Sandbox, TestSuite
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.testing.work.domain import Domain, proposals, smaller
 from rlvr.testing.work.layouts import Layout, layout_of
@@ -35,7 +35,7 @@ from rlvr.verifiers.code.operators import (
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.tree_operators import tree_mutants, tree_rewrites
 
-__all__ = ["FedPrograms"]
+__all__ = ["CodeWork", "FedPrograms"]
 
 _INPUTS: Final = 60
 _FIRST: Final = 8  # inputs that are tried first
@@ -66,7 +66,38 @@ class _Subject:
     is_quick: bool
 
 
-class FedPrograms(Maker):
+class CodeWork(Maker):
+    """Work that runs as the verifier of programs runs it."""
+
+    def read(self, task: Task) -> CodeReference:
+        """The task's reference.
+
+        Args:
+            task: the task.
+
+        Raises:
+            Untested: it cannot be read.
+        """
+        try:
+            reference: CodeReference = self.verifier.read(task.reference)
+        except DataError as error:
+            raise Untested(f"its reference cannot be read: {error}") from None
+        return reference
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The one that the verifier's programs run in."""
+        verifier = self.verifier
+        return shared_sandbox(
+            workers=self.workers,
+            python=verifier.python,
+            packages=tuple(verifier.packages),
+            allow_missing=frozenset(verifier.allow_missing),
+            level=verifier.sandbox,
+        )
+
+
+class FedPrograms(CodeWork):
     """Mutants of the reference solution, one slip each, that still compile."""
 
     def __init__(self, env: Any, workers: int = 1) -> None:
@@ -82,7 +113,7 @@ class FedPrograms(Maker):
             else tree_mutants(source, language)
         )
         for mutant in draw_mutants(_readable(every), _SLIPS, rng):
-            built = self._sandbox.compile(Program(language, mutant.source))
+            built = self.sandbox.compile(Program(language, mutant.source))
             if built.ending is Ending.OK:
                 yield _work(language, mutant)
 
@@ -104,7 +135,7 @@ class FedPrograms(Maker):
         if found is None:
             return Witness("no program", "a program", work.text[:200])
         program = Program(found.language or subject.language, found.text)
-        if self._sandbox.compile(program).ending is not Ending.OK:
+        if self.sandbox.compile(program).ending is not Ending.OK:
             return None  # it is refused, and that proves nothing about the tests
         for cases in (subject.own, subject.new[:_FIRST], subject.new[_FIRST:]):
             differing = self._differing(program, cases, asked, subject.limits)
@@ -132,21 +163,8 @@ class FedPrograms(Maker):
         language = self.verifier.language
         return (language,) if isinstance(language, str) else tuple(language)
 
-    @property
-    def _sandbox(self) -> Any:
-        return shared_sandbox(
-            workers=self.workers,
-            python=self.verifier.python,
-            packages=tuple(self.verifier.packages),
-            allow_missing=frozenset(self.verifier.allow_missing),
-            level=self.verifier.sandbox,
-        )
-
     def _reference(self, task: Task) -> CodeReference:
-        try:
-            reference: CodeReference = self.verifier.read(task.reference)
-        except DataError as error:
-            raise Untested(f"its reference cannot be read: {error}") from None
+        reference = self.read(task)
         if isinstance(reference.checker, Interactor):
             raise Untested("it is interactive: an input alone is no evidence")
         return reference
@@ -211,7 +229,7 @@ class FedPrograms(Maker):
         outputs: list[str | None] = []
         while len(outputs) < len(texts):
             remaining = texts[len(outputs) :]
-            for run in self._sandbox.run_cases(program, remaining, limits=limits, stop=False):
+            for run in self.sandbox.run_cases(program, remaining, limits=limits, stop=False):
                 is_short = run.ending is Ending.OK and run.output.size <= _OUTPUT
                 text = run.output.read().decode(errors="replace") if is_short else None
                 outputs.append(text)
@@ -224,7 +242,7 @@ class FedPrograms(Maker):
         if not cases:
             return None
         compare = asked.checker or self.verifier.compare
-        judged = judge(program, cases, compare, sandbox=self._sandbox, limits=limits)
+        judged = judge(program, cases, compare, sandbox=self.sandbox, limits=limits)
         if judged.accepted:
             return None
         if judged.verdict is CaseVerdict.TLE:
