@@ -13,10 +13,11 @@ import os
 import pkgutil
 import random
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -46,6 +47,12 @@ RUNS = {
     "reinforce_pp": {},
     "gspo": {},
     "dr_grpo": {},
+    "ppo": {},
+    "sapo": {},
+    "cispo": {},
+    "gmpo": {},
+    "kl_cov": {},
+    "rloo": {},
 }
 MODULES = "advantages aggregation corrections kl masks objectives ratios returns terms".split()
 SWAPS: dict[type, type] = {
@@ -69,13 +76,14 @@ class Change(ast.NodeTransformer):
     """
 
     def __init__(self, wanted: int = -1) -> None:
-        self.wanted, self.count, self.what = wanted, 0, ""
+        self.wanted, self.count, self.line, self.what = wanted, 0, 0, ""
 
     def _is_wanted(self, node: ast.AST, what: str) -> bool:
         self.count += 1
         if self.count - 1 != self.wanted:
             return False
-        self.what = f"line {getattr(node, 'lineno', 0)}: {what}"
+        self.line = int(getattr(node, "lineno", 0))
+        self.what = f"line {self.line}: {what}"
         return True
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
@@ -153,11 +161,34 @@ def apply(module: ModuleType, tree: ast.Module) -> None:
             function.__code__ = code
 
 
-def steps(folder: Path) -> dict[str, list[StepFile]]:
+def called_by_name(folder: Path) -> tuple[dict[str, list[StepFile]], dict[str, set[CodeType]]]:
+    """The plain steps, and the functions that each algorithm's ran."""
+    found, called = {}, {}
+    for name in RUNS:
+        own = called[name] = set[CodeType]()
+        sys.setprofile(lambda frame, event, arg, own=own: own.add(frame.f_code))
+        try:
+            found |= steps(folder, [name])
+        finally:
+            sys.setprofile(None)
+    return found, called
+
+
+def reached(module: ModuleType, line: int, called: dict[str, set[CodeType]]) -> list[str]:
+    """The algorithms that run a function with this line."""
+
+    def has_line(code: CodeType) -> bool:
+        lines = [number for _, _, number in code.co_lines() if number]
+        return code.co_filename == module.__file__ and min(lines) <= line <= max(lines)
+
+    return [name for name, codes in called.items() if any(map(has_line, codes))]
+
+
+def steps(folder: Path, names: Iterable[str]) -> dict[str, list[StepFile]]:
     """A step of two updates with each algorithm, and the updates that were left out of it."""
     found = {}
-    for name, numbers in RUNS.items():
-        algorithm = load_algorithm(name, **numbers)
+    for name in names:
+        algorithm = load_algorithm(name, **RUNS[name])
         if algorithm.dynamic_sampling:
             algorithm = replace(algorithm, dynamic_sampling=False)
         run = folder / name
@@ -193,27 +224,34 @@ def differs(every: list[StepFile], others: list[StepFile]) -> bool:
 
 
 def verdict(
-    module: ModuleType, tree: ast.Module, plain: dict[str, list[StepFile]], folder: Path
+    module: ModuleType,
+    tree: ast.Module,
+    plain: dict[str, list[StepFile]],
+    names: list[str],
+    folder: Path,
 ) -> str:
     """Of a mutant: unchanged, stopped, missed, or the quantity that is named."""
     apply(module, tree)
-    try:
-        found = steps(folder)
-    except _STOPS as error:
-        return f"stopped by {type(error).__name__}"
-    changed = [name for name in RUNS if differs(plain[name], found[name])]
-    for name in changed:
-        for quantity in (one for step in found[name] for one in verify(step)):
+    missed = []
+    for name in names:
+        try:
+            found = steps(folder, [name])[name]
+        except _STOPS as error:
+            return f"stopped by {type(error).__name__}"
+        if not differs(plain[name], found):
+            continue
+        for quantity in (one for step in found for one in verify(step)):
             if quantity.status == "departs":
-                return f"named {quantity.quantity}"
-    return f"missed in {', '.join(changed)}" if changed else "unchanged"
+                return f"named {quantity.quantity} in {name}"
+        missed.append(name)
+    return f"missed in {', '.join(missed)}" if missed else "unchanged"
 
 
 def in_a_child(*args: Any) -> str:
     reading, writing = os.pipe()
     if not (child := os.fork()):
         folder = Path(tempfile.mkdtemp())
-        text = verdict(args[0], args[1], args[2], folder)
+        text = verdict(*args, folder)
         shutil.rmtree(folder, ignore_errors=True)
         os.write(writing, text.encode()[:500])
         os._exit(0)
@@ -236,7 +274,7 @@ def main() -> None:
         counting = Change()
         counting.visit(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")))
         every += [(module, place) for place in range(counting.count)]
-    plain = steps(Path(tempfile.mkdtemp()))
+    plain, called = called_by_name(Path(tempfile.mkdtemp()))
     files = [step for found in plain.values() for step in found]
     assert not any(quantity.status == "departs" for step in files for quantity in verify(step))
     counts, started = Counter[str](), time.process_time()
@@ -246,7 +284,10 @@ def main() -> None:
         module, place = order.pop()
         change = Change(place)
         tree = change.visit(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")))
-        said = in_a_child(module, ast.fix_missing_locations(tree), plain)
+        names = reached(module, change.line, called)
+        said = "unchanged, as nothing runs it"
+        if names:
+            said = in_a_child(module, ast.fix_missing_locations(tree), plain, names)
         counts["tried"] += 1
         counts[said.split()[0]] += 1
         counts["changed"] += said.split()[0] in ("named", "missed")

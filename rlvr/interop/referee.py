@@ -5,6 +5,9 @@ cases ──▶ driver in the trainer's own interpreter ──▶ answers ──
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from rlvr.algo.judge.conventions import CHOICES
 from rlvr.algo.judge.verify import Quantity, verify
 from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
@@ -21,8 +25,10 @@ from rlvr.validate import nearest
 
 __all__ = ["PEERS", "Ruling", "THREADS", "cases", "referee", "report"]
 
-PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift", "areal", "trinity")
+PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift", "areal", "trinity", "rlvr")
 """Trainers with a driver; each is the file of its name in `rlvr.interop.drivers`."""
+_WHOLE: Final = ("trl", "rlvr")
+"""Those that train from tokens; of the others the functions are called."""
 THREADS: Final[Mapping[tuple[str, str], str]] = {
     ("trl", "two updates"): "trl #6024",
     ("trl", "truncated"): "trl #6369",
@@ -96,10 +102,20 @@ def referee(
         folder = keep or Path(own_folder)
         cases_folder, answered = folder / "cases", folder / "answers"
         answered.mkdir(parents=True, exist_ok=True)
-        for case, step in cases().items():
-            write_step(cases_folder / f"{case}.safetensors", step)
-        _drive(name, python, source, cases_folder, answered)
-        return [_judge_answer(case, answered) for case in cases()]
+        for ranks in (1, 2):
+            for case, step in cases().items():
+                asked = step.head["case"]
+                if asked["ranks"] == ranks and (name in _WHOLE or not asked["whole"]):
+                    write_step(cases_folder / str(ranks) / f"{case}.safetensors", step)
+        _drive(name, python, source, cases_folder / "1", answered)
+        several = ""
+        if name in _WHOLE:
+            try:
+                _drive(name, python, source, cases_folder / "2", answered, ranks=2)
+            except UsageError as error:
+                several = str(error)
+        why = several or "its functions are asked alone, and this is of a whole trainer"
+        return [_judge_answer(case, step, answered, why) for case, step in cases().items()]
 
 
 def report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
@@ -119,35 +135,76 @@ def report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
     }
 
 
-def _drive(name: str, python: Path, source: Path | None, asked: Path, answered: Path) -> None:
-    driver = _DRIVERS / f"{name}_driver.py"
+def _drive(
+    name: str, python: Path, source: Path | None, asked: Path, answered: Path, ranks: int = 1
+) -> None:
+    """Answer the cases of a folder; on several ranks a process of each runs the driver."""
     place = "" if source is None else str(source.resolve())
-    command = [str(python), str(driver), str(asked), str(answered), place]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command = [str(python), *(launcher if ranks > 1 else ())]
+    command += [str(_DRIVERS / f"{name}_driver.py"), str(asked), str(answered), place]
     try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise UsageError(f"{python} does not run the driver of {name}: {error}") from None
-    if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or ["no output"])[-1]
-        raise UsageError(f"the driver of {name} ended with {ended.returncode} in {python}: {last}")
+    try:
+        said = process.communicate(timeout=_LIMIT_S)[1]
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"the driver of {name} did not end in {_LIMIT_S} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        why = _first_error(said)
+        raise UsageError(f"the driver of {name} ended with {process.returncode} in {python}: {why}")
 
 
-def _judge_answer(case: str, answered: Path) -> Ruling:
+def _first_error(said: str) -> str:
+    """The first error of what a driver printed, before its launcher's and other ranks'; or the last line."""
+    errors = re.findall(r"^(?:\[rank\d+\]: )?([\w.]+Error: .+)", said, re.MULTILINE)
+    return (errors or said.strip().splitlines()[-1:] or ["no output"])[0][:300]
+
+
+def _judge_answer(case: str, asked: StepFile, answered: Path, why: str) -> Ruling:
     path = answered / f"{case}.safetensors"
     note = path.with_suffix(".txt")
     if not path.exists():
-        why = note.read_text(encoding="utf-8") if note.exists() else "there is no answer"
-        return Ruling(case, why=why)
+        return Ruling(case, why=note.read_text(encoding="utf-8") if note.exists() else why)
     try:
         step = read_step(path)
         plain = StepFile({**step.head, "conventions": {}}, step.arrays)
-        alone = list(_alone(step))
+        before = [*_rows_as_given(asked, step), *_alone(step)]
         trainer = str(step.head["trainer"])
-        return Ruling(case, trainer, alone + verify(step), alone + verify(plain))
+        return Ruling(case, trainer, before + verify(step), before + verify(plain))
     except DataError as error:
         return Ruling(case, why=str(error))
+
+
+def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[Quantity]:
+    """Tokens and mask as the case has them: a trainer that encodes text again trains on other tokens,
+    and one that takes padding from the tokens on others of them."""
+    row_of = np.repeat(np.arange(len(_LENGTHS)), _LENGTHS)
+    ends = asked.arrays["offsets"][1:][~asked.arrays["truncated"]] - 1
+    for name in ("token_ids", "mask"):
+        ours, theirs = asked.arrays[name], step.arrays[name]
+        if len(ours) != len(theirs):
+            raise DataError(f"{name} has {len(theirs)} tokens, and the case {len(ours)}")
+        off = np.flatnonzero(ours != theirs)
+        if not len(off):
+            yield Quantity(name, "equal")
+            continue
+        row, at = int(row_of[off[0]]), int(off[0])
+        place = row, at - int(asked.arrays["offsets"][row])
+        left_out = name == "mask" and np.array_equal(off, ends)
+        explained = (CHOICES["end_token"]["left out"],) if left_out else ()
+        values = float(theirs[at]), float(ours[at]), 0.0
+        yield Quantity(name, "departs", *place, *values, explained=explained)
 
 
 def _alone(step: StepFile) -> Iterator[Quantity]:
@@ -170,7 +227,9 @@ def _alone(step: StepFile) -> Iterator[Quantity]:
             yield Quantity(name, "equal")
             continue
         values = float(recorded[worst]), float(exact[worst]), float(allowed[worst])
-        yield Quantity(name, "departs", *places[at[worst]], *values)
+        at_one = np.abs(recorded - arrays[prefix + "alone_at_one"][at])
+        explained = (CHOICES["temperature"]["one"],) if (at_one <= allowed).all() else ()
+        yield Quantity(name, "departs", *places[at[worst]], *values, explained=explained)
 
 
 # ------------------------------------------------------------------------------------- the cases
@@ -185,6 +244,9 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
     yield "plain", _case("grpo")
     yield "micro-batches", _case("dapo", micro=2, accumulate=4)
     yield "two updates", _case("dapo", micro=2, accumulate=2)
+    yield "ranks", _case("dapo", micro=2, accumulate=2, ranks=2)
+    yield "ranks, two updates", _case("dapo", micro=1, accumulate=2, ranks=2)
+    yield "ranks, sequences", _case("grpo", micro=1, accumulate=4, ranks=2)
     yield "truncated", _case("dapo", micro=2, accumulate=4, masked=(3,), masks_truncated=True)
     yield "kl", _case("grpo", kl=0.5)
     yield "gspo", _case("gspo")
@@ -193,12 +255,15 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
     yield "unscored", _case("dr_grpo", unscored=(0,), given=True)
     yield "single", _case("rloo", sizes=(4, 3, 1), given=True)
     yield "single, std", _case("grpo", sizes=(4, 3, 1), given=True)
+    yield "equal scores", _case("grpo", equal=(1,))
+    yield "corrections", _case("grpo", given=True, correction=True)
     yield "far", _case("grpo", given=True, far=True)
     yield "far, dual clip", _case("grpo", given=True, far=True, dual=3.0)
     yield "tool tokens", _case("dr_grpo", given=True, inner={1: (3, 8), 3: (1, 5)})
     yield "padding", _case("grpo", micro=4, accumulate=2, prompt_lengths=(3, 24))
     yield "pad is end", _case("grpo", pad_is_end=True)
     yield "temperature", _case("grpo", temperature=0.6)
+    yield "retokenised", _case("grpo", retokenised=True)
     yield "far, gspo", _case("gspo", given=True, far=True)
 
 
@@ -207,19 +272,23 @@ def _case(
     *,
     micro: int = 8,
     accumulate: int = 1,
+    ranks: int = 1,
     sizes: Sequence[int] = (4, 4),
     masked: Sequence[int] = (),
     unscored: Sequence[int] = (),
+    equal: Sequence[int] = (),
     kl: float = 0.0,
     given: bool = False,
     far: bool = False,
     masked_vote: bool = True,
     dual: float | None = None,
+    correction: bool = False,
     inner: Mapping[int, tuple[int, int]] | None = None,
     prompt_lengths: Sequence[int] = (3, 4, 5),
     **more: Any,
 ) -> StepFile:
-    """A case; with `given` log-probabilities it is for functions, which no model computes."""
+    """A case; with `given` log-probabilities, which no model computes, it is for functions; one of
+    batches, ranks, padding, temperature or text is for whole trainers alone."""
     draw = np.random.default_rng(1)
     groups = [group for group, size in enumerate(sizes) for _ in range(size)]
     ids = [draw.integers(2, 40, n) for n in _LENGTHS]
@@ -227,6 +296,10 @@ def _case(
         if len(row_ids) < _LONGEST:
             row_ids[-1] = 1
     prompts = [draw.integers(2, 40, prompt_lengths[group]) for group in range(len(sizes))]
+    if more.get("retokenised"):  # 39 has the text of 38
+        prompts = [np.minimum(prompt, 38) for prompt in prompts]
+        for row_ids in ids:
+            row_ids[0] = 39
     total, offsets = sum(_LENGTHS), np.concatenate([[0], np.cumsum(_LENGTHS)])
     old = -draw.uniform(0.1, 2.0, total).astype(np.float32)
     new = old + np.float32(0.3) * draw.standard_normal(total).astype(np.float32)
@@ -239,6 +312,7 @@ def _case(
     for row, (start, stop) in (inner or {}).items():  # a tool's tokens inside of a completion
         mask[offsets[row] + start : offsets[row] + stop] = False
     scores = draw.integers(0, 2, 8) + 0.1 * np.arange(8)
+    scores[np.isin(groups, equal)] = 1.0
     arrays: dict[str, Any] = {
         "token_ids": np.concatenate(ids).astype(np.int32),
         "offsets": offsets.astype(np.int64),
@@ -255,12 +329,20 @@ def _case(
     case = {
         "micro": micro,
         "accumulate": accumulate,
+        "ranks": ranks,
         "siblings": sizes[0],
         "longest": _LONGEST,
         "given": given,
+        "whole": micro < 8 or bool(more),
         **more,
     }
-    return StepFile({"case": case, "algorithm": _numbers(name, kl, masked_vote, dual)}, arrays)
+    numbers = _numbers(name, kl, masked_vote, dual)
+    if correction:
+        arrays["old_logprobs"] = np.where(mask, old + 0.8 * draw.standard_normal(total), old)
+        arrays["old_logprobs"] = arrays["old_logprobs"].astype(np.float32)
+        rule = {"level": "token", "kind": "truncate", "low": 0.0, "high": 2.0}
+        numbers = {**numbers, "correction": [rule]}
+    return StepFile({"case": case, "algorithm": numbers}, arrays)
 
 
 def _numbers(name: str, kl: float, masked_vote: bool, dual: float | None) -> Mapping[str, Any]:

@@ -106,6 +106,8 @@ class StepRecorder(StepWriter):
         self._batch_rows = batch.rows
         averages = [part.average for part in learner.parts if part.average is not None]
         self._more = {"average": averages[0] if averages else None}
+        if any(part.holds_policy for part in learner.parts):
+            self._more["held"] = True  # the critic learns alone
         if self._is_written and learner.ranks.world == 1:
             self._more["weights_before"] = weights_digest(learner.policy.model)
         self._sketches = None
@@ -213,6 +215,7 @@ class StepRecorder(StepWriter):
         if step is not None:
             self._save(step, f"-bad-{self.learner.bad}")
         del self._more["left_out"]
+        self._more["skipped"] = True
         self._updates = self._updates[:-1]
 
     def _close(self, numbers: Mapping[str, float]) -> None:

@@ -9,7 +9,7 @@ import torch
 from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import NAMES, load_algorithm
 from rlvr.cli.entry import main
-from rlvr.data.step_files import read_step
+from rlvr.data.step_files import StepFile, read_step
 from rlvr.train.gradient_sketch import sketch_of, weights_digest
 from tests.train.bandit import trainer
 
@@ -77,6 +77,27 @@ def test_steps_of_every_algorithm_verify(name: str, tmp_path):
     for file in steps_of(tmp_path / "run", name, {})[0]:
         findings = verify(read_step(file))
         assert [str(one) for one in findings if one.status != "equal"] == []
+
+
+def test_rows_that_no_update_has_are_named(tmp_path):
+    """Unless an update was left out, as that of numbers that are not finite is."""
+    step = read_step(steps_of(tmp_path / "run", "grpo", {}, steps=1)[0][0])
+    head = {**step.head, "updates": []}
+    arrays = {name: array for name, array in step.arrays.items() if not name.startswith("update")}
+    token = int(np.flatnonzero(arrays["advantages"])[0])
+    [departs] = [one for one in verify(StepFile(head, arrays)) if one.status == "departs"]
+    row = int(np.searchsorted(arrays["offsets"], token, side="right")) - 1
+    assert (departs.quantity, departs.row) == ("updates", row)
+    skipped = StepFile({**head, "skipped": True}, arrays)
+    assert {one.status for one in verify(skipped)} == {"equal"}
+
+
+def test_a_policy_that_waits_for_its_critic_departs_from_nothing(tmp_path):
+    """Its first step has rows with advantages and no update."""
+    files, _, _ = steps_of(tmp_path / "run", "ppo", {"critic_warmup": 1})
+    steps = [read_step(file) for file in files]
+    assert [bool(step.updates) for step in steps] == [False, True]
+    assert {one.status for step in steps for one in verify(step)} == {"equal"}
 
 
 def test_recording_changes_nothing(tmp_path):

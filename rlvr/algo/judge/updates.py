@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["missing_row", "wrong_sizes"]
+__all__ = ["missing_row", "untrained_row", "wrong_sizes"]
 
 _GROUPS, _ROWS = 8, 64  # of an update at least, where a batch makes several
 
@@ -48,11 +50,34 @@ def missing_row(step: StepFile, number: int) -> tuple[int, int] | None:
         step: the file's.
         number: of the update.
     """
-    computed = set(step.arrays[f"update{number}.computed"].tolist())
+    prefix = f"update{number}."
+    return _first_with_slope(step, step.arrays[prefix + "rows"], step.arrays[prefix + "computed"])
+
+
+def untrained_row(step: StepFile) -> tuple[int, int] | None:
+    """The first row and token with an advantage that is in no update; None for none.
+
+    Args:
+        step: one whose head says how many updates were wanted, and that none was left out or
+            waited for the critic; of another it is not known.
+    """
+    head = step.head
+    if "updates_wanted" not in head or any(map(head.get, ("left_out", "skipped", "held"))):
+        return None
+    rows = np.arange(len(step.arrays["group"]))
+    none = np.zeros(0, np.int32)
+    updates = [step.arrays[f"update{number}.rows"] for number in range(len(step.updates))]
+    return _first_with_slope(step, rows, np.concatenate([none, *updates]))
+
+
+def _first_with_slope(
+    step: StepFile, rows: NDArray[Any], but: NDArray[Any]
+) -> tuple[int, int] | None:
+    """Row and token of the first advantage that is not 0, in rows that are not among others."""
     trained = step.arrays.get("used", step.arrays["mask"])
     own = spans(step.arrays["offsets"])
-    for row in step.arrays[f"update{number}.rows"].tolist():
+    for row in np.setdiff1d(rows, but).tolist():
         has_slope = trained[own[row]] & (step.arrays["advantages"][own[row]] != 0)
-        if row not in computed and has_slope.any():
+        if has_slope.any():
             return row, int(np.argmax(has_slope))
     return None

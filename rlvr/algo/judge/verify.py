@@ -9,7 +9,7 @@ Wilkinson 1963).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -31,7 +31,7 @@ from rlvr.algo.judge.rows import (
     update_rows,
     value_rows,
 )
-from rlvr.algo.judge.updates import missing_row, wrong_sizes
+from rlvr.algo.judge.updates import missing_row, untrained_row, wrong_sizes
 from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Quantity", "verify"]
@@ -117,7 +117,11 @@ def verify(
 def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
     findings = [] if setting.name in EXAMPLE_LOSSES else [_advantages(step, setting)]
     findings += _left_out(step)
-    sizes = () if setting.name in EXAMPLE_LOSSES else wrong_sizes(step)
+    sizes: Iterable[tuple[int, int, int]] = ()
+    if "advantages" in step.arrays:
+        sizes = wrong_sizes(step)
+        if place := untrained_row(step):
+            findings.append(Quantity("updates", "departs", *place, 0.0, 1.0, 0.0))
     for number, groups, right in sizes:
         name = f"update {number}: groups"
         counts = float(groups), float(right), 0.0

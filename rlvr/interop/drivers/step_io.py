@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
@@ -120,6 +121,34 @@ class Step:
             loss=loss,
         )
 
+    def add_alone(self, model: Any) -> None:
+        """Add log-probabilities of one row at a time, unpadded, at the case's temperature, in both
+        precisions, and in float64 at temperature 1.
+
+        Args:
+            model: that of all updates.
+        """
+        import torch
+
+        temperature = self.case.get("temperature", 1.0)
+        for name, dtype, heat in (
+            ("alone_float32", torch.float32, temperature),
+            ("alone", torch.float64, temperature),
+            ("alone_at_one", torch.float64, 1.0),
+        ):
+            model = model.to(dtype).eval()
+            found = []
+            rows = zip(self.rows("prompt_ids"), self.rows("token_ids"), strict=True)
+            for prompt, ids in rows:
+                tokens = torch.tensor([[*prompt.tolist(), *ids.tolist()]])
+                with torch.no_grad():
+                    logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1] / heat
+                logprobs = logits.log_softmax(dim=-1).gather(1, tokens[0, len(prompt) :, None])
+                found.append(logprobs[:, 0].double().numpy())
+            for number in range(len(self.updates)):
+                order = self.arrays[f"update{number}.computed"].tolist()
+                self.arrays[f"update{number}.{name}"] = np.concatenate([found[i] for i in order])
+
     def write(self, path: Path, trainer: str, conventions: Mapping[str, Any]) -> None:
         """Write the step.
 
@@ -140,7 +169,8 @@ def main(run: Any) -> None:
     """Run a driver on each case of a folder: arguments are the folder, that of the answers, and a
     source's or "".
 
-    A case that raises is answered by its error, in a file with the suffix .txt.
+    A case that raises is answered by its error, in a file with the suffix .txt; one of several ranks
+    ends them all, and the first rank writes.
 
     Args:
         run: takes a `Step`, fills it, and returns the trainer's name and version and its
@@ -150,8 +180,12 @@ def main(run: Any) -> None:
     for path in sorted(cases.glob("*.safetensors")):
         try:
             step = Step(path)
-            step.write(answers / path.name, *run(step))
+            trainer = run(step)
+            if os.environ.get("RANK", "0") == "0":
+                step.write(answers / path.name, *trainer)
         except _FAULTS as error:  # the trainer's: it is the answer
+            if "RANK" in os.environ:
+                raise
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             (answers / path.with_suffix(".txt").name).write_text(text[:300])
 

@@ -19,7 +19,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import trl  # noqa: E402
 from datasets import Dataset  # noqa: E402
-from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 from trl_watch import watch  # noqa: E402
@@ -35,10 +35,14 @@ _VOCABULARY = 40
 _LOSSES = {"dapo": "dapo", "grpo": "grpo", "dr_grpo": "dr_grpo", "gspo": "grpo"}
 
 
-def _tokenizer(pad: str) -> Any:
+def _tokenizer(case: dict[str, Any]) -> Any:
+    """A word for each id; with `retokenised` the text of 39 is read as 38."""
     words = {"<pad>": 0, "<eos>": 1} | {f"t{i}": i for i in range(2, _VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="t2"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if case.get("retokenised"):
+        tokenizer.normalizer = normalizers.Replace("t39", "t38")
+    pad = "<eos>" if case.get("pad_is_end") else "<pad>"
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=pad, eos_token="<eos>", padding_side="left"
     )
@@ -59,8 +63,10 @@ def _model(folder: Path, tokenizer: Any) -> Any:
         eos_token_id=1,
         bos_token_id=None,
     )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
+    weights = Qwen2ForCausalLM(config).state_dict()
+    torch.save(weights, folder / "pytorch_model.bin")  # save_pretrained writes on one rank alone
     return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
@@ -73,7 +79,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     prompts = [" ".join(f"t{int(one)}" for one in ids) for ids in step.rows("prompt_ids")]
     rows = [ids.tolist() for ids in step.rows("token_ids")]
     case, numbers = step.case, step.numbers
-    tokenizer = _tokenizer("<eos>" if case.get("pad_is_end") else "<pad>")
+    tokenizer, ranks = _tokenizer(case), case.get("ranks", 1)
     if case["given"]:
         raise NotImplementedError("the whole trainer computes log-probabilities and masks itself")
     scores = {
@@ -104,7 +110,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             output_dir=folder,
             per_device_train_batch_size=case["micro"],
             gradient_accumulation_steps=case["accumulate"],
-            steps_per_generation=len(rows) // case["micro"],
+            steps_per_generation=len(rows) // case["micro"] // ranks,
             num_generations=case["siblings"],
             max_completion_length=case["longest"],
             temperature=case.get("temperature", 1.0),
@@ -115,10 +121,11 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             beta=kl["coefficient"] if kl else 0.0,
             mask_truncated_completions=case.get("masks_truncated", False),
             learning_rate=0.0,
-            max_steps=len(rows) // case["micro"] // case["accumulate"],
+            max_steps=len(rows) // case["micro"] // case["accumulate"] // ranks,
             max_grad_norm=0.0,
             report_to=[],
             use_cpu=True,
+            ddp_backend="gloo" if ranks > 1 else None,
             bf16=False,
             logging_steps=100,
             save_strategy="no",
@@ -142,70 +149,78 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             for parameter in trainer.model.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=draw) * 0.03)
         trainer.train()
-        _record(step, rows, updates, tokenizer.pad_token_id)
-        _add_alone(step, rows, trainer.model)
+        _record(step, rows, _of_all_ranks(updates, ranks), tokenizer.pad_token_id)
+        step.add_alone(trainer.model)
     conventions = dict(CONVENTIONS)
     if numbers.get("kl") and getattr(arguments, "use_bias_correction_kl", False):
         conventions["kl_ratio"] = "token"  # its help: as in DeepSeek-V3.2, whose ratio is a token's
     return f"trl {trl.__version__}", conventions
 
 
+def _of_all_ranks(updates: list[Any], ranks: int) -> list[Any]:
+    """(rank, what the loss read, log-probabilities, slopes) of each update's micro-batches; ranks
+    average their gradients."""
+    names = "completion_ids completion_mask advantages old_per_token_logps ref_per_token_logps"
+    mine = [
+        [
+            (
+                {name: inputs[name] for name in names.split() if inputs.get(name) is not None},
+                values.detach(),
+                values.grad / ranks,
+            )
+            for inputs, values in update
+        ]
+        for update in updates
+    ]
+    every: list[Any] = [mine] * ranks
+    if ranks > 1:
+        torch.distributed.all_gather_object(every, mine)
+    return [
+        [(rank, *micro) for rank, own in enumerate(each) for micro in own]
+        for each in zip(*every, strict=True)
+    ]
+
+
 def _record(step: Step, rows: list[list[int]], updates: list[Any], pad: int) -> None:
-    """Advantages, reference and old log-probabilities of the batch, and each optimiser step."""
-    lengths = [len(ids) for ids in rows]
-    values_by_name = {
-        name: [np.zeros(n, np.float32) for n in lengths] for name in ("advantages", "old", "ref")
-    }
-    mask = [np.zeros(n, bool) for n in lengths]
+    """Tokens, advantages, reference and old log-probabilities as the trainer had them, and each
+    optimiser step."""
+    names = {"advantages": "advantages", "old": "behaviour_logprobs", "ref": "ref_logprobs"}
+    found = {name: [np.zeros(len(ids), np.float32) for ids in rows] for name in names}
+    tokens, mask = (
+        [np.array(ids, np.int32) for ids in rows],
+        [np.zeros(len(ids), bool) for ids in rows],
+    )
     for update in updates:
-        order, logprobs, weights = [], [], []
-        for inputs, values in update:
+        order, logprobs, weights, micros, ranks = [], [], [], [], []
+        for micro, (rank, inputs, values, slopes) in enumerate(update):
             for i, ids in enumerate(inputs["completion_ids"].tolist()):
-                row = next(
-                    r
-                    for r, completion in enumerate(rows)
-                    if ids[: len(completion)] == completion
-                    and all(one == pad for one in ids[len(completion) :])
-                )
-                n = lengths[row]
+                row = _most_alike(rows, order, ids, pad)
+                n = len(rows[row])
                 order.append(row)
-                logprobs.append(values[i, :n].detach().numpy())
-                weights.append(values.grad[i, :n].numpy())
-                advantages = inputs["advantages"][i]
-                values_by_name["advantages"][row][:] = float(
-                    advantages if advantages.dim() == 0 else advantages[0]
-                )
-                mask[row][:] = inputs["completion_mask"][i, :n].bool().numpy()
-                old = inputs.get("old_per_token_logps")
-                values_by_name["old"][row] = (values.detach() if old is None else old)[
-                    i, :n
-                ].numpy()
-                if inputs.get("ref_per_token_logps") is not None:
-                    values_by_name["ref"][row] = inputs["ref_per_token_logps"][i, :n].numpy()
-        step.add_update(order, logprobs, weights)
-    step.arrays["mask"] = np.concatenate(mask)
-    step.arrays["advantages"] = np.concatenate(values_by_name["advantages"])
-    step.arrays["behaviour_logprobs"] = np.concatenate(values_by_name["old"])
-    if step.numbers.get("kl"):
-        step.arrays["ref_logprobs"] = np.concatenate(values_by_name["ref"])
+                micros.append(micro)
+                ranks.append(rank)
+                logprobs.append(values[i, :n].numpy())
+                weights.append(slopes[i, :n].numpy())
+                tokens[row][:], mask[row][:] = ids[:n], inputs["completion_mask"][i, :n].bool()
+                found["advantages"][row][:] = float(inputs["advantages"][i].reshape(-1)[0])
+                found["old"][row] = inputs.get("old_per_token_logps", values)[i, :n].numpy()
+                if "ref_per_token_logps" in inputs:
+                    found["ref"][row] = inputs["ref_per_token_logps"][i, :n].numpy()
+        step.add_update(order, logprobs, weights, micro=micros, rank=ranks)
+    step.arrays |= {"token_ids": np.concatenate(tokens), "mask": np.concatenate(mask)}
+    for name, array in names.items():
+        if name != "ref" or step.numbers.get("kl"):
+            step.arrays[array] = np.concatenate(found[name])
 
 
-def _add_alone(step: Step, rows: list[list[int]], model: Any) -> None:
-    """Log-probabilities of one row at a time, unpadded, at the case's temperature, in both precisions;
-    the learning rate is 0, so the model is that of all updates."""
-    prompts, temperature = step.rows("prompt_ids"), step.case.get("temperature", 1.0)
-    for name, dtype in (("alone_float32", torch.float32), ("alone", torch.float64)):
-        model = model.to(dtype).eval()
-        found = []
-        for prompt, ids in zip(prompts, rows, strict=True):
-            tokens = torch.tensor([[*prompt.tolist(), *ids]])
-            with torch.no_grad():
-                logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1] / temperature
-            logprobs = logits.log_softmax(dim=-1)
-            found.append(logprobs.gather(1, torch.tensor(ids)[:, None])[:, 0].double().numpy())
-        for number in range(len(step.updates)):
-            order = step.arrays[f"update{number}.computed"].tolist()
-            step.arrays[f"update{number}.{name}"] = np.concatenate([found[row] for row in order])
+def _most_alike(rows: list[list[int]], taken: list[int], ids: list[int], pad: int) -> int:
+    """The row that padded tokens are of; a trainer may have changed some of them."""
+
+    def alike(row: int) -> int:
+        padded = rows[row] + [pad] * (len(ids) - len(rows[row]))
+        return sum(a == b for a, b in zip(ids, padded, strict=False))
+
+    return max((row for row in range(len(rows)) if row not in taken), key=alike)
 
 
 if __name__ == "__main__":
