@@ -46,8 +46,8 @@ def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def judged(drivers: Path, declared: str):
-    (drivers / "trl_driver.py").write_text(DRIVER.replace("DECLARED", declared))
-    return {one.case: one for one in referee("trl", Path(sys.executable))}
+    (drivers / "verl_driver.py").write_text(DRIVER.replace("DECLARED", declared))
+    return {one.case: one for one in referee("verl", Path(sys.executable))}
 
 
 def test_what_departs_is_explained_and_what_is_declared_is_not_held_against_a_trainer(drivers):
@@ -59,6 +59,7 @@ def test_what_departs_is_explained_and_what_is_declared_is_not_held_against_a_tr
     assert rejected.explained == ("rows without a trained token vote in their group's baseline",)
     assert unscored.explained == ("UNSCORED rows count as a score of 0",)
     assert answers["rejected"].trainer == "peer 1"
+    assert "a whole trainer" in answers["ranks"].why
     answers = judged(drivers, '{"masked_rows": "vote", "unscored": "zero"}')
     assert {answers[name].status for name in ("rejected", "unscored")} == {"declared"}
 
@@ -93,27 +94,48 @@ stand_in(())
 import numpy as np
 
 def run(step):
+    if step.case["ranks"] > 1:
+        raise RuntimeError("alone")
     lengths = np.diff(step.arrays["offsets"])
+    if step.case.get("retokenised"):
+        step.arrays["token_ids"] = np.minimum(step.arrays["token_ids"], 38)
+    if step.case.get("pad_is_end"):
+        ends = step.arrays["offsets"][1:][~step.arrays["truncated"]]
+        step.arrays["mask"][ends - 1] = False
     logprobs = np.split(step.arrays["behaviour_logprobs"], np.cumsum(lengths)[:-1])
     step.add_update(list(range(8)), logprobs, [0 * one for one in logprobs])
     exact = np.concatenate(logprobs).astype(np.float64)
-    exact[5] += step.case.get("temperature", 1.0) - 1.0
-    step.arrays |= {"update0.alone": exact, "update0.alone_float32": exact + 1e-7}
+    cold = exact.copy()
+    cold[5] += step.case.get("temperature", 1.0) - 1.0
+    step.arrays |= {"update0.alone": cold, "update0.alone_float32": cold + 1e-7}
+    step.arrays["update0.alone_at_one"] = exact
     return "peer <b>2</b>", {}
 
 main(run)
 """
 
 
-def test_log_probabilities_of_a_whole_trainer_are_those_of_its_model_on_one_row(drivers):
-    """At the temperature of the case; the one that is off is named, in the report's page too."""
+def test_a_whole_trainers_rows_and_log_probabilities_are_the_cases(drivers):
+    """Tokens, mask, and log-probabilities of its model on one row at the case's temperature; what is off is named, in
+    the report's page too.  Ranks that fail are said, and cost the other cases nothing."""
     (drivers / "trl_driver.py").write_text(WHOLE)
     answers = referee("trl", Path(sys.executable))
-    found = {one.case: one.quantities[0] for one in answers}
-    assert {name for name, one in found.items() if one.status == "departs"} == {"temperature"}
-    off = found["temperature"]
+    found = {
+        one.case: next((q for q in one.quantities if q.status == "departs"), None)
+        for one in answers
+    }
+    off = found.pop("temperature")
     assert (off.quantity, off.row, off.token) == ("update 0: logprobs", 1, 2)
     assert off.recorded - off.recomputed == pytest.approx(0.4)
+    assert off.explained == ("log-probabilities are at temperature 1",)
+    off = found.pop("retokenised")
+    assert (off.quantity, off.row, off.token, off.recorded) == ("token_ids", 0, 0, 38.0)
+    off = found.pop("pad is end")
+    assert (off.quantity, off.row, off.token) == ("mask", 0, 2)
+    assert off.explained == ("the end token of a completion is not trained on",)
+    assert set(found.values()) == {None}
+    [why] = {one.why for one in answers if one.case.startswith("ranks")}
+    assert why.endswith("RuntimeError: alone")
     page = report_page(report("trl", answers)).decode()
     assert "temperature: what departs" in page
     assert "trl #6024" in page
