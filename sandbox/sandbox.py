@@ -244,13 +244,10 @@ class Sandbox:
         Raises:
             IsolationUnavailable: see `warm`.  Any other failure of ours is a run that ended IE.
         """
-        isolation = self.isolation()
-        limits = limits or self.limits
-        header, files, built = self._compiler.compiled(program)
+        header, files, built = self._compiled(program)
         if built.ending is not Ending.OK:
-            return dataclasses.replace(built, isolation=isolation)
-        run = self._execute({**header, "judging": judging}, files, stdin, limits)
-        return dataclasses.replace(run, isolation=isolation)
+            return built
+        return self._execute({**header, "judging": judging}, files, stdin, limits or self.limits)
 
     def run_cases(
         self,
@@ -283,15 +280,14 @@ class Sandbox:
         Raises:
             IsolationUnavailable: see `warm`.
         """
-        isolation = self.isolation()
-        limits = limits or self.limits
-        header, files, built = self._compiler.compiled(program)
+        header, files, built = self._compiled(program)
         if built.ending is not Ending.OK:
-            return [dataclasses.replace(built, isolation=isolation)]
+            return [built]
         left_s = total_cpu_s, total_wall_s
-        limits = limits.within(*left_s)
-        runs = self._execute_cases(header, files, _together(stdins), limits, stop, left_s)
-        return [dataclasses.replace(run, isolation=isolation) for run in runs]
+        limits = (limits or self.limits).within(*left_s)
+        stdins = _together(stdins)
+        more = {"stop": stop, "left": [*left_s, SHORTEST_S]}
+        return self._execute_cases(header, files, stdins, limits, more)
 
     def compile(
         self, program: Program, *, cpu_s: float = math.inf, wall_s: float = math.inf
@@ -306,9 +302,15 @@ class Sandbox:
             A run that ended OK, with the time that compiling took, or CE or IE.  A language without
             a compiler, and a program that was compiled before, give OK with all times 0.
         """
+        return self._compiled(program, cpu_s, wall_s)[2]
+
+    def _compiled(
+        self, program: Program, cpu_s: float = math.inf, wall_s: float = math.inf
+    ) -> tuple[dict[str, Any], Files, Run]:
+        """See `Compiler.compiled`; the sandbox is warm then."""
         isolation = self.isolation()
-        built = self._compiler.compiled(program, cpu_s, wall_s)[2]
-        return dataclasses.replace(built, isolation=isolation)
+        header, files, built = self._compiler.compiled(program, cpu_s, wall_s)
+        return header, files, dataclasses.replace(built, isolation=isolation)
 
     def call(
         self,
@@ -338,8 +340,7 @@ class Sandbox:
         Raises:
             UsageError: the program is not in Python, or an argument is no plain value.
         """
-        isolation = self.isolation()
-        limits = limits or self.limits
+        self.isolation()
         try:
             request = guest_calls.requests(
                 [(call.name, call.args, dict(call.kwargs), call.then) for call in calls]
@@ -356,13 +357,12 @@ class Sandbox:
             look_now = partial(_look, look, results, fds["halt"])
         try:
             header, files = _module(program, "calls")
-            run = self._execute(
-                header, files, b"", limits, fds=fds, case_cpu_s=case_cpu_s, look=look_now
-            )
+            options: dict[str, Any] = {"fds": fds, "case_cpu_s": case_cpu_s, "look": look_now}
+            run = self._execute(header, files, b"", limits or self.limits, **options)
             written = Output.take(fds.pop("results"), _ANSWERS_MIB * MIB)
         finally:
             _close(list(fds.values()))
-        return CallRun(dataclasses.replace(run, isolation=isolation), written, len(calls))
+        return CallRun(run, written, len(calls))
 
     def test(self, program: Program, suite: TestSuite, *, limits: Limits | None = None) -> TestRun:
         """Run tests against a Python program.  Tests and program have processes that cannot see
@@ -379,22 +379,15 @@ class Sandbox:
         Raises:
             UsageError: the program is not in Python.
         """
-        isolation = self.isolation()
-        limits = limits or self.limits
+        self.isolation()
         results = memfd(b"")
         try:
-            with _Streams(b"") as test_streams, _Streams(b"") as program_streams:
-                run, tests = self._pair(
-                    program, suite, limits, test_streams, program_streams, results
-                )
+            with _Streams(b"") as ours, _Streams(b"") as theirs:
+                pair = self._pair(program, suite, limits or self.limits, ours, theirs, results)
         except BaseException:
             os.close(results)
             raise
-        return TestRun(
-            dataclasses.replace(run, isolation=isolation),
-            dataclasses.replace(tests, isolation=isolation),
-            Output.take(results, _ANSWERS_MIB * MIB),
-        )
+        return TestRun(*pair, Output.take(results, _ANSWERS_MIB * MIB))
 
     def _pair(
         self,
@@ -415,52 +408,45 @@ class Sandbox:
                 "folder": _modules_of(program),
             },
         }
-        partner = {"partner_cpu_s": limits.cpu_s}
+        shared = {"clocks": memfd(bytes(16))}  # of each box, how long its program waited for a core
         descriptors: list[int] = []
-        clocks = memfd(
-            bytes(16)
-        )  # each box writes there how long its program waited for a core, and reads the other's
+        sides = (
+            (theirs, theirs.bundle(header, files), {}),
+            (ours, ours.bundle(tests, {}), {"results": results}),
+        )
 
         def build() -> list[list[Request]]:
-            for fd in descriptors:
-                os.close(fd)
+            _close(descriptors)
             descriptors[:] = (end.detach() for end in socket.socketpair())
-            os.pwrite(clocks, bytes(16), 0)
-            ours.rewind()
-            theirs.rewind()
+            os.pwrite(shared["clocks"], bytes(16), 0)
             _empty(results)
-            first = {
-                **theirs.fds,
-                "bundle": theirs.bundle(header, files),
-                "channel": descriptors[0],
-                "clocks": clocks,
-            }
-            second = {
-                **ours.fds,
-                "bundle": ours.bundle(tests, {}),
-                "channel": descriptors[1],
-                "results": results,
-            }
-            second["clocks"] = clocks
-            return [
-                [
-                    Request({**self._message(limits), **partner, "clock": 0}, first),
-                    Request({**self._message(limits), **partner, "clock": 1}, second),
-                ]
-            ]
+            requests = []
+            for side, (streams, bundle, extra) in enumerate(sides):
+                streams.rewind()
+                message = {**self._message(limits), "partner_cpu_s": limits.cpu_s, "clock": side}
+                fds = {
+                    **streams.fds,
+                    "bundle": bundle,
+                    "channel": descriptors[side],
+                    **shared,
+                    **extra,
+                }
+                requests.append(Request(message, fds))
+            return [requests]
 
         try:
             [(replies, counts)] = self._pool.run(
                 build, [limits], _STARVED * limits.wall, sent=lambda: _close(descriptors)
             )
         except SandboxFailed as error:
-            failed = Run(Ending.IE, why=str(error))
-            return failed, failed
+            return self._failed(error), self._failed(error)
         finally:
-            _close([*descriptors, clocks])
-        return _run_of(replies[0], counts, theirs, limits), _run_of(
-            replies[1], counts, ours, limits
+            _close([*descriptors, *shared.values()])
+        run, tested = (
+            self._run_of(reply, counts, streams, limits)
+            for reply, streams in zip(replies, (theirs, ours), strict=True)
         )
+        return run, tested
 
     def interact(
         self,
@@ -486,51 +472,40 @@ class Sandbox:
         Raises:
             IsolationUnavailable: see `warm`.
         """
-        isolation = self.isolation()
         limits, own_limits = limits or self.limits, interactor_limits or self.limits
-        header, files, built = self._compiler.compiled(program)
-        header_, files_, built_ = self._compiler.compiled(interactor)
+        header, files, built = self._compiled(program)
+        header_, files_, built_ = self._compiled(interactor)
         if built.ending != Ending.OK or built_.ending != Ending.OK:
-            return Interaction(
-                dataclasses.replace(built, isolation=isolation),
-                dataclasses.replace(built_, isolation=isolation),
-            )
+            return Interaction(built, built_)
         talk = Talk(
             {**self._message(limits), "watch": "talk"},
             {**self._message(own_limits), "watch": "relay"},
         )
         talk.prepare(limits, own_limits, accepts)
         with talk, _Streams(b"") as program_streams, _Streams(b"") as interactor_streams:
+            sides = program_streams, interactor_streams
             bundles = (
                 program_streams.bundle(header, files),
                 interactor_streams.bundle({**header_, "judging": True}, files_),
             )
 
             def build() -> list[list[Request]]:
-                program_streams.rewind()
-                interactor_streams.rewind()
-                requests = talk.requests(
-                    {**program_streams.fds, "bundle": bundles[0]},
-                    {**interactor_streams.fds, "bundle": bundles[1]},
-                )
-                return [[request] for request in requests]
+                fds = []
+                for streams, bundle in zip(sides, bundles, strict=True):
+                    streams.rewind()
+                    fds.append({**streams.fds, "bundle": bundle})
+                return [[request] for request in talk.requests(*fds)]
 
             try:
                 replies = self._pool.run(
                     build, (limits, own_limits), talk.patience_s, sent=talk.sent
                 )
             except SandboxFailed as error:
-                failed = Run(Ending.IE, why=str(error), isolation=isolation)
-                return Interaction(failed, failed)
+                return Interaction(self._failed(error), self._failed(error))
             runs = [
-                dataclasses.replace(
-                    _run_of(reply, counts, streams, run_limits), isolation=isolation
-                )
+                self._run_of(reply, counts, streams, run_limits)
                 for ([reply], counts), streams, run_limits in zip(
-                    replies,
-                    (program_streams, interactor_streams),
-                    (limits, own_limits),
-                    strict=True,
+                    replies, sides, (limits, own_limits), strict=True
                 )
             ]
             return talk.outcome(runs[0], runs[1], limits)
@@ -547,16 +522,9 @@ class Sandbox:
         look: Callable[[], None] | None = None,
     ) -> Run:
         """One run.  `fds` are memfds that it writes to or reads; `look` is called now and then."""
-        extra = {"case_cpu_s": case_cpu_s, "collect": header.get("collect")}
-        with _Streams(_encode_stdin(stdin)) as streams:
-            build = self._builder(header, files, [streams], {**self._message(limits), **extra}, fds)
-            try:
-                [([reply], counts)] = self._pool.run(
-                    build, [limits], _STARVED * limits.wall, look=look
-                )
-            except SandboxFailed as error:
-                return Run(Ending.IE, why=str(error))
-            return _run_of(reply, counts, streams, limits)
+        message = {"case_cpu_s": case_cpu_s, "collect": header.get("collect")}
+        [run] = self._execute_cases(header, files, [stdin], limits, message, fds, look)
+        return run
 
     def _execute_cases(
         self,
@@ -564,61 +532,90 @@ class Sandbox:
         files: Files,
         stdins: Sequence[bytes | str],
         limits: Limits,
-        stop: bool,
-        left_s: tuple[float, float],
+        more: Mapping[str, Any],
+        fds: Mapping[str, int] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[Run]:
-        """The first runs on these inputs, in one box."""
-        many = {"cases": len(stdins), "stop": stop, "left": [*left_s, SHORTEST_S]}
+        """The first runs on these inputs, in one box; `more` is of the message to it."""
+        left_s = more.get("left", (math.inf, math.inf))[:2]
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(_Streams(_encode_stdin(stdin))) for stdin in stdins]
-            replies = memfd(b"")
-            stack.callback(os.close, replies)
-            message = {**self._message(limits), **many}
-            build = self._builder(header, files, streams, message, None, replies)
+            replies: list[int] = []
+            if len(stdins) > 1:
+                replies = [memfd(b"")]
+                stack.callback(os.close, replies[0])
+            message = {**self._message(limits), "cases": len(stdins), **more}
+            build = _builder(header, files, streams, message, fds or {}, replies)
             wall_s = len(stdins) * _STARVED * limits.wall
             try:
-                [([last], counts)] = self._pool.run(build, [limits], wall_s)
+                [([last], counts)] = self._pool.run(build, [limits], wall_s, look=look)
             except SandboxFailed as error:
-                return [Run(Ending.IE, why=str(error))]
+                return [self._failed(error)]
             if "died" in last:  # the box too, so it is not known in which run
                 if len(stdins) > 1:
-                    return self._execute_cases(header, files, stdins[:1], limits, stop, left_s)
-                return [_run_of(last, counts, streams[0], limits)]
-            runs = _runs_of(
-                [*_read_noted(replies, last["case"]), last], counts, streams, limits, left_s
-            )
+                    return self._execute_cases(header, files, stdins[:1], limits, more)
+                return [self._run_of(last, counts, streams[0], limits)]
+            noted = [
+                unpack_reply(os.pread(replies[0], RECORD, case * RECORD))
+                for case in range(last["case"])
+            ]
+            runs = self._runs_of([*noted, last], counts, streams, limits, left_s)
         # A run that was over its memory may have met what the run before had not given back yet
         return runs[:-1] if len(runs) > 1 and runs[-1].ending is Ending.MLE else runs
 
-    def _builder(
+    def _failed(self, error: SandboxFailed) -> Run:
+        return Run(Ending.IE, why=str(error), isolation=self._isolation)
+
+    def _runs_of(
         self,
-        header: Mapping[str, Any],
-        files: Files,
+        replies: Sequence[Mapping[str, Any]],
+        counts: Mapping[str, Any],
         streams: Sequence[_Streams],
-        message: dict[str, Any],
-        fds: Mapping[str, int] | None,
-        replies: int | None = None,
-    ) -> Callable[[], list[list[Request]]]:
-        """What makes the request to one box, for each attempt anew."""
-        first, *later_streams = streams
-        bundle, extra = first.bundle(header, files), dict(fds or {})
-        extra_fds = [fd for stream in later_streams for fd in stream.fds.values()]
-        extra_fds += [] if replies is None else [replies]
+        limits: Limits,
+        left_s: Sequence[float],
+    ) -> list[Run]:
+        """The runs that a box's replies describe, each with the limits that it had: what was left
+        of the totals."""
+        runs: list[Run] = []
+        cpu_s, wall_s = left_s
+        for reply, stream in zip(replies, streams, strict=False):
+            last = len(runs) + 1 == len(replies)
+            run_counts = counts
+            if len(replies) > 1:
+                run_counts = {"kills": counts["kills"] if last else 0, "peak": None}
+            runs.append(self._run_of(reply, run_counts, stream, limits.within(cpu_s, wall_s)))
+            cpu_s, wall_s = cpu_s - reply["cpu_s"], wall_s - (reply["wall_s"] - reply["starved_s"])
+        return runs
 
-        def build() -> list[list[Request]]:
-            for stream in streams:
-                stream.rewind()
-            if replies is not None:
-                _empty(replies)
-            for name, fd in extra.items():
-                if name in ("results", "artifact"):
-                    os.ftruncate(fd, 0)
-                with contextlib.suppress(OSError):  # a pipe has no start to go to
-                    os.lseek(fd, 0, os.SEEK_SET)
-            named = {**first.fds, "bundle": bundle, **extra}
-            return [[Request(message, named, extra_fds)]]
-
-        return build
+    def _run_of(
+        self,
+        reply: Mapping[str, Any],
+        counts: Mapping[str, Any],
+        streams: _Streams,
+        limits: Limits,
+    ) -> Run:
+        """The run that a box's reply describes."""
+        if "died" in reply:  # with the box, the kernel killed what used the memory
+            ending, why = Ending.MLE, f"over {limits.memory_mib} MiB"
+            memory_mib = float(limits.memory_mib)
+            return Run(ending, why, memory_mib=memory_mib, isolation=self._isolation)
+        cap = int(limits.output_mib * MIB)
+        outputs = [streams.fds.pop(name) for name in ("stdout", "stderr")]
+        flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
+        stdout, stderr = (Output.take(fd, cap) for fd in outputs)
+        code = os.waitstatus_to_exitcode(reply["status"])
+        ending, why = _ending(reply, counts["kills"], flooded, code, limits)
+        return Run(
+            ending,
+            why,
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            **{name: reply[name] for name in ("cpu_s", "wall_s", "starved_s")},
+            memory_mib=max(reply["rss_kib"] * 1024, counts["peak"] or 0) / MIB,
+            output=stdout,
+            errors=stderr,
+            isolation=self._isolation,
+        )
 
     def _message(self, limits: Limits) -> dict[str, Any]:
         return {
@@ -808,6 +805,34 @@ class _Streams:
             os.close(fd)
 
 
+def _builder(
+    header: Mapping[str, Any],
+    files: Files,
+    streams: Sequence[_Streams],
+    message: dict[str, Any],
+    fds: Mapping[str, int],
+    replies: list[int],
+) -> Callable[[], list[list[Request]]]:
+    """What makes the request to one box, for each attempt anew."""
+    first, *later_streams = streams
+    named = {**first.fds, "bundle": first.bundle(header, files), **fds}
+    extra = [fd for stream in later_streams for fd in stream.fds.values()]
+
+    def build() -> list[list[Request]]:
+        for stream in streams:
+            stream.rewind()
+        for fd in replies:
+            _empty(fd)
+        for name, fd in fds.items():
+            if name in ("results", "artifact"):
+                os.ftruncate(fd, 0)
+            with contextlib.suppress(OSError):  # a pipe has no start to go to
+                os.lseek(fd, 0, os.SEEK_SET)
+        return [[Request(message, named, [*extra, *replies])]]
+
+    return build
+
+
 def _look(look: Callable[[Readable], bool], results: int, halt: int) -> None:
     """Tell the box to stop the run if what it has written so far is enough."""
     if look(Lent(os.getpid(), results, min(os.fstat(results).st_size, _ANSWERS_MIB * MIB))):
@@ -869,61 +894,6 @@ def _modules_of(program: Program) -> list[str]:
         parts = parts[:-1] if parts[-1] == "__init__" else parts
         names.update(".".join(parts[: i + 1]) for i in range(len(parts)))
     return sorted(names)
-
-
-def _run_of(
-    reply: Mapping[str, Any], counts: Mapping[str, Any], streams: _Streams, limits: Limits
-) -> Run:
-    """The run that a box's reply describes."""
-    if "died" in reply:  # with the box, the kernel killed what used the memory
-        return Run(
-            Ending.MLE, why=f"over {limits.memory_mib} MiB", memory_mib=float(limits.memory_mib)
-        )
-    cap = int(limits.output_mib * MIB)
-    outputs = [streams.fds.pop(name) for name in ("stdout", "stderr")]
-    flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
-    stdout, stderr = (Output.take(fd, cap) for fd in outputs)
-    code = os.waitstatus_to_exitcode(reply["status"])
-    peak = max(reply["rss_kib"] * 1024, counts["peak"] or 0)
-    ending, why = _ending(reply, counts["kills"], flooded, code, limits)
-    return Run(
-        ending,
-        why,
-        exit_code=code if code >= 0 else None,
-        signal=-code if code < 0 else None,
-        cpu_s=reply["cpu_s"],
-        wall_s=reply["wall_s"],
-        starved_s=reply["starved_s"],
-        memory_mib=peak / MIB,
-        output=stdout,
-        errors=stderr,
-    )
-
-
-def _read_noted(replies: int, many: int) -> Iterator[dict[str, Any]]:
-    """The replies of the runs before the last."""
-    for case in range(many):
-        yield unpack_reply(os.pread(replies, RECORD, case * RECORD))
-
-
-def _runs_of(
-    replies: Sequence[Mapping[str, Any]],
-    counts: Mapping[str, Any],
-    streams: Sequence[_Streams],
-    limits: Limits,
-    left_s: tuple[float, float],
-) -> list[Run]:
-    """The runs that a box's replies describe, each with the limits that it had: what was left of
-    the totals."""
-    runs: list[Run] = []
-    cpu_s, wall_s = left_s
-    alone = len(replies) == 1
-    for reply, stream in zip(replies, streams, strict=False):
-        last = len(runs) + 1 == len(replies)
-        run_counts = counts if alone else {"kills": counts["kills"] if last else 0, "peak": None}
-        runs.append(_run_of(reply, run_counts, stream, limits.within(cpu_s, wall_s)))
-        cpu_s, wall_s = cpu_s - reply["cpu_s"], wall_s - (reply["wall_s"] - reply["starved_s"])
-    return runs
 
 
 def _ending(
