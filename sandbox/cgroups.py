@@ -17,6 +17,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+from rlvr.sandbox.guest.linux import remove_cgroup
 
 __all__ = ["Cgroup", "Hierarchy", "find"]
 
@@ -26,6 +29,9 @@ _SPARE_PROCESSES = (
 )
 _LATE_MS = 100
 _numbers = itertools.count()
+
+_Mount: TypeAlias = tuple[str, str, Path, str]
+"""File system, root, mount point, super options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +199,7 @@ class Cgroup:
         """Remove the folders.  That works once the zygote is gone, which takes the kernel some
         milliseconds."""
         for folder in self.folders:
-            for _ in range(100):
-                try:
-                    Path(folder).rmdir()
-                except FileNotFoundError:
-                    break
-                except OSError:
-                    time.sleep(0.005)
-                else:
-                    break
+            remove_cgroup(folder)
 
 
 def find() -> Hierarchy | None:
@@ -220,9 +218,7 @@ def find() -> Hierarchy | None:
     return None
 
 
-def _version_2(
-    mounts: list[tuple[str, str, Path, str]], own: dict[str, str]
-) -> Iterator[Hierarchy]:
+def _version_2(mounts: list[_Mount], own: dict[str, str]) -> Iterator[Hierarchy]:
     for kind, root, point, _ in mounts:
         if kind != "cgroup2" or "" not in own:
             continue
@@ -239,9 +235,7 @@ def _version_2(
                 yield Hierarchy(2, parent, parent if "pids" in passed_on else None, parent)
 
 
-def _version_1(
-    mounts: list[tuple[str, str, Path, str]], own: dict[str, str]
-) -> Iterator[Hierarchy]:
+def _version_1(mounts: list[_Mount], own: dict[str, str]) -> Iterator[Hierarchy]:
     paths: dict[str, Path] = {}
     for kind, root, point, options in mounts:
         if kind == "cgroup":
@@ -261,9 +255,8 @@ def _within(point: Path, root: str, path: str) -> Path:
     return folder if folder.is_dir() else point
 
 
-def _mounts() -> Iterator[tuple[str, str, Path, str]]:
-    """(file system, root, mount point, super options) of each cgroup mount; see
-    proc_pid_mountinfo(5)."""
+def _mounts() -> Iterator[_Mount]:
+    """Each cgroup mount; see proc_pid_mountinfo(5)."""
     for line in _read(Path("/proc/self/mountinfo")).splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.split(" ", 2)

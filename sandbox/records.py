@@ -94,6 +94,18 @@ class Limits:
         assert self.wall_s is not None
         return self.wall_s
 
+    def message(self) -> dict[str, Any]:
+        """As a box reads them: bytes for MiB."""
+        return {
+            "cpu_s": self.cpu_s,
+            "wall_s": self.wall,
+            "memory": self.memory_mib << 20,
+            "output": int(self.output_mib * (1 << 20)),
+            "processes": self.processes,
+            "disk": int(self.disk_mib * (1 << 20)),
+            "files": self.files,
+        }
+
     def within(self, cpu_s: float, wall_s: float) -> Limits:
         """These limits, with at most so many CPU and wall seconds.
 

@@ -618,18 +618,7 @@ class Sandbox:
         )
 
     def _message(self, limits: Limits) -> dict[str, Any]:
-        return {
-            "id": next(self._numbers),
-            "limits": {
-                "cpu_s": limits.cpu_s,
-                "wall_s": limits.wall,
-                "memory": limits.memory_mib * MIB,
-                "output": int(limits.output_mib * MIB),
-                "processes": limits.processes,
-                "disk": int(limits.disk_mib * MIB),
-                "files": limits.files,
-            },
-        }
+        return {"id": next(self._numbers), "limits": limits.message()}
 
     def session(
         self,

@@ -18,7 +18,7 @@ import select
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,21 +120,13 @@ class Session:
                 "argv": [bash, "--norc", "--noprofile", "-c", BASH],
                 "env": {},
             }
-        limits_message = {
-            "cpu_s": total_cpu_s,
-            "wall_s": total_wall_s,
-            "memory": limits.memory_mib * MIB,
-            "output": int(limits.output_mib * MIB),
-            "processes": limits.processes,
-            "disk": int(limits.disk_mib * MIB),
-            "files": limits.files,
-        }
+        of_all = {**limits.message(), "cpu_s": total_cpu_s, "wall_s": total_wall_s}
         self._numbered = language == "python"
         self._closed = self._frozen = False
         self._line = _Line(
             pool,
             limits,
-            lambda: {"id": numbers(), "watch": "episode", "limits": limits_message},
+            lambda: {"id": numbers(), "watch": "episode", "limits": of_all},
             header,
         )
         self._drop = weakref.finalize(self, self._line.drop)
@@ -159,10 +151,16 @@ class Session:
         """
         self._require_runs()
         self._turn.acquire()
-        try:
+        with self._calling():
             if self._begin(code):
                 self._end(self._line.wait(self._patience_s))
             return self._reply()
+
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        """A caller's turn, which it has."""
+        try:
+            yield
         except (UsageError, SandboxFailed):
             raise
         except BaseException:  # Ctrl-C: a call is not left to itself
@@ -184,17 +182,10 @@ class Session:
         self._require_runs()
         while not self._turn.acquire(blocking=False):
             await asyncio.sleep(0.001)
-        try:
+        with self._calling():
             if self._begin(code):
                 self._end(await self._line.heard(self._patience_s))
             return self._reply()
-        except (UsageError, SandboxFailed):
-            raise
-        except BaseException:
-            self.kill()
-            raise
-        finally:
-            self._done()
 
     def read(self, path: str) -> bytes | None:
         """A file of the session's working directory, read by pid 1 of the session and not by the
@@ -221,9 +212,8 @@ class Session:
             self._line.send({"read": parts, "most": int(self.limits.output_mib * MIB)})
             found, size = b"", -1
             while True:
-                message = self._line.wait(self._patience_s)
-                if message is None or "over" in message:
-                    self._end(message)
+                message = self._hear()
+                if message is None:
                     return None
                 size = message.get("size", size)
                 found += bytes.fromhex(message.get("part", ""))
@@ -263,9 +253,8 @@ class Session:
                 raise ToolError(f"the session is over: {self.over}")
             self._line.send({"list": _FILES})
             while True:
-                message = self._line.wait(self._patience_s)
-                if message is None or "over" in message:
-                    self._end(message)
+                message = self._hear()
+                if message is None:
                     raise ToolError(f"the session is over: {self.over}")
                 if "names" in message:
                     break
@@ -307,11 +296,16 @@ class Session:
                 return False
             self._line.write(content)
             self._line.send({"write": parts, "size": len(content)})
-            message = self._line.wait(self._patience_s)
-            if message is None or "over" in message:
-                self._end(message)
-                return False
-            return bool(message["written"])
+            message = self._hear()
+            return message is not None and bool(message["written"])
+
+    def _hear(self) -> dict[str, Any] | None:
+        """What pid 1 of the session answers; None if the session is over."""
+        message = self._line.wait(self._patience_s)
+        if message is None or "over" in message:
+            self._end(message)
+            return None
+        return message
 
     def box(self, files: Mapping[str, bytes]) -> Box:
         """A fresh box beside the session, with nothing of it but these files.

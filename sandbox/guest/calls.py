@@ -56,20 +56,13 @@ CHANGED = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
 """Types whose instances, given as arguments, may come back changed."""
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "__len__": len,
-    "__bool__": bool,
-    "__iter__": iter,
+    **{
+        f"__{name}__": getattr(builtins, name)
+        for name in "len bool iter str repr int float abs".split()
+    },
+    **{f"__{name}__": getattr(operator, name) for name in "getitem setitem delitem neg".split()},
     "__next__": lambda value: list(itertools.islice(value, 1)),
-    "__getitem__": operator.getitem,
     "__slice__": lambda value, *bounds: value[slice(*bounds)],
-    "__setitem__": operator.setitem,
-    "__delitem__": operator.delitem,
-    "__neg__": operator.neg,
-    "__str__": str,
-    "__repr__": repr,
-    "__int__": int,
-    "__float__": float,
-    "__abs__": abs,
 }
 """What tests may ask of an object: what needs no value of theirs but an index, or an item that they put there."""
 
@@ -94,25 +87,8 @@ _EAGER = frozenset(type(iter(made)) for made in _MADE)
 
 
 THEN: dict[str, Callable[[Any], Any]] = {
-    function.__name__: function
-    for function in (
-        abs,
-        bool,
-        dict,
-        float,
-        frozenset,
-        int,
-        len,
-        list,
-        max,
-        min,
-        round,
-        set,
-        sorted,
-        str,
-        sum,
-        tuple,
-    )
+    name: getattr(builtins, name)
+    for name in "abs bool dict float frozenset int len list max min round set sorted str sum tuple".split()
 }
 """What may be done to a result before it is sent; it is worth no more than a return value."""
 

@@ -323,11 +323,8 @@ class Episode(Watch):
 
     def _reap(self) -> None:
         self.level.hear()
-        pid = 1
-        while pid > 0:
-            pid, status = self._reaped()
-            if pid == self.pid:
-                self.status = status
+        status = self._own_end()
+        self.status = self.status if status is None else status
 
     def _over_call(self, call: dict[str, Any], began: float, before: float, waited: float) -> str:
         if self._cpu() - before > call["cpu_s"]:

@@ -177,12 +177,10 @@ class Relay(Talk):
                 lane.carry(ready)
             if not ready.keys().isdisjoint(self.level.ends):
                 self.level.hear()
-                pid = 1
-                while pid > 0:
-                    pid, status = self._reaped()
-                    if pid == self.pid:
-                        self._conclude(status)
-                        return status
+                status = self._own_end()
+                if status is not None:
+                    self._conclude(status)
+                    return status
 
     def _exceeded(self) -> str:
         if self.words.total > self.request["words"]:

@@ -16,11 +16,11 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from rlvr.sandbox.guest import zygote
+from rlvr.sandbox.guest.linux import remove_cgroup
 from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
@@ -213,18 +213,8 @@ class _Keeper:
 
 
 def _remove(cgroups: list[str]) -> None:
-    """Remove cgroups.  That works once their last process is gone, which may take the kernel some
-    milliseconds."""
-    for path in cgroups:
-        for _ in range(50):
-            try:
-                os.rmdir(path)
-            except FileNotFoundError:
-                break
-            except OSError:
-                time.sleep(0.01)
-            else:
-                break
+    for folder in cgroups:
+        remove_cgroup(folder)
 
 
 def _tell(control: socket.socket, message: Mapping[str, Any]) -> None:

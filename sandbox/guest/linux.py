@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import struct
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -48,6 +49,8 @@ __all__ = [
     "oom_score",
     "pivot_root",
     "read_only",
+    "reap",
+    "remove_cgroup",
     "same_memory",
     "shared_memory",
     "signal_descriptor",
@@ -79,6 +82,7 @@ MS_BIND: Final = 4096
 MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 
+_ENDING_TRIES = 100  # half a second
 _MNT_DETACH = 2
 _AT_RECURSIVE, _AT_EMPTY_PATH = 0x8000, 0x1000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
@@ -241,6 +245,38 @@ def child_waiter() -> tuple[bytearray, Callable[[], None]]:
     return buffer, wait
 
 
+def reap(wait: bool) -> tuple[int, int, int]:
+    """A child that has ended: its number, its wait status and the most KiB that it had; zeros if
+    there is none.
+
+    Args:
+        wait: until one has ended, while there is any.
+    """
+    try:
+        pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
+    except ChildProcessError:
+        return 0, 0, 0
+    return pid, status, usage.ru_maxrss
+
+
+def remove_cgroup(folder: str) -> None:
+    """Remove a cgroup.  That works once its last process is gone, which may take the kernel some
+    milliseconds.
+
+    Args:
+        folder: its path.
+    """
+    for _ in range(_ENDING_TRIES):
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.005)
+        else:
+            return
+
+
 def childless() -> bool:
     """Whether this process has no child, not even one that has ended and was not waited for."""
     try:
@@ -401,6 +437,12 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
 
+def _address_of(code: bytes) -> Any:
+    """The filter in memory, which the address keeps alive."""
+    buffer: Any = ctypes.create_string_buffer(code, len(code))
+    return ctypes.byref(_Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p)))
+
+
 def system_call_filter(code: bytes) -> Callable[[], None]:
     """A function that loads a seccomp filter; it needs `no_new_privileges`.
 
@@ -409,9 +451,7 @@ def system_call_filter(code: bytes) -> Callable[[], None]:
     Args:
         code: an array of struct sock_filter.
     """
-    buffer: Any = ctypes.create_string_buffer(code, len(code))
-    program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    address = ctypes.byref(program)
+    address = _address_of(code)
 
     def load() -> None:
         _check_result(
@@ -428,9 +468,7 @@ def system_call_listener(code: bytes) -> Callable[[], int]:
     Args:
         code: see `system_call_filter`.
     """
-    buffer: Any = ctypes.create_string_buffer(code, len(code))
-    program = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
-    address = ctypes.byref(program)
+    address = _address_of(code)
 
     def load() -> int:
         for flags in (_SECCOMP_LISTENER | _SECCOMP_KILLABLE, _SECCOMP_LISTENER):

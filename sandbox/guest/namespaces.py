@@ -35,6 +35,7 @@ from rlvr.sandbox.guest.linux import (
     die_with_parent,
     fork,
     oom_score,
+    reap,
     signal_descriptor,
     unshare,
 )
@@ -286,11 +287,7 @@ class Namespaces:
                 self.forked_cpu_s += user_s + system_s + (user_us + system_us) / 1e6
                 self._running = False
                 return _PROGRAM, status, rss_kib
-        try:
-            pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
-        except ChildProcessError:
-            return 0, 0, 0
-        return pid, status, usage.ru_maxrss
+        return reap(wait)
 
     def childless(self) -> bool:
         """Whether no process of the run is left: those whose parent has ended are children of the

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate, islice
 from math import gcd, prod
 from typing import Any
@@ -133,19 +134,9 @@ class _Decoder:
             raise BadValue("malformed: no int")
         return int(payload, 16)
 
-    def to_float(self, payload: Any) -> Any:
-        return _FLOATS[payload]
-
-    def to_str(self, payload: Any) -> Any:
-        return bytes.fromhex(payload).decode("utf-8", "surrogatepass")
-
     def to_complex(self, payload: Any) -> Any:
         real, imag = _check_size(2, payload)
         return complex(_exact(float, real), _exact(float, imag))
-
-    def to_range(self, payload: Any) -> Any:
-        start, stop, step = _ints(3, payload)
-        return range(start, stop, step)
 
     def to_decimal(self, payload: Any) -> Any:
         if type(payload) is not str or len(payload) > DIGITS or not _DECIMAL.match(payload):
@@ -164,14 +155,6 @@ class _Decoder:
         fraction._numerator, fraction._denominator = above, below
         return fraction
 
-    def to_timedelta(self, payload: Any) -> Any:
-        days, seconds, microseconds = _ints(3, payload)
-        return timedelta(days, seconds, microseconds)
-
-    def to_date(self, payload: Any) -> Any:
-        year, month, day = _ints(3, payload)
-        return date(year, month, day)
-
     def to_time(self, payload: Any) -> Any:
         hour, minute, second, microsecond, fold, zone = _check_size(6, payload)
         return time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
@@ -179,19 +162,10 @@ class _Decoder:
     def to_datetime(self, payload: Any) -> Any:
         *day, hour, minute, second, microsecond, fold, zone = _check_size(9, payload)
         clock = time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
-        return datetime.combine(self.to_date(day), clock)
+        return datetime.combine(date(*_ints(3, day)), clock)
 
     def zone(self, payload: Any) -> Any:
-        return None if payload is None else timezone(self.to_timedelta(payload))
-
-    def to_counter(self, payload: Any) -> Any:
-        return self.table(_COUNTER(Counter), payload)  # without its own __init__, which adds
-
-    def to_dict(self, payload: Any) -> Any:
-        return self.table({}, payload)
-
-    def to_ordered(self, payload: Any) -> Any:
-        return self.table(OrderedDict(), payload)
+        return None if payload is None else timezone(timedelta(*_ints(3, payload)))
 
     def to_defaultdict(self, payload: Any) -> Any:
         payload = _exact(list, payload)
@@ -257,15 +231,6 @@ class _Decoder:
             array[i] = item
         return array.reshape(shape)
 
-    def to_opaque(self, payload: Any) -> Any:
-        return Opaque(_exact(str, payload)[:100])
-
-    def to_type(self, payload: Any) -> Any:
-        return TYPES[payload]
-
-    def to_ellipsis(self, payload: Any) -> Any:
-        return ...
-
 
 def _exact(kind: type, value: Any) -> Any:
     if type(value) is not kind:
@@ -280,12 +245,14 @@ def _check_size(n: int, items: Any) -> Any:
 
 
 def _ints(n: int, items: Any) -> Any:
-    if type(items) is not list or len(items) != n:
-        raise BadValue(f"malformed: no list of {n}")
-    for item in items:
+    for item in _check_size(n, items):
         if type(item) is not int:
             raise BadValue("malformed: no int")
     return items
+
+
+def _of_ints(kind: type, decoder: _Decoder, payload: Any) -> Any:
+    return kind(*_ints(3, payload))
 
 
 def _nest(flat: list[Any], shape: list[int]) -> Any:
@@ -310,9 +277,19 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
     **{
         name: getattr(_Decoder, "to_" + name)
-        for name in """array complex counter date datetime decimal defaultdict deque dict ellipsis float fraction int
-        named opaque ordered range set str time timedelta type""".split()
+        for name in "array complex datetime decimal defaultdict deque fraction int named set time".split()
     },
+    **{kind.__name__: partial(_of_ints, kind) for kind in (date, range, timedelta)},
+    "counter": lambda self, payload: self.table(
+        _COUNTER(Counter), payload
+    ),  # its own __init__ adds
+    "dict": lambda self, payload: self.table({}, payload),
+    "ordered": lambda self, payload: self.table(OrderedDict(), payload),
+    "opaque": lambda self, payload: Opaque(_exact(str, payload)[:100]),
+    "type": lambda self, payload: TYPES[payload],
+    "float": lambda self, payload: _FLOATS[payload],
+    "str": lambda self, payload: bytes.fromhex(payload).decode("utf-8", "surrogatepass"),
+    "ellipsis": lambda self, payload: ...,
     "tuple": lambda self, payload: tuple(_exact(list, payload)),
     "frozenset": lambda self, payload: frozenset(self.to_set(payload)),
     "bytes": lambda self, payload: bytes.fromhex(payload),

@@ -44,6 +44,7 @@ from rlvr.sandbox.guest.linux import (
     landlock_ruleset,
     no_new_privileges,
     oom_score,
+    reap,
     signal_descriptor,
     system_call_listener,
 )
@@ -276,11 +277,7 @@ class Restricted:
             os.pwrite(self._score, score, 0)
 
     def reap(self, wait: bool) -> tuple[int, int, int]:
-        try:
-            pid, status, usage = os.wait4(-1, 0 if wait else os.WNOHANG)
-        except ChildProcessError:
-            return 0, 0, 0
-        return pid, status, usage.ru_maxrss
+        return reap(wait)
 
     def childless(self) -> bool:
         return childless()

@@ -164,12 +164,9 @@ class Watch:
             timeout = self._pause()
             if timeout > 0:
                 self.level.wait(timeout)
-            while True:
-                pid, status = self._reaped()
-                if pid == self.pid:
-                    return status
-                if pid == 0:
-                    break
+            status = self._own_end()
+            if status is not None:
+                return status
             self.killed = self._exceeded()
             if self.killed:
                 return self._end_all()
@@ -183,6 +180,15 @@ class Watch:
         pid, status, rss_kib = self.level.reap(wait)
         self.rss_kib = max(self.rss_kib, rss_kib)
         return pid, status
+
+    def _own_end(self) -> int | None:
+        """Reap what has ended; the program's wait status if it was among them."""
+        pid = 1
+        while pid > 0:
+            pid, status = self._reaped()
+            if pid == self.pid:
+                return status
+        return None
 
     def _reaped_cpu(self) -> float:
         return self._all_reaped_cpu() - self.reaped_before

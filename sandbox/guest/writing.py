@@ -161,6 +161,9 @@ class _Encoder:
     def tagged(self, tag: str, owner: Any, items: Any) -> Any:
         return {tag: self.items(owner, list(items))}
 
+    def table(self, tag: str, value: Any, kind: type[dict[Any, Any]] = dict) -> Any:
+        return self.tagged(tag, value, chain.from_iterable(kind.items(value)))
+
     def float(self, value: Any) -> Any:
         value = float.__float__(value) if isinstance(value, float) else value
         return value if isfinite(value) else {"float": float.__repr__(value)}
@@ -180,24 +183,12 @@ class _Encoder:
             raise NotAValue("not a value: a Fraction too long")
         return {"fraction": [self.tree(part) for part in parts]}
 
-    def timedelta(self, value: Any) -> Any:
-        return {"timedelta": _get(timedelta, "days seconds microseconds", value)}
-
-    def date(self, value: Any) -> Any:
-        return {"date": _get(date, "year month day", value)}
-
     def time(self, value: Any) -> Any:
         return {"time": [*_get(time, _CLOCK, value), _zone(time, value)]}
 
     def datetime(self, value: Any) -> Any:
         day = _get(date, "year month day", value)
         return {"datetime": [*day, *_get(datetime, _CLOCK, value), _zone(datetime, value)]}
-
-    def counter(self, value: Any) -> Any:
-        return self.tagged("counter", value, chain.from_iterable(dict.items(value)))
-
-    def ordered(self, value: Any) -> Any:
-        return self.tagged("ordered", value, chain.from_iterable(OrderedDict.items(value)))
 
     def defaultdict(self, value: Any) -> Any:
         factory = _FACTORY(value)
@@ -273,7 +264,7 @@ def _zone(owner: Any, value: Any) -> Any:
     offset = owner.utcoffset(value) if is_standard else None
     if offset is None:
         raise NotAValue("not a value: a time zone of its own kind")
-    return _get(timedelta, "days seconds microseconds", offset)
+    return _get(timedelta, _SPAN, offset)
 
 
 def _fields(value: Any, kind: type) -> tuple[str, ...] | None:
@@ -301,6 +292,7 @@ def _numpy(kind: type) -> Callable[[_Encoder, Any], Any] | None:
 
 
 _ALL = slice(None)
+_SPAN = "days seconds microseconds"
 _CLOCK = "hour minute second microsecond fold"
 _COMPLEX = [complex.__dict__["real"], complex.__dict__["imag"]]
 _FRACTION: list[Any] = [Fraction.__dict__["_numerator"], Fraction.__dict__["_denominator"]]
@@ -321,10 +313,10 @@ _ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
     tuple: lambda self, value: self.tagged("tuple", value, tuple.__getitem__(value, _ALL)),
     set: lambda self, value: self.tagged("set", value, set.__iter__(value)),
     frozenset: lambda self, value: self.tagged("frozenset", value, frozenset.__iter__(value)),
-    OrderedDict: _Encoder.ordered,
-    Counter: _Encoder.counter,
+    OrderedDict: lambda self, value: self.table("ordered", value, OrderedDict),
+    Counter: lambda self, value: self.table("counter", value),
     defaultdict: _Encoder.defaultdict,
-    dict: lambda self, value: self.tagged("dict", value, chain.from_iterable(dict.items(value))),
+    dict: lambda self, value: self.table("dict", value),
     deque: _Encoder.deque,
     range: lambda self, value: {
         "range": [self.tree(n) for n in (value.start, value.stop, value.step)]
@@ -332,9 +324,9 @@ _ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
     Decimal: _Encoder.decimal,
     Fraction: _Encoder.fraction,
     datetime: _Encoder.datetime,  # before date, which it derives from
-    date: _Encoder.date,
+    date: lambda self, value: {"date": _get(date, "year month day", value)},
     time: _Encoder.time,
-    timedelta: _Encoder.timedelta,
+    timedelta: lambda self, value: {"timedelta": _get(timedelta, _SPAN, value)},
     type: _Encoder.type,
     New: lambda self, value: self.tagged(
         "new", value, (value.name, value.args, value.kwargs, value.attributes)

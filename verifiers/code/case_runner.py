@@ -95,14 +95,14 @@ class CaseRunner:
             total_cpu_s=self._total_cpu_s - self.cpu_s,
             total_wall_s=self._total_wall_s - self.wall_s,
         )
-        return [self._spent(run, _itself) for run in runs]
+        return [self._spent(run) for run in runs]
 
     def compiled(self) -> Run | None:
         """Compile the program, on its own time; the run if that failed, None if it is ready."""
         if not self._compiled:
             cpu_s, wall_s = self._total_cpu_s - self.cpu_s, self._total_wall_s - self.wall_s
             built = self._sandbox.compile(self._program, cpu_s=cpu_s, wall_s=wall_s)
-            self._spent(built, _itself)
+            self._spent(built)
             if built.ending is not Ending.OK:
                 return built
             self._compiled = True
@@ -123,7 +123,7 @@ class CaseRunner:
         start = partial(
             self._sandbox.call, self._program, calls, case_cpu_s=self.limits.cpu_s, look=look
         )
-        return self._run_timed(start, _of_calls, 1 if self.together else len(calls))
+        return self._run_timed(start, 1 if self.together else len(calls))
 
     def test(self, suite: TestSuite) -> TestRun | None:
         """One run beside a suite of tests, which as a whole has the limits of one case.
@@ -131,7 +131,7 @@ class CaseRunner:
         Args:
             suite: the tests.
         """
-        return self._run_timed(partial(self._sandbox.test, self._program, suite), _of_tests)
+        return self._run_timed(partial(self._sandbox.test, self._program, suite))
 
     def aside(self, program: Program, limits: Limits, again: bool = False) -> Run | None:
         """Run a checker program, on the judged program's time: that program's output decides how
@@ -146,7 +146,7 @@ class CaseRunner:
         return (
             None
             if share is None
-            else self._spent(self._sandbox.run(program, limits=share, judging=True), _itself)
+            else self._spent(self._sandbox.run(program, limits=share, judging=True))
         )
 
     def interact(
@@ -210,11 +210,9 @@ class CaseRunner:
         self.wall_s += reading.cpu_s
         return reading
 
-    def _run_timed(
-        self, start: Callable[..., _T], run_of: Callable[[_T], Run], cases: int = 1
-    ) -> _T | None:
+    def _run_timed(self, start: Callable[..., _T], cases: int = 1) -> _T | None:
         limits = self._share(cases)
-        return None if limits is None else self._spent(start(limits=limits), run_of)
+        return None if limits is None else self._spent(start(limits=limits))
 
     def _share(self, cases: int, limits: Limits | None = None) -> Limits | None:
         """The limits of the next run of so many cases; None if the time is used up."""
@@ -232,19 +230,8 @@ class CaseRunner:
         cpu_s, wall_s = self._total_cpu_s - self.cpu_s, self._total_wall_s - self.wall_s
         return limits.within(max(cpu_s, _AGAIN_S[0]), max(wall_s, _AGAIN_S[1]))
 
-    def _spent(self, done: _T, run_of: Callable[[_T], Run]) -> _T:
-        self.cpu_s += run_of(done).cpu_s
-        self.wall_s += run_of(done).wall_s - run_of(done).starved_s
+    def _spent(self, done: _T) -> _T:
+        run = done if isinstance(done, Run) else done.run
+        self.cpu_s += run.cpu_s
+        self.wall_s += run.wall_s - run.starved_s
         return done
-
-
-def _itself(run: Run) -> Run:
-    return run
-
-
-def _of_calls(done: CallRun) -> Run:
-    return done.run
-
-
-def _of_tests(done: TestRun) -> Run:
-    return done.run

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import ClassVar, Final, TypeAlias
 
 from rlvr.errors import UsageError, brief
-from rlvr.validate import require_number
+from rlvr.verifiers.code.equality import check_tolerances
 
 __all__ = [
     "COMPARATORS",
@@ -109,10 +109,7 @@ class Floats:
     __name__: ClassVar[str] = "floats"
 
     def __post_init__(self) -> None:
-        for name in ("abs_tol", "rel_tol"):
-            object.__setattr__(
-                self, name, require_number(f"Floats: {name}", getattr(self, name), 0)
-            )
+        check_tolerances(self)
 
     def __call__(self, input: str, output: str, expected: str) -> bool | str:
         if output == expected:

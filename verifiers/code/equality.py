@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rlvr.validate import require_number
 
-__all__ = ["Equality", "JSON", "STRICT", "show_value"]
+__all__ = ["Equality", "JSON", "STRICT", "check_tolerances", "show_value"]
 
 _SHOWN = 200
 _PARTS = 1000
@@ -51,10 +51,7 @@ class Equality:
     nan: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("abs_tol", "rel_tol"):
-            object.__setattr__(
-                self, name, require_number(f"Equality: {name}", getattr(self, name), 0)
-            )
+        check_tolerances(self)
 
     def holds(self, got: Any, expected: Any) -> bool:
         """True if the values are equal.
@@ -99,6 +96,20 @@ class Equality:
         if math.isnan(off):  # one is NaN, or both are the same infinity, which was equal before
             return self.nan and got != got and expected != expected
         return 0 < off < math.inf and (off <= self.abs_tol or off <= self.rel_tol * size)
+
+
+def check_tolerances(holder: Any) -> None:
+    """Check `abs_tol` and `rel_tol` of a frozen dataclass.
+
+    Args:
+        holder: a dataclass.
+
+    Raises:
+        UsageError: one is no number of at least 0.
+    """
+    for name in ("abs_tol", "rel_tol"):
+        what = f"{type(holder).__name__}: {name}"
+        object.__setattr__(holder, name, require_number(what, getattr(holder, name), 0))
 
 
 STRICT: Final = Equality()

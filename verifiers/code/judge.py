@@ -107,20 +107,18 @@ def judge(
         if calls is None:
             return _suite(runner, dataclasses.replace(suite, stop=stop))
         runner.together = True
-        return _conclude(runner, _call_cases(runner, calls, stop), len(calls), stop)
+        cases = calls
+    judged: Iterable[_Judged]
     called = [case for case in cases if isinstance(case, CallCase)]
-    if called:
-        return _conclude(runner, _call_cases(runner, called, stop), len(called), stop)
     fed = [case for case in cases if isinstance(case, StdioCase)]
-    if isinstance(compare, Interactor):
-        return _conclude(runner, _talk_with(runner, fed, compare, sandbox.limits), len(fed), stop)
-    refuse_empty(compare, fed)
-    return _conclude(
-        runner,
-        _feed_cases(runner, fed, as_checker(compare, runner, sandbox.limits), stop),
-        len(fed),
-        stop,
-    )
+    if called:
+        judged = _call_cases(runner, called, stop)
+    elif isinstance(compare, Interactor):
+        judged = _talk_with(runner, fed, compare, sandbox.limits)
+    else:
+        refuse_empty(compare, fed)
+        judged = _feed_cases(runner, fed, as_checker(compare, runner, sandbox.limits), stop)
+    return _conclude(runner, judged, len(cases), stop)
 
 
 def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: bool) -> Judgement:
@@ -137,19 +135,13 @@ def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: b
             first = result, failure
         if first is not None and (stop or result.verdict in _FINAL):
             break
-    if first is None:
-        return Judgement(_AC, "", tuple(results), total, cpu_s=runner.cpu_s, wall_s=runner.wall_s)
-    result, failure = first
-    why = f"{result.name}: {result.why}" if result.why else result.name
-    return Judgement(
-        result.verdict,
-        why,
-        tuple(results),
-        total,
-        first_failure=failure,
-        cpu_s=runner.cpu_s,
-        wall_s=runner.wall_s,
-    )
+    verdict, why, failure = _AC, "", None
+    if first is not None:
+        result, failure = first
+        verdict = result.verdict
+        why = f"{result.name}: {result.why}" if result.why else result.name
+    spent = {"cpu_s": runner.cpu_s, "wall_s": runner.wall_s}
+    return Judgement(verdict, why, tuple(results), total, first_failure=failure, **spent)
 
 
 def _verdict_on(run: Run) -> CaseVerdict:
