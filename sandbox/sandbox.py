@@ -408,12 +408,12 @@ class Sandbox:
                 "folder": _modules_of(program),
             },
         }
-        shared = {"clocks": memfd(bytes(16))}  # of each box, how long its program waited for a core
         descriptors: list[int] = []
-        sides = (
+        sides: list[tuple[_Streams, int, dict[str, int]]] = [
             (theirs, theirs.bundle(header, files), {}),
             (ours, ours.bundle(tests, {}), {"results": results}),
-        )
+        ]
+        shared = {"clocks": memfd(bytes(16))}  # of each box, how long its program waited for a core
 
         def build() -> list[list[Request]]:
             _close(descriptors)

@@ -201,7 +201,7 @@ class _Boxed:
         )
         if case.stdout is not None:
             again = self._run(case, case.stdout, again=True)
-            right = again and said_by(again, self.checker)
+            right = None if again is None else said_by(again, self.checker)
             if right is None or right.verdict is not _AC:
                 return Finding(_IE, f"the checker fails, and on the expected output too: {why}")
         return Finding(_WA, f"the checker cannot read it: {why}")

@@ -115,7 +115,7 @@ class Meeting:
         solution = self._interactor.solution
         if solution is not None:
             again = self.talk(solution)
-            right = again and said_by(again.interactor, self._interactor)
+            right = None if again is None else said_by(again.interactor, self._interactor)
             if right is None or right.verdict is not _AC:
                 return Finding(_IE, f"the interactor failed, and with the solution too: {why}")
         if self._was_late(interactor_run):

@@ -140,8 +140,8 @@ def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: b
         result, failure = first
         verdict = result.verdict
         why = f"{result.name}: {result.why}" if result.why else result.name
-    spent = {"cpu_s": runner.cpu_s, "wall_s": runner.wall_s}
-    return Judgement(verdict, why, tuple(results), total, first_failure=failure, **spent)
+    judgement = Judgement(verdict, why, tuple(results), total, first_failure=failure)
+    return dataclasses.replace(judgement, cpu_s=runner.cpu_s, wall_s=runner.wall_s)
 
 
 def _verdict_on(run: Run) -> CaseVerdict:
