@@ -59,6 +59,8 @@ class Flags:
             precision=self.config.precision,
             gradient_checkpointing=self.config.gradient_checkpointing,
             chat=self.config.chat,
+            device=self.config.device,
+            seed=self.config.seed,
             eval_every=None,
             checkpoint_every=self.cold_steps,
         )

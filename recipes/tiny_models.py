@@ -18,7 +18,7 @@ from rlvr.samplers.protocol import TokenRow
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
-__all__ = ["drills", "products", "search", "sums"]
+__all__ = ["drills", "products", "search", "sums", "teach"]
 
 _TEMPLATE: Final = """
 {{- bos_token }}
@@ -82,29 +82,50 @@ def products(steps: int = 400) -> Policy:
 
 
 def _taught(env: rlvr.Environment, words: Sequence[str], guess: str, steps: int) -> Policy:
-    """A model that was shown right episodes, and as many that say one answer, of which nothing is
-    learned.
+    """A tiny model that was taught, see `teach`.
 
     Args:
-        env: has the examples.
+        env, guess, steps: see `teach`.
         words: what the model writes around its own characters, as one token each.
-        guess: the answer of the other episodes.
-        steps: of its training.
     """
     # transformers reads the tokenizer of a qwen2 folder by its own rules, which drop spaces.
     model, tokenizer = tiny(_CHARSET, words=words, hidden=96, heads=4, family="llama")
     tokenizer.chat_template = _TEMPLATE
-    policy, rng, console = Policy(model, tokenizer), Random(0), PlainConsole()
-    tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(_SHOWN)]
+    policy = Policy(model, tokenizer)
+    teach(policy, env, guess, steps=steps)
+    return policy
+
+
+def teach(
+    policy: Policy,
+    env: rlvr.Environment,
+    guess: str,
+    *,
+    steps: int,
+    lr: float = 3e-3,
+    episodes: int = 24,
+    shown: int = _SHOWN,
+) -> None:
+    """Train on right episodes, and on as many that say one answer, of which nothing is learned.
+
+    Args:
+        policy: is trained in place.
+        env: has the examples.
+        guess: the answer of the other episodes.
+        steps: of its training.
+        lr: the highest learning rate.
+        episodes: of each step.
+        shown: right episodes to draw from.
+    """
+    rng, console = Random(0), PlainConsole()
+    tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(shown)]
     right = [_rows_of_turns(policy, env, task, _example(env, task)) for task in tasks]
     guessed = [_rows_of_turns(policy, env, task, [guess]) for task in tasks]
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 3e-3, total_steps=steps, pct_start=0.1
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.1)
     for step in range(steps):
-        episodes = [rng.choice(guessed if rng.random() < _GUESSES else right) for _ in range(24)]
-        rows = [row for episode in episodes for row in episode]
+        drawn = [rng.choice(guessed if rng.random() < _GUESSES else right) for _ in range(episodes)]
+        rows = [row for episode in drawn for row in episode]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
         loss.backward()
@@ -112,7 +133,6 @@ def _taught(env: rlvr.Environment, words: Sequence[str], guess: str, steps: int)
         schedule.step()
         if (step + 1) % 50 == 0:
             console.print(f"warm start {step + 1:>4}   loss {loss.item():.3f}")
-    return policy
 
 
 def _example(env: rlvr.Environment, task: rlvr.Task) -> Sequence[str | rlvr.Ask | rlvr.PolicyTurn]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.common import rows
 from benchmarks.real.model import converted
-from benchmarks.real.recipes import RUNS, draw, evaluations, interval
+from benchmarks.real.recipes import RUNS, curves, draw, gains, interval, train_all
 
 __all__ = ["PARTS", "Failed", "Place"]
 
@@ -173,14 +173,15 @@ def grpo(place: Place) -> str:
 def recipes(place: Place) -> str:
     """Recipes at few steps, those of RECIPES or all: a held-out gain whose intervals are apart."""
     names = os.environ.get("RECIPES", "").split() or list(RUNS)
-    runs = {name: place.fresh(f"recipe_{name}") for name in names}
+    folder = place.fresh("recipes")
+    folder.mkdir()
+    train_all(place.model, folder, names)
+    draw(folder, place.folder / "recipes.png")
     seen = []
-    for name, run in runs.items():
-        place.rlvr("train", name, *RUNS[name], "--model", place.model, "--run", run)
-        first, *_, last = evaluations(run)
-        seen.append(f"{name} {interval(first)} → {interval(last)} in {last[0]} steps")
-        require(last[2] > first[3], seen[-1])
-    draw(runs, place.folder / "recipes.png")
+    for name, [points] in curves(folder).items():
+        first, last = points[0], points[-1]
+        seen.append(f"{name} {interval(first)} → {interval(last)} in {last.step} steps")
+        require(gains(points), seen[-1])
     return "; ".join(seen)
 
 

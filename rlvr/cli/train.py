@@ -283,14 +283,19 @@ _SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a lapt
 
 def _without_size(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     """What `--size` says, and the other flags: it chooses the defaults that these change."""
-    words = list(argv)
-    for at, word in enumerate(words):
-        flag, _, value = word.partition("=")
-        if flag == "--size":
-            if not value and at + 1 == len(words):
-                raise UsageError("--size needs a value: paper, small or tiny")
-            return value or words[at + 1], words[:at] + words[at + (1 if value else 2) :]
-    return "paper", words
+    sizes, others, words = [], [], iter(argv)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag != "--size":
+            others.append(word)
+            continue
+        size = value if equals else next(words, "")
+        if not size:
+            raise UsageError("--size needs a value: paper, small or tiny")
+        sizes.append(size)
+    if len(sizes) > 1:
+        raise UsageError(f"--size is given as {' and as '.join(sizes)}; give it once")
+    return (sizes or ["paper"])[0], others
 
 
 def _with_run_flags(kind: type, numbers: type[Any]) -> Any:

@@ -7,7 +7,7 @@ and with commas between them its options and the numbers of the evaluation.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,8 @@ __all__ = ["EvalSet", "Evaluated", "eval_sets", "read_eval_sets"]
 
 _TEXT: Final = re.compile(r"(.*?)(?::([A-Za-z_][\w.-]*\s*=.*))?", re.DOTALL)
 _NUMBERS: Final = ("name", "n", "k", "temperature", "top_p", "max_tokens", "rows", "every")
+_MOST_GENERATED: Final = 1000
+"""Tasks of a generator that are compared with those of an evaluation."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -169,20 +171,23 @@ def eval_sets(config: ResolvedConfig, env: Environment) -> list[Evaluated]:
 
     Raises:
         UsageError: an environment cannot be made, has no rows, or more than one in a hundred of its
-            prompts is trained on.
+            prompts is trained on; of a generator with few prompts, only in the training split.
     """
     sets = [EvalSet.read(text) for text in config.eval_env]
-    trained = _prompts(env) if sets else frozenset()
+    trained = _prompts(env, config.prompts * config.steps) if sets else frozenset()
+    splits = {(one.id, one.split) for one in env.members.values() if one.size is None}
     made = []
     for one in sets:
         try:
-            made.append(_evaluated(one, config, trained))
+            made.append(_evaluated(one, config, trained, splits))
         except UsageError as error:
             raise UsageError(f"eval_env {one.text!r}: {error}") from None
     return made
 
 
-def _evaluated(one: EvalSet, config: ResolvedConfig, trained: frozenset[str]) -> Evaluated:
+def _evaluated(
+    one: EvalSet, config: ResolvedConfig, trained: frozenset[str], splits: Set[tuple[str, str]]
+) -> Evaluated:
     defaults = defaults_of(one.env)
     split = {"split": config.eval_split} if "split" in defaults else {}
     options = {
@@ -201,11 +206,11 @@ def _evaluated(one: EvalSet, config: ResolvedConfig, trained: frozenset[str]) ->
         raise UsageError(f"k is {k} and n is {n}; sample at least k completions of each task")
     rows = _rows(env, one.numbers.get("rows", config.eval_tasks), config.seed)
     shared = sum(str(env.task(index).prompt) in trained for index in rows)
-    if 100 * shared > len(rows):
+    by_chance = env.size is None and (env.id, env.split) not in splits
+    if 100 * shared > len(rows) and not by_chance:
         raise UsageError(
-            f"{shared} of its {len(rows)} prompts are trained on; leave them out of the training "
-            f"data, or leave this "
-            "evaluation out"
+            f"{shared} of its {len(rows)} prompts are trained on; give another split, leave them "
+            "out of the training data, or leave this evaluation out"
         )
     return Evaluated(
         one.name,
@@ -235,7 +240,16 @@ def _rows(env: Environment, wanted: int | str, seed: int) -> tuple[int, ...]:
     return tuple(sorted(draw.sample(range(env.size), int(wanted))))
 
 
-def _prompts(env: Environment) -> frozenset[str]:
-    """The prompts that are trained on, of tasks that are listed."""
-    listed = [(one, index) for one in env.members.values() for index in range(one.size or 0)]
-    return frozenset(str(one.task(index).prompt) for one, index in listed)
+def _prompts(env: Environment, taken: int) -> frozenset[str]:
+    """The prompts that are trained on: all that are listed, and of generated ones the first.
+
+    Args:
+        env: the training environment.
+        taken: tasks that the run takes.
+    """
+    first = min(taken, _MOST_GENERATED)
+    return frozenset(
+        str(one.task(index).prompt)
+        for one in env.members.values()
+        for index in range(first if one.size is None else one.size)
+    )

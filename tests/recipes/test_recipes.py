@@ -439,6 +439,7 @@ def test_a_number_without_source_is_refused(say, tmp_path):
     for line, says in [
         (["train", "math_dapo", "--size", "huge"], "--size is 'huge'"),
         (["train", "math_dapo", "--size"], "--size needs a value"),
+        (["train", "math_dapo", "--size", "tiny", "--size=small"], "given as tiny and as small"),
         (["train", "math_dapo", "--size", "tiny", "--env", "kk-v4"], "give a --model"),
         (["train", tmp_path / "no.toml"], "is no recipe"),
         (["train", tmp_path / "no.py"], "no.py"),

@@ -50,6 +50,7 @@ def test_a_text_names_environment_options_and_numbers(text, env, options, number
         (["arithmetic-v1:temperature=0,n=2"], "temperature is 0, where all n=2"),
         (["arithmetic-v1:k=4,n=2"], "k is 4 and n is 2"),
         (["arithmetic-v1:rows=all"], "give rows a number"),
+        (["arithmetic-v1:split=train"], "100 of its 100 prompts are trained on; give another"),
         (["arithmetic-v1:dificulty=2"], "has no option 'dificulty'"),
         (["arithmetik-v1"], "arithmetic-v1"),
     ],
