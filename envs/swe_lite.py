@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
 
@@ -78,7 +79,7 @@ class SweLite(rlvr.Environment):
         for name in ("bugs", "files", "distance"):
             require_whole(name, getattr(self, name), 0)
         if not self.tools:
-            self.play_single_turns()
+            self.plays = rlvr.Episode  # type: ignore[misc]  # one reply, with a patch
 
     # ------------------------------------------------------------------------------------------------- tasks
 
@@ -251,11 +252,24 @@ class SweLite(rlvr.Environment):
         return f"```diff\n{patch_between(files, right)}\n```"
 
     def example_episode(self, task: rlvr.Task) -> Sequence[str | rlvr.Ask]:
+        return self.turns_of(task, self.example(task))
+
+    def turns_of(self, task: rlvr.Task, reply: str) -> Sequence[str | rlvr.Ask]:
+        """The turns of an episode that do what a reply with a patch says.
+
+        Args:
+            task: of this environment.
+            reply: with the patch; one that cannot be applied changes nothing.
+        """
         if not self.tools:
-            return [self.example(task)]
+            return [reply]
+        before, after = task.meta["files"], {}
+        with suppress(PatchError):
+            after = apply_patch(before, patch_in(reply) or "")
         lines = [
             f"printf %s {shlex.quote(text)} > {shlex.quote(path)}"
-            for path, text in task.reference["files"].items()
+            for path, text in after.items()
+            if text != before.get(path)
         ]
         return [rlvr.Ask("bash", {"command": "\n".join(lines)}), "Done."]
 

@@ -210,7 +210,7 @@ class Session:
             if not self._takes(path):
                 return None
             self._line.send({"read": parts, "most": int(self.limits.output_mib * MIB)})
-            found, size = b"", -1
+            found, size = bytearray(), -1
             while True:
                 message = self._hear()
                 if message is None:
@@ -218,7 +218,7 @@ class Session:
                 size = message.get("size", size)
                 found += bytes.fromhex(message.get("part", ""))
                 if len(found) >= size:
-                    return None if size < 0 else found
+                    return None if size < 0 else bytes(found)
 
     def outputs(self, patterns: Sequence[str]) -> dict[str, bytes]:
         """The regular files that a pattern matches, read by pid 1 of the session while all its

@@ -496,11 +496,9 @@ class Collector:
         return {
             "env": self.env.id,
             "split": self.env.split,
-            "size": self._cursor.size,
             "seed": self.seed,
-            "shuffle": self._cursor.shuffle,
             "group_size": self.groups.group_size,
-            **({"envs": self.env.config["envs"]} if self.env.shares else {}),
+            **self._cursor.identity,
         }
 
 

@@ -50,6 +50,11 @@ class Cursor:
         """Number of completed epochs; always 0 if tasks are generated."""
         return 0 if self.size is None else self.position // self.size
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the order depends on beside the seed, as plain JSON."""
+        return {"size": self.size, "shuffle": self.shuffle}
+
     def take(self, count: int) -> list[tuple[int, int]]:
         """Take the next tasks: (position, index) of each.
 

@@ -125,6 +125,11 @@ class MixtureCursor:
         """Completed epochs of the environment that has completed the fewest."""
         return min(member.cursor.epoch for member in self._members.values())
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the order depends on beside the seed, as plain JSON."""
+        return {"size": self.size, "shuffle": self.shuffle, "envs": self.env.config["envs"]}
+
     def take(self, count: int) -> list[tuple[int, int]]:
         """Take the next tasks: (position, index) of each.
 

@@ -15,6 +15,7 @@ An episode has one reply, unless the class has tools, a simulated user, or an `o
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
@@ -115,7 +116,8 @@ class Environment(Stepping):
     """Patterns of the files that remain of a session, such as "src/**.py", for `grade`."""
 
     plays: ClassVar[type[Episode]] = Episode
-    """The kind of its episodes: what only some environments do is asked of this class."""
+    """The kind of its episodes: what only some environments do is asked of this class.  Where an
+    option makes one reply the whole episode, `__post_init__` sets it to `Episode`."""
 
     if TYPE_CHECKING:  # options of classes with several turns, see `EpisodeLimits`
         turns: int = 8
@@ -173,13 +175,6 @@ class Environment(Stepping):
         if declared_tools(cls) or defined not in ([], ["open"]):
             return ToolEpisode
         return TurnsEpisode if defined else cls.plays
-
-    def play_single_turns(self) -> None:
-        """Make one reply the whole episode: for `__post_init__`, where an option says so.
-
-        `verify` gets a text then.
-        """
-        self.plays = Episode  # type: ignore[misc]  # of this instance alone
 
     @property
     def single_turn(self) -> bool:
@@ -334,6 +329,18 @@ class Environment(Stepping):
         """
         sizes = [size for size in (limit, self.size) if size is not None]
         return min(sizes, default=None)
+
+    def draw(self, count: int, rng: random.Random) -> Sequence[int]:
+        """Numbers of tasks to evaluate on: a sample, in order; the first ones where tasks are
+        generated without end.
+
+        Args:
+            count: greatest number of tasks; of each environment of a mixture.
+            rng: draws the sample.
+        """
+        if self.size is None:
+            return range(count)
+        return sorted(rng.sample(range(self.size), min(count, self.size)))
 
     def each(self, change: Callable[[Share | None, Environment], Environment]) -> Environment:
         """Change an environment, or each one of a mixture.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count
+from random import Random
 from typing import Any
 
 from rlvr.environment.base import Environment
@@ -310,6 +311,9 @@ class Mixture(Environment):
             return self.size
         sizes = [self.env_of(name).size for name in self.shares]
         return sum(limit if size is None else min(limit, size) for size in sizes)
+
+    def draw(self, count: int, rng: Random) -> Sequence[int]:
+        return range(self.first(count) or 0)
 
     def locate(self, index: int) -> tuple[str, int]:
         """The environment's name and its own task number.

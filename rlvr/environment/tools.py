@@ -69,6 +69,7 @@ _NAMES: Final = {
 }
 _LONGEST_NAME: Final = 64
 _DEEPEST: Final = 64  # of nested lists and objects in arguments
+_MOST_BITS: Final = 14_280  # Python writes no number of more than 4,300 digits
 
 # Of a method's first argument: then its author left out the state.
 _PLAIN_STATES: Final = (str, int, float, bool, "str", "int", "float", "bool")
@@ -328,6 +329,8 @@ def unrecordable(arguments: Mapping[str, Any]) -> str:
         value, depth = stack.pop()
         if isinstance(value, float) and not math.isfinite(value):
             return "the arguments hold a number that is not finite"
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            return "the arguments hold a number of more than 4,300 digits"
         if isinstance(value, (list, Mapping)):
             if depth > _DEEPEST:
                 return f"the arguments are nested more than {_DEEPEST} deep"

@@ -105,7 +105,7 @@ class ScriptedSampler:
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Sampler.decode`."""
-        return "".join(chr(token) for token in completion_ids if token != END)
+        return "".join(map(chr, [token for token in completion_ids if token != END]))
 
     def sync(self, weights: Any, version: int) -> None:
         """Set the version; there are no weights.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlvr.environment import Environment
 from rlvr.environment.episode import TurnLike
 from rlvr.episode import EpisodeRecord, PolicyTurn
 from rlvr.errors import Unscored
-from rlvr.types import Outcome, Score, Task, Verdict
+from rlvr.types import Completion, Outcome, Score, Task, Verdict
 
-__all__ = ["Played", "play", "score_turns"]
+__all__ = ["Played", "play", "score_plays", "score_turns"]
 
 
 class Played(NamedTuple):
@@ -50,8 +50,30 @@ def score_turns(env: Environment, task: Task, turns: Sequence[TurnLike]) -> Scor
     Args:
         env, task, turns: see `play`.
     """
-    try:
-        record = play(env, task, turns).record
-    except Unscored as error:
-        return Score(None, {}, Verdict(Outcome.UNSCORED, why=f"{error.reason}: {error}"))
-    return env.score_group(task, [env.completion_of(record, 1)])[0]
+    return score_plays(env, task, [turns], env.score_group)[0]
+
+
+def score_plays(
+    env: Environment,
+    task: Task,
+    plays: Iterable[Sequence[TurnLike]],
+    score_group: Callable[[Task, list[Completion]], Sequence[Score]],
+) -> list[Score]:
+    """The scores of episodes of one task; UNSCORED where the environment failed.
+
+    Args:
+        env, task: see `play`.
+        plays: the turns of each episode.
+        score_group: of the environment, or of a scorer of it.
+    """
+    scores: list[Score | None] = []
+    ended: list[Completion] = []
+    for turns in plays:
+        try:
+            ended.append(env.completion_of(play(env, task, turns).record, 1))
+            scores.append(None)
+        except Unscored as error:
+            why = f"{error.reason}: {error}"
+            scores.append(Score(None, {}, Verdict(Outcome.UNSCORED, why=why)))
+    judged = iter(score_group(task, ended))
+    return [next(judged) if score is None else score for score in scores]

@@ -26,8 +26,7 @@ from rlvr.errors import DataError, Unscored, UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import estimate, wilson
 from rlvr.testing.findings import Findings
-from rlvr.testing.plays import score_turns
-from rlvr.testing.scores import as_completion
+from rlvr.testing.plays import score_plays
 from rlvr.testing.strengthen import Mending, Tried, mend
 from rlvr.testing.tasks import sample
 from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for
@@ -272,9 +271,8 @@ class _Run:
         return count.record()
 
     def _scores(self, task: Task, works: Sequence[Work], scorer: Scorer) -> list[Score]:
-        if self.env.single_turn:
-            return scorer.score_group(task, [as_completion(work.text) for work in works])
-        return [score_turns(self.env, task, self.maker.turns(task, work)) for work in works]
+        plays = [self.maker.turns(task, work) for work in works]
+        return score_plays(self.env, task, plays, scorer.score_group)
 
     def _rng(self, task: Task, what: str) -> Any:
         return seeded("strength", what, self.seed, task.id)

@@ -228,16 +228,13 @@ def _evaluated(
 
 def _rows(env: Environment, wanted: int | str, seed: int) -> tuple[int, ...]:
     """Indices of the tasks: all, the first of generated ones, or a sample."""
-    if env.size is None or env.shares:
-        if wanted == "all":
-            raise UsageError(f"{env.id} makes its tasks, or is a mixture; give rows a number")
-        return tuple(range(env.first(int(wanted)) or 0))
-    if not env.size:
+    if env.size == 0:
         raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
-    if wanted == "all" or int(wanted) >= env.size:
-        return tuple(range(env.size))
-    draw = seeded("evaluation", env.id, env.split, seed)
-    return tuple(sorted(draw.sample(range(env.size), int(wanted))))
+    if wanted != "all":
+        return tuple(env.draw(int(wanted), seeded("evaluation", env.id, env.split, seed)))
+    if env.size is None:
+        raise UsageError(f"{env.id} makes its tasks without end; give rows a number")
+    return tuple(range(env.size))
 
 
 def _prompts(env: Environment, taken: int) -> frozenset[str]:

@@ -95,9 +95,9 @@ def environments(
 
 def _require_turns(config: Config, env: Environment, eval_env: Environment | None) -> None:
     """Refuse settings of episodes where every environment of the run has a single turn."""
-    if config.stage or config.eval_env or not env.single_turn:
+    if config.stage or config.eval_env:
         return
-    if eval_env is None or eval_env.single_turn:
+    if all(one is None or one.limits.turns == 1 for one in (env, eval_env)):
         require_default(config, ("max_turns", "step_s", "turn_schedule"), "episodes of turns")
 
 
@@ -172,28 +172,29 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
     Published sets have a few problems in both of their splits, so up to one in a hundred gives a
     warning only.
     """
-    if env.shares and eval_env.shares:
-        for name in env.shares.keys() & eval_env.shares.keys():
-            _require_separate(env.members[name], eval_env.members[name], most)
+    own, others = env.members.values(), eval_env.members.values()
+    tasks = [[other.task(i) for i in range(min(most, other.size or 0))] for other in others]
+    if not any(tasks):
         return
-    if not env.size or not eval_env.size:
-        return
-    trained = {str(env.task(i).prompt) for i in range(env.size)}
-    evaluated = [eval_env.task(i) for i in range(min(most, eval_env.size))]
-    shared = [task.id for task in evaluated if str(task.prompt) in trained]
+    trained = {str(one.task(i).prompt) for one in own for i in range(one.size or 0)}
+    for evaluated in tasks:
+        shared = [task.id for task in evaluated if str(task.prompt) in trained]
+        _require_few(shared, len(evaluated), env.split, eval_env.split)
+
+
+def _require_few(shared: Sequence[str], count: int, trained: str, evaluated: str) -> None:
     message = (
-        f"{len(shared)} of the {len(evaluated)} tasks to evaluate on, of split {eval_env.split!r}, "
-        f"have prompts "
-        f"that are trained on, in split {env.split!r}"
+        f"{len(shared)} of the {count} tasks to evaluate on, of split {evaluated!r}, have prompts "
+        f"that are trained on, in split {trained!r}"
     )
-    if 100 * len(shared) > len(evaluated):
+    if 100 * len(shared) > count:
         raise UsageError(
             f"{message}, perhaps because one file serves for both: split it with the option "
             f"split='train[10%:]' and "
             "eval_split='train[:10%]', name another file in eval_options, or set eval_every=None"
         )
     if shared:
-        warnings.warn(f"{message}, such as {shared[0]!r}", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{message}, such as {shared[0]!r}", RuntimeWarning, stacklevel=5)
 
 
 def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:

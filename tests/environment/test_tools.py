@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from dataclasses import dataclass
@@ -203,6 +204,8 @@ FAULTS = [
         '<tool_call>{"name": "add", "arguments": {"x": 1e999}}</tool_call>',
         "error: the arguments hold a number that is not",
     ),
+    # as Python's hexadecimal digits give it, in models' calls that are written as Python
+    (Ask("add", {"x": 1 << 20_000}), "error: the arguments hold a number of more than 4,300"),
 ]
 
 
@@ -213,6 +216,7 @@ def test_what_the_model_did_wrong_is_a_reply(text, reply):
         [told] = running.reply(text)
         assert told["content"].startswith(reply)
         assert running.record.calls[0].error
+        assert json.dumps(running.record.as_dict())
         assert running.reply(call("add", x=1))[0]["content"] == "1"
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 import tomllib
 import warnings
@@ -13,6 +14,7 @@ from rlvr.errors import DataError, DataWarning, NonConforming, UsageError
 from rlvr.interop import from_harbor, to_harbor, validate_harbor
 from rlvr.interop.harbor_folder import HarborFolder
 from rlvr.testing import check_environment
+from rlvr.tools import bash, sandbox
 
 TOML = """schema_version = "1.4"
 artifacts = ["/app"]
@@ -103,6 +105,12 @@ DOCKERFILES = {
     "FROM python:3.11\nCOPY number.txt /x": "Dockerfile:2: .*a file at the root",
     "FROM python:3.11\nENV PATH=/app:$PATH": "Dockerfile:2: ENV with variables",
     "FROM python:3.11\nWORKDIR /proc": "Dockerfile:2: .* is in /proc",
+    "FROM python:3.11\nWORKDIR ../x": "Dockerfile:2: WORKDIR ../x: give a path without",
+    "FROM python:3.11\nENV 2X=1": "Dockerfile:2: ENV 2X=1: '2X' is no name",
+    'FROM python:3.11\nENV A="1': "Dockerfile:2: .*No closing quotation",
+    'FROM python:3.11\nCOPY ["number.txt" "/app/"]': "Dockerfile:2: .*it is no list",
+    "FROM python:3.11\nCOPY number.txt": "Dockerfile:2: COPY number.txt: give sources and a",
+    "FROM python:3.11\nRUN true \\": "Dockerfile:2: RUN is not offered",
     "": "Dockerfile:1: there is no FROM",
 }
 
@@ -119,6 +127,10 @@ TOMLS = {
     'schema_version = "new"': "task.toml:1: schema_version: 'new' is no version",
     "x = [": "task.toml: it is no TOML",
     '[[steps]]\nname = "a"': "task.toml:1: steps: it is not offered",
+    "environment = 3": "task.toml:1: environment: it is int 3; give a table",
+    '[environment]\nworkdir = "app"': "task.toml:2: .*'app' is no absolute path",
+    "[solution]\nenv = 3": "task.toml:2: .*env: it is int 3; give a table",
+    "[solution.env]\nKEY = 3": "task.toml:1: .*'KEY' = int 3 is no variable",
     "[environment]\ngpus = 1": r"task.toml:2: \[environment\] gpus: there are none",
     '[environment]\nos = "windows"': "task.toml:2: .* only linux",
     '[environment]\nnetwork_mode = "public"': "task.toml:2: .*'public': there is no network",
@@ -129,6 +141,7 @@ TOMLS = {
     '[verifier]\nenvironment_mode = "own"': "task.toml:2: .*'own' is neither",
     '[verifier.env]\nKEY = "${KEY}"': "task.toml:1: .*KEY takes its value from the host",
     'artifacts = ["/app/../etc"]': "task.toml:1: artifacts: str '/app/../etc' has '..'",
+    'artifacts = "/app"': "task.toml:1: artifacts: they are str '/app'; give a list",
     'artifacts = ["app"]': "task.toml:1: artifacts: str 'app' has no absolute source",
     'artifacts = ["/etc/passwd"]': "task.toml:1: artifacts: '/etc/passwd' is in /etc",
     'artifacts = [{source = "/app", service = "db"}]': "task.toml:1: artifacts: .*no services",
@@ -139,6 +152,42 @@ TOMLS = {
 def test_a_task_that_needs_more_is_refused_by_line(tmp_path, text):
     with pytest.raises(DataError, match=TOMLS[text]):
         HarborFolder.read(write(tmp_path / "t", task_toml=text))
+
+
+def test_a_dockerfile_in_its_older_and_longer_forms(tmp_path):
+    """Lists, folders, several sources, one variable a line, relative folders, a last line that goes on."""
+    text = (
+        'FROM docker.io/library/python:3\nWORKDIR /app\nWORKDIR "src"\nENV UNIT red apples\n'
+        'COPY ["number.txt", "./one.txt"]\nCOPY number.txt data/a.txt /app/\nCOPY . all\nENV X=1 \\'
+    )
+    root = write(tmp_path / "t", environment_Dockerfile=text)
+    (root / "environment/data").mkdir()
+    (root / "environment/data/a.txt").write_text("a")
+    folder = HarborFolder.read(root)
+    assert (folder.workdir, folder.env) == ("/app/src", {"UNIT": "red apples", "X": "1"})
+    assert {path for path in folder.files if "Dockerfile" not in path} == {
+        "/app/src/one.txt",
+        "/app/number.txt",
+        "/app/a.txt",
+        "/app/src/all/number.txt",
+        "/app/src/all/data/a.txt",
+    }
+
+
+def test_an_image_without_a_dockerfile_has_the_folders_files(tmp_path):
+    """harbor puts them where commands begin; limits and variables are the task's."""
+    image = '[environment]\ndocker_image = "python:3.11-slim"\n'
+    limits = 'workdir = "/app"\nmemory_mb = 128\nstorage_mb = 16\n[verifier.env]\nMOST = "3"\n'
+    changes = {"environment_Dockerfile": None}
+    folder = HarborFolder.read(write(tmp_path / "t", task_toml=image + limits, **changes))
+    assert folder.files == {"/app/number.txt": b"21"}
+    assert (folder.memory_mib, folder.storage_mib) == (128, 16)
+    assert (folder.verifier_env, folder.separate) == ({"MOST": "3"}, False)
+    with pytest.raises(DataError, match=r"task.toml:2: .*files of environment/ need a workdir"):
+        HarborFolder.read(write(tmp_path / "root", task_toml=image, **changes))
+    other = image.replace("python:3.11-slim", "ubuntu")
+    with pytest.raises(DataError, match=r"task.toml:2: .*'ubuntu' is no plain python:3"):
+        HarborFolder.read(write(tmp_path / "ubuntu", task_toml=other, **changes))
 
 
 def test_what_is_missing_or_linked_is_refused_by_name(tmp_path):
@@ -158,6 +207,13 @@ def test_what_is_missing_or_linked_is_refused_by_name(tmp_path):
         (root / name).write_text("")
         with pytest.raises(DataError, match=f"{name}:1: "):
             HarborFolder.read(root)
+    for name, make in {"pipe": os.mkfifo, "latin": lambda path: path.write_bytes(b"\xe9")}.items():
+        root = write(tmp_path / name, instruction_md=None)
+        make(root / "instruction.md")
+        with pytest.raises(DataError, match=r"instruction.md: it is no (regular file|UTF-8)"):
+            HarborFolder.read(root)
+    with pytest.raises(DataError, match="it is no folder of a task"):
+        HarborFolder.read(tmp_path / "none")
     huge = write(tmp_path / "huge")
     with (huge / "environment" / "huge").open("wb") as file:
         file.truncate(1 << 30)
@@ -296,6 +352,43 @@ def test_json_comes_before_text_and_names_one_reward(tmp_path):
     assert score.verdict.detail["rewards"] == {"reward": 1.0, "style": 0.2}
 
 
+def test_what_artifacts_exclude_is_not_judged(tmp_path):
+    """Names and paths by tar's patterns; the image's own file stands where the policy's is left out."""
+    artifacts = 'artifacts = [{source = "/app", exclude = ["*.log", "cache"]}]'
+    root = write(
+        tmp_path / "t",
+        task_toml=TOML.replace('artifacts = ["/app"]', artifacts),
+        tests_test_sh="#!/bin/bash\ncd /app\n[ -f twice.txt ] && [ ! -e a.log ] && [ ! -e cache ]\n"
+        "echo $((1 - $?)) > /logs/verifier/reward.txt\n",
+        solution_solve_sh="#!/bin/bash\nmkdir cache; touch twice.txt a.log cache/x\n",
+    )
+    assert validate_harbor(root) == {"t": ""}
+
+
+REWARDS = {
+    "[": "is no number",
+    '"one"': "reward is one",
+    '{"a": 1, "b": 2}': "none of the numbers is named reward",
+    '{"reward": NaN}': "reward is nan",
+}
+
+
+def test_rewards_of_other_forms_are_none(tmp_path):
+    """A single number by another name is the reward."""
+    reward = "/logs/verifier/reward.json"
+    root = write(
+        tmp_path / "t",
+        tests_test_sh="#!/bin/bash\ncat /app/twice.txt > " + reward + " || echo 0 > " + reward,
+        solution_solve_sh="#!/bin/bash\necho '{\"style\": 1}' > twice.txt\n",
+    )
+    assert validate_harbor(root) == {"t": ""}
+    env = from_harbor(root)
+    for text, why in REWARDS.items():
+        verdict = play(env, f"echo '{text}' > twice.txt").verdict
+        assert verdict.outcome == "wrong"
+        assert why in verdict.why
+
+
 def test_tests_in_the_policys_own_container_see_its_files_and_none_of_its_processes(tmp_path):
     """Without `separate` all writable folders are left; what was deleted stays so."""
     root = write(
@@ -360,7 +453,58 @@ class Chat(rlvr.Environment):
         return rlvr.Verdict("correct", why="always")
 
 
+class Mute(rlvr.Environment):
+    """Has no example, and an option that JSON cannot hold."""
+
+    odd: object = None
+
+    def task(self, index):
+        return rlvr.Task(f"mute/{index}", "Say hello.")
+
+    def verify(self, task, completion):
+        return rlvr.Verdict("correct", why="always")
+
+
+class MuteShell(rlvr.Environment):
+    """A session whose example is missing."""
+
+    def task(self, index):
+        return rlvr.Task(f"shell/{index}", "Do nothing.")
+
+    def setup(self, task):
+        return sandbox().session("bash")
+
+    def tools(self, state):
+        return [bash(state)]
+
+    def final(self, task, state):
+        return None
+
+    def verify(self, task, episode):
+        return rlvr.Verdict("correct", why="always")
+
+
+class OddShell(MuteShell):
+    """An example that calls the tool by another argument."""
+
+    def example_episode(self, task):
+        return [rlvr.Ask("bash", {"code": "true"}), "Done."]
+
+
 def test_what_cannot_be_a_folder_is_refused_by_name(tmp_path):
+    class Local(Mute):
+        def example(self, task):
+            return "hello"
+
+    refused = {
+        "has no example reply to 'mute/0'": Mute(),
+        "has no example of 'shell/0'": MuteShell(),
+        "calls a tool without a command": OddShell(),
+        "Local is defined in a function": Local(),
+    }
+    for why, env in refused.items():
+        with pytest.raises(UsageError, match=why):
+            to_harbor(env, tmp_path / type(env).__name__, tasks=1)
     with pytest.raises(UsageError, match="its grade runs code"):
         to_harbor(rlvr.make("swe-lite-v1"), tmp_path / "swe", tasks=1)
     with pytest.raises(UsageError, match="has the tools greet"):

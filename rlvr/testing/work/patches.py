@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 
 from rlvr.environment.episode import TurnLike
 from rlvr.sandbox import Box, Limits
-from rlvr.testing.work.end_states import writing
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.tools import sandbox
 from rlvr.types import Task
@@ -34,6 +33,14 @@ class PatchedProject(Protocol):
     `reference["files"]` the changed ones as they should be."""
 
     sandbox: str
+
+    def turns_of(self, task: Task, reply: str) -> Sequence[TurnLike]:
+        """The turns of an episode that do what a reply with a patch says.
+
+        Args:
+            task: the task.
+            reply: with the patch.
+        """
 
     def more_tests(self, task: Task) -> str:
         """A file of unittest with cases that are neither shown nor decide.
@@ -69,13 +76,9 @@ class PatchWork(Maker):
                 yield _work(task, {**right, path: rewritten.source}, rewritten.operator)
 
     def turns(self, task: Task, work: Work) -> Sequence[TurnLike]:
-        if self.env.single_turn:
-            return [work.text]
-        files = _apply(task, work) or {}
-        changed = {
-            path: text for path, text in files.items() if text != task.meta["files"].get(path)
-        }
-        return [writing(changed), "Done."]
+        project: Any = self.env
+        turns: Sequence[TurnLike] = project.turns_of(task, work.text)
+        return turns
 
     def witness(self, task: Task, work: Work) -> Witness | None:
         files = _apply(task, work)
