@@ -10,15 +10,20 @@ from fractions import Fraction
 
 from rlvr.verifiers.math.canonical import factors_of, linear
 from rlvr.verifiers.math.finished import is_written_out
-from rlvr.verifiers.math.latex.tree import Node, free_symbols, walk
+from rlvr.verifiers.math.latex.tree import (
+    EULER,
+    IMAGINARY,
+    PI,
+    Node,
+    free_symbols,
+    walk,
+)
 from rlvr.verifiers.math.statement import leaves
 from rlvr.verifiers.math.units import canonical, measure
 
 __all__ = ["FORMS", "NamedForm", "not_as_asked"]
 
-_E, _I = Node("const", value="e"), Node("const", value="i")
 _LARGEST_PRIME = 10**9
-_PI = Node("const", value="pi")
 _IN_UNIT = re.compile(
     r"\b(?:in|to|into|as|many|of)\s+((?:square |cubic )?[A-Za-z]+(?:(?:/| per )[A-Za-z]+)?)"
 )
@@ -194,7 +199,7 @@ def _without_degrees(tree: Node) -> bool:
 
 
 def _without_pi(tree: Node) -> bool:
-    return _PI not in walk(tree)
+    return PI not in walk(tree)
 
 
 def _is_interval(tree: Node) -> bool:
@@ -216,7 +221,7 @@ def _is_polar(tree: Node) -> bool:
     nodes = list(walk(tree))
     functions = {node.value for node in nodes if node.op == "call"}
     return functions >= {"cos", "sin"} or any(
-        node.op == "pow" and node.args[0] == _E and _I in walk(node) for node in nodes
+        node.op == "pow" and node.args[0] == EULER and IMAGINARY in walk(node) for node in nodes
     )
 
 

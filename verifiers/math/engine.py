@@ -24,7 +24,16 @@ from rlvr.verifiers.math.latex.compile import is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolve_indices
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settle_roles
-from rlvr.verifiers.math.latex.tree import INFINITY, free_symbols, has, num, takes_angle, walk
+from rlvr.verifiers.math.latex.tree import (
+    INFINITY,
+    PI,
+    free_symbols,
+    has,
+    minus,
+    num,
+    takes_angle,
+    walk,
+)
 from rlvr.verifiers.math.latex.values import Undefined, approximate
 from rlvr.verifiers.math.normal import decide
 from rlvr.verifiers.math.policy import MathPolicy
@@ -180,12 +189,7 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
         if a == b:
             return equal
         if equal and a.op == b.op == "rel" and a.value == b.value == ("=",):
-            return (
-                proportional(
-                    *(Node("add", (side.args[0], Node("neg", (side.args[1],)))) for side in (a, b))
-                )
-                or None
-            )
+            return proportional(*(minus(side.args[0], side.args[1]) for side in (a, b))) or None
         mine, reference_names = free_symbols(a), free_symbols(b)
         sets = any(has(tree, *_NO_VALUE, "tuple", "matrix") for tree in (a, b))
         if (
@@ -194,7 +198,7 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
             or "C" in mine | reference_names
         ):
             return None  # k\pi and n\pi, constants of integration
-        gap = Node("add", (a, Node("neg", (b,))))
+        gap = minus(a, b)
         zero = is_zero(gap)
         if zero is False and equal and _holds_by_convention(policy, answer, reference, gap):
             return None
@@ -258,7 +262,7 @@ def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
 
 def _speaks_of_radians(node: Node) -> bool:
     angle = node.op == "call" and node.value.startswith("arc") and not node.value.endswith("h")
-    return angle or node == Node("const", value="pi")
+    return angle or node == PI
 
 
 def _degrees(tree: Node, form: Form) -> Node:

@@ -25,10 +25,13 @@ from rlvr.verifiers.math import boolean, probing, realsets
 from rlvr.verifiers.math.latex.indexed import resolve_indices
 from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
+    IMAGINARY,
+    PI,
     Node,
     Unreadable,
     free_symbols,
     has,
+    minus,
     num,
     replace_part,
     sym,
@@ -107,7 +110,7 @@ def _same(a: Node, b: Node) -> bool:
 
 
 _UNIT_VECTORS = (sym("i^"), sym("j^"), sym("k^"))
-_PLAIN_UNIT_VECTORS = (Node("const", value="i"), sym("j"), sym("k"))
+_PLAIN_UNIT_VECTORS = (IMAGINARY, sym("j"), sym("k"))
 
 
 def _in_units(vector: Node, other: Node) -> Node:
@@ -198,7 +201,7 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
     (start_a, step_a), (start_b, step_b) = _progression(a, left), _progression(b, right)
     if not (probing.equal(step_a, step_b) or probing.equal(step_a, Node("neg", (step_b,)))):
         return False
-    turns = Node("div", (Node("add", (start_a, Node("neg", (start_b,)))), step_a))
+    turns = Node("div", (minus(start_a, start_b), step_a))
     if probing.equal(turns, num(0)):
         return True
     family = "k" in (left, right) or (a.op == b.op == "add")
@@ -209,10 +212,10 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
 
 def _is_angle(node: Node, name: str) -> bool:
     """Linear in the variable, with pi or degrees in the expression."""
-    if not has(node, "deg") and Node("const", value="pi") not in list(walk(node)):
+    if not has(node, "deg") and PI not in list(walk(node)):
         return False
     at = [_put(node, name, num(integer)) for integer in (0, 1, 2, 5)]
-    step = Node("add", (at[1], Node("neg", (at[0],))))
+    step = minus(at[1], at[0])
     linear = [Node("add", (at[0], Node("mul", (num(integer), step)))) for integer in (2, 5)]
     return all(
         probing.equal(x, y) for x, y in zip(linear, at[2:], strict=True)
@@ -240,7 +243,7 @@ def _with_other_constants(a: Node, b: Node) -> bool:
     if not all(_are_factors(side, names) for side, names in ((a, mine), (b, reference_constants))):
         return False
     (start, *own_basis), (other_start, *basis) = _basis(a, mine), _basis(b, reference_constants)
-    gap = Node("add", (start, Node("neg", (other_start,))))
+    gap = minus(start, other_start)
     within = all(_are_dependent((vector, *basis), variables) for vector in (gap, *own_basis))
     return within and not _are_dependent(own_basis, variables)
 
@@ -252,7 +255,7 @@ def _basis(node: Node, constants: Sequence[str]) -> list[Node]:
         reduce(lambda tree, name: _put(tree, name, num(int(name == chosen))), constants, node)
         for chosen in constants
     ]
-    return [start, *(Node("add", (tree, Node("neg", (start,)))) for tree in alone)]
+    return [start, *(minus(tree, start) for tree in alone)]
 
 
 def _are_dependent(functions: Sequence[Node], variables: Sequence[str]) -> bool:
@@ -380,8 +383,7 @@ def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
 
 
 def _gap(relation: Node) -> Node:
-    left, right = relation.args
-    return Node("add", (left, Node("neg", (right,))))
+    return minus(*relation.args)
 
 
 def _chains(a: Node, b: Node) -> bool:

@@ -17,14 +17,22 @@ from functools import lru_cache
 from rlvr.verifiers.math.boolean import connective, is_boolean, is_reducible
 from rlvr.verifiers.math.canonical import factors_of, linear, spelling
 from rlvr.verifiers.math.latex.roles import settle_roles
-from rlvr.verifiers.math.latex.tree import INFINITY, Node, Written, free_symbols, walk
+from rlvr.verifiers.math.latex.tree import (
+    EULER,
+    IMAGINARY,
+    INFINITY,
+    PI,
+    Node,
+    Written,
+    free_symbols,
+    walk,
+)
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.rounding import is_rounded
 from rlvr.verifiers.math.statement import leaves
 
 __all__ = ["RULES", "Rule", "is_written_out", "open_kinds", "unfinished"]
 
-_E, _I, _PI = Node("const", value="e"), Node("const", value="i"), Node("const", value="pi")
 _MEASURES = frozenset(("unit", "percent"))
 _INVERSES = frozenset("arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
 _COUNTED = frozenset(("binom", "perm"))
@@ -125,7 +133,7 @@ def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
     nodes = list(walk(reference))
     if any(node.op == "log" for node in nodes):
         kinds |= {"function"}  # \log_2 x may be written by natural logarithms
-    if any(node.op == "pow" and node.args[0] == _E for node in nodes):
+    if any(node.op == "pow" and node.args[0] == EULER for node in nodes):
         kinds |= {"function", "value"}  # re^{it} as r(\cos t + i\sin t), \sinh 1 by e
     if any(node.op == "logic" and node.value in ("xor", "iff") for node in nodes):
         kinds |= {"negation"}
@@ -203,7 +211,7 @@ def _is_open_sum(node: Node) -> bool:
     earlier: set[object] = set()
     for arg in node.args:
         terms = linear(arg)
-        zero = terms.get((), 1) == 0 and _I not in walk(node)  # 0 + 2i is a + bi
+        zero = terms.get((), 1) == 0 and IMAGINARY not in walk(node)  # 0 + 2i is a + bi
         if zero or not earlier.isdisjoint(terms):
             return True
         earlier |= terms.keys()
@@ -230,7 +238,7 @@ def _is_open_product(node: Node) -> bool:
     constant = not free_symbols(node)
     return (
         len(numbers) > 1
-        or (constant and _I not in factors and any(arg.value in (0, 1) for arg in numbers))
+        or (constant and IMAGINARY not in factors and any(arg.value in (0, 1) for arg in numbers))
         or _is_repeated([base for arg in factors if not _is_number(arg) for base in _bases(arg)])
         or sum(arg.op == "add" and not free_symbols(arg) for arg in factors) > 1
         or _is_repeated([arg.args[1] for arg in factors if _is_root(arg)])
@@ -329,7 +337,7 @@ def _is_open_quotient(node: Node) -> bool:
         or any(arg.op == "div" and is_written_out(arg) for arg in parts)
         or _share(above, below)
         or _is_zero(above)
-        or (not free_symbols(below) and _I in walk(below))
+        or (not free_symbols(below) and IMAGINARY in walk(below))
     )
 
 
@@ -382,7 +390,7 @@ def _is_open_power(node: Node) -> bool:
     power, number = _rational(exponent), _rational(base)
     if power in (0, 1):
         return True
-    if base == _E or power is None:
+    if base == EULER or power is None:
         return False
     if base.op in ("pow", "root") and _rational(base.args[1]) is not None:
         return True
@@ -391,7 +399,7 @@ def _is_open_power(node: Node) -> bool:
     if number is not None:
         return not (number == 10 and base.op == "num")
     algebraic = base.op in ("add", "root", "mul", "div") and not free_symbols(base)
-    return algebraic or base == _I or base.op == "matrix"
+    return algebraic or base == IMAGINARY or base.op == "matrix"
 
 
 def _is_root_of_power(node: Node) -> bool:
@@ -460,7 +468,7 @@ def _is_open_function(node: Node) -> bool:
     if name in _COUNTED:
         return False
     inverse = node.args[0].op == "call" and node.args[0].value in _INVERSES
-    exponential = name in ("ln", "log") and _is_power_of(node.args[0], _E)
+    exponential = name in ("ln", "log") and _is_power_of(node.args[0], EULER)
     return not free_symbols(node) or (name in _DIRECT and inverse) or exponential
 
 
@@ -478,7 +486,7 @@ def _has_short_value(node: Node) -> bool:
     if name in _INVERSES:
         return numbers[0] in (0, 1, -1, Fraction(1, 2), Fraction(-1, 2))
     if name in ("ln", "log"):
-        return numbers[0] == 1 or node.args[0] == _E
+        return numbers[0] == 1 or node.args[0] == EULER
     return name not in _COUNTED and None not in numbers and (name not in _DIRECT or numbers == [0])
 
 
@@ -490,7 +498,7 @@ def _turn(angle: Node) -> Fraction | None:
     if _rational(angle) == 0:
         return Fraction(0)
     turn, factors = factors_of(angle)
-    return turn if factors == ((spelling(_PI), Fraction(1)),) else None
+    return turn if factors == ((spelling(PI), Fraction(1)),) else None
 
 
 def _is_logarithm_of_power(node: Node) -> bool:
@@ -515,12 +523,12 @@ def _is_open_exponential(node: Node) -> bool:
         part.op == "log" or (part.op == "call" and part.value in ("ln", "log"))
         for part in _parts(exponent)
     )
-    return base == _E and (logarithm or _is_quarter_turn(exponent))
+    return base == EULER and (logarithm or _is_quarter_turn(exponent))
 
 
 def _is_quarter_turn(exponent: Node) -> bool:
     r"""i\pi and 3i\pi/2; other turns are a polar form."""
-    if not {_I, _PI} <= set(walk(exponent)):
+    if not {IMAGINARY, PI} <= set(walk(exponent)):
         return False
     turn, factors = factors_of(exponent)
     return (2 * turn).denominator == 1 and len(factors) == 2

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 __all__ = [
+    "THOUSANDS",
     "Choice",
     "Clock",
     "Family",
@@ -22,7 +23,6 @@ __all__ = [
     "Items",
     "Named",
     "Quantity",
-    "THOUSANDS",
     "Word",
 ]
 

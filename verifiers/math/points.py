@@ -25,12 +25,15 @@ from mpmath import mp
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import (
+    EULER,
     INFINITY,
+    PI,
     Node,
     TooLarge,
     Unreadable,
     free_symbols,
     has,
+    minus,
     walk,
 )
 from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
@@ -38,8 +41,8 @@ from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_
 __all__ = [
     "BESIDE",
     "OTHER",
-    "Point",
     "ROOT",
+    "Point",
     "has_steps",
     "is_analytic",
     "nudge",
@@ -120,7 +123,7 @@ def _is_positive(base: Node) -> bool:
 
 _ANALYTIC = frozenset(("sym", "add", "mul", "neg", "div", "deg", "apply"))
 _ENTIRE = frozenset("sin cos tan cot sec csc sinh cosh tanh coth sech csch".split())
-_POSITIVE = (Node("const", value="e"), Node("const", value="pi"))
+_POSITIVE = (EULER, PI)
 
 
 # ------------------------------------------------------------------------------------------------------------ random
@@ -399,20 +402,16 @@ def _decides(node: Node) -> Iterator[tuple[Node, bool]]:
         yield node.args[0], True
     elif node.op == "call" and node.value in ("max", "min"):
         for a, b in itertools.combinations(node.args[:4], 2):
-            yield _difference(a, b), False
+            yield minus(a, b), False
     elif node.op == "mod":
         yield Node("div", node.args), True
     elif node.op == "cases":
         for condition in node.args[1::2]:
             for relation in (n for n in walk(condition) if n.op == "rel"):
                 for a, b in itertools.pairwise(relation.args):
-                    yield _difference(a, b), False
+                    yield minus(a, b), False
     elif (base := _root_of_power(node)) is not None:
         yield base, False
-
-
-def _difference(a: Node, b: Node) -> Node:
-    return Node("add", (a, Node("neg", (b,))))
 
 
 def _itself(x: Number) -> Number:

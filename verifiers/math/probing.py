@@ -29,7 +29,17 @@ from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.compile import vanishes
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, has, size, walk
+from rlvr.verifiers.math.latex.tree import (
+    IMAGINARY,
+    Node,
+    TooLarge,
+    Unreadable,
+    free_symbols,
+    has,
+    minus,
+    size,
+    walk,
+)
 from rlvr.verifiers.math.latex.values import (
     NoCase,
     NotMeant,
@@ -321,7 +331,7 @@ def _equal_constants(a: Node, b: Node, log_base: int | None) -> bool:
         spread = max(left.top, right.top) - min(left.bottom, right.bottom)
     if spread <= _MOST_SPREAD and size(a) + size(b) <= _LONGEST_CONSTANT:
         return True
-    return _agree_closely(a, b, spread, log_base) and vanishes(Node("add", (a, Node("neg", (b,)))))
+    return _agree_closely(a, b, spread, log_base) and vanishes(minus(a, b))
 
 
 def _agree_closely(a: Node, b: Node, spread: int, log_base: int | None) -> bool:
@@ -344,7 +354,7 @@ def _values(
 ) -> Pair:
     """Both values, to so many digits that what is small beside the largest number met still
     shows."""
-    real = not any(n == Node("const", value="i") for t in (a, b) for n in walk(t))
+    real = not any(n == IMAGINARY for t in (a, b) for n in walk(t))
     rounded = any(
         not isinstance(value, Fraction) for value in point.values()
     )  # a root that was searched for

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from mpmath import mp
 
-from rlvr.verifiers.math.latex.tree import Node, Unreadable, free_symbols
+from rlvr.verifiers.math.latex.tree import (
+    Node,
+    Unreadable,
+    free_symbols,
+    minus,
+)
 from rlvr.verifiers.math.latex.values import Number
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ def solution(left: Node, sign: str, right: Node) -> list[Stretch]:
     names = free_symbols(left) | free_symbols(right)
     if len(names) != 1 or sign not in _SIGNS:
         raise Unreadable("a condition that does not bound one variable")
-    above, below = _quotient(Node("add", (left, Node("neg", (right,)))))
+    above, below = _quotient(minus(left, right))
     poles = _roots(below)
     zeros = [root for root in _roots(above) if root not in poles]
     return list(_stretches(above * below, sorted(zeros + poles), zeros, _SIGNS[sign]))

@@ -21,8 +21,18 @@ from rlvr.verifiers.math.nouns import ADJECTIVES, NOUNS
 from rlvr.verifiers.math.words import number, pairs
 
 __all__ = [
-    "AMBIGUOUS", "CURRENCIES", "Measure", "SAYS_MORE", "SCALES", "SCALE_LETTERS", "TEMPERATURES", "UNKNOWN",
-    "canonical", "is_counted", "is_known", "measure",
+    "AMBIGUOUS",
+    "CURRENCIES",
+    "SAYS_MORE",
+    "SCALES",
+    "SCALE_LETTERS",
+    "TEMPERATURES",
+    "UNKNOWN",
+    "Measure",
+    "canonical",
+    "is_counted",
+    "is_known",
+    "measure",
 ]  # fmt: skip
 
 Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlvr.verifiers.math.latex import atoms, brackets
 from rlvr.verifiers.math.latex.names import ARITIES, BOLD, DECORATIONS, FUNCTIONS, INVERSES, SYMBOLS
-from rlvr.verifiers.math.latex.tree import Node, Unreadable, call, num, sym
+from rlvr.verifiers.math.latex.tree import EULER, IMAGINARY, Node, Unreadable, call, num, sym
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.parser import Parser
@@ -161,8 +161,8 @@ def _determinant(parser: Parser) -> Node:
 
 def _on_circle(parser: Parser) -> Node:
     r"""\operatorname{cis} t, and the \angle t of r\angle t: e^{it}."""
-    turn = Node("mul", (Node("const", value="i"), _arguments(parser)[0]))
-    return Node("pow", (Node("const", value="e"), turn))
+    turn = Node("mul", (IMAGINARY, _arguments(parser)[0]))
+    return Node("pow", (EULER, turn))
 
 
 def _negation(parser: Parser) -> Node:
@@ -170,7 +170,7 @@ def _negation(parser: Parser) -> Node:
 
 
 def _exponential(parser: Parser) -> Node:
-    return Node("pow", (Node("const", value="e"), _arguments(parser)[0]))
+    return Node("pow", (EULER, _arguments(parser)[0]))
 
 
 # ---------------------------------------------------------------------------------------- sums, integrals, limits

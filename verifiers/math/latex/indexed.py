@@ -14,7 +14,15 @@ from fractions import Fraction
 from rlvr.verifiers.math.latex.lexer import Token, tokens
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.parser import Parser
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols, num, sym
+from rlvr.verifiers.math.latex.tree import (
+    Node,
+    TooLarge,
+    Unreadable,
+    free_symbols,
+    minus,
+    num,
+    sym,
+)
 from rlvr.verifiers.math.latex.values import Undefined
 
 __all__ = ["resolve_indices"]
@@ -140,17 +148,13 @@ def _step(hole: tuple[Node, ...]) -> int:
     if len(hole) == 2:  # a_1 + … + a_n goes up, a_n + … + a_1 down
         first, last = (free_symbols(end) for end in hole)
         return 1 if last and not first else -1 if first and not last else 0
-    differences = set(_values(_difference(hole[1], hole[0])) or ())
+    differences = set(_values(minus(hole[1], hole[0])) or ())
     step = differences.pop() if len(differences) == 1 else Fraction(0)
     return int(step) if step.denominator == 1 else 0
 
 
-def _difference(a: Node, b: Node) -> Node:
-    return Node("add", (a, Node("neg", (b,))))
-
-
 def _quotient(last: Node, first: Node, step: int) -> Node:
-    return Node("div", (_difference(last, first), num(step)))
+    return Node("div", (minus(last, first), num(step)))
 
 
 def _values(node: Node) -> tuple[Fraction, ...] | None:

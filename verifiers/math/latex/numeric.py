@@ -19,7 +19,13 @@ from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.conditions import holds
 from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raise_power
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, free_symbols
+from rlvr.verifiers.math.latex.tree import (
+    INFINITY,
+    Node,
+    TooLarge,
+    Unreadable,
+    free_symbols,
+)
 from rlvr.verifiers.math.latex.unknown import is_notation, stand_in, unknown
 from rlvr.verifiers.math.latex.values import (
     MOST_BITS,
@@ -245,7 +251,7 @@ class Evaluation:
 
     def _series(self, node: Node) -> Number:
         """Term by term; a sum without end is for `compile.py`."""
-        if node.args[2] == Node("const", value="inf"):
+        if node.args[2] == INFINITY:
             return self._symbolic(node)
         first, last = self.number(node.args[1]), self.number(node.args[2])
         if (
@@ -335,8 +341,8 @@ def _alike(values: list[Number]) -> list[Number]:
 
 def _end(evaluation: Evaluation, node: Node) -> Number:
     infinite = {
-        Node("const", value="inf"): mp.inf,
-        Node("neg", (Node("const", value="inf"),)): -mp.inf,
+        INFINITY: mp.inf,
+        Node("neg", (INFINITY,)): -mp.inf,
     }
     return infinite[node] if node in infinite else approximate(evaluation.number(node))
 

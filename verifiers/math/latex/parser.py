@@ -21,7 +21,16 @@ from functools import lru_cache
 from rlvr.verifiers.math.latex import atoms, brackets, commands
 from rlvr.verifiers.math.latex.lexer import END, Token, tokens
 from rlvr.verifiers.math.latex.roles import may_apply
-from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable, call, depth, num, sym
+from rlvr.verifiers.math.latex.tree import (
+    IMAGINARY,
+    Node,
+    TooLarge,
+    Unreadable,
+    call,
+    depth,
+    num,
+    sym,
+)
 
 __all__ = ["Parser", "parse"]
 
@@ -332,7 +341,7 @@ class Parser:
     def _next_power(self, before: Node) -> bool:
         """The 3 of 2^6 3^5, and the 7 of 3!7!; else two numbers side by side are no product."""
         raised = before.op == "pow" and before.args[0].op == "num"
-        imaginary = before == Node("const", value="i")  # 3 + i4
+        imaginary = before == IMAGINARY  # 3 + i4
         return self.peek.kind == "number" and (
             raised or imaginary or before.op in ("fact", "fact2")
         )

@@ -31,7 +31,10 @@ from typing import Any
 
 __all__ = [
     "BINDERS",
+    "EULER",
+    "IMAGINARY",
     "INFINITY",
+    "PI",
     "Node",
     "TooLarge",
     "Unreadable",
@@ -40,6 +43,7 @@ __all__ = [
     "depth",
     "free_symbols",
     "has",
+    "minus",
     "num",
     "replace_part",
     "size",
@@ -93,13 +97,18 @@ def sym(name: str) -> Node:
     return Node("sym", value=name)
 
 
-INFINITY = Node("const", value="inf")
-"""What `\\infty` is read as; -∞ is its `neg`."""
+EULER, IMAGINARY, PI, INFINITY = (Node("const", value=name) for name in ("e", "i", "pi", "inf"))
+"""The constants; -∞ is the `neg` of what `\\infty` is read as."""
 
 
 def call(name: str, *args: Node) -> Node:
     """A named function of its arguments."""
     return Node("call", args, name)
+
+
+def minus(a: Node, b: Node) -> Node:
+    """Their difference."""
+    return Node("add", (a, Node("neg", (b,))))
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -133,9 +142,8 @@ def has(node: Node, *ops: str) -> bool:
 def takes_angle(node: Node) -> bool:
     """True if an angle is one of a function in it: the degrees of sin 30° and of e^{i 60°} are no
     unit behind it."""
-    euler = Node("const", value="e")
     return any(
-        below.op == "call" or (below.op == "pow" and below.args[0] == euler) for below in walk(node)
+        below.op == "call" or (below.op == "pow" and below.args[0] == EULER) for below in walk(node)
     )
 
 
