@@ -191,6 +191,10 @@ class _Comparison:
             else Decision(False, "symbolic-different")
         )
 
+    def _decide_instead(self, a: Form, b: Form, old: Form, new: Form) -> Decision:
+        """With another reading in the place of one of both."""
+        return self.decide(new, b) if old is a else self.decide(a, new)
+
     # ------------------------------------------------------------------------------------------ names and choices
 
     def _families(self, a: Form, b: Form) -> Decision:
@@ -242,14 +246,10 @@ class _Comparison:
             return self.decide(inverse, b)
         if _is_no_interval(a, b) or _is_no_interval(b, a) or _are_values(a, b) or _are_values(b, a):
             return _DIFFERENT_KIND
-        if roots := without_indices(a, b):
-            return self.decide(roots, b)
-        if roots := without_indices(b, a):
-            return self.decide(a, roots)
-        if tuple_of_names := spread(a, b):
-            return self.decide(tuple_of_names, b)
-        if tuple_of_names := spread(b, a):
-            return self.decide(a, tuple_of_names)
+        for reading in (without_indices, spread):
+            for side, opposite in ((a, b), (b, a)):
+                if again := reading(side, opposite):
+                    return self._decide_instead(a, b, side, again)
         if _is_letter_for_letter(a, b) or _is_letter_for_letter(b, a):
             return _DIFFERENT_KIND
         if not self.policy.equation_as_value and not (is_region(a) or is_region(b)):
@@ -287,7 +287,7 @@ class _Comparison:
             return Decision(
                 None, "different-kind"
             )  # the text of an option, perhaps of the right one
-        return self.decide(choice.rest, b) if choice is a else self.decide(a, choice.rest)
+        return self._decide_instead(a, b, choice, choice.rest)
 
     # -------------------------------------------------------------------------------------------------- sequences
 
@@ -304,13 +304,9 @@ class _Comparison:
             sequence.kind in _VECTORS
             and (vector_sum := components(opposite, _length(sequence))) is not None
         ):
-            return (
-                self.decide(sequence, vector_sum)
-                if sequence is a
-                else self.decide(vector_sum, sequence)
-            )
+            return self._decide_instead(a, b, opposite, vector_sum)
         if sequence.kind == "()" and (pair := point(opposite)) is not None:
-            return self.decide(pair, b) if sequence is b else self.decide(a, pair)
+            return self._decide_instead(a, b, opposite, pair)
         if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
             return self._in_order(a.items, names)
         if (
@@ -318,7 +314,7 @@ class _Comparison:
             and len(cells := vector(sequence)) == 1
             and not isinstance(cells[0], Items)
         ):
-            return self.decide(cells[0], b) if sequence is a else self.decide(a, cells[0])
+            return self._decide_instead(a, b, sequence, cells[0])
         if (again := read_again(sequence, opposite)) is not None:
             return (
                 self.decide(again[0], again[1])
@@ -436,7 +432,7 @@ class _Comparison:
         ratio = as_ratio(clock.text) if _is_ratio_of(clock.text, opposite) else None
         if ratio is None:
             return Decision(None, "different-kind")  # a time is no number
-        return self.decide(ratio, b) if clock is a else self.decide(a, ratio)
+        return self._decide_instead(a, b, clock, ratio)
 
 
 def _are_roots_of(names: str, name: str) -> bool:
