@@ -36,7 +36,7 @@ _REPEATING = re.compile(
 )
 _GOES_ON = re.compile(r"([+-]?) ?(\d*)\.(\d+) ?\\dots")
 _LONGEST_PERIOD = 6
-_MOST_BITS = 70_000  # of one power
+_MOST_BITS = 100_000  # of one power
 _MOST_OF_FRACTION = 20_000**2  # bits above times bits below: to reduce one takes so many steps
 _MOST_FACTORIAL = 5_000
 
