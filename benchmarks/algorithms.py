@@ -2,31 +2,30 @@ r"""Critics and algorithms against each other, as the tables of docs/benchmarks/
 
     python -m benchmarks.algorithms chain                       # what the critic says of a chain with known values
     OMP_NUM_THREADS=1 python -m benchmarks.algorithms step      # a PPO step, and one of LoRA, over a GRPO step
-    OMP_NUM_THREADS=1 python -m benchmarks.algorithms demo --seeds 5 [--only GRPO RFT]
+    OMP_NUM_THREADS=1 python -m benchmarks.algorithms names [--only grpo rft]
 
-`demo` trains one warm-started model on small sums with every algorithm.  A step of each has the same number of
-rollouts, 64: of 64 tasks with a critic, of 8 tasks otherwise.  VinePPO samples continuations ("forks") besides.
+`names` trains one warm-started model on small sums with every name, each at its own defaults: batches, updates and
+parts.  Distillation begins with a model that was taught half as long as its teacher.
 """
 
 import argparse
 import dataclasses
 import json
-import sys
+import random
 import tempfile
 from pathlib import Path
 from statistics import fmean, median
 from time import perf_counter, process_time
+from typing import Any
 
 import torch
 from rich.console import Console
 
 import rlvr
-from benchmarks.trainer_tasks import Sums, warm_started
+from benchmarks.trainer_tasks import Sums, warm_started, worked
 from benchmarks.trainer_vs_trl import about
-from rlvr.algo.papers import load_algorithm
-from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers import NAMES, load_algorithm
 from rlvr.algo.parts import Critic
-from rlvr.statistics import student_interval
 from rlvr.train.config import Config
 from rlvr.train.credit import collate, credit
 from rlvr.train.critic import CriticLearner
@@ -157,103 +156,92 @@ def step(args: argparse.Namespace) -> None:
         )
 
 
-DEMO: dict[str, Algorithm] = {
-    "PPO with critic": dataclasses.replace(
-        load_algorithm("ppo"), kl=None, critic=Critic(lr=1e-3, warmup=3)
-    ),
-    "A2C": dataclasses.replace(
-        load_algorithm("a2c"), critic=Critic(lr=1e-3, value_clip=None, warmup=3)
-    ),
-    "GRPO": dataclasses.replace(load_algorithm("grpo"), kl=None),
-    "VinePPO": dataclasses.replace(load_algorithm("vineppo"), kl=None, temperature=1.0),
-    "online DPO": dataclasses.replace(load_algorithm("dpo"), dynamic_sampling=False),
-    "RFT": load_algorithm("rft"),
-}
-"""With the published numbers, but without KL penalties, and without sampling other groups instead of uniform ones."""
-
-
-def demo(args: argparse.Namespace) -> None:
-    """Train every algorithm with every seed and print the table.
-
-    Seed by seed, so that a run that is stopped has whole seeds.  With `--runs`, finished runs are only read.
-    """
+def names(args: argparse.Namespace) -> None:
+    """Train each name at its defaults, and print its row of the table as soon as it is there."""
     print(about("torch", "transformers"))
-    first = warm_started(args.models, seed=0, steps=args.warm_steps)
-    names = [name for name in DEMO if not args.only or name in args.only]
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(args.seeds):
-            for name in names:
-                run = (args.runs or Path(folder)) / f"{name.replace(' ', '-')}-{seed}"
-                found[name].append(
-                    trained(name, first, run, seed=seed, steps=args.steps, lr=args.lr)
-                )
-                print(f"seed {seed}, {name}: {found[name][-1]}", file=sys.stderr, flush=True)
+    print(f"{args.steps} steps, learning rate {args.lr:g}, seed {args.seed}\n")
     print(
-        f"\n{args.seeds} seeds, {args.steps} steps, learning rate {args.lr:g}; means, with 0.95 intervals over seeds\n"
+        "| | updates of groups × completions | ratio, greatest | clipped, % | held out | CPU s per step |"
     )
-    print("| | held out, before | held out, after | rollouts | forks | updates | CPU s per step |")
-    print("|---|--:|--:|--:|--:|--:|--:|")
-    for name, runs in found.items():
-        after = [run["after"] for run in runs]
-        low, high = student_interval(after)
-        shown = " | ".join(
-            f"{fmean(run[column] for run in runs):,.0f}"
-            for column in ("rollouts", "forks", "updates")
-        )
-        before, cpu_s = (fmean(run[column] for run in runs) for column in ("before", "cpu_s"))
-        print(
-            f"| {name} | {before:.3f} | {fmean(after):.3f} ({low:.3f}–{high:.3f}) | {shown} | {cpu_s:.2f} |"
-        )
+    print("|---|---|--:|--:|--:|--:|", flush=True)
+    teacher = warm_started(args.models, seed=0, steps=args.warm_steps)
+    for name in args.only or NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            print(trained(name, teacher, Path(folder), args), flush=True)
 
 
-def trained(
-    name: str, first: Path, run: Path, *, seed: int, steps: int, lr: float
-) -> dict[str, float]:
-    """What a run gave: held-out accuracy before and after it, its rollouts, forks, updates and seconds."""
-    algorithm, done = DEMO[name], run / "demo.json"
-    if done.is_file():
-        found: dict[str, float] = json.loads(done.read_text())
-        return found
-    group = 1 if algorithm.critic is not None else 8
+def trained(name: str, teacher: Path, folder: Path, args: argparse.Namespace) -> str:
+    """The row of a run: what its updates were, how far ratios went, and what it learned."""
+    algorithm = load_algorithm(name)
+    settings: dict[str, Any] = {"eval_every": 0, "eval_tasks": 300, "workers": 0}
+    if "file" in algorithm.needs:
+        settings["pairs"] = write_examples(folder / "examples.jsonl", algorithm.examples)
+    else:
+        settings["rollouts_every"] = 0
+    if "head" in algorithm.needs:  # which says no text
+        settings |= {"eval_every": None}
+        del settings["eval_tasks"], settings["workers"]
+    first = teacher
+    if algorithm.needs_teacher:
+        settings["teacher"] = str(teacher)
+        first = warm_started(args.models, seed=0, steps=args.warm_steps // 2)
     config = Config(
         env="sums",
         model=str(first),
-        run=run,
-        algorithm=algorithm,
-        steps=steps,
-        prompts=64 // group,
-        group_size=group,
+        run=folder / "run",
+        algorithm=name,
+        steps=args.steps,
         max_tokens=40,
-        lr=lr,
-        warmup_steps=4,
-        vine_k=3 if name == "VinePPO" else None,
-        eval_every=0,
-        eval_tasks=300,
-        workers=0,
-        rollouts_every=0,
+        lr=args.lr,
         checkpoint_every=10**6,
         device="cpu",
-        seed=seed,
+        seed=args.seed,
+        **settings,
     )
-    with Trainer(
-        config, env=Sums(), eval_env=Sums(split="test"), console=Console(quiet=True)
-    ) as trainer:
+    test = None if settings["eval_every"] is None else Sums(split="test")
+    with Trainer(config, env=Sums(), eval_env=test, console=Console(quiet=True)) as trainer:
         started = process_time()
         trainer.run()
         cpu_s = process_time() - started
-    rows = read_metrics(run / "metrics.jsonl")
-    found = {
-        "before": rows[0]["eval/avg@1"],
-        "after": rows[-1]["eval/avg@1"],
-        "cpu_s": cpu_s / steps,
-        **{
-            column: sum(row.get(column, 0) for row in rows)
-            for column in ("rollouts", "forks", "updates")
-        },
-    }
-    done.write_text(json.dumps(found))
-    return found
+    rows = read_metrics(config.run / "metrics.jsonl")
+    ratios = [row["ratio_max"] for row in rows if "ratio_max" in row]
+    clipped = [row["clipped_low"] + row["clipped_high"] for row in rows if "clipped_low" in row]
+    held_out = [row["eval/avg@1"] for row in rows if "eval/avg@1" in row]
+    cells = [
+        f"`{name}`",
+        config.resolve().updates_line.partition(";")[0].partition(": ")[2],
+        f"{max(ratios):.3f}" if ratios else "–",
+        f"{100 * fmean(clipped):.2f}" if clipped else "–",
+        f"{held_out[0]:.3f} → {held_out[-1]:.3f}" if held_out else "–",
+        f"{cpu_s / args.steps:.2f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def write_examples(path: Path, kind: str | None) -> Path:
+    """A file of worked sums: each once right, and once with a wrong last digit."""
+    env, draw, lines = Sums(), random.Random(0), []
+    for index in range(512):
+        prompt = env.task(index).prompt
+        right = worked(prompt, draw, 0.0)
+        wrong = right[:-1] + str((int(right[-1]) + 1) % 10)
+        if kind == "pairs":
+            rows = [{"prompt": prompt, "chosen": right, "rejected": wrong}]
+        elif kind == "steps":
+            steps = [[part + " " for part in text.split()] for text in (right, wrong)]
+            labels = [[True] * len(steps[0]), [True] * (len(steps[1]) - 1) + [False]]
+            rows = [
+                {"prompt": prompt, "completions": parts, "labels": label}
+                for parts, label in zip(steps, labels, strict=True)
+            ]
+        else:
+            rows = [
+                {"prompt": prompt, "completion": text, "label": text == right}
+                for text in (right, wrong)
+            ]
+        lines += [json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def main() -> None:
@@ -261,22 +249,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("which", choices=("chain", "step", "demo"))
+    parser.add_argument("which", choices=("chain", "step", "names"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument(
-        "--steps", type=int, help="updates of the chain (200), steps timed (9) or trained (30)"
+        "--steps", type=int, help="updates of the chain (200), steps timed (9) or trained (10)"
     )
-    parser.add_argument("--only", nargs="*", choices=tuple(DEMO), help="algorithms of the demo")
-    parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the demo")
-    parser.add_argument(
-        "--runs", type=Path, help="folder that keeps the demo's runs; by default they are temporary"
-    )
+    parser.add_argument("--only", nargs="*", choices=NAMES, help="some of the names")
+    parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the names")
+    parser.add_argument("--seed", type=int, default=0, help="of the names")
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
                         help="folder for the warm-started model, which is made once and kept")  # fmt: skip
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
     args = parser.parse_args()
-    args.steps = args.steps or {"chain": 200, "step": 9, "demo": 30}[args.which]
-    {"chain": chain, "step": step, "demo": demo}[args.which](args)
+    args.steps = args.steps or {"chain": 200, "step": 9, "names": 10}[args.which]
+    {"chain": chain, "step": step, "names": names}[args.which](args)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ __all__ = ["CHARSET", "MAX_TOKENS", "NOISE", "Noise", "Sums", "random_model", "w
 CHARSET = "0123456789+= #"
 NOISE = "abcdefghijklmnopqrstuvwxyz0123456789+-=#"  # 40, and four special tokens: a completion has 44 tokens on average
 MAX_TOKENS = {"skewed": 192, "uniform": 56}
-SPLITS = {"train": range(9), "test": range(9, 10)}  # tenths of all pairs
+SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all pairs
 
 
 class Sums(rlvr.Environment):
