@@ -36,6 +36,7 @@ from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
 RIGHT, WRONG, STEPS = 4, 5, 5
+SUMS = "benchmarks.trainer_tasks:Sums"
 
 
 def chain_rows(steps: torch.Tensor) -> list[rlvr.Rollout]:
@@ -173,20 +174,18 @@ def names(args: argparse.Namespace) -> None:
 def trained(name: str, teacher: Path, folder: Path, args: argparse.Namespace) -> str:
     """The row of a run: what its updates were, how far ratios went, and what it learned."""
     algorithm = load_algorithm(name)
-    settings: dict[str, Any] = {"eval_every": 0, "eval_tasks": 300, "workers": 0}
+    settings: dict[str, Any] = {"env": SUMS, "eval_every": 0, "eval_tasks": 300, "workers": 0}
     if "file" in algorithm.needs:
         settings["pairs"] = write_examples(folder / "examples.jsonl", algorithm.examples)
     else:
         settings["rollouts_every"] = 0
     if "head" in algorithm.needs:  # which says no text
-        settings |= {"eval_every": None}
-        del settings["eval_tasks"], settings["workers"]
+        settings = {"pairs": settings["pairs"], "eval_every": None}
     first = teacher
     if algorithm.needs_teacher:
         settings["teacher"] = str(teacher)
         first = warm_started(args.models, seed=0, steps=args.warm_steps // 2)
     config = Config(
-        env="sums",
         model=str(first),
         run=folder / "run",
         algorithm=name,
@@ -198,8 +197,7 @@ def trained(name: str, teacher: Path, folder: Path, args: argparse.Namespace) ->
         seed=args.seed,
         **settings,
     )
-    test = None if settings["eval_every"] is None else Sums(split="test")
-    with Trainer(config, env=Sums(), eval_env=test, console=Console(quiet=True)) as trainer:
+    with Trainer(config, console=Console(quiet=True)) as trainer:
         started = process_time()
         trainer.run()
         cpu_s = process_time() - started
