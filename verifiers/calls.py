@@ -26,6 +26,7 @@ __all__ = ["Call", "CallsVerifier", "read_calls"]
 
 _LONGEST: Final = 20_000
 _MOST: Final = 50
+_VALUES: Final = 10_000  # that a reference may accept: each call is compared with all of them
 _TAGGED: Final = re.compile(r"<tool_call>([^<]*+)</tool_call>")
 _AFTER_PROSE: Final = re.compile(r"^(?:[\[{]|[A-Za-z_][\w.]*\().*\Z", re.MULTILINE | re.DOTALL)
 _KEYS: Final = frozenset(("name", "arguments", "parameters", "input", "args", "id", "type"))
@@ -349,6 +350,8 @@ def _read_reference(reference: Any) -> _Wanted:
             function["name"]: function.get("parameters", {}) for function in reference["functions"]
         }
         expected = [next(iter(call.items())) for call in reference["calls"]]
+        if (count := _count_values(reference["calls"])) > _VALUES:
+            raise DataError(f"the reference accepts {count:,} values; {_VALUES:,} is the most")
         for name, arguments in expected:
             if name not in functions:
                 raise DataError(
@@ -375,6 +378,12 @@ def _read_reference(reference: Any) -> _Wanted:
             f"the reference {brief(reference)} has another form: {type(error).__name__} {error}"
         ) from error
     return functions, expected
+
+
+def _count_values(value: Any) -> int:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return sum(map(_count_values, value)) if isinstance(value, list) else 1
 
 
 def _first_call(name: str, arguments: Mapping[str, Any]) -> Call:

@@ -65,8 +65,6 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
             DataError: there is none, or one is empty or longer than an answer may be.
         """
         golds = _golds(reference)
-        if len(golds) > _GOLDS:
-            raise DataError(f"the reference has {len(golds):,} answers; {_GOLDS:,} is the most")
         for gold in golds:
             if len(gold.split()) > self.words or len(gold) > 60 * self.words:
                 raise DataError(
@@ -119,6 +117,8 @@ def f1(answer: str, gold: str) -> float:
 
 def _golds(reference: Any) -> list[str]:
     golds = [reference] if isinstance(reference, str) else reference
+    if isinstance(golds, Sequence) and len(golds) > _GOLDS:
+        raise DataError(f"the reference has {len(golds):,} answers; {_GOLDS:,} is the most")
     if (
         not isinstance(golds, Sequence)
         or not golds

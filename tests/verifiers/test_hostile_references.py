@@ -18,6 +18,7 @@ from tests.mutated import mutated
 CPU_S = 2.0  # of one reference, read and judged by; programs take longer
 NAMES = [name for name in PLACES if name not in ("code", "judge")]  # a program; another model
 LAUGHS = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(28)} | {"d28": {}}
+F = {"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}
 REPEATED = [
     {"kind": "keywords:existence", "arguments": {"keywords": ["(a+)+$"]}},
     {"kind": "detectable_format:multiple_sections"}
@@ -71,6 +72,7 @@ def test_a_keyword_that_is_a_pattern_is_matched_in_linear_time(asked):
     ("verifier", "reference", "why"),
     [
         (QAVerifier(), ["a b c"] * 20_000, "10,000 is the most"),
+        (make_verifier("calls"), {"functions": [F], "calls": [{"f": {"a": [1] * 10_001}}]}, "most"),
         (make_verifier("expression"), {"numbers": [1, 1], "target": 10**5000}, "numbers"),
         (make_verifier("code"), {"inputs": [""], "outputs": ["1"], "cpu_s": float("inf")}, "cpu_s"),
     ],
