@@ -58,7 +58,9 @@ RECIPE = Recipe(
         "the reward is 1 or 0 and the punishment up to 1/2; theirs +-1 and 1, the same after "
         "dividing by the std",
         "the mean is over the mini-batch's tokens, as in the authors' script; eq. 8 has it over a "
-        "group's",
+        "group's: --aggregation group_token_mean",
+        "of the paper's two ways with truncated completions, the punishment is on; --overlong "
+        "soft+mask masks them first",
         "at most 10 tasks are tried for each group, as in the authors' script; then the step goes "
         "on with fewer",
     ),

@@ -7,14 +7,24 @@ of micro-batches add up to those of the batch, however its rows were split.  A r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rlvr.algo.masks import zero_masked
 
-__all__ = ["Denominators", "aggregate", "constant", "denominators", "sequence_mean", "token_mean"]
+__all__ = [
+    "Denominators",
+    "aggregate",
+    "constant",
+    "denominators",
+    "group_token_mean",
+    "sequence_mean",
+    "token_mean",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +35,34 @@ class Denominators:
         sequences: number of rows with at least one trained token; wholly masked rows (overlong,
             unscored) do not count.
         tokens: number of trained tokens.
+        of_groups: number of trained tokens of each group that has some.
     """
 
     sequences: int
     tokens: int
+    of_groups: Mapping[int, int] = field(default_factory=dict)
 
     def __add__(self, other: Denominators) -> Denominators:
-        return Denominators(self.sequences + other.sequences, self.tokens + other.tokens)
+        of_groups = dict(Counter(self.of_groups) + Counter(other.of_groups))
+        return Denominators(self.sequences + other.sequences, self.tokens + other.tokens, of_groups)
 
 
-def denominators(completion_mask: Bool[Tensor, "B T"]) -> Denominators:
+def denominators(
+    completion_mask: Bool[Tensor, "B T"], group: Int[Tensor, " B"] | None = None
+) -> Denominators:
     """The denominators of a batch.  Count before rows are skipped: a row with advantages 0 is still
     in the mean.
 
     Args:
         completion_mask: True for trained tokens.
+        group: the number of each row's group; None where all are one.
     """
     per_row = completion_mask.sum(dim=1)
-    return Denominators(int((per_row > 0).sum()), int(per_row.sum()))
+    numbers = [0] * len(per_row) if group is None else group.tolist()
+    of_groups = Counter[int]()
+    for number, count in zip(numbers, per_row.tolist(), strict=True):
+        of_groups[number] += count
+    return Denominators(int((per_row > 0).sum()), int(per_row.sum()), dict(+of_groups))
 
 
 def sequence_mean(
@@ -72,8 +92,7 @@ def token_mean(
 ) -> Float[Tensor, ""]:
     """Mean over all trained tokens of the batch (DAPO, arXiv:2503.14476, 3.3).
 
-    The paper's eq. 12 divides by the tokens of a *group*, inside an expectation over prompts;
-    verl's code, which the authors used, and this one divide by those of the batch.
+    verl's code, which the authors used, has it so; for the paper's eq. 8 see `group_token_mean`.
 
     Args:
         losses: per token.
@@ -85,6 +104,31 @@ def token_mean(
     """
     _require_some("tokens", tokens)
     return zero_masked(losses, completion_mask).sum() / tokens
+
+
+def group_token_mean(
+    losses: Float[Tensor, "B T"],
+    completion_mask: Bool[Tensor, "B T"],
+    *,
+    group: Int[Tensor, " B"] | None,
+    of_groups: Mapping[int, int],
+) -> Float[Tensor, ""]:
+    """Mean over groups of the mean over a group's trained tokens (DAPO, arXiv:2503.14476, eq. 8).
+
+    Args:
+        losses: per token.
+        completion_mask: True for trained tokens.
+        group: the number of each row's group; None where all are one.
+        of_groups: of the whole batch, see `Denominators`.
+
+    Raises:
+        ValueError: there is no group.
+    """
+    _require_some("groups", len(of_groups))
+    numbers = [0] * len(losses) if group is None else group.tolist()
+    tokens = losses.new_tensor([max(1, of_groups.get(number, 1)) for number in numbers])
+    per_row = zero_masked(losses, completion_mask).sum(dim=1)
+    return (per_row / tokens).sum() / len(of_groups)
 
 
 def constant(
@@ -120,6 +164,7 @@ def aggregate(
     rule: str,
     length_tokens: int | None,
     max_tokens: int,
+    group: Int[Tensor, " B"] | None = None,
 ) -> Float[Tensor, ""]:
     """A micro-batch's share of the batch's loss, by the rule of an algorithm.
 
@@ -127,10 +172,13 @@ def aggregate(
         losses: per token.
         completion_mask: True for trained tokens.
         whole: of the whole batch.
-        rule: token_mean, sequence_mean or constant.
+        rule: token_mean, group_token_mean, sequence_mean or constant.
         length_tokens: of `constant`; None for `max_tokens`.
         max_tokens: most tokens of a completion.
+        group: the number of each row's group; None where all are one.
     """
+    if rule == "group_token_mean":
+        return group_token_mean(losses, completion_mask, group=group, of_groups=whole.of_groups)
     if rule == "token_mean":
         return token_mean(losses, completion_mask, tokens=whole.tokens)
     if rule == "sequence_mean":

@@ -357,7 +357,7 @@ class Learner:
             mini: the mini-batch, whose trained tokens and rows are the denominators.
             rows: indices of the rows to compute, see `rows_with_gradient`.
         """
-        totals = denominators(mini.completion_mask)
+        totals = denominators(mini.completion_mask, mini.group)
 
         def loss(indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
             return self.loss(mini.part([rows[i] for i in indices]), totals)
@@ -435,6 +435,7 @@ class Learner:
             rule=self.algorithm.aggregation,
             length_tokens=self.algorithm.length_tokens,
             max_tokens=self.config.max_tokens,
+            group=batch.group,
         )
         micro = Micro(batch, whole, share, logprobs, before, entropies, reader_values)
         inputs = self._inputs(batch, logprobs, before, entropies, reader_values)

@@ -30,6 +30,7 @@ from rlvr.train.credit import Batch, owners_of, totals
 from rlvr.train.critic import CriticLearner
 from rlvr.train.example_recorder import ExampleRecorder
 from rlvr.train.implicit import ImplicitRewards
+from rlvr.train.novelty import AnswerNovelty
 from rlvr.train.part import LearnerPart, Micro
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import ExampleLosses
@@ -287,6 +288,23 @@ class TrustPenalty(_Coefficient):
         ).sum()
 
 
+class Likelihood(LearnerPart):
+    """Maximum likelihood on right completions, beside the policy's loss (VAPO, arXiv:2504.05118)."""
+
+    regularises = True
+
+    @classmethod
+    def of(cls, learner: Learner) -> Likelihood | None:
+        return cls(learner) if learner.algorithm.likelihood else None
+
+    def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
+        batch = micro.batch
+        assert batch.outcomes is not None
+        right = (batch.outcomes == 1)[:, None] * batch.completion_mask
+        weighted = -self.learner.algorithm.likelihood * zero_masked(micro.logprobs, right)
+        return loss + micro.aggregate(weighted)
+
+
 class EntropyBonus(LearnerPart):
     """The entropy bonus, and its coefficient where that follows a target.
 
@@ -411,6 +429,7 @@ _PARTS: tuple[type[LearnerPart], ...] = (
     AdvantageBatches,
     ExampleLosses,
     RewardLosses,
+    AnswerNovelty,
     Forks,
     StepRewards,
     ReplayBuffer,
@@ -425,6 +444,7 @@ _PARTS: tuple[type[LearnerPart], ...] = (
     CriticLearner,
     KlPenalty,
     TrustPenalty,
+    Likelihood,
     EntropyBonus,
     MovingBaseline,
     Selection,

@@ -308,8 +308,9 @@ class Stages:
         for number, stage in enumerate(other.stages):
             if stage in self.beyond:
                 continue
-            other._begin(number, stage.step or 0)
-            every.append(other._settings_at(stage.step or 0))
+            other._step = max(other._step, stage.step or 0)
+            other._begin(number, other._step)
+            every.append(other.settings)
         return max(every, key=lambda one: (one.max_tokens, one.prompts * one.group_size))
 
     # ------------------------------------------------------------------------------ checkpoints

@@ -394,6 +394,8 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, Any]) -> StepFile:
         values = getattr(batch, name)
         if values is not None:
             arrays[name] = flat(values)
+    if batch.outcomes is not None and algorithm.get("likelihood"):
+        arrays["row_weights"] = (batch.outcomes == 1).cpu().numpy().astype(np.float64)
     if batch.bootstrap is not None:
         arrays["bootstrap"] = batch.bootstrap.cpu().numpy().astype(np.float32)
     parts = sorted({name for score in scores if score is not None for name in score.parts})

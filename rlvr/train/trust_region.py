@@ -63,7 +63,7 @@ class RegionStep(LearnerPart):
         """
         learner, settings = self.learner, self.learner.algorithm.trust_region
         assert settings is not None
-        totals = denominators(mini.completion_mask)
+        totals = denominators(mini.completion_mask, mini.group)
         parts = learner.policy.micro_batches([mini.rows[i] for i in rows])
         micro = [mini.part([rows[i] for i in part]) for part in parts]
         last: list[tuple[float, RatioStats]] = []

@@ -120,7 +120,7 @@ def test_the_command_shows_every_name_and_number(say, monkeypatch, name):
             r"reset\.kl_share with the KL in the reward",
         ),
         ("dapo", {"epochs": 0}, r"epochs is 0; it must be a whole number of at least 1"),
-        ("dr_grpo", {"aggregation": "token_mean"}, r"grpo, grpo_process have it"),
+        ("dr_grpo", {"aggregation": "token_mean"}, r"grpo, dapo, grpo_process have it"),
     ],
 )
 def test_a_number_that_cannot_work_is_refused(name: str, changes: dict, message: str):

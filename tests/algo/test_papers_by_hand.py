@@ -150,6 +150,8 @@ CASES = {
     "grpo, dual clip": {"clip_dual": 3.0},
     "grpo, k1 weighted": {"kl_estimator": "k1", "kl_weighted": True},
     "grpo, k2": {"kl_estimator": "k2"},
+    "ppo, beside the group's": {"group_weight": 0.5, "group_size": G},
+    "dapo, by group": {"aggregation": "group_token_mean"},
     "a2c, two steps": {"n_steps": 2, "gamma": 0.9},
     "dr_grpo": {"length_tokens": T},
 }
@@ -247,12 +249,10 @@ def loss_with(made: Algorithm, new: np.ndarray = NEW) -> tuple[torch.Tensor, tor
         kind = made.kl.estimator
         penalty = kl_loss(logprobs, tensor(REF), mask, estimator=kind, behaviour_logprobs=before)
         losses = losses + made.kl.coefficient * penalty
-    if made.aggregation == "token_mean":
-        return aggregation.token_mean(losses, mask, tokens=int(mask.sum())), logprobs
-    if made.aggregation == "sequence_mean":
-        return aggregation.sequence_mean(losses, mask, sequences=8), logprobs
-    length = made.length_tokens or T
-    return aggregation.constant(losses, mask, sequences=8, length_tokens=length), logprobs
+    group = torch.arange(8) // G
+    whole, length = aggregation.denominators(mask, group), made.length_tokens
+    rule = {"rule": made.aggregation, "length_tokens": length, "max_tokens": T, "group": group}
+    return aggregation.aggregate(losses, mask, whole, **rule), logprobs
 
 
 def selected_by(made: Algorithm) -> np.ndarray:
@@ -292,7 +292,7 @@ def test_a_papers_loss_and_its_gradient_are_the_judges(case: str):
 
 
 @pytest.mark.parametrize(
-    "case", ["grpo", "gspo", "gmpo", "sapo", "dro", "ppo_kl", "ppo_completions"]
+    "case", ["grpo", "gspo", "gmpo", "sapo", "dro", "ppo_kl", "ppo_completions", "rpg"]
 )
 def test_the_judges_slopes_are_those_of_its_loss(case: str):
     """By central differences, where a loss has no stop-gradient: torch is not the only witness."""

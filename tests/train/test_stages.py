@@ -1,7 +1,13 @@
 """Stages: what a run changes on its way, when, and that stopping anywhere changes nothing."""
 
+import itertools
 import json
 import math
+import os
+import random
+import signal
+import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -10,6 +16,7 @@ import rlvr
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Reset
 from rlvr.errors import UsageError
+from rlvr.train import checkpoint
 from rlvr.train.config import Config
 from rlvr.train.schedule import LrClock, NumberSchedule, scheduled_rate
 from rlvr.train.settings import read_settings
@@ -263,6 +270,67 @@ def test_stopped_in_any_stage_it_goes_on_as_if_it_had_not_been(tmp_path, setting
     assert logged(made.config.run) == logged(whole.config.run)
     marks = [row.get("stage") for row in logged(whole.config.run)]
     assert [mark for mark in marks if mark] == ([4, 3] if "lr" in settings else [1, 2])
+
+
+THREE: dict = {
+    "steps": 8,
+    "seed": 3,
+    "checkpoint_every": 1,
+    "stage": (
+        "at=2,max_tokens=2,group_size=3",
+        "at=4,kl_coefficient=linear(0.5, 3),lr=0.003",
+        "at=6,updates=2,reset=all",
+    ),
+}
+
+
+def _in_a_child(run: Path, place: int | None) -> int:
+    """The status of a process that goes on with a run, and kills itself at a call of a function.
+
+    Args:
+        run: its folder, which gets the number of calls once it has ended.
+        place: the number of the call; None to let it end.
+    """
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    calls = itertools.count(1)
+
+    def counted(frame, event, argument) -> None:
+        if event == "call" and next(calls) == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        sys.setprofile(counted)
+        with trainer(run, algorithm="prorl", overlong="keep", **THREE) as made:
+            made.run()
+        sys.setprofile(None)
+        run.with_suffix(".calls").write_text(str(next(calls)))
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  of a child, whose status is all that is seen
+        traceback.print_exc()
+        os._exit(1)
+
+
+def test_the_longest_stage_is_found_behind_one_whose_numbers_move():
+    """The schedule of the second stage was read before it began, where KL would be below 0."""
+    assert Stages(config(*THREE["stage"], steps=8)).longest.max_tokens == config().max_tokens
+
+
+@pytest.mark.slow
+def test_a_run_over_three_stages_is_killed_anywhere_and_goes_on(tmp_path):
+    """kill -9 at 20 random calls: weights, optimiser, stages and metrics are the same bits."""
+    whole = tmp_path / "whole"
+    assert _in_a_child(whole, None) == 0
+    places = random.Random(0).sample(range(1, int(whole.with_suffix(".calls").read_text())), 20)
+    wanted = checkpoint.load(whole / "checkpoints" / "step-00000008.pt")
+    for place in places:
+        run = tmp_path / str(place)
+        assert os.WTERMSIG(_in_a_child(run, place)) == signal.SIGKILL
+        assert _in_a_child(run, None) == 0
+        found = checkpoint.load(run / "checkpoints" / "step-00000008.pt")
+        assert differences(found, wanted) == [], place
+        assert logged(run) == logged(whole), place
 
 
 def _small_updates(set_attribute) -> None:

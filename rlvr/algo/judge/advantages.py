@@ -254,7 +254,11 @@ def _gae(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
             last = r[t] + gamma * value - row.values[t] + gamma * lam * last
             gae[t], value = last, row.values[t]
         advantages.append(gae)
-    return _white(advantages, setting)
+    white, weight = _white(advantages, setting), setting.numbers.get("group_weight", 0.0)
+    if not weight:
+        return list(white)
+    of_group = _by_group(_relative)(rows, setting)
+    return [A + weight * one for A, one in zip(white, of_group, strict=True)]
 
 
 def _n_steps(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
@@ -354,7 +358,10 @@ def _none(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
 
 ADVANTAGES: Final[dict[str, Callable[[Sequence[StepRow], Setting], _Advantages]]] = {
     **dict.fromkeys(
-        "grpo dapo prorl gspo luspo ppo_completions sapo cispo gmpo kl_cov clip_cov dppo vespo".split(),
+        (
+            "grpo dapo prorl gspo luspo ppo_completions sapo cispo gmpo kl_cov clip_cov dppo "
+            "vespo rpg"
+        ).split(),
         _by_group(_relative),
     ),
     **dict.fromkeys(("dr_grpo", "dro"), _by_group(_centre)),

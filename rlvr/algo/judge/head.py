@@ -52,7 +52,8 @@ _ANY = _number()
 _SHARE = _number(0.0, 1.0)
 _NUMBERS: Final[Mapping[str, tuple[_Check, str]]] = {
     **dict.fromkeys(
-        "reward_weight pivot clip_high eps beta tau low high cap positive_k positive_rate "
+        "reward_weight group_weight likelihood pivot clip_high eps beta tau low high cap "
+        "positive_k positive_rate "
         "negative_k negative_rate "
         "entropy_now centring right_weight wrong_weight sft_weight".split(),
         (_ANY, "a number"),
@@ -65,8 +66,8 @@ _NUMBERS: Final[Mapping[str, tuple[_Check, str]]] = {
     "n_steps": (_or_none(_whole), "a whole number above 0, or null"),
     "smoothing": (lambda value: _number(0.0, 0.5)(value) and value < 0.5, "a number in [0, 0.5)"),
     "aggregation": (
-        _one_of("token_mean", "sequence_mean", "constant"),
-        "token_mean, sequence_mean or constant",
+        _one_of("token_mean", "group_token_mean", "sequence_mean", "constant"),
+        "token_mean, group_token_mean, sequence_mean or constant",
     ),
     "baseline": (
         _one_of("none", "batch_mean", "moving_average"),
@@ -141,13 +142,15 @@ _OF_LOSSES: Final[Mapping[str, str]] = {
     "kl_cov": "selected beta",
     "ppo_kl": "trust",
     "raft_pp": "clip_high",
+    "rpg": "beta",
     "sapo": "soft_clip",
     "vespo": "positive_k positive_rate negative_k negative_rate",
     **dict.fromkeys(("gkd", "sdft"), "divergences"),
 }
 """What each algorithm's formulas read: arrays, parts and numbers."""
 _ARRAYS: Final = frozenset(
-    "values prefixes teacher_logprobs ref_logprobs score_parts turns implicit_rewards step_labels".split()
+    "values prefixes teacher_logprobs ref_logprobs score_parts turns implicit_rewards step_labels "
+    "row_weights".split()
 )
 _OF_UPDATE: Final = frozenset(("logprobs", "selected", "outputs", "divergences"))
 
@@ -203,6 +206,8 @@ def needs(name: str, setting: Setting) -> tuple[list[str], list[str]]:
     of_loss = ["logprobs", "advantages", "aggregation", *of_loss]
     if setting.numbers.get("kl"):
         (of_advantages if setting.kl_in("reward") else of_loss).append("ref_logprobs")
+    if setting.numbers.get("likelihood"):
+        of_loss.append("row_weights")
     if setting.numbers.get("aggregation") == "constant":
         of_loss.append("length_tokens")
     return of_advantages, of_loss

@@ -102,6 +102,11 @@ def _ppo_kl(row: StepRow, setting: Setting) -> Dual:
     return (r - 1 - log_r) * setting.numbers["trust"]["coefficient"] - r * row.advantages
 
 
+def _rpg(row: StepRow, setting: Setting) -> Dual:
+    log_r = setting.log_ratio(row, row.old)
+    return exp(log_r) * ((log_r - 1) * setting.numbers["beta"] - row.advantages)
+
+
 def _gspo(row: StepRow, setting: Setting) -> Dual:
     clip = setting.numbers["clip"]
     return _clip_both(_geometric(row, setting), _one(row), clip["low"], clip["high"])
@@ -192,6 +197,7 @@ LOSSES: Final[dict[str, Callable[[StepRow, Setting], Any]]] = {
     **dict.fromkeys(("gspo", "luspo"), _gspo),
     "raft_pp": _raft_pp,
     "ppo_kl": _ppo_kl,
+    "rpg": _rpg,
     "ppo_completions": _ppo_completions,
     "sapo": _sapo,
     "cispo": _cispo,
@@ -238,7 +244,8 @@ class UpdateLoss:
         head: Mapping[str, Any] | None = None,
     ) -> None:
         self.setting = setting
-        kind = setting.how.denominator
+        by_group = setting.numbers.get("aggregation") == "group_token_mean"
+        kind = "group" if by_group else setting.how.denominator
         whole = batch if kind in ("batch", "share") and batch else rows
         self.tokens, self.sequences = _denominators(whole, setting)
         numbers = (head or {}).get({"micro-batch": "micro"}.get(kind, kind), ())
@@ -250,6 +257,8 @@ class UpdateLoss:
             members.setdefault(self._part.get(row.index, -1), []).append(row)
         self._sizes = {part: _denominators(own, setting) for part, own in members.items()}
         self._parts = len(rows) / max(1, len(whole)) if kind == "share" else len(members)
+        if by_group:
+            self._parts = sum(tokens > 0 for tokens, _ in self._sizes.values())
         self.loss, self.sizes = 0.0, {"loss": 0.0}
         self.weights: list[Float64s] = []
         self.entropy_weights: list[Float64s] = []
@@ -269,6 +278,9 @@ class UpdateLoss:
             penalty = _kl(row, setting, kl)
             self._log("kl_ref", penalty.value, penalty.size)
             weights += self._take(penalty * kl["coefficient"], share)
+        if setting.numbers.get("likelihood"):
+            weight = setting.numbers["likelihood"] * row.weight
+            weights += self._take(-_log(row) * weight, share)
         self.weights.append(weights)
         self.steep.append(self._steep)
         self.divergence_weights.append(scale)
@@ -300,7 +312,7 @@ class UpdateLoss:
         """What one token's loss counts for."""
         numbers, trained = self.setting.numbers, _trained(row, self.setting)
         tokens, sequences = self._sizes.get(self._part.get(row.index, -1), (0, 0))
-        if numbers["aggregation"] == "token_mean":
+        if numbers["aggregation"].endswith("token_mean"):
             denominator = tokens
         elif numbers["aggregation"] == "sequence_mean":
             denominator = sequences * int(trained.sum())

@@ -34,7 +34,7 @@ NAMES: Final = (
     "slic "
     "gmpo opo kl_cov raft_pp maxrl gpg clip_cov pass_k dro dppo gdpo topr luspo vespo remax "
     "distill "
-    "sft pointwise_reward_model gkd sdft prime"
+    "sft pointwise_reward_model gkd sdft prime rpg"
 ).split()
 """The published algorithms; each is the file of its name."""
 

@@ -63,7 +63,7 @@ __all__ = [
     "Sampled",
 ]
 
-Aggregation = Literal["token_mean", "sequence_mean", "constant"]
+Aggregation = Literal["token_mean", "group_token_mean", "sequence_mean", "constant"]
 """How losses per token become one number, see `rlvr.algo.aggregation`."""
 Need = Literal["siblings", "once", "head", "file"]
 """What an algorithm needs that not every run has:
@@ -113,6 +113,8 @@ class Absent:
         replay: groups of earlier steps that are trained on again.
         subset: which completions of a group are trained on.
         correction: weights for differences between sampler and trainer.
+        likelihood: weight of the log-likelihood of right completions beside the loss.
+        novelty: weight of the punishment of answers that a group has several times.
         entropy, entropy_target, entropy_share: bonus, its adaptation, and the share of tokens that
             are trained on.
         baseline, baseline_decay: what REINFORCE subtracts.
@@ -142,6 +144,8 @@ class Absent:
     replay: Replay | None = None
     subset: Subset | None = None
     correction: tuple[Correction, ...] = ()
+    likelihood: float = 0.0
+    novelty: float = 0.0
     entropy: float = 0.0
     entropy_target: EntropyTarget | None = None
     entropy_share: float = 1.0
@@ -388,6 +392,11 @@ class PolicyGradient(Sampled):
         kl: the KL penalty; None for none, and then there is no reference policy.  In the reward,
             algorithms that compare whole completions take the score minus the sum of the
             completion's penalties.
+        likelihood: weight of the negative log-likelihood of right completions, a mean as the loss
+            is one (VAPO, arXiv:2504.05118, has 0.1 and the mean over their own tokens); 0 for none.
+        novelty: c, by how much the score falls for each of a group's other completions with the
+            same answer, divided by the group's size (batch exploration, arXiv:2509.06941); 0 for
+            none.
         entropy: coefficient of the entropy bonus; 0 for none.
         entropy_target: how that coefficient adapts; None for not.
         entropy_share: share of the tokens, those of highest entropy, that the policy is trained on;
@@ -400,6 +409,8 @@ class PolicyGradient(Sampled):
     """
 
     kl: Kl | None = None
+    likelihood: float = 0.0
+    novelty: float = 0.0
     entropy: float = 0.0
     entropy_target: EntropyTarget | None = None
     entropy_share: float = 1.0
@@ -410,6 +421,8 @@ class PolicyGradient(Sampled):
 
     def check(self) -> None:
         super().check()
+        require_number("likelihood", self.likelihood, 0)
+        require_number("novelty", self.novelty, 0)
         require_number(
             "entropy", self.entropy, 0, hint="and above 0 to keep the policy from collapsing"
         )
@@ -509,17 +522,27 @@ class ActorCritic(OfTokens, Proximal):
 
     Attributes:
         lam: λ of GAE: 0 is TD(0), 1 the Monte-Carlo return.
+        group_weight: weight of the scores' advantages within a group, as GRPO has them, beside
+            GAE's; 0 for none.
     """
 
     reads = frozenset({"values"})
 
     lam: float = 0.95
+    group_weight: float = 0.0
 
     def check(self) -> None:
         super().check()
         require_number("lam", self.lam, 0, 1)
+        require_number("group_weight", self.group_weight, 0)
+        if self.group_weight and self.group_size == 1:
+            raise UsageError(
+                f"group_weight is {self.group_weight}, and a group of one has no other to compare "
+                "with; give --group-size, such as 8"
+            )
 
     def advantages(self, groups: Inputs) -> AdvantageEstimate:
+        from rlvr.algo.advantages import group_advantages
         from rlvr.algo.returns import AdvantageEstimate, gae
 
         A, R = gae(
@@ -530,7 +553,11 @@ class ActorCritic(OfTokens, Proximal):
             lam=self.lam,
             bootstrap=groups.bootstrap,
         )
-        return AdvantageEstimate(self.whitened(A, groups.mask), R)
+        A = self.whitened(A, groups.mask)
+        if self.group_weight:
+            of_group = group_advantages(groups.scores, groups.scored).reshape(-1, 1)
+            A = A + self.group_weight * of_group * groups.mask
+        return AdvantageEstimate(A, R)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,11 @@ R_length = 0, falling to -1 over the last tokens before the limit, -1 beyond it 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rlvr.algo.papers.base import Inputs, Printed, Proximal
 from rlvr.algo.parts import Clip, OverlongHandling
+from rlvr.validate import require_one_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +29,8 @@ class DAPO(Proximal):
 
     Attributes:
         clip: the range in which the ratio is kept.
+        aggregation: token_mean is over the mini-batch's tokens, as in the authors' code;
+            group_token_mean over a group's, and then over groups, as eq. 8 has it.
     """
 
     name = "dapo"
@@ -43,8 +46,13 @@ class DAPO(Proximal):
     updates = 16
 
     clip: Clip = Clip(low=0.2, high=0.28)
+    aggregation: Literal["token_mean", "group_token_mean"] = "token_mean"
     dynamic_sampling: bool = True
     overlong: OverlongHandling = "soft"
+
+    def check(self) -> None:
+        super().check()
+        require_one_of("aggregation", self.aggregation, ("token_mean", "group_token_mean"))
 
     def advantages(self, groups: Inputs) -> Tensor:
         from rlvr.algo.advantages import group_advantages
