@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -383,6 +384,14 @@ def _rules(values: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
         yield from _of_lists(lists, text)
 
 
+def _shared(
+    values: list[Any], kinds: Any, holds: Callable[[Any], bool]
+) -> Iterator[Callable[[Any], bool]]:
+    """A property of values of some kinds as a rule, where all of these have it."""
+    if all(_applies(holds, value) for value in values):
+        yield lambda value: not isinstance(value, kinds) or holds(value)
+
+
 def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
     low, high = min(numbers), max(numbers)
     if low >= 0 and not _NEGATIVE.search(text):
@@ -424,10 +433,7 @@ def _is_prime(n: int) -> bool:
 
 
 def _of_texts(texts: list[str], text: str) -> Iterator[Callable[[Any], bool]]:
-    def rule(holds: Callable[[str], bool]) -> Iterator[Callable[[Any], bool]]:
-        if all(_applies(holds, known) for known in texts):
-            yield lambda value: not isinstance(value, str) or holds(value)
-
+    rule = partial(_shared, texts, str)
     kinds = {_kind(char) for known in texts for char in known}
     yield from rule(lambda value: all(_kind(char) in kinds for char in value))
     if not _EMPTY.search(text):
@@ -462,12 +468,12 @@ def _of_shapes(texts: list[str]) -> Iterator[Callable[[Any], bool]]:
     if len(set(texts)) < _FEW:
         return
     if len(shapes) == 1:
-        yield lambda value: not isinstance(value, str) or re.sub(r"\d+", "0", value) in shapes
+        yield from _shared(texts, str, lambda value: re.sub(r"\d+", "0", value) in shapes)
     elif not any(char.isalpha() or char.isspace() for known in texts for char in known) and any(
         re.search(r"\d\D\d", known) for known in texts
     ):
         exact = {re.sub(r"\d", "0", known) for known in texts}
-        yield lambda value: not isinstance(value, str) or re.sub(r"\d", "0", value) in exact
+        yield from _shared(texts, str, lambda value: re.sub(r"\d", "0", value) in exact)
 
 
 def _alphabet(texts: list[str], members: str) -> set[str] | None:
@@ -504,10 +510,7 @@ def _is_number(text: str) -> bool:
 
 
 def _of_lists(lists: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
-    def rule(holds: Callable[[Any], bool]) -> Iterator[Callable[[Any], bool]]:
-        if all(_applies(holds, known) for known in lists):
-            yield lambda value: not isinstance(value, list | tuple) or holds(value)
-
+    rule = partial(_shared, lists, (list, tuple))
     lengths = {len(known) for known in lists}
     least = min(lengths)
     if least and not (least == 1 and _EMPTY.search(text)):
