@@ -6,7 +6,7 @@
 #   make test    run all tests but four kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
 #                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster
 #   make test-outside  measure promises of memory and time from outside, by /proc and the clock (docs/promises.md); minutes
-#   make test-peers  score 500 rows through TRL, verl, verifiers, OpenEnv and NeMo Gym, by a service that is killed midway; harbor's trials
+#   make test-peers  score 500 rows through TRL, verl, verifiers, OpenEnv and NeMo Gym, by a service that is killed midway; harbor's trials; frameworks of agents
 #   make test-kernels  run the numeric tests with other kernels, as on another make of CPU, and two threads
 #   make test-browser  look at the pages of `rlvr view` in chromium (apt-get install chromium chromium-driver)
 #   make test-gpu  check on a GPU what no other test can run, and print one report; skips all of it without one
@@ -106,7 +106,10 @@ test-outside: $(DEV)
 
 # Each with rlvr in an environment of its own, without our constraints: they pin what others pin otherwise.
 PEERS := trl==1.16.0 verl==0.9.1 verifiers==0.4.0 openenv-core==0.3.0 nemo_gym==0.4.0 harbor==0.25.0 \
-  inspect_ai==0.3.285
+  inspect_ai==0.3.285 frameworks
+# Of agents: what is installed for them in one environment.
+frameworks := langgraph==1.2.24 langchain-openai==1.7.4 pydantic-ai==2.62.0 openai-agents==0.24.0 anthropic==2.14.0 \
+  smolagents==1.26.0
 # harbor and NeMo Gym need Python 3.12; the others take any of ours.
 PYTHON312 ?= python3.12
 peer = $(firstword $(subst -, ,$(firstword $(subst ==, ,$(1)))))
@@ -116,7 +119,7 @@ test-peers: $(addprefix test-peer-,$(foreach one,$(PEERS),$(call peer,$(one))))
 test-peer-%:
 	@test -x .venv-peers/$*/bin/rlvr || { echo "installing rlvr and $* into .venv-peers/$*" && \
 	  $(if $(filter harbor nemo_gym,$*),$(PYTHON312),$(PYTHON)) -m venv .venv-peers/$* && .venv-peers/$*/bin/python -m pip install -qq --disable-pip-version-check \
-	  -e '.[serve$(if $(filter trl,$*),$(comma)train)]' pytest $(filter $*%,$(PEERS)); }
+	  -e '.[serve$(if $(filter trl,$*),$(comma)train)]' pytest $(or $($*),$(filter $*%,$(PEERS))); }
 	@.venv-peers/$*/bin/python -m pytest -W ignore tests/peers/test_$*.py
 
 # One browser for all tests; RLVR_PICTURES=FOLDER keeps a picture of every page.

@@ -19,13 +19,6 @@ class SingleTurnEnv(Environment):
 class ToolEnv(Environment):
     """`Environment`, by the name that those with tools had before."""
 
-    max_concurrent: ClassVar[int] = 128
-    turns: int = 8
-    calls: int = 16
-    call_seconds: float = 10.0
-    episode_seconds: float = 300.0
-    reply_chars: int = 4_000
-
     plays: ClassVar[type[Episode]] = ToolEpisode
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
