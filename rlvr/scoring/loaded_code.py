@@ -27,10 +27,10 @@ def digest_of_loaded(module: str) -> str | None:
     Args:
         module: its name.
     """
-    space = dict(vars(sys.modules[module])) if module in sys.modules else {}
+    space = dict(getattr(sys.modules.get(module), "__dict__", {}))  # None blocks an import
     hasher, count = hashlib.sha256(), 0
     for name, value in sorted(space.items()):
-        if isinstance(value, _OWN_CODE) and value.__module__ == module:
+        if isinstance(value, _OWN_CODE) and getattr(value, "__module__", None) == module:
             count += 1
             for text in (name, *_texts_of(value, space)):
                 hasher.update(f"{text}\0".encode("utf-8", "surrogatepass"))

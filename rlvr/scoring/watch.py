@@ -145,6 +145,8 @@ class Watch:
             elif event in _PROGRAM_EVENTS:
                 if _is_own_code(_caller_of_library(sys._getframe(1))):
                     self._started(args)
+            elif event == "ctypes.dlopen" and os.sep not in os.fsdecode(args[0]):
+                pass  # a library of the system
             # Modules are looked at by name: the files of an import are no inputs.
             elif sys._getframe(1).f_code.co_filename != _IMPORTING:
                 self._opened(args[0], args[2] if event == "open" else os.O_RDONLY)

@@ -64,7 +64,8 @@ def test_a_program_of_ones_own_is_an_input(way, tmp_path):
 
 
 def test_programs_of_the_system_are_no_inputs():
-    """They differ between machines and are named by what they do."""
+    """They differ between machines and are named by what they do; so are its libraries."""
+    assert not noticed(lambda: (ctypes.CDLL(None), ctypes.CDLL("libc.so.6")))
     assert not noticed(lambda: subprocess.run(["true"], check=True))
 
 
@@ -173,3 +174,5 @@ def test_code_of_a_notebook_counts(monkeypatch):
     assert first != digest(CELL.replace('"b"', '"c"'))
     assert first != digest(CELL.replace("<", "<="))
     assert digest("x = 1") is None
+    monkeypatch.setitem(sys.modules, "cells_of_a_test", None)
+    assert digest_of_loaded("cells_of_a_test") is None
