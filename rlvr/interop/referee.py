@@ -333,7 +333,7 @@ def _case(
         "siblings": sizes[0],
         "longest": _LONGEST,
         "given": given,
-        "whole": micro < 8 or bool(more),
+        "whole": micro < 8 or correction or bool(more),
         **more,
     }
     numbers = _numbers(name, kl, masked_vote, dual)

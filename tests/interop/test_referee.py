@@ -1,12 +1,18 @@
 """The referee: a driver's answers are judged, with what its trainer declares; a driver that fails is named."""
 
+import dataclasses
+import pkgutil
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
+from rlvr.algo.aggregation import denominators
 from rlvr.algo.judge.verify import verify
+from rlvr.data.step_files import write_step
 from rlvr.errors import UsageError
 from rlvr.interop import referee as module
 from rlvr.interop.referee import PEERS, cases, referee, report
@@ -140,3 +146,144 @@ def test_a_whole_trainers_rows_and_log_probabilities_are_the_cases(drivers):
     assert "temperature: what departs" in page
     assert "trl #6024" in page
     assert "<b>2</b>" not in page
+
+
+@pytest.fixture(scope="module")
+def learner():
+    """rlvr's own driver, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(module._DRIVERS))
+        patch.setattr(sys, "argv", ["driver", "", "", ""])
+        patch.setattr(sys, "meta_path", list(sys.meta_path))
+        yield import_module("rlvr_driver")
+
+
+def ruling(learner, case: str, folder: Path):
+    """What rlvr's learner makes of a case."""
+    asked = cases()[case]
+    write_step(folder / "case" / f"{case}.safetensors", asked)
+    step = import_module("step_io").Step(folder / "case" / f"{case}.safetensors")
+    answer = learner.run(step)
+    step.write(folder / f"{case}.safetensors", *answer)
+    return module._judge_answer(case, asked, folder, "no answer")
+
+
+@pytest.mark.parametrize("case", [name for name in cases() if not name.startswith("ranks")])
+def test_rlvr_departs_from_no_case(learner, case, tmp_path):
+    """A false alarm would be one here; tests/ranks has the cases of several ranks."""
+    found = ruling(learner, case, tmp_path)
+    assert (found.status, found.why) == ("equal", "")
+
+
+def of_its_micro_batch(plain):
+    def share(losses, completion_mask, whole, **more):
+        own = denominators(completion_mask)
+        return plain(losses, completion_mask=completion_mask, whole=own, **more)
+
+    return share
+
+
+def with_empty_rows(plain):
+    return lambda mask: plain(mask | ~mask.any(dim=1, keepdim=True))
+
+
+def with_all_rows(plain):
+    return lambda groups: (plain(groups)[0], torch.ones_like(plain(groups)[1]))
+
+
+def with_masked_votes(plain):
+    def init(self, groups, batch, algorithm, *more):
+        plain(self, groups, batch, dataclasses.replace(algorithm, masked_vote=True), *more)
+
+    return init
+
+
+def with_a_mask_of_all_tokens(plain):
+    def collate(groups):
+        batch = plain(groups)
+        lengths = torch.tensor([[len(row.completion_ids)] for row in batch.rows])
+        mask = torch.arange(batch.completion_mask.shape[1]) < lengths
+        return dataclasses.replace(batch, completion_mask=mask)
+
+    return collate
+
+
+def with_single_scores(plain):
+    def advantages(scores, scored=None, **more):
+        alone = scored.sum(dim=1, keepdim=True) == 1
+        return torch.where(alone, scores, plain(scores, scored, **more))
+
+    return advantages
+
+
+def by_the_sample(plain):
+    return lambda scores, *args, **more: plain(scores, *args, **more) * (3 / 4) ** 0.5
+
+
+FAULTS = {
+    "divides by its micro-batch": (
+        *("micro-batches", "rlvr.train.learner.aggregate", of_its_micro_batch),
+        *("update 0: weights", ""),
+    ),
+    "counts masked rows": (
+        *("truncated", "rlvr.train.learner.denominators", with_empty_rows),
+        *("update 0: weights", "rows without a trained token are in the denominators"),
+    ),
+    "masked rows vote": (
+        *("rejected", "rlvr.train.credit.GroupInputs.__init__", with_masked_votes),
+        *("advantages", "rows without a trained token vote"),
+    ),
+    "UNSCORED is 0": (
+        *("unscored", "rlvr.train.credit.totals", with_all_rows),
+        *("advantages", "UNSCORED rows count as a score of 0"),
+    ),
+    "trains on a tool's tokens": (
+        *("tool tokens", "rlvr.train.advantage_batches.collate", with_a_mask_of_all_tokens),
+        *("used", ""),
+    ),
+    "a group of one has its score": (
+        *("single, std", "rlvr.algo.advantages.group_advantages", with_single_scores),
+        *("advantages", "a group of one has its score"),
+    ),
+    "the sample's std": (
+        *("plain", "rlvr.algo.advantages.group_advantages", by_the_sample),
+        *("advantages", "std divides by one less"),
+    ),
+    "another estimator": (
+        *("kl", "rlvr.train.parts.kl_loss", lambda plain: partial_of(plain, estimator="k2")),
+        *("update 0: weights", "the KL is estimated by k2"),
+    ),
+    "has no dual clip": (
+        "far, dual clip",
+        "rlvr.algo.objectives.clipped",
+        lambda plain: partial_of(plain, dual=None),
+        *("update 0: weights", ""),
+    ),
+    "corrects nothing": (
+        *("corrections", "rlvr.train.parts.Corrections.weigh", lambda plain: lambda s, x, m: x),
+        *("update 0: weights", "corrections have no effect"),
+    ),
+    "divides no logits": (
+        "temperature",
+        "rlvr.train.policy.Policy.logprobs",
+        lambda plain: lambda s, rows, heat=1.0, **more: plain(s, rows, **more),
+        *("update 0: logprobs", "log-probabilities are at temperature 1"),
+    ),
+}
+"""Faults that other trainers had (ms-swift #10117, trl #6369, NeMo-RL #4160, verl #7793 and others), put into ours:
+case, function, how it is changed, quantity that departs first, and what explains it."""
+
+
+def partial_of(plain, **fixed):
+    return lambda *args, **more: plain(*args, **more | fixed)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_that_trainers_had_is_named_in_ours(learner, fault, tmp_path, monkeypatch):
+    """With the convention that would explain it, where there is one."""
+    case, place, change, quantity, says = FAULTS[fault]
+    monkeypatch.setattr(place, change(pkgutil.resolve_name(place)))
+    found = ruling(learner, case, tmp_path)
+    assert found.departs, found.why
+    assert found.departs[0].quantity == quantity
+    assert [one for one in found.departs[0].explained if says in one] or not says

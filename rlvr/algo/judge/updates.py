@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["missing_row", "untrained_row", "wrong_sizes"]
+__all__ = ["foreign_token", "missing_row", "untrained_row", "wrong_sizes"]
 
 _GROUPS, _ROWS = 8, 64  # of an update at least, where a batch makes several
 
@@ -41,6 +41,20 @@ def wrong_sizes(step: StepFile) -> Iterator[tuple[int, int, int]]:
             yield number, len(own), len(own) + 1
         elif same and not len(sizes) // count <= len(own) <= -(-len(sizes) // count):
             yield number, len(own), len(sizes) // count
+
+
+def foreign_token(step: StepFile) -> tuple[int, int] | None:
+    """The first row and token that is trained on and is not the policy's; None for none.
+
+    Args:
+        step: the file's.
+    """
+    is_foreign = step.arrays.get("used", False) & ~step.arrays["mask"]
+    if not is_foreign.any():
+        return None
+    at, offsets = int(np.argmax(is_foreign)), step.arrays["offsets"]
+    row = int(np.searchsorted(offsets, at, side="right")) - 1
+    return row, at - int(offsets[row])
 
 
 def missing_row(step: StepFile, number: int) -> tuple[int, int] | None:

@@ -31,7 +31,7 @@ from rlvr.algo.judge.rows import (
     update_rows,
     value_rows,
 )
-from rlvr.algo.judge.updates import missing_row, untrained_row, wrong_sizes
+from rlvr.algo.judge.updates import foreign_token, missing_row, untrained_row, wrong_sizes
 from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Quantity", "verify"]
@@ -117,6 +117,8 @@ def verify(
 def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
     findings = [] if setting.name in EXAMPLE_LOSSES else [_advantages(step, setting)]
     findings += _left_out(step)
+    if place := foreign_token(step):
+        findings.append(Quantity("used", "departs", *place, 1.0, 0.0, 0.0))
     sizes: Iterable[tuple[int, int, int]] = ()
     if "advantages" in step.arrays:
         sizes = wrong_sizes(step)

@@ -62,6 +62,7 @@ def _model(folder: Path, tokenizer: Any) -> Any:
         pad_token_id=0,
         eos_token_id=1,
         bos_token_id=None,
+        architectures=["Qwen2ForCausalLM"],
     )
     tokenizer.save_pretrained(folder)
     config.save_pretrained(folder)
