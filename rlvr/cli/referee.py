@@ -27,9 +27,9 @@ class RefereeCommand:
 
     Example: rlvr referee trl --python .venv-trl/bin/python
 
-    Trainers: trl, verl, openrlhf, ms_swift, areal, trinity.  Each case is equal; declared, where
-    only a convention differs that its driver declares with its source; departs; or not compared.
-    Exit code 1 if one departs.
+    Trainers: trl, verl, openrlhf, ms_swift, areal, trinity, rlvr.  Each case is equal; declared,
+    where only a convention differs that its driver declares with its source; departs; or not
+    compared.  Exit code 1 if one departs.
     """
 
     name: Positional[Annotated[str, arg(metavar="NAME")]]
