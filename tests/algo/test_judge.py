@@ -191,6 +191,7 @@ WRONG_HEADS = {
     "update 0: terms.kl_ref is": {"updates": [{"terms": {"kl_ref": []}}]},
     "update 0: tokens is -1": {"updates": [{"tokens": -1}]},
     "update 0: micro has 1 numbers for 7": {"updates": [{"micro": [0]}]},
+    "update 0: rank is 'all'": {"updates": [{"rank": "all"}]},
     "no algorithm": {"algorithm": {"name": ["grpo"]}},
 }
 
