@@ -257,7 +257,7 @@ FAULTS = {
         "far, dual clip",
         "rlvr.algo.objectives.clipped",
         lambda plain: partial_of(plain, dual=None),
-        *("update 0: weights", ""),
+        *("update 0: loss", ""),
     ),
     "corrects nothing": (
         *("corrections", "rlvr.train.parts.Corrections.weigh", lambda plain: lambda s, x, m: x),
