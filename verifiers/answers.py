@@ -200,6 +200,7 @@ _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
     rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?[^\s.!?]{{1,40}}(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
     re.IGNORECASE,
 )
+_LEAST_WORD = 4  # characters: what takes an answer back, such as "not ", has no fewer
 _ENDING = 300  # characters at the end in which the last line and sentence are looked for
 _NOT = ("not", "never", "n't", "n’t", "anything")  # one of them is in what denies
 _DOUBTS = (  # and one of these in what withdraws
@@ -382,6 +383,8 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
 
 def _as_sent(text: str, begin: int) -> str:
     """The text up to the end of the model's turn, with tags in lower case; all positions stay."""
+    if "<" not in text:
+        return text
     if "<|" in text or "<｜" in text or "<end_of" in text:
         ends = [at for end in _TURN_ENDS if (at := text.find(end, begin)) >= 0]
         text = text[: min(ends, default=len(text))]
@@ -594,6 +597,8 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
 
 def _is_withdrawn(after: str) -> bool:
     """Whether what follows an answer takes it back, or puts another one in its place."""
+    if len(after) < _LEAST_WORD:
+        return False
     if any(word in after for word in _DOUBTS) and _WITHDRAWN.search(after):
         return True
     return len(after) < _ENDING and _CORRECTION.match(after) is not None
@@ -654,15 +659,16 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     parts: list[tuple[int, str]] = []
     empty: Extraction | None = None
     last = {opener: at for opener in openers if (at := text.rfind(opener, begin)) >= 0}
-    at = earliest = len(text)
+    earliest = len(text)
     for _ in range(_MOST):
-        for opener, before in last.items():
-            if before >= at:  # else it is still the last one before this place
-                last[opener] = text.rfind(opener, begin, at)
-        opener = max(last, key=last.__getitem__, default="")
-        at = last.get(opener, -1)
-        if at < 0:
+        if not last:
             break
+        opener = max(last, key=last.__getitem__) if len(last) > 1 else next(iter(last))
+        at = last[opener]
+        if (before := text.rfind(opener, begin, at)) >= 0:
+            last[opener] = before
+        else:
+            del last[opener]
         extraction = _opened(text, at, opener)
         if extraction is None:
             continue
