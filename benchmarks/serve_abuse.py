@@ -554,8 +554,8 @@ async def score(request: Request):
 
 
 @contextmanager
-def _bare(folder: Path) -> Iterator[int]:
-    """The port of a FastAPI app that answers the same without scoring, on the same server."""
+def _bare(folder: Path) -> Iterator[tuple[int, int]]:
+    """(port, process id) of a FastAPI app that answers the same without scoring, on the same server."""
     (folder / "bare_app.py").write_text(_BARE, encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
@@ -575,9 +575,19 @@ def _bare(folder: Path) -> Iterator[int]:
                 with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                     break
                 time.sleep(0.1)
-            yield port
+            yield port, process.pid
         finally:
             process.kill()
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds so far of a process and its children."""
+    seconds = 0.0
+    for one in (pid, *_children(pid)):
+        with suppress(OSError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return seconds
 
 
 def _rate(port: int, env: str, seconds: float, connections: int, rows: int) -> float:
@@ -625,19 +635,23 @@ def speed(env: str, seconds: float, flags: list[str]) -> None:
     """Print single rows against a bare FastAPI app, and batches."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        _bare(Path(folder)) as bare,
-        served(env, "--workers", "2", *flags) as (port, _),
+        _bare(Path(folder)) as (bare, bare_pid),
+        served(env, "--workers", "2", *flags) as (port, pid),
     ):
         _rate(port, env, 1, 16, 1)
-        ratios, ours, theirs = [], [], []
+        ratios, ours, theirs, per_cpu = [], [], [], []
         for _ in range(3):  # in turn, so that a change of the machine's load meets both
+            own_s, bare_s = _cpu_s(pid), _cpu_s(bare_pid)
             ours.append(_rate(port, env, seconds, 16, 1))
             theirs.append(_rate(bare, env, seconds, 16, 1))
             ratios.append(ours[-1] / theirs[-1])
+            own_s, bare_s = _cpu_s(pid) - own_s, _cpu_s(bare_pid) - bare_s
+            per_cpu.append(ratios[-1] * bare_s / own_s)
         print(
             f"\nOne row per request, 16 connections: {statistics.median(ours):,.0f}/s; a bare FastAPI app "
             f"{statistics.median(theirs):,.0f}/s; ratio {statistics.median(ratios):.2f} "
-            f"({', '.join(f'{ratio:.2f}' for ratio in ratios)})."
+            f"({', '.join(f'{ratio:.2f}' for ratio in ratios)}); per CPU second, workers too, "
+            f"{statistics.median(per_cpu):.2f} ({', '.join(f'{ratio:.2f}' for ratio in per_cpu)})."
         )
         for callers in (1, 4):
             rate = _rate(port, env, seconds, callers, 256)
