@@ -77,7 +77,7 @@ def _trained(
     config = Config(
         env="given", model="given", run=run, algorithm=algorithm(parts), steps=args.steps,
         prompts=16, group_size=8, updates=2, max_tokens=MAX_TOKENS, lr=args.lr, workers=0,
-        overlong_cache=CACHE if "soft overlong" in parts else None,
+        **({"overlong_cache": CACHE} if "soft overlong" in parts else {}),
         eval_every=0, eval_tasks=300, eval_n=2, rollouts_every=0, checkpoint_every=10**6, seed=seed,
     )  # fmt: skip
     policy, start = Policy.load(model), perf_counter()

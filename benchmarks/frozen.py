@@ -149,7 +149,7 @@ def run_of(folder: Path, algorithm: str, steps: int, **settings: Any) -> Any:
     config = Config(
         env="sums", model="tiny", run=folder, algorithm=algorithm, steps=steps, prompts=3, group_size=4,
         max_tokens=12, lr=1e-2, eval_every=5, eval_tasks=4, checkpoint_every=6, keep=9, workers=0, rollouts_every=0,
-        vine_k=2 if algorithm == "vineppo" else None, seed=5, device="cpu", **settings,
+        **({"vine_k": 2} if algorithm == "vineppo" else {}), seed=5, device="cpu", **settings,
     )  # fmt: skip
     with Trainer(
         config, env=Sums().with_reward(digits()), eval_env=Sums(split="test"), policy=policy

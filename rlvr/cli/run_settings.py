@@ -17,6 +17,7 @@ from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import Number, changed, flag_of, number_of, numbers, parsed
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
+from rlvr.train.config.setting import defaults
 from rlvr.train.settings import merge_numbers, read_settings
 
 __all__ = ["RunSettings", "Sources", "number_flags", "number_metavar"]
@@ -28,9 +29,6 @@ class RunSettings(Config):
 
     def __post_init__(self) -> None:
         pass
-
-
-RunSettings.__doc__ = Config.__doc__  # which has the help of each flag
 
 
 def number_metavar(number: Number) -> str:
@@ -167,7 +165,14 @@ class Sources:
         fields = {setting.name for setting in dataclasses.fields(Config)}
         of_file = {name: value for name, value in self.found.items() if name not in fields}
         changes = merge_numbers(self.algorithm, of_file, flags)
-        values = {name: getattr(settings, name) for name in fields} | others
+        by_default = defaults(Config)
+        named = self.flags | set(self.found)
+        values = {
+            name: value
+            for name, value in ({name: getattr(settings, name) for name in fields} | others).items()
+            if name in named or name not in by_default or value != by_default[name]
+        }
+        values.setdefault("algorithm", settings.algorithm)
         if changes or not isinstance(values["algorithm"], str):
             values["algorithm"] = changed(self.algorithm, changes)
         return Config(**values)

@@ -17,6 +17,8 @@ from rlvr.algo.papers.numbers import flag_of, numbers
 from rlvr.cli.run_settings import number_metavar
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
+from rlvr.train.config.run import GROUPS as SETTINGS
+from rlvr.train.config.setting import rule
 from rlvr.validate import nearest
 
 __all__ = ["GROUPS", "help_page"]
@@ -26,42 +28,21 @@ _FLAGS: Final = 28  # columns of the flags
 
 _USUAL: Final = "usual"
 
-GROUPS: Final[Mapping[str, tuple[str, str]]] = {
-    _USUAL: (
-        "what most runs set",
-        "env model run algorithm steps prompts group_size updates max_tokens temperature lr chat "
-        "system lora_rank sampler eval_every eval_tasks validation_tasks seed",
-    ),
-    "sampling": (
-        "completions and episodes",
-        "stop overlong overlong_cache max_turns step_s turn_schedule max_tries vine_k "
-        "max_staleness stage",
-    ),
-    "scoring": (
-        "who scores, reward models, teachers",
-        "strict workers scorer accept reward_model reward_model_weight reward_model_bounds "
-        "reward_range teacher step_reward step_delimiter bad_steps on_alarm strength",
-    ),
-    "optimiser": (
-        "learning rate, LoRA, precision, memory",
-        "warmup_steps schedule betas weight_decay grad_clip lora_alpha lora_targets precision "
-        "attention packing gradient_checkpointing micro_tokens device",
-    ),
-    "engine": (
-        "what samples: this process or vLLM",
-        "max_rows max_tokens_in_flight serve_samplers sampler_python sampler_key_env "
-        "sampler_folder sampler_positions sampler_memory sampler_sleep sampler_lora canary",
-    ),
-    "evaluation": (
-        "evaluation and validation",
-        "eval_split eval_env eval_n eval_temperature eval_top_p validation_every",
-    ),
-    "files": (
-        "checkpoints, logs, preferences from a file",
-        "pairs checkpoint_every keep rollouts_every step_files step_sketches verify_every "
-        "token_logprobs show_rollouts track",
-    ),
-}
+
+def _pages() -> dict[str, tuple[str, list[str]]]:
+    pages = {_USUAL: ("what most runs set", list[str]())}
+    for group in SETTINGS:
+        # Options of environments and templates have flags of another kind.
+        settings: Any = group
+        flags = [one for one in fields(settings) if one.default_factory is MISSING]
+        pages[_USUAL][1].extend(one.name for one in flags if rule(one).usual)
+        rest = [one.name for one in flags if not rule(one).usual]
+        if rest:
+            pages[group.__name__.removesuffix("Settings").lower()] = (group.about, rest)
+    return pages
+
+
+GROUPS: Final[Mapping[str, tuple[str, list[str]]]] = _pages()
 """Name → (what it holds, the settings of a run in it)."""
 
 _ABOVE: Final = (
@@ -131,7 +112,7 @@ def _usual_page(algorithm: Algorithm) -> Iterator[str]:
     yield "More, by `--help GROUP`; `--help-all` shows every flag:"
     for name, (text, names) in GROUPS.items():
         if name != _USUAL:
-            yield from _entry(f"  {name}", f"{text} ({len(names.split())} flags)")
+            yield from _entry(f"  {name}", f"{text} ({len(names)} flags)")
 
 
 def _group_page(group: str) -> Iterator[str]:
@@ -144,7 +125,7 @@ def _settings(group: str, *, first_sentence: bool = False) -> Iterator[str]:
     texts = _texts()
     hints = get_type_hints(Config)
     settings_by_name = {setting.name: setting for setting in fields(Config)}
-    for name in GROUPS[group][1].split():
+    for name in GROUPS[group][1]:
         text = texts[name]
         if first_sentence:
             text = re.split(r"(?<=\.)\s+(?=[A-Z`])", text)[0]
@@ -153,9 +134,11 @@ def _settings(group: str, *, first_sentence: bool = False) -> Iterator[str]:
 
 
 def _texts() -> dict[str, str]:
-    """The help of each setting, from the docstring of `Config`."""
-    parsed = docstring_parser.parse(Config.__doc__ or "")
-    return {param.arg_name: " ".join((param.description or "").split()) for param in parsed.params}
+    """The help of each setting, from the docstring of its class."""
+    params = [
+        param for group in SETTINGS for param in docstring_parser.parse(group.__doc__ or "").params
+    ]
+    return {param.arg_name: " ".join((param.description or "").split()) for param in params}
 
 
 def _entry(flag: str, text: str) -> list[str]:

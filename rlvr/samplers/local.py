@@ -15,7 +15,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from rlvr.episode import PolicyTurn
 from rlvr.errors import UsageError
 from rlvr.samplers.decoding import DecodeResult, Decoding, possible_end_tokens
 from rlvr.samplers.preallocated_cache import Room, preallocated_cache
@@ -28,8 +27,7 @@ from rlvr.samplers.protocol import (
     Tokenized,
     cut_at_stop,
 )
-from rlvr.samplers.tokenization import Tokenization
-from rlvr.types import Prompt
+from rlvr.samplers.tokenization import Tokenization, TokenSampler
 from rlvr.validate import require_whole
 
 __all__ = ["LocalSampler"]
@@ -37,7 +35,7 @@ __all__ = ["LocalSampler"]
 _STEPS: Final = 16  # most decode steps of one poll
 
 
-class LocalSampler:
+class LocalSampler(TokenSampler):
     """A `Sampler` over a transformers model in this process.
 
     A rollout ends with an end token (of the model's generation config, or the tokenizer's), with a
@@ -167,24 +165,6 @@ class LocalSampler:
             returned += self._decoding.take_back(dropped)
         self.abort(dropped)
         return {request.id: request.begun for request in returned if request.begun is not None}
-
-    def encode(
-        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
-    ) -> list[int]:
-        """See `Tokenization.encode`."""
-        return self.tokenization.encode(prompt, after, tools=tools)
-
-    def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
-        """See `Tokenization.parse`."""
-        return self.tokenization.parse(completion_ids, tools)
-
-    def beginning(self, context: Sequence[int]) -> str:
-        """See `Tokenization.beginning`."""
-        return self.tokenization.beginning(context)
-
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        """See `Tokenization.decode`."""
-        return self.tokenization.decode(completion_ids)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:

@@ -25,14 +25,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import torch
 from torch import Tensor
 
-from rlvr.episode import PolicyTurn
 from rlvr.errors import RlvrError, SamplingFailed, ServiceFailed, UsageError, brief
 from rlvr.samplers.protocol import Begun, Probe, Request, Sample, Sampling, Tokenized
 from rlvr.samplers.tokenization import Tokenization
@@ -40,18 +39,16 @@ from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings
 from rlvr.samplers.vllm_shared import (
     EXTENSION,
     TESTED,
+    VLLMClient,
     begun_with,
-    checkpoint_weights,
     differing_sizes,
     is_tested,
     prompt_of,
     require_names,
-    require_room,
     sample_of,
     sampling_parameters,
     version_of,
 )
-from rlvr.types import Prompt
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread
 
@@ -107,7 +104,7 @@ class _TakenBackError(Exception):
         self.begun = begun
 
 
-class ServerSampler:
+class ServerSampler(VLLMClient):
     """A `Sampler` over vLLM servers.  Close it, or use it as a context manager.
 
     The servers begin with weights of their own: call `sync` first, as the trainer does.
@@ -148,16 +145,15 @@ class ServerSampler:
         timeout_s: float = 3600.0,
         patience_s: float = 600.0,
     ) -> None:
+        super().__init__(tokenization, adapter, timeout_s)
         self.in_flight = require_whole("in_flight", in_flight, 1)
-        self.timeout_s = require_number("timeout_s", timeout_s, above=0)
         self.patience_s = require_number("patience_s", patience_s, 0)
         self._servers = [_Server(url.rstrip("/")) for url in urls]
         if not self._servers or len({server.url for server in self._servers}) < len(self._servers):
             raise UsageError(
                 f"the servers are {brief(list(urls))}; give at least one, and each once"
             )
-        self.tokenization, self.version, self.moved = tokenization, -1, 0
-        self._sizes, self._adapter = sizes, adapter
+        self.moved, self._sizes = 0, sizes
         self._key_env, self._key = key_env, _key(key_env)
         self._queue: deque[Request] = deque()
         self._asked: dict[Hashable, Request] = {}
@@ -186,20 +182,7 @@ class ServerSampler:
 
     # ------------------------------------------------------------------------------------------ the protocol
 
-    def submit(self, request: Request) -> None:
-        """See `Sampler.submit`.
-
-        Args:
-            request: what is asked for.
-
-        Raises:
-            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this
-                way.
-        """
-        require_room(request, self.positions)
-        sampling_parameters(
-            request, self.tokenization
-        )  # refuses what vLLM cannot do, here and not in the loop
+    def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
         self._asked[request.id] = request
         self._failures.pop(request.id, None)
         self._loop.loop.call_soon_threadsafe(self._enqueue, request)
@@ -254,24 +237,6 @@ class ServerSampler:
         for name in own_ids:
             self._asked.pop(name, None)
         return begun_by_id
-
-    def encode(
-        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
-    ) -> list[int]:
-        """See `Tokenization.encode`."""
-        return self.tokenization.encode(prompt, after, tools=tools)
-
-    def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
-        """See `Tokenization.parse`."""
-        return self.tokenization.parse(completion_ids, tools)
-
-    def beginning(self, context: Sequence[int]) -> str:
-        """See `Tokenization.beginning`."""
-        return self.tokenization.beginning(context)
-
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        """See `Tokenization.decode`."""
-        return self.tokenization.decode(completion_ids)
 
     def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """Give all servers new weights.  What is under way waits meanwhile and goes on with them.
@@ -341,18 +306,11 @@ class ServerSampler:
             self._client = None
         self._remover.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def _write(self, bucket: Mapping[str, Tensor], path: Path) -> set[str]:
         """Write a bucket in the type that the servers compute in; returns the names in it."""
         from safetensors.torch import save_file
 
-        merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
-        checkpoint = checkpoint_weights(bucket, tied=self._about["tied"], lora_scale=merged)
+        checkpoint = self._checkpoint(bucket, self._about)
         kinds = {server.about["dtype"] for server in self._servers}
         dtype = getattr(torch, kinds.pop()) if len(kinds) == 1 else None
         path.parent.mkdir(exist_ok=True)
@@ -728,15 +686,7 @@ class ServerSampler:
         request = Request("probe", tuple(prompt_ids), Sampling(max_tokens=1), seed=0, limit=1)
         sample = await self._generate(server, request)
         label = (await self._get(server, "/weight_info"))["weight_version"]
-        return Probe(
-            server.url,
-            version_of(label),
-            frozenset(server.about["names"]),
-            frozenset(server.taken),
-            logprobs,
-            sample.completion_ids[0],
-            sample.logprobs[0],
-        )
+        return self._probe_of(server.url, label, server.about, server.taken, logprobs, sample)
 
     async def _meet(self, server: _Server) -> None:
         """Learn what a server runs, and refuse one that cannot be used; the message says what mends

@@ -13,7 +13,7 @@ from rlvr.samplers.chat import ChatFormat, ChatMode, ChatSettings
 from rlvr.samplers.template import TURN, Template, common_prefix
 from rlvr.types import Prompt
 
-__all__ = ["HERMES_TEMPLATE", "Tokenization", "end_token_ids"]
+__all__ = ["HERMES_TEMPLATE", "TokenSampler", "Tokenization", "end_token_ids"]
 
 _PROBE: Final = {"text": 'a "b"', "number": 7, "items": [1, "x"], "yes": True}
 _PROBE_TOOL: Final = {
@@ -435,6 +435,34 @@ class Tokenization:
             key=len,
             reverse=True,
         )
+
+
+class TokenSampler:
+    """What samplers that send and get tokens have in common: texts are made here, by one tokenization.
+
+    Attributes:
+        tokenization: prompts to tokens, and back.
+    """
+
+    tokenization: Tokenization
+
+    def encode(
+        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
+    ) -> list[int]:
+        """See `Tokenization.encode`."""
+        return self.tokenization.encode(prompt, after, tools=tools)
+
+    def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
+        """See `Tokenization.parse`."""
+        return self.tokenization.parse(completion_ids, tools)
+
+    def beginning(self, context: Sequence[int]) -> str:
+        """See `Tokenization.beginning`."""
+        return self.tokenization.beginning(context)
+
+    def decode(self, completion_ids: Sequence[int]) -> str:
+        """See `Tokenization.decode`."""
+        return self.tokenization.decode(completion_ids)
 
 
 def _calling(calls: Sequence[Ask]) -> dict[str, Any]:

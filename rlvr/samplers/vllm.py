@@ -18,13 +18,12 @@ import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr.episode import PolicyTurn
 from rlvr.errors import MissingDependency, SamplingFailed, UsageError
 from rlvr.samplers.protocol import Begun, Probe, Request, Sample, Sampling, Tokenized
 from rlvr.samplers.tokenization import Tokenization
@@ -32,17 +31,14 @@ from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings
 from rlvr.samplers.vllm_shared import (
     EXTENSION,
     TESTED,
+    VLLMClient,
     begun_with,
-    checkpoint_weights,
     is_tested,
     prompt_of,
     require_head_size,
-    require_room,
     sample_of,
     sampling_parameters,
-    version_of,
 )
-from rlvr.types import Prompt
 from rlvr.validate import require_number, require_whole
 
 __all__ = ["VLLMSampler"]
@@ -58,7 +54,7 @@ _ENVIRONMENT: Final = {
 _CPU_CACHE_BYTES: Final = 2**30
 
 
-class VLLMSampler:
+class VLLMSampler(VLLMClient):
     """A `Sampler` over vLLM's engine in this process.  Close it, or use it as a context manager.
 
     The engine begins with weights that mean nothing, unless `load` is True: call `sync` first, as
@@ -110,8 +106,7 @@ class VLLMSampler:
     ) -> None:
         require_whole("max_rows", max_rows, 1)
         require_number("memory", memory, above=0, most=1)
-        self.timeout_s = require_number("timeout_s", timeout_s, above=0)
-        self.tokenization, self.version, self._adapter = tokenization, -1, adapter
+        super().__init__(tokenization, adapter, timeout_s)
         self._asked: dict[
             str, tuple[Request, float]
         ] = {}  # requests by the engine's name for them; when they began
@@ -141,25 +136,16 @@ class VLLMSampler:
         if adapter is not None and adapter.swap:
             self._files = AdapterFiles(Path(tempfile.mkdtemp(prefix="rlvr-vllm-")), adapter)
 
-    def submit(self, request: Request) -> None:
-        """See `Sampler.submit`.
+    def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
+        self._add(request, f"rlvr-{next(self._count)}", parameters)
 
-        Args:
-            request: what is asked for.
-
-        Raises:
-            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this
-                way.
-        """
-        require_room(request, self.positions)
-        self._add(request, f"rlvr-{next(self._count)}")
-
-    def _add(self, request: Request, name: str) -> None:
+    def _add(self, request: Request, name: str, parameters: Mapping[str, Any]) -> None:
         from vllm import SamplingParams
 
-        parameters = SamplingParams(**sampling_parameters(request, self.tokenization))
         prompt = {"type": "token", "prompt_token_ids": prompt_of(request)}
-        self._engine.add_request(name, prompt, parameters, lora_request=self._lora)
+        self._engine.add_request(
+            name, prompt, SamplingParams(**parameters), lora_request=self._lora
+        )
         self._asked[name] = request, time.monotonic()
         self._names[request.id] = name
 
@@ -255,24 +241,6 @@ class VLLMSampler:
         self.abort(dropped)
         return begun_by_id
 
-    def encode(
-        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Any] = ()
-    ) -> list[int]:
-        """See `Tokenization.encode`."""
-        return self.tokenization.encode(prompt, after, tools=tools)
-
-    def parse(self, completion_ids: Sequence[int], tools: Sequence[Any]) -> PolicyTurn:
-        """See `Tokenization.parse`."""
-        return self.tokenization.parse(completion_ids, tools)
-
-    def beginning(self, context: Sequence[int]) -> str:
-        """See `Tokenization.beginning`."""
-        return self.tokenization.beginning(context)
-
-    def decode(self, completion_ids: Sequence[int]) -> str:
-        """See `Tokenization.decode`."""
-        return self.tokenization.decode(completion_ids)
-
     def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """Use new weights.  Requests that are under way go on with them; their prompts are read
         again.
@@ -297,8 +265,7 @@ class VLLMSampler:
         self.version = version
 
     def _load(self, weights: Mapping[str, Tensor]) -> None:
-        merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
-        checkpoint = checkpoint_weights(weights, tied=self._about["tied"], lora_scale=merged)
+        checkpoint = self._checkpoint(weights, self._about)
         with torch.no_grad():
             self._taken = self._llm.collective_rpc("rlvr_load", args=(checkpoint,))[0]
 
@@ -362,7 +329,7 @@ class VLLMSampler:
         """
         logprobs, name = self.logprobs(rows) if rows else [], f"rlvr-{next(self._count)}"
         request = Request(name, tuple(prompt_ids), Sampling(max_tokens=1), seed=0, limit=1)
-        self._add(request, name)
+        self._add(request, name, sampling_parameters(request, self.tokenization))
         sample = None
         while sample is None:
             for output in self._step():
@@ -371,14 +338,13 @@ class VLLMSampler:
         self._forget(name)
         assert isinstance(sample, Sample)
         return [
-            Probe(
+            self._probe_of(
                 "vLLM in this process",
-                version_of(self._llm.get_weight_version()),
-                frozenset(self._about["names"]),
-                frozenset(self._taken),
+                self._llm.get_weight_version(),
+                self._about,
+                self._taken,
                 logprobs,
-                sample.completion_ids[0],
-                sample.logprobs[0],
+                sample,
             )
         ]
 
@@ -411,12 +377,6 @@ class VLLMSampler:
             shutil.rmtree(self._files.folder, ignore_errors=True)
         gc.collect()
         cleanup_dist_env_and_memory()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _logprobs_of(output: Any) -> list[float]:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rlvr.errors import UsageError
-from rlvr.samplers.protocol import Begun, Request, Sample, cut_at_stop, rollout_seed
-from rlvr.samplers.tokenization import Tokenization
+from rlvr.samplers.protocol import Begun, Probe, Request, Sample, cut_at_stop, rollout_seed
+from rlvr.samplers.tokenization import Tokenization, TokenSampler
+from rlvr.validate import require_number
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from rlvr.samplers.vllm_lora import AdapterSettings
+
 __all__ = [
     "EXTENSION",
     "TESTED",
+    "VLLMClient",
     "begun_with",
     "checkpoint_weights",
     "differing_sizes",
@@ -54,6 +58,82 @@ _SIZES: Final = (
     "tie_word_embeddings",
     "rms_norm_eps",
 )
+
+
+class VLLMClient(TokenSampler):
+    """A `Sampler` over vLLM.  A subclass is its transport: an engine in this process, or servers.
+
+    Args:
+        tokenization: prompts to tokens, and the tokens that end a completion.
+        adapter: of a policy with LoRA; None for one without.
+        timeout_s: wall seconds that a completion may take.
+
+    Attributes:
+        version: of the weights; -1 before the first `sync`.
+        positions: most tokens of prompt and completion together.
+    """
+
+    version = -1
+    positions: int
+
+    def __init__(
+        self, tokenization: Tokenization, adapter: AdapterSettings | None, timeout_s: float
+    ) -> None:
+        self.timeout_s = require_number("timeout_s", timeout_s, above=0)
+        self.tokenization, self._adapter = tokenization, adapter
+
+    def submit(self, request: Request) -> None:
+        """See `Sampler.submit`.
+
+        Args:
+            request: what is asked for.
+
+        Raises:
+            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this
+                way.
+        """
+        require_room(request, self.positions)
+        self._send(request, sampling_parameters(request, self.tokenization))
+
+    def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _checkpoint(
+        self, weights: Mapping[str, Tensor], about: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """Weights by the names that the engine loads, with the adapter merged unless it is
+        swapped."""
+        merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
+        return checkpoint_weights(weights, tied=about["tied"], lora_scale=merged)
+
+    @staticmethod
+    def _probe_of(
+        where: str,
+        label: str,
+        about: Mapping[str, Any],
+        taken: Sequence[str],
+        logprobs: list[list[float]],
+        sample: Sample,
+    ) -> Probe:
+        return Probe(
+            where,
+            version_of(label),
+            frozenset(about["names"]),
+            frozenset(taken),
+            logprobs,
+            sample.completion_ids[0],
+            sample.logprobs[0],
+        )
+
+    def close(self) -> None:
+        """Free what the sampler holds.  Idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 def is_tested(version: str) -> bool:

@@ -83,16 +83,14 @@ class ScoringAlarm:
             if not unscored:
                 raise NothingScored(
                     f"every prompt of the last {steps} steps, with max_tokens behind it, is longer "
-                    f"than the model's "
-                    "positions; lower max_tokens, or choose a model with more"
+                    "than the model's positions; lower max_tokens, or choose a model with more"
                 )
             why, count = unscored_reasons(batch.dropped).most_common(1)[0]
             raise NothingScored(
                 f"none of the {unscored} rollouts of this step could be scored, nor any of the "
-                f"last {steps} steps; "
-                f"{count} of them because of {why[:200]!r}. `rlvr doctor` looks for what is "
-                f"missing here; the same "
-                "command continues from the last checkpoint"
+                f"last {steps} steps; {count} of them because of {why[:200]!r}. `rlvr doctor` "
+                "looks for what is missing here; the same command continues from the last "
+                "checkpoint"
             )
 
 
@@ -191,20 +189,18 @@ class Alarms:
             yield (
                 "no update",
                 f"{begin}no weight was changed, as no completion had an advantage: within every "
-                f"group all rewards were "
-                f"equal (accuracy {accuracy:.2f}). Choose tasks nearer to what the policy can do "
-                f"(`rlvr filter`), "
-                "raise group_size or temperature, or give partial credit",
+                f"group all rewards were equal (accuracy {accuracy:.2f}). Choose tasks nearer to "
+                "what the policy can do (`rlvr filter`), raise group_size or temperature, or give "
+                "partial credit",
             )
         elif numbers.get("reward_std") == 0:
             reward = numbers.get("reward", float("nan"))
             yield (
                 "no variation",
                 f"{begin}every completion had the same reward, {reward:g}: what moves the policy "
-                f"is noise, or the "
-                "critic's errors. Choose tasks nearer to what the policy can do (`rlvr filter`), "
-                "give partial credit, "
-                "or look whether the verifier can tell completions apart (`rlvr check`)",
+                "is noise, or the critic's errors. Choose tasks nearer to what the policy can do "
+                "(`rlvr filter`), give partial credit, or look whether the verifier can tell "
+                "completions apart (`rlvr check`)",
             )
         departs = [name for name in numbers if name.startswith("departs/")]
         if departs:
@@ -212,40 +208,33 @@ class Alarms:
             yield (
                 "departs",
                 f"alarm: this step is not what its algorithm says: {names} departs from what is "
-                f"recomputed, by "
-                f"{numbers[departs[0]]:.3g} times what rounding allows; `rlvr step verify` on the "
-                f"step's file in "
-                "RUN/steps names row and token. It is a fault of rlvr, of the machine, or of "
-                "changed code: please "
-                "report it",
+                f"recomputed, by {numbers[departs[0]]:.3g} times what rounding allows; `rlvr step "
+                "verify` on the step's file in RUN/steps names row and token. It is a fault of "
+                "rlvr, of the machine, or of changed code: please report it",
             )
         if numbers.get("truncated") == 1:
             yield (
                 "no end",
                 f"{begin}every completion ran to its limit: the end token was never sampled. Raise "
-                f"max_tokens, send "
-                "prompts through the model's chat template (--chat on), or give a stop text; check "
-                "that the "
-                "tokenizer's end token is the one that the model was taught",
+                "max_tokens, send prompts through the model's chat template (--chat on), or give a "
+                "stop text; check that the tokenizer's end token is the one that the model was "
+                "taught",
             )
         clipped = [numbers.get(f"clipped_{side}", float("nan")) for side in ("low", "high", "dual")]
         if self._clips and numbers.get("updates", 0) > 1 and not any(clipped):
             yield (
                 "clip",
                 f"alarm: in {_CLIP_STEPS} steps in a row no token was clipped, although each batch "
-                f"makes "
-                f"{numbers['updates']:.0f} updates: the policy hardly moves within a batch. Raise "
-                f"lr, or make more "
-                "updates (--updates)",
+                f"makes {numbers['updates']:.0f} updates: the policy hardly moves within a batch. "
+                "Raise lr, or make more updates (--updates)",
             )
         if numbers.get("entropy", 1.0) < _ENTROPY:
             yield (
                 "entropy",
                 f"{begin}the policy's entropy was below {_ENTROPY} nats per token: it has "
-                f"collapsed, and its "
-                "completions differ too little to learn from. Go back to an earlier checkpoint "
-                "with a lower lr, a KL "
-                "penalty, a higher clip_high or an entropy_target",
+                "collapsed, and its completions differ too little to learn from. Go back to an "
+                "earlier checkpoint with a lower lr, a KL penalty, a higher clip_high or an "
+                "entropy_target",
             )
 
 
@@ -380,10 +369,9 @@ class OpinionAlarm:
         if total >= self.opinion.least and differing > self.opinion.limit * total:
             raise RewardsDisputed(
                 f"the second opinion differs on {differing} of the last {total} rollouts, above "
-                f"the limit of "
-                f"{self.opinion.limit:g}; {paid} of them were paid as CORRECT. {self.path} has "
-                f"them: read some, "
-                "mend the verifier that is wrong, or raise the limit"
+                f"the limit of {self.opinion.limit:g}; {paid} of them were paid as CORRECT. "
+                f"{self.path} has them: read some, mend the verifier that is wrong, or raise the "
+                "limit"
             )
         return {"second/compared": compared, "second/disagrees": apart, "second/unscored": failed}
 

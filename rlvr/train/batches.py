@@ -20,7 +20,14 @@ from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Tokenized
 from rlvr.validate import require_whole
 
-__all__ = ["Padded", "buckets", "pad", "ragged_to_padded"]
+__all__ = [
+    "Padded",
+    "buckets",
+    "pad",
+    "places_of",
+    "ragged_to_padded",
+    "sizes_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +68,60 @@ def pad(
     Raises:
         UsageError: there are no rows, or one has no prompt.
     """
-    if not rows:
-        raise UsageError("there are no rows to pad; give at least one")
-    prompts = np.array([len(row.prompt_ids) for row in rows])
-    completions = np.array([len(row.completion_ids) for row in rows])
-    if not prompts.all():
-        raise UsageError(
-            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as "
-            f"<bos>"
-        )
-    length = int((prompts + np.maximum(completions - 1, 0)).max())
+    prompts, completions = sizes_of(rows)
+    lengths = prompts + np.maximum(completions - 1, 0)
+    length = int(lengths.max())
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
     for i, row in enumerate(rows):
         ids[i, : prompts[i]] = row.prompt_ids
-        ids[i, prompts[i] : prompts[i] + max(0, completions[i] - 1)] = row.completion_ids[:-1]
+        ids[i, prompts[i] : lengths[i]] = row.completion_ids[:-1]
+    starts = np.arange(len(rows)) * length
+    places = places_of(rows, starts + prompts, completions, device)
+    input_ids = torch.from_numpy(ids).to(device)
+    return Padded(input_ids, *places, len(rows), int(completions.max()))
+
+
+def sizes_of(rows: Sequence[Tokenized]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The tokens of each row's prompt, and of its completion.
+
+    Args:
+        rows: at least one, each with a prompt of at least one token.
+
+    Raises:
+        UsageError: there are no rows, or one has no prompt.
+    """
+    if not rows:
+        raise UsageError("there are no rows to lay out; give at least one")
+    prompts = np.array([len(row.prompt_ids) for row in rows])
+    if not prompts.all():
+        raise UsageError(
+            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as "
+            "<bos>"
+        )
+    return prompts, np.array([len(row.completion_ids) for row in rows])
+
+
+def places_of(
+    rows: Sequence[Tokenized],
+    starts: NDArray[np.int64],
+    completions: NDArray[np.int64],
+    device: torch.device | str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of each completion token: where its logits are, itself, its row, its place in that.
+
+    Args:
+        rows: as they are laid out.
+        starts: where each row's completion begins in the flat batch.
+        completions: tokens of each row's.
+        device: of the tensors.
+    """
     row_of = np.repeat(np.arange(len(rows)), completions)
     column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
-    sources = row_of * length + prompts[row_of] + column - 1
-    targets = np.fromiter(
-        chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of)
-    )
-
-    def tensor(array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(device)
-
-    places = tensor(sources), tensor(targets), tensor(row_of), tensor(column)
-    return Padded(tensor(ids), *places, len(rows), int(completions.max()))
+    targets = chain.from_iterable(row.completion_ids for row in rows)
+    flat = np.fromiter(targets, np.int64, len(row_of))
+    arrays = starts[row_of] + column - 1, flat, row_of, column
+    sources, tokens, row, place = (torch.from_numpy(values).to(device) for values in arrays)
+    return sources, tokens, row, place
 
 
 def ragged_to_padded(

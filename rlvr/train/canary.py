@@ -180,21 +180,18 @@ class Canary:
         if not _distance((mine, reported)) <= self.tolerance:
             raise CanaryFailed(
                 f"{where} gives a token the logprob {reported:.6f}, the trainer {mine:.6f}, more "
-                f"than "
-                f"{self.tolerance:g} apart: {meaning}"
+                f"than {self.tolerance:g} apart: {meaning}"
             )
         return _distance((mine, reported))
 
 
 _DIFFERS: Final = (
     "it does not have the trainer's weights, or computes differently; look at its sync, or raise "
-    "canary if its "
-    "precision is lower on purpose"
+    "canary if its precision is lower on purpose"
 )
 _STALE: Final = (
     "for a prompt that it has read before it uses keys and values of other weights, though a new "
-    "prompt is computed "
-    "right; its prefix cache was not reset"
+    "prompt is computed right; its prefix cache was not reset"
 )
 
 
@@ -222,14 +219,12 @@ def _require_whole_update(probe: Probe, version: int) -> None:
         raise CanaryFailed(
             f"in the sync to version {version} {probe.engine} took {len(set(probe.taken))} of its "
             f"{len(set(probe.expected))} weights, and not {missing[0]}: it goes on with the old "
-            f"ones; look at what is "
-            "sent"
+            "ones; look at what is sent"
         )
     if probe.version != version:
         raise CanaryFailed(
             f"after the sync to version {version} {probe.engine} says that its weights are of "
-            f"version {probe.version}: "
-            "another program writes to it, or the sync did not reach it"
+            f"version {probe.version}: another program writes to it, or the sync did not reach it"
         )
 
 

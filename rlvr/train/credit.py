@@ -265,10 +265,9 @@ def _credit_of_branches(
     if rollout_credit.returns is not None or values is not None or varies:
         raise UsageError(
             f"{algorithm.label} gives each token an advantage of its own, and an episode has "
-            f"several rows, because "
-            "its agent's requests did not all extend one another; use an algorithm with one "
-            "advantage for each "
-            "completion, such as grpo without a KL penalty in the reward"
+            "several rows, because its agent's requests did not all extend one another; use an "
+            "algorithm with one advantage for each completion, such as grpo without a KL penalty "
+            "in the reward"
         )
     with_branches = torch.cat([of_row, of_row[list(owners)]])
     return Credit(torch.where(batch.completion_mask, with_branches[:, None], 0.0))
@@ -357,8 +356,7 @@ class GroupInputs:
         """Each input, or the function that computes it."""
         computed = (
             "scores score_parts rewards baseline lengths_tokens minibatch step_rewards step_ends "
-            "prefix_values "
-            "boundaries credited"
+            "prefix_values boundaries credited"
         ).split()
         return {
             "mask": self.completion_mask,
@@ -391,8 +389,7 @@ class GroupInputs:
         if not names:
             raise UsageError(
                 f"{self._algorithm.label} compares the parts of a reward, and the scores have "
-                f"none; use an "
-                "environment with a composed reward, or grpo"
+                "none; use an environment with a composed reward, or grpo"
             )
         return torch.tensor(
             [
@@ -535,8 +532,7 @@ def _steps(rows: Sequence[Rollout], mask: Tensor) -> tuple[Tensor, Tensor]:
     if not ends.any():
         raise UsageError(
             "grpo_process needs rewards of steps, and no rollout has a turn with a reward of its "
-            "own; give "
-            "--step-reward, use an environment with several turns, or use grpo"
+            "own; give --step-reward, use an environment with several turns, or use grpo"
         )
     return rewards, ends
 

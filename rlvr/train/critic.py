@@ -92,8 +92,7 @@ class CriticLearner(SecondModel):
         if not self._own and learner.ranks.world > 1:
             raise UsageError(
                 "critic_backbone is 'shared', and one module shards the layers; on several ranks "
-                "the critic has its "
-                "own: leave critic_backbone out"
+                "the critic has its own: leave critic_backbone out"
             )
         model = policy.copied() if self._own else copy.copy(policy)
         model.root = self._root = ValueModule(policy, model.model)

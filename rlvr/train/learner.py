@@ -328,9 +328,8 @@ class Learner:
         if self._bad_in_a_row >= self.config.bad_steps:
             raise Diverged(
                 f"{self._bad_in_a_row} losses or gradients in a row were not finite, the last on "
-                f"{len(mini.rows)} "
-                f"rollouts, which are kept in {self.config.run / 'steps'}; lower lr or grad_clip, "
-                f"or train in fp32"
+                f"{len(mini.rows)} rollouts, which are kept in {self.config.run / 'steps'}; lower "
+                "lr or grad_clip, or train in fp32"
             )
 
     def rows_with_gradient(self, mini: Batch) -> list[int]:

@@ -108,8 +108,7 @@ def load_tokenizer(name: str | Path) -> Any:
     except Exception as error:  # its kind depends on the model
         raise UsageError(
             f"the model {str(name)!r} has no tokenizer that can be loaded ({_first_line(error)}); "
-            f"save one into its "
-            "folder with `tokenizer.save_pretrained`"
+            "save one into its folder with `tokenizer.save_pretrained`"
         ) from error
     return tokenizer
 
@@ -130,8 +129,7 @@ def require_finite(model: Any) -> None:
         if bad := int((~parameter.isfinite()).sum()):
             raise UsageError(
                 f"the weights of {name} are not finite ({bad} of {parameter.numel()}): the file is "
-                f"damaged, or the "
-                "model diverged when it was trained; give another one"
+                "damaged, or the model diverged when it was trained; give another one"
             )
 
 

@@ -330,9 +330,8 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
             }
             raise UsageError(
                 f"lora_targets has {target!r}, which no layer of {type(model).__name__} is called; "
-                f"it has "
-                f"{', '.join(sorted(linear - head)) or 'no linear layers'}; give none for all "
-                f"linear layers"
+                f"it has {', '.join(sorted(linear - head)) or 'no linear layers'}; give none for "
+                "all linear layers"
             )
     return [t for t in targets if found(t, modules)], [t for t in targets if not found(t, modules)]
 

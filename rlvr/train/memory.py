@@ -444,10 +444,9 @@ def require_room(found: Forecast, config: Config) -> None:
     if needed > free:
         raise UsageError(
             f"the disk of {config.run} has {in_units(free)} free, and the run needs "
-            f"{in_units(needed)} there: "
-            f"{written} checkpoints of {in_units(found.checkpoint)} and a model of "
-            f"{in_units(found.weights)}; free "
-            "some of it, choose another folder, or lower keep"
+            f"{in_units(needed)} there: {written} checkpoints of {in_units(found.checkpoint)} and "
+            f"a model of {in_units(found.weights)}; free some of it, choose another folder, or "
+            "lower keep"
         )
 
 
@@ -525,7 +524,6 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     )
     raise UsageError(
         f"{config.model} has {numbers / 1e9:.1f} billion weights: {in_units(sum(parts.values()))} "
-        f"({listed}), and "
-        f"{device} has {in_units(available)}: {'' if lora else adapter}take a smaller model or a "
-        f"larger device"
+        f"({listed}), and {device} has {in_units(available)}: {'' if lora else adapter}take a "
+        "smaller model or a larger device"
     )

@@ -109,8 +109,7 @@ class Jsonl:
                 listed = ", ".join(map(str, lost[:5])) + (" …" if len(lost) > 5 else "")
                 warnings.warn(
                     f"{path} lacks step {listed}, which the checkpoint counts as done: a power cut "
-                    f"or an editor took "
-                    "them; the training is not affected",
+                    "or an editor took them; the training is not affected",
                     RuntimeWarning,
                     stacklevel=2,
                 )

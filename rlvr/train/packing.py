@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Tokenized, TokenRow
-from rlvr.train.batches import Padded, pad
+from rlvr.train.batches import Padded, pad, places_of, sizes_of
 from rlvr.validate import require_whole
 
 __all__ = ["Packed", "pack", "packed_hidden_states", "packs", "require_packing"]
@@ -50,15 +49,7 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
     Raises:
         UsageError: there are no rows, or one has no prompt.
     """
-    if not rows:
-        raise UsageError("there are no rows to pack; give at least one")
-    prompts = np.array([len(row.prompt_ids) for row in rows])
-    completions = np.array([len(row.completion_ids) for row in rows])
-    if not prompts.all():
-        raise UsageError(
-            f"row {int(np.argmin(prompts))} has an empty prompt; begin it with a token such as "
-            f"<bos>"
-        )
+    prompts, completions = sizes_of(rows)
     lengths = prompts + np.maximum(completions - 1, 0)  # a completion's last token predicts nothing
     starts = lengths.cumsum() - lengths
     parts = (
@@ -68,26 +59,11 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
     )
     ids = np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
-    row_of = np.repeat(np.arange(len(rows)), completions)
-    column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
-    sources = (starts + prompts)[row_of] + column - 1
-    targets = np.fromiter(
-        chain.from_iterable(row.completion_ids for row in rows), np.int64, len(row_of)
+    input_ids, position_ids = (
+        torch.from_numpy(values[None]).to(device) for values in (ids, positions)
     )
-
-    def tensor(array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(device)
-
-    return Packed(
-        input_ids=tensor(ids[None]),
-        sources=tensor(sources),
-        targets=tensor(targets),
-        rows=tensor(row_of),
-        columns=tensor(column),
-        height=len(rows),
-        width=int(completions.max()),
-        position_ids=tensor(positions[None]),
-    )
+    places = places_of(rows, starts + prompts, completions, device)
+    return Packed(input_ids, *places, len(rows), int(completions.max()), position_ids)
 
 
 def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
@@ -153,10 +129,9 @@ def require_packing(model: Any) -> None:
             return
     raise UsageError(
         f"packing is on, and {type(model).__name__} with attention "
-        f"{model.config._attn_implementation!r} does not keep "
-        "the rows of a pack apart, so that each would read those before it; switch packing off, or "
-        "choose another "
-        "attention, such as 'sdpa' or 'flash_attention_2'"
+        f"{model.config._attn_implementation!r} does not keep the rows of a pack apart, so that "
+        "each would read those before it; switch packing off, or choose another attention, such as "
+        "'sdpa' or 'flash_attention_2'"
     )
 
 

@@ -438,8 +438,7 @@ class Policy:
         if state["base"] != self.lora.fingerprint():
             raise DataError(
                 "the model's weights are not those that this adapter was trained beside; give the "
-                "model with which the "
-                "run began"
+                "model with which the run began"
             )
         self.lora.load_state_dict(self.ranks.spread(state["adapter"], self.lora.state_dict()))
 
@@ -504,8 +503,7 @@ class Policy:
         if self.ranks.world > 1:
             raise UsageError(
                 "this policy is sharded over several ranks, and a sampler in one of them needs "
-                "whole weights: make it "
-                "before `shard`, with weights of its own (dtype=…)"
+                "whole weights: make it before `shard`, with weights of its own (dtype=…)"
             )
         return LocalSampler(
             self.whole().model, self.tokenization, **{"autocast": self.autocast, **options}
@@ -769,9 +767,8 @@ def _find_logits_transform(model: Any) -> LogitsTransform:
                     return candidate
     raise UsageError(
         f"{type(model).__name__} makes its logits from the last hidden states in a way that rlvr "
-        f"does not know, so "
-        "its log-probabilities would be wrong; use a model with a linear head, scaled or "
-        "soft-capped at most"
+        "does not know, so its log-probabilities would be wrong; use a model with a linear head, "
+        "scaled or soft-capped at most"
     )
 
 

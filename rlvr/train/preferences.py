@@ -364,9 +364,8 @@ def examples_of_groups(
         if any(rollout.branches for rollout in group.rollouts):
             raise UsageError(
                 f"an episode of task {group.task.id!r} has several rows, because its agent's "
-                f"requests did not all "
-                "extend one another; preferences are learned from one row, so use an algorithm "
-                "such as grpo"
+                "requests did not all extend one another; preferences are learned from one row, so "
+                "use an algorithm such as grpo"
             )
         rollouts = [rollout for rollout in group.rollouts if any(rollout.completion_mask)]
         candidates = [_candidate(rollout) for rollout in rollouts]

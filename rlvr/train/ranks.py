@@ -103,8 +103,7 @@ class Ranks:
                 why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
                 raise UsageError(
                     f"rank {rank} of {count} does not find the others at {where} ({why}); start "
-                    f"all of them, and "
-                    "nothing else on this port"
+                    "all of them, and nothing else on this port"
                 ) from error
         try:
             with _ending_with_launcher():

@@ -72,8 +72,7 @@ def require_reads(folder: str | Path, reads: Reads) -> None:
         kinds = {"completions": "reward_model", "steps": "process_reward_model"}
         raise UsageError(
             f"{folder} was trained with --algorithm {kinds[trained]} and judges {trained}, not "
-            f"{reads}; train one with "
-            f"--algorithm {kinds[reads]}"
+            f"{reads}; train one with --algorithm {kinds[reads]}"
         )
 
 
@@ -96,8 +95,7 @@ def implicit_run(source: str | Path) -> tuple[Path, str, float]:
     if beta is None or not any((run / "model").glob("*.safetensors")):
         raise UsageError(
             f"{source}: {run} is no finished run of {', '.join(_COMPARING)}, whose model's gain "
-            f"over the model that it "
-            "began with is a reward; give the folder of one"
+            "over the model that it began with is a reward; give the folder of one"
         )
     return run / "model", reference, beta
 

@@ -15,8 +15,8 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.samplers.chat import CHAT_FILE, ChatFormat, ChatSettings, recorded_format
 from rlvr.scoring.identity import Identity, IdentityFile, identity_of, read_identity
 from rlvr.train.config import Config
+from rlvr.train.config.setting import defaults, may_change
 from rlvr.train.metrics import versions
-from rlvr.train.setting import earlier, may_change
 from rlvr.train.stage import has_open_end, require_ahead
 
 __all__ = ["chat_of_run", "claim_run_dir", "examine_run_dir", "identity_of_run", "keep_chat"]
@@ -169,8 +169,7 @@ def chat_of_run(run: Path, asked: ChatSettings) -> ChatSettings:
     if not format_now.sends_as(saved_format):
         raise UsageError(
             f"{run} holds a run whose prompts go as {saved_format}, and here they would go as "
-            f"{format_now}; give "
-            "a new folder, or leave chat, system and template options out"
+            f"{format_now}; give a new folder, or leave chat, system and template options out"
         )
     return settings
 
@@ -192,8 +191,7 @@ def keep_chat(run: Path, used: ChatFormat) -> None:
     elif not used.sends_as(saved_format):
         raise UsageError(
             f"{run} holds a run whose prompts go as {saved_format}, and here they would go as "
-            f"{used}; give "
-            "a new folder, or the same tokenizer and settings"
+            f"{used}; give a new folder, or the same tokenizer and settings"
         )
 
 
@@ -216,12 +214,11 @@ def _find_changes(
         UsageError: one of them affects learning.
     """
     if isinstance(settings := theirs.get("settings"), Mapping):
-        theirs = {**theirs, "settings": {**earlier(Config), **settings}}
+        theirs = {**theirs, "settings": {**_by_default(), **settings}}
         if isinstance(algorithm := settings.get("algorithm"), Mapping) and "name" not in algorithm:
             raise UsageError(
                 f"{run} holds a run of a version before 0.2, which recorded its algorithm in "
-                f"another form; finish it "
-                "with that version, or give a new folder"
+                "another form; finish it with that version, or give a new folder"
             )
     for name in ("env", "eval_env"):  # a run of before identities had a source here
         if isinstance(known := theirs.get(name), Mapping):
@@ -252,6 +249,12 @@ def _find_changes(
     return differing
 
 
+def _by_default() -> dict[str, Any]:
+    """The defaults as a record has them: a run that lacks a setting did as by default."""
+    plain: dict[str, Any] = json.loads(json.dumps(defaults(Config)))
+    return plain
+
+
 def _without_chat(description: Mapping[str, Any]) -> Mapping[str, Any]:
     """A description without the settings of which `keep_chat` compares what became of them."""
     settings = description.get("settings")
@@ -275,6 +278,8 @@ def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
     if name == "settings.steps":  # on which schedules without an end of their own depend
         return settings["schedule"] == "constant" and not has_open_end(settings["stage"])
     if name == "settings.stage":  # `require_ahead` has looked at them
+        return True
+    if name == "settings.validation_tasks" and settings["pairs"]:  # from which none are held out
         return True
     if name in ("settings.eval_n", "settings.eval_temperature", "settings.eval_top_p"):
         return not settings.get("validation_tasks")  # which is sampled with these

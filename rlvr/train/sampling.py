@@ -47,8 +47,7 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
     if any(".experts." in name for name, _ in policy.model.named_parameters()):
         raise UsageError(
             f"{policy.model.config.model_type} is a mixture of experts, whose weights vLLM keeps "
-            f"in another form than "
-            "the trainer; sample with --sampler local"
+            "in another form than the trainer; sample with --sampler local"
         )
     if config.engine == "vllm":
         if world > 1:
@@ -144,8 +143,7 @@ def server_devices(count: int, environment: Mapping[str, str], held: int) -> lis
     if len(free) < count:
         raise UsageError(
             f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held "
-            f"by no rank; give "
-            "fewer servers or ranks, or sample in this process (--sampler vllm)"
+            "by no rank; give fewer servers or ranks, or sample in this process (--sampler vllm)"
         )
     return free[len(free) - count :]
 

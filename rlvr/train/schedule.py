@@ -145,8 +145,7 @@ class NumberSchedule:
         if self.shape == "towards" and (self.to <= 0 or not 0 < abs(self.rate) <= 1):
             raise UsageError(
                 f"{text!r}: the target must be above 0, and the rate in [-1, 1] and not 0; it is "
-                f"below 0 where a "
-                "larger number lowers the metric"
+                "below 0 where a larger number lowers the metric"
             )
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ from rlvr.algo.papers.numbers import Number, as_typed, from_record, number_of, n
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import require_chat_mode
 from rlvr.train.config import Config
+from rlvr.train.config.setting import defaults, unread
 from rlvr.train.stage import read_stages
 from rlvr.validate import nearest
 
@@ -82,9 +83,23 @@ def read_settings(path: Path, default: str | Algorithm = "dapo") -> dict[str, An
     hints = get_type_hints(Config)
     try:
         algorithm = _algorithm(tree.get("algorithm", default))
-        return {name: _setting(name, value, hints, algorithm) for name, value in tree.items()}
+        values = {name: _setting(name, value, hints, algorithm) for name, value in tree.items()}
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+    return _chosen(values, algorithm) if is_run else values
+
+
+def _chosen(values: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
+    """The settings of a run's record that are not as by default, and that something reads."""
+    by_default = defaults(Config)
+    run = Config.__new__(Config)
+    vars(run).update({**by_default, **values})
+    dropped = unread(run, algorithm)
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in dropped and (name not in by_default or value != by_default[name])
+    }
 
 
 def _setting(name: str, value: Any, hints: Mapping[str, Any], algorithm: Algorithm) -> Any:

@@ -20,11 +20,11 @@ from rlvr.samplers.chat import prompts_line
 from rlvr.samplers.local import LocalSampler
 from rlvr.scoring.engines import ServedReward
 from rlvr.train.config import Config, ResolvedConfig
+from rlvr.train.config.setting import require_not_given
 from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
 from rlvr.train.run_dir import chat_of_run
-from rlvr.train.setting import require_default
 
 __all__ = [
     "autocast_dtype",
@@ -98,7 +98,7 @@ def _require_turns(config: Config, env: Environment, eval_env: Environment | Non
     if config.stage or config.eval_env:
         return
     if all(one is None or one.limits.turns == 1 for one in (env, eval_env)):
-        require_default(config, ("max_turns", "step_s", "turn_schedule"), "episodes of turns")
+        require_not_given(config, ("max_turns", "step_s", "turn_schedule"), "episodes of turns")
 
 
 def stage_env(config: Config, now: Config, env: Environment | None) -> Environment:
@@ -126,8 +126,7 @@ def _require_siblings(env: Environment, config: ResolvedConfig) -> None:
     if single is not None and "siblings" in config.algorithm.needs:
         raise UsageError(
             f"group_size of {single} in the mixture is 1, and {config.algorithm.label} compares "
-            f"the completions of "
-            "a prompt: every advantage would be 0; give at least 2"
+            "the completions of a prompt: every advantage would be 0; give at least 2"
         )
 
 
@@ -217,9 +216,8 @@ def _punish(env: Environment, config: ResolvedConfig, limit: int | None) -> Envi
     if not 0 < largest < math.inf:
         raise UsageError(
             f"the reward {env.reward} has the bounds [{low:g}, {high:g}], which say nothing of how "
-            f"strong a punishment "
-            "has to be; add `weight * rlvr.Overlong(…)` to it yourself, or choose overlong='mask' "
-            "or 'keep'"
+            "strong a punishment has to be; add `weight * rlvr.Overlong(…)` to it yourself, or "
+            "choose overlong='mask' or 'keep'"
         )
     length = limit or config.max_tokens  # of an environment in a mixture, its own
     punishment = largest * Overlong(max_tokens=length, cache=min(config.overlong_cache, length))
@@ -244,8 +242,7 @@ def device_of(device: str) -> torch.device:
         if local >= torch.cuda.device_count():
             raise UsageError(
                 f"this is process {local} of this machine, which has {torch.cuda.device_count()} "
-                f"GPUs; start as many "
-                "processes as there are GPUs, or set device='cpu'"
+                "GPUs; start as many processes as there are GPUs, or set device='cpu'"
             )
         device = f"cuda:{local}"
     try:
@@ -296,8 +293,7 @@ def require_end(policy: Policy, stop: Sequence[str]) -> None:
     if ends and max(ends) >= size:
         raise UsageError(
             f"the end token {max(ends)} is beyond the model's {size} tokens; set eos_token_id in "
-            f"its "
-            "generation_config.json, and eos_token in its tokenizer"
+            "its generation_config.json, and eos_token in its tokenizer"
         )
 
 

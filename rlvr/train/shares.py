@@ -121,8 +121,7 @@ class WeightFiles:
         ):
             raise UsageError(
                 f"the weights of {broken[0]} are not finite: the file is damaged, or the model "
-                f"diverged when it was "
-                "trained; give another one"
+                "diverged when it was trained; give another one"
             )
 
     def _read(self, place: _Place, share: Tensor) -> None:

@@ -252,8 +252,7 @@ def require_ahead(before: Sequence[str], now: Sequence[str], run: Path) -> None:
         if list(before[:number]) != list(now[:number]):
             raise UsageError(
                 f"stage {number} of the run in {run} has begun as {before[number - 1]!r}; it and "
-                f"those before it "
-                "have to stay, and only stages that lie ahead may change"
+                "those before it have to stay, and only stages that lie ahead may change"
             )
     for text in now:
         step = stage_of(text).step

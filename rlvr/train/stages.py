@@ -273,9 +273,8 @@ class Stages:
             raise UsageError("temperature changes, and replay trains on completions of another one")
         if "temperature" in stage.schedules and first.max_staleness:
             raise UsageError(
-                f"temperature moves from step to step, and with max_staleness "
-                f"{first.max_staleness} a batch is "
-                "sampled before; leave one out"
+                "temperature moves from step to step, and with max_staleness "
+                f"{first.max_staleness} a batch is sampled before; leave one out"
             )
         if stage.reset in ("reference", "all") and not algorithm.has_reference:
             raise UsageError(

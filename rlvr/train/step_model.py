@@ -221,13 +221,11 @@ def _same_weights(step: StepFile, model: StepModel) -> Quantity:
     if model.digest == step.head.get("weights_after"):
         raise DataError(
             "the model has the weights after this step; give the ones before it, such as those the "
-            "run began with for "
-            "its first step"
+            "run began with for its first step"
         )
     raise DataError(
         f"the model is not the one before this step: its weights have the digest {model.digest}, "
-        f"and the file says "
-        f"{recorded}"
+        f"and the file says {recorded}"
     )
 
 

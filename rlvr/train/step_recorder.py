@@ -87,8 +87,7 @@ class StepRecorder(StepWriter):
         if learner.config.step_sketches and learner.ranks.world > 1:
             raise UsageError(
                 "step_sketches takes a gradient for each row, and sharded weights have none in one "
-                "place: record "
-                "them on one rank, or leave step_sketches out"
+                "place: record them on one rank, or leave step_sketches out"
             )
 
     @classmethod

@@ -84,8 +84,7 @@ class Teacher(LearnerPart):
         if "://" in name:
             raise UsageError(
                 f"teacher is {name!r}, and teachers behind servers are not there: their models "
-                f"compute beside the "
-                "policy; give a folder, or an id on the hub"
+                "compute beside the policy; give a folder, or an id on the hub"
             )
         self.policy = Policy.load(
             name,
@@ -281,9 +280,8 @@ def _require_same_tokens(name: str, teacher: Policy, student: Policy) -> None:
         if first.get(number) != second.get(number):
             raise UsageError(
                 f"token {number} is {first.get(number)!r} for the teacher {name} and "
-                f"{second.get(number)!r} for the "
-                "model; a teacher of sampled tokens needs the same vocabulary, as a larger model "
-                "of the same family has"
+                f"{second.get(number)!r} for the model; a teacher of sampled tokens needs the same "
+                "vocabulary, as a larger model of the same family has"
             )
     rows = [len(policy.model.get_output_embeddings().weight) for policy in (teacher, student)]
     if rows[0] <= max(second, default=0):

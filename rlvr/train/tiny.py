@@ -68,8 +68,7 @@ def tiny(
     ):  # rotary embeddings turn pairs, so a head's width is even
         raise UsageError(
             f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, "
-            f"and kv_heads must "
-            "divide heads; try hidden=128, heads=4, kv_heads=2"
+            "and kv_heads must divide heads; try hidden=128, heads=4, kv_heads=2"
         )
     config = _CONFIGS[require_one_of("family", family, _CONFIGS)](
         vocab_size=len(tokenizer),

@@ -86,10 +86,8 @@ class GradientNorm(Trend):
             return None
         return (
             f"the gradient's norm was more than {_SHARP:g} times as long as usual ({norm:.3g}; the "
-            f"median of "
-            f"{len(self._before) - 1} steps before is {usual:.3g}). Lower lr or grad_clip; a step "
-            f"file shows the "
-            "rollouts behind it (--step-files 1)"
+            f"median of {len(self._before) - 1} steps before is {usual:.3g}). Lower lr or "
+            "grad_clip; a step file shows the rollouts behind it (--step-files 1)"
         )
 
 
@@ -113,10 +111,9 @@ class Mismatch(Trend):
             return None
         return (
             f"sampler and trainer differed by {apart:.2g} nats per token, and by {at_first:.2g} in "
-            f"the first {_EARLY} "
-            "steps: what is trained on is ever less what the policy would have sampled. Lower "
-            "max_staleness or lr, "
-            "choose a stricter correction, or have both compute in one precision"
+            f"the first {_EARLY} steps: what is trained on is ever less what the policy would have "
+            "sampled. Lower max_staleness or lr, choose a stricter correction, or have both "
+            "compute in one precision"
         )
 
 
@@ -151,12 +148,10 @@ class LengthTrend(Trend):
             return None
         return (
             f"in {_WINDOW} steps completions had {length:.0f} tokens on average and accuracy "
-            f"{accuracy:.2f}; "
-            f"{self._steps - step} steps before they had {then:.0f} and {best:.2f}: they grow "
-            f"without getting better. "
-            "Punish long ones (--overlong soft), lower max_tokens, or choose a loss that does not "
-            "favour length, such "
-            "as dr_grpo; `rlvr view` shows what they are filled with"
+            f"{accuracy:.2f}; {self._steps - step} steps before they had {then:.0f} and "
+            f"{best:.2f}: they grow without getting better. Punish long ones (--overlong soft), "
+            "lower max_tokens, or choose a loss that does not favour length, such as dr_grpo; "
+            "`rlvr view` shows what they are filled with"
         )
 
 
@@ -193,12 +188,10 @@ class Validation(Trend):
             return None
         return (
             f"the reward rose from {then:.3g} to {reward:.3g} while tasks that are held out fell "
-            f"from {best:.2f} to "
-            f"{score:.2f}, below their 95 % interval twice: the policy learns what the verifier "
-            f"pays for, or the "
-            "training tasks by heart. Read some rollouts (`rlvr view`), look for holes (`rlvr "
-            "check`), take more "
-            "tasks, or stop: RUN/best has the best policy"
+            f"from {best:.2f} to {score:.2f}, below their 95 % interval twice: the policy learns "
+            "what the verifier pays for, or the training tasks by heart. Read some rollouts (`rlvr "
+            "view`), look for holes (`rlvr check`), take more tasks, or stop: RUN/best has the "
+            "best policy"
         )
 
 
@@ -229,12 +222,10 @@ class MemoryTrend(Trend):
         growth = (least[-1] - least[0]) / len(pairs)
         return (
             f"memory between steps grew by {growth:.0f} MiB in each {_MEMORY_WINDOW} steps, to "
-            f"{least[-1]:.0f} MiB: "
-            "something is kept that should not be, such as in an environment, a verifier or a "
-            "second opinion of your "
-            "own. Until it is found, stop the run (Ctrl-C) and give the same command again: it "
-            "goes on from its "
-            "checkpoint with fresh memory"
+            f"{least[-1]:.0f} MiB: something is kept that should not be, such as in an "
+            "environment, a verifier or a second opinion of your own. Until it is found, stop the "
+            "run (Ctrl-C) and give the same command again: it goes on from its checkpoint with "
+            "fresh memory"
         )
 
 
@@ -273,12 +264,9 @@ class WeakTasks(Trend):
             return None
         return (
             f"in {_GAP_WINDOW} steps the reward at weak tasks, compared with that at strong ones, "
-            f"rose by "
-            f"{now - before:.2f}: the policy may learn what weak tests pay. Read rollouts of weak "
-            f"tasks (`rlvr view`), "
-            "train on tasks with more tests (`rlvr strength --strengthen`), or without the weak "
-            "ones "
-            "(`rlvr filter --strength`)"
+            f"rose by {now - before:.2f}: the policy may learn what weak tests pay. Read rollouts "
+            "of weak tasks (`rlvr view`), train on tasks with more tests (`rlvr strength "
+            "--strengthen`), or without the weak ones (`rlvr filter --strength`)"
         )
 
 

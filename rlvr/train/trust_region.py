@@ -45,8 +45,7 @@ class RegionStep(LearnerPart):
         if learner.ranks.world > 1:
             raise UsageError(
                 f"{learner.algorithm.label} needs second derivatives, which sharded weights do not "
-                f"have: it cannot be "
-                "trained on several ranks; start one process"
+                "have: it cannot be trained on several ranks; start one process"
             )
 
     @classmethod

@@ -54,10 +54,8 @@ def _count(config: ResolvedConfig, env: Environment) -> int:
     if not 0 < count < size:
         raise UsageError(
             f"{env.id} has {size} tasks in split {env.split!r}, of which {count} would be held out "
-            f"for validation; "
-            f"give --validation-tasks a number from 1 to {max(1, size - 1)}, or leave out what "
-            f"needs a validation "
-            "split, such as with --reset none"
+            f"for validation; give --validation-tasks a number from 1 to {max(1, size - 1)}, or "
+            "leave out what needs a validation split, such as with --reset none"
         )
     return count
 

@@ -54,7 +54,7 @@ def test_every_preset_solves_a_bandit(tmp_path, name, one_step_off):
         group_size=group,
         max_tokens=4,
         lr=0.03,
-        vine_k=3 if name == "vineppo" else None,
+        **({"vine_k": 3} if name == "vineppo" else {}),
         max_staleness=int(one_step_off),
         overlong="keep" if algorithm.examples else None,  # nearly all completions are truncated
     ) as made:

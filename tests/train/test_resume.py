@@ -96,9 +96,9 @@ RUNS["drawing"] = {"algorithm": "grpo", "env": Drawing()}
 @pytest.fixture(autouse=True)
 def _updates_of_one_group(monkeypatch):
     """Several updates per step, although the batches are small."""
-    for module in ("credit", "preferences", "update_sizes", "config"):
+    for module in ("credit", "preferences", "update_sizes", "config.run"):
         monkeypatch.setattr(f"rlvr.train.{module}.LEAST_GROUPS", 1)
-    for module in ("credit", "update_sizes", "config"):
+    for module in ("credit", "update_sizes", "config.run"):
         monkeypatch.setattr(f"rlvr.train.{module}.LEAST_ROWS", 1)
 
 

@@ -342,15 +342,16 @@ UNREAD = {
 
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_nothing_reads_is_refused_by_name(name: str, tmp_path):
-    """With GRPO, the local sampler and neither evaluation nor files of rollouts; as by default it was not asked for."""
+    """With GRPO, the local sampler and neither evaluation nor files of rollouts; whatever the value is."""
     value, reader = UNREAD[name]
     given = {"env": "a", "model": "m", "run": tmp_path, "algorithm": "grpo"}
     given |= {"eval_every": None, "rollouts_every": 0}
-    said = refusal(lambda: Config(**given, **{name: value}))
-    assert said.startswith(f"{name} is ")
-    assert f"it is of {reader}" in said
     default = next(one.default for one in dataclasses.fields(Config) if one.name == name)
-    Config(**given, **{name: default})
+    for one in (value, default):
+        said = refusal(lambda one=one: Config(**given, **{name: one}))
+        assert said.startswith(f"{name} is ")
+        assert f"it is of {reader}" in said
+    assert dataclasses.replace(Config(**given), steps=3).steps == 3  # which names all of them
 
 
 @pytest.mark.parametrize(

@@ -335,9 +335,9 @@ def test_a_run_over_three_stages_is_killed_anywhere_and_goes_on(tmp_path):
 
 def _small_updates(set_attribute) -> None:
     """Several updates per step, although the batches are small; a condition looks at two steps."""
-    for module in ("credit", "preferences", "update_sizes", "config"):
+    for module in ("credit", "preferences", "update_sizes", "config.run"):
         set_attribute(f"rlvr.train.{module}.LEAST_GROUPS", 1)
-    for module in ("credit", "update_sizes", "config"):
+    for module in ("credit", "update_sizes", "config.run"):
         set_attribute(f"rlvr.train.{module}.LEAST_ROWS", 1)
     set_attribute("rlvr.train.stages._WINDOW", 2)
 

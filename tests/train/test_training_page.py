@@ -9,6 +9,7 @@ import pytest
 
 import rlvr
 from rlvr.train.config import Config
+from rlvr.train.config.run import GROUPS
 from rlvr.train.metrics import read_metrics
 from tests.train.bandit import Bandit, trainer
 
@@ -18,11 +19,12 @@ NAMED = set(re.findall(r"`([^`]+)`", PAGE))
 
 
 def test_every_setting_is_explained():
-    """The reference page of the class is made of its docstring: what that leaves out cannot be found."""
-    said = docstring_parser.parse(Config.__doc__, docstring_parser.DocstringStyle.GOOGLE)
+    """The reference page of a class is made of its docstring: what that leaves out cannot be found."""
+    style = docstring_parser.DocstringStyle.GOOGLE
     explained = {
         name
-        for parameter in said.params
+        for group in GROUPS
+        for parameter in docstring_parser.parse(group.__doc__, style).params
         if parameter.description
         for name in parameter.arg_name.split(", ")
     }

@@ -1,0 +1,301 @@
+"""All settings of a run: as written (`Config`), and with every None replaced by its value (`ResolvedConfig`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from tyro.conf import arg
+
+from rlvr.algo.papers import load_algorithm
+from rlvr.algo.papers.base import Algorithm
+from rlvr.algo.papers.numbers import record
+from rlvr.algo.parts import Correction, OverlongHandling
+from rlvr.errors import UsageError, brief
+from rlvr.train.config.engine import EngineSettings
+from rlvr.train.config.evaluation import EvaluationSettings
+from rlvr.train.config.files import FilesSettings
+from rlvr.train.config.optimiser import OptimiserSettings
+from rlvr.train.config.readers import SAMPLES
+from rlvr.train.config.sampling import SamplingSettings
+from rlvr.train.config.scoring import ScoringSettings
+from rlvr.train.config.setting import (
+    ONE,
+    OPTIONAL_ONE,
+    ZERO,
+    Options,
+    Settings,
+    default_hint,
+    require_read,
+    rule,
+    setting,
+)
+from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
+
+__all__ = ["Config", "GROUPS", "ResolvedConfig", "TrainingSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Settings):
+    """What is trained on what, how long.
+
+    Attributes:
+        env: Id of the environment; `rlvr envs` lists them.  With `pairs` it only evaluates, and may
+            be left out.
+        model: Model id on the hub, or a local folder.
+        run: Folder for all files of the run.  An empty folder starts a run; one that holds a run
+            with the same settings continues it.
+        env_options: Options of the environment, such as {"difficulty": 3}.
+        algorithm: Name of a published algorithm, or FILE.py:CLASS or PACKAGE.MODULE:CLASS of your
+            own.  In Python also an `Algorithm`, such as `load_algorithm("dapo", clip_high=0.3)`.
+        steps: Training steps.  Each one collects a batch of rollouts and trains on it.
+        prompts: Prompts per step, each with a group of completions.  With `pairs`: examples of the
+            file per step. None: 16, or as many as two updates need where the paper has several: 128
+            with groups of one.
+        group_size: Completions per prompt (G).  None: the algorithm's number, or 8 if it has none.
+        updates: Optimiser steps per batch and epoch, in equal parts of whole groups, each with at
+            least 8 groups and 64 completions; a smaller batch makes fewer.  None: the paper's.
+        seed: Seed of tasks, rollouts and mini-batches.
+    """
+
+    env: str = setting("", usual=True)
+    model: str = setting(dataclasses.MISSING, usual=True)
+    run: Path = setting(dataclasses.MISSING, usual=True)
+    env_options: Options = field(default_factory=dict)
+    algorithm: Annotated[
+        str | Algorithm, arg(constructor=str, metavar="NAME", help_behavior_hint=default_hint)
+    ] = setting("dapo", usual=True)
+    steps: int = setting(100, ONE, usual=True)
+    prompts: int | None = setting(None, OPTIONAL_ONE, usual=True)
+    group_size: int | None = setting(None, OPTIONAL_ONE, reader=SAMPLES, usual=True)
+    updates: int | None = setting(None, OPTIONAL_ONE, usual=True)
+    seed: int = setting(0, ZERO, usual=True)
+
+    @staticmethod
+    def require(config: ResolvedConfig) -> None:
+        """Refuse a run without an environment, and sizes that the algorithm cannot have.
+
+        Args:
+            config: all settings of the run.
+
+        Raises:
+            UsageError: two contradict each other.
+        """
+        algorithm = config.algorithm
+        if not config.env and config.pairs is None:
+            raise UsageError("env is missing; give the id of an environment, such as gsm8k-v4")
+        if config.group_size == 1 and "siblings" in algorithm.needs:
+            raise UsageError(
+                f"group_size is 1, and {algorithm.label} compares the completions of a prompt: "
+                "every advantage would be 0; give at least 2, or choose 'reinforce_pp'"
+            )
+        if config.group_size == 1 and config.pairs is None and algorithm.examples == "pairs":
+            raise UsageError(
+                "group_size is 1, and a pair has a right and a wrong completion of one prompt; "
+                "give at least 2, or a file of pairs"
+            )
+        if "once" in algorithm.needs and config.updates > 1:
+            raise UsageError(
+                f"updates is {config.updates}, and {algorithm.label} has no ratio to the policy "
+                "that sampled, so only the first step on a batch is right; leave updates out, or "
+                "choose one with a ratio, such as grpo"
+            )
+        if algorithm.subset is not None and algorithm.subset.size >= config.group_size:
+            raise UsageError(
+                f"subset.size is {algorithm.subset.size} of a group_size of {config.group_size}; "
+                "it is less than that"
+            )
+
+
+GROUPS: Final[tuple[type[Settings], ...]] = (
+    TrainingSettings,
+    SamplingSettings,
+    ScoringSettings,
+    OptimiserSettings,
+    EngineSettings,
+    EvaluationSettings,
+    FilesSettings,
+)
+"""What the settings of a run are of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(
+    FilesSettings,
+    EvaluationSettings,
+    EngineSettings,
+    OptimiserSettings,
+    ScoringSettings,
+    SamplingSettings,
+    TrainingSettings,
+):
+    """Settings of a run, each of the object that reads it.  The same settings give the same run.
+
+    Raises:
+        UsageError: a setting is out of its range, nothing reads it, or settings contradict each
+            other.
+    """
+
+    def __post_init__(self) -> None:
+        for one in dataclasses.fields(self):
+            if (check := rule(one).check) is not None:  # plain numbers, which can be recorded
+                object.__setattr__(self, one.name, check(one.name, getattr(self, one.name)))
+        self.resolve()
+
+    def resolve(self) -> ResolvedConfig:
+        """These settings with the algorithm itself, and with a value for each None that stands for
+        a default.
+
+        Raises:
+            UsageError: there is no such algorithm, or it cannot be trained with these settings.
+        """
+        algorithm = self._algorithm()
+        require_read(self, algorithm)
+        if self.overlong is not None:
+            algorithm = algorithm.copy_with(overlong=self.overlong)
+        fields = {one.name: rule(one).stands_for for one in dataclasses.fields(Config)}
+        written = {name: getattr(self, name) for name in fields}
+        values = {
+            name: stands_for if written[name] is None else written[name]
+            for name, stands_for in fields.items()
+        }
+        group_size = self.group_size or algorithm.group_size or 8
+        updates = self.updates or algorithm.updates
+        prompts = self.prompts or 16
+        if self.prompts is None and updates > 1 and self.pairs is None:
+            prompts = max(2 * LEAST_GROUPS, math.ceil(2 * LEAST_ROWS / group_size))
+        if self.temperature is None:
+            values["temperature"] = algorithm.temperature
+        if self.eval_temperature is None:
+            values["eval_temperature"] = values["temperature"]
+        if self.canary is None:
+            values["canary"] = 1e-3 if self.precision == "fp32" else 0.5
+        values |= {
+            "algorithm": algorithm,
+            "prompts": prompts,
+            "group_size": group_size,
+            "updates": updates,
+            "validation_tasks": self.held_out(algorithm),
+            "overlong": algorithm.overlong,
+            "overlong_cache": self.overlong_cache or max(1, self.max_tokens // 5),
+        }
+        return ResolvedConfig(**values, written=written)
+
+    def _algorithm(self) -> Algorithm:
+        """The algorithm, with the correction that other weights, or an engine whose numbers differ
+        by rounding, need."""
+        algorithm = self.algorithm
+        if not isinstance(algorithm, str | Algorithm):
+            raise UsageError(
+                f"algorithm is {brief(algorithm)}; it must be the name of an algorithm, or an "
+                "Algorithm"
+            )
+        if isinstance(algorithm, str):
+            algorithm = load_algorithm(algorithm)
+        differ = self.max_staleness or algorithm.replay or self.engine != "local"
+        if differ and not algorithm.correction and algorithm.examples is None:
+            return algorithm.copy_with(correction=(Correction(),))
+        return algorithm
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedConfig(Config):
+    """The settings that a run uses; made by `Config.resolve`.  No None is left that stands for a default.
+
+    Attributes:
+        algorithm: The algorithm itself, with `overlong` and with the correction that
+            `max_staleness` and `replay` need.
+        prompts, group_size, updates, temperature, overlong, overlong_cache, max_tries, vine_k,
+            step_delimiter, validation_tasks, validation_every, reward_model_weight,
+            reward_model_bounds, eval_temperature, canary: See `Config`; never None.
+        written: The settings as they were written.
+    """
+
+    algorithm: Algorithm
+    prompts: int
+    group_size: int
+    updates: int
+    max_tries: int
+    vine_k: int
+    step_delimiter: str
+    validation_tasks: int
+    validation_every: int
+    reward_model_weight: float
+    reward_model_bounds: tuple[float, float]
+    temperature: float
+    overlong: OverlongHandling
+    overlong_cache: int
+    eval_temperature: float
+    canary: float
+    written: dataclasses.InitVar[
+        Mapping[str, Any]
+    ]  # so that `dataclasses.replace` refuses: change the Config instead
+    _written: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self, written: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_written", written)
+        for group in reversed(GROUPS):  # a file that is missing is said first
+            group.require(self)
+
+    def resolve(self) -> ResolvedConfig:
+        """Itself."""
+        return self
+
+    @property
+    def as_written(self) -> Mapping[str, Any]:
+        """The settings as they were written, by name."""
+        return self._written
+
+    @property
+    def validation_by_default(self) -> bool:
+        """Whether `validation_tasks` was not given, so that it may be fewer."""
+        return self._written["validation_tasks"] is None
+
+    @property
+    def updates_per_batch(self) -> int:
+        """Optimiser steps of a full batch in each epoch."""
+        if self.algorithm.examples is not None:
+            return max(1, min(self.updates, self.prompts // LEAST_GROUPS))
+        replayed = 0 if self.algorithm.replay is None else self.algorithm.replay.groups
+        return updates_of(self.prompts + replayed, self.group_size, self.updates)
+
+    @property
+    def total_updates(self) -> int:
+        """Optimiser steps of the whole run, if every batch is full."""
+        return self.steps * self.algorithm.epochs * self.updates_per_batch
+
+    @property
+    def updates_line(self) -> str:
+        """What an update of this run is, beside the paper's, for the first line of a run."""
+        algorithm, count = self.algorithm, self.updates_per_batch
+        printed = algorithm.printed
+        groups = f"{self.prompts // count} groups × {self.group_size}"
+        line = f"{algorithm.label}: {count} update{'s' * (count > 1)} of {groups}"
+        if algorithm.epochs > 1:
+            line += f", {algorithm.epochs} times"
+        if printed.updates is None:
+            return f"{line}; the number is ours, the paper prints none"
+        if printed.prompts is None:
+            return f"{line}; the paper: {printed.updates}"
+        of = f" × {printed.group_size}" if printed.group_size else ""
+        return f"{line}; the paper: {printed.updates} of {printed.prompts // printed.updates}{of}"
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The settings as written, with the algorithm's numbers and without `run`, as plain JSON.
+
+        They are kept in the run's folder, and compared when the run is continued.
+        """
+        settings = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in self._written.items()
+            if name != "run"
+        }
+        settings["algorithm"] = record(self.algorithm)
+        plain: dict[str, Any] = json.loads(json.dumps(settings, default=dict))  # as read again
+        return plain
