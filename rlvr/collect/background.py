@@ -10,13 +10,15 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from rlvr.errors import UsageError
 
 __all__ = ["BackgroundCalls", "Timings"]
 
 _T = TypeVar("_T")
+
+_IDLE_S: Final = 1.0  # that a thread waits for the next call
 
 
 @dataclass(slots=True)
@@ -48,9 +50,10 @@ class BackgroundCalls:
     """
 
     def __init__(self, count: int) -> None:
-        self._free, self._closed = count, False
+        self._free, self._idle, self._closed = count, 0, False
         self._queue: deque[_Call] = deque()
         self._lock = threading.Lock()
+        self._called = threading.Condition(self._lock)
         self._timings = Timings()
 
     def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
@@ -68,7 +71,11 @@ class BackgroundCalls:
             if self._closed:
                 raise UsageError("this collector is closed; open a new one")
             self._queue.append(call)
-            self._begin_next()
+            self._called.notify()
+            if self._free and len(self._queue) > self._idle:
+                self._free -= 1
+                # A daemon: at the end of the process, Ctrl-C must not wait for slow calls.
+                threading.Thread(target=self._work, name="rlvr-collector", daemon=True).start()
         return call.future
 
     def wait(self, future: Future[_T]) -> None:
@@ -108,25 +115,26 @@ class BackgroundCalls:
         """Start no further calls; those that wait are cancelled."""
         with self._lock:
             self._closed, waiting, self._queue = True, self._queue, deque()
+            self._called.notify_all()
         for call in waiting:
             call.future.cancel()
 
-    def _begin_next(self) -> None:
-        """Start threads for waiting calls, while there may be more.  The lock is held."""
-        while self._queue and self._free:
-            self._free -= 1
-            # A daemon: at the end of the process, Ctrl-C must not wait for slow calls.
-            threading.Thread(
-                target=self._work, args=(self._queue.popleft(),), name="rlvr-collector", daemon=True
-            ).start()
-
-    def _work(self, call: _Call | None) -> None:
-        while call is not None:
+    def _work(self) -> None:
+        """Do calls until there are none for a while: a thread for each would cost more than most calls."""
+        while (call := self._next()) is not None:
             if call.future.set_running_or_notify_cancel():
                 self._run(call)
-            with self._lock:
-                call = self._queue.popleft() if self._queue else None
-                self._free += call is None
+            del call
+
+    def _next(self) -> _Call | None:
+        with self._lock:
+            self._idle += 1
+            self._called.wait_for(lambda: self._queue or self._closed, _IDLE_S)
+            self._idle -= 1
+            if self._queue:
+                return self._queue.popleft()
+            self._free += 1
+            return None
 
     def _run(self, call: _Call) -> None:
         started = time.monotonic()

@@ -248,3 +248,13 @@ def test_a_sampler_that_takes_its_time_is_waited_for(monkeypatch):
 
     found, _ = played("ready", 0, number=4, sampler=Slow(["xx"]))
     assert len(found) == 4
+
+
+def test_a_thread_does_one_call_after_another():
+    """A thread of its own for each call costs four times what the call does."""
+    background = BackgroundCalls(2)
+    threads = {background.submit(threading.current_thread).result() for _ in range(50)}
+    assert len(threads) < 50
+    background.close()
+    for thread in threads:
+        thread.join()
