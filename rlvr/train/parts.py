@@ -54,6 +54,7 @@ __all__ = [
     "Forks",
     "HighEntropy",
     "KlPenalty",
+    "Likelihood",
     "MovingBaseline",
     "OptimizerReset",
     "ReferenceMixing",
