@@ -257,7 +257,9 @@ def tool_version(language: str) -> str:
         language: a key of `LANGUAGES`, but not "python".
     """
     command = tool(language)
-    for flag in ("--version", "version") if command else ():
+    if command is None:
+        return "unknown"
+    for flag in ("--version", "version"):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 [command, flag],

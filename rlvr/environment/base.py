@@ -330,7 +330,7 @@ class Environment(Stepping):
         sizes = [size for size in (limit, self.size) if size is not None]
         return min(sizes, default=None)
 
-    def draw(self, count: int, rng: random.Random) -> Sequence[int]:
+    def evaluation_tasks(self, count: int, rng: random.Random) -> Sequence[int]:
         """Numbers of tasks to evaluate on: a sample, in order; the first ones where tasks are
         generated without end.
 

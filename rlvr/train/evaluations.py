@@ -231,7 +231,9 @@ def _rows(env: Environment, wanted: int | str, seed: int) -> tuple[int, ...]:
     if env.size == 0:
         raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
     if wanted != "all":
-        return tuple(env.draw(int(wanted), seeded("evaluation", env.id, env.split, seed)))
+        return tuple(
+            env.evaluation_tasks(int(wanted), seeded("evaluation", env.id, env.split, seed))
+        )
     if env.size is None:
         raise UsageError(f"{env.id} makes its tasks without end; give rows a number")
     return tuple(range(env.size))
