@@ -30,6 +30,7 @@ __all__ = [
     "root_plan",
     "search_path",
     "tool",
+    "tool_version",
 ]
 
 _SYSTEM: Final = (

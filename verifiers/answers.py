@@ -156,7 +156,7 @@ _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"(?<!\\)[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"答案(?:是|为|為)?[:：]?|"
-    r"^[#*_ \t]{0,12}(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}"
+    r"^[#*_ \t]{0,12}+(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}"
     r"(?:(?:clearly|therefore|thus|hence|simply|definitely|indeed|obviously)\b[*_ \t,:]{1,6})?",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -164,10 +164,16 @@ _WEAK_PHRASE = re.compile(  # what marks an answer only where nothing above does
     r"\banswer\b[*_ ]{0,4}(?:should|must|would|will|has to) be\b[*_ \t:]{0,6}|"
     r"\b(?:correct|right|best) (?:answer )?(?:option|choice)[*_ ]{0,4}(?:is\b|:)[*_ \t:]{0,6}|"
     r"\bi (?:would )?(?:choose|pick|select|go with)\b[*_ \t:]{0,6}|"
-    r"^[#*_ \t]{0,12}(?:ans|antwort|réponse|respuesta|risposta|resposta|ответ|정답|答え|回答|解答)"
+    r"^[#*_ \t]{0,12}+(?:ans|antwort|réponse|respuesta|risposta|resposta|ответ|정답|答え|回答|解答)"
     r"[*_ \t]{0,8}[:：][*_ \t]{0,6}",
     re.IGNORECASE | re.MULTILINE,
 )
+_DOTLESS = {0x130: "i", 0x131: "i"}  # patterns that ignore case take these for an i
+_PHRASE_WORDS = ("answer", "答案")  # each match has one
+_WEAK_PHRASE_WORDS = (
+    "answer choice option choose pick select go ans antwort réponse respuesta risposta resposta 답 "
+    "答え 回答 解答"
+).split()
 _REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
 _HEADING_END = re.compile(r"[*_: \t\r\n]*")  # of a bold heading
@@ -320,8 +326,8 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     found = _last_explicit(text, begin, _openers(text))
     if found is None and markers:
         found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
-    found = found or _last_line(text, begin, _PHRASE, "phrase")
-    found = found or _last_line(text, begin, _WEAK_PHRASE, "phrase")
+    found = found or _last_line(text, begin, _PHRASE, "phrase", _PHRASE_WORDS)
+    found = found or _last_line(text, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS)
     return None if found is None else _as_meant(text, found)
 
 
@@ -448,9 +454,11 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
         return Extraction(contents[-1], at, at, "fence", flaw, tuple(contents[:-1]))
     if not whole:
         found = _last_line(shown, begin, _marker_pattern(form.markers), "marker", lines=form.lines)
-        found = found or _last_line(shown, begin, _PHRASE, "phrase", lines=form.lines)
+        found = found or _last_line(
+            shown, begin, _PHRASE, "phrase", _PHRASE_WORDS, lines=form.lines
+        )
         found = found or _ending(shown, begin)
-        found = found or _last_line(shown, begin, _WEAK_PHRASE, "phrase")
+        found = found or _last_line(shown, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS)
         found = found and _as_meant(shown, found)
     if found is None and form.bare and rest:
         found = Extraction(rest, begin, len(text), "bare")
@@ -469,9 +477,10 @@ def _last_corrected(text: str, blocks: Sequence[FencedBlock]) -> int:
 
 def _ending(text: str, begin: int) -> Extraction | None:
     """The answer of a last line or sentence that marks it."""
-    tail = max(begin, len(text.rstrip()) - _ENDING)
+    end = len(text.rstrip())
+    tail, stop = max(begin, end - _ENDING), min(len(text), end + _ENDING)
     patterns = (_LAST_LINE, _REVERSED, _OPTION_IS)
-    found = next(filter(None, (pattern.search(text, tail) for pattern in patterns)), None)
+    found = next(filter(None, (pattern.search(text, tail, stop) for pattern in patterns)), None)
     return _trim_extraction(text, *found.span("answer"), "phrase") if found else None
 
 
@@ -493,6 +502,17 @@ def _program(text: str, form: Form) -> Answer:
     return Answer(text.strip("\n") if method == "tag" else text, "", method)
 
 
+class _Masked(dict[int, int]):
+    """A character of its own in Unicode's private area, for each that is asked for."""
+
+    def __missing__(self, char: int) -> int:
+        self[char] = 0xE000 + char % 6400
+        return self[char]
+
+
+_MASKED = _Masked()
+
+
 def _mask_blocks(text: str, begin: int, blocks: Sequence[FencedBlock]) -> str:
     """The text with other characters in its fenced blocks: a tag or "the answer is" in a program
     marks nothing.
@@ -502,10 +522,7 @@ def _mask_blocks(text: str, begin: int, blocks: Sequence[FencedBlock]) -> str:
     parts, at = [], 0
     for block in blocks:
         start, end = begin + block.start, min(begin + block.end, len(text))
-        parts += [
-            text[at:start],
-            "".join(chr(0xE000 + ord(char) % 6400) for char in text[start:end]),
-        ]
+        parts += [text[at:start], text[start:end].translate(_MASKED)]
         at = end
     return "".join([*parts, text[at:]])
 
@@ -795,7 +812,7 @@ def _letters(found: Extraction) -> str:
 
 @lru_cache(maxsize=64)
 def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
-    line_start = r"^[ \t*_#>]{0,8}"
+    line_start = r"^[ \t*_#>]{0,8}+"
     words = [re.escape(marker) for marker in markers if marker[:1].isalpha()]
     signs = [re.escape(marker) for marker in markers if not marker[:1].isalpha()]
     return re.compile("|".join([line_start + word for word in words] + signs), re.MULTILINE)
@@ -806,13 +823,19 @@ def _last_line(
     begin: int,
     pattern: re.Pattern[str],
     method: ExtractionMethod,
+    words: Sequence[str] = (),
     *,
     lines: bool = False,
 ) -> Extraction | None:
     """The rest of the line after the last match; after a phrase, only the rest of the sentence.
 
-    With `lines` it is the text up to the next empty line.
+    With `lines` it is the text up to the next empty line.  `words`, if there are any: each match
+    has one of them, in small or capital letters.
     """
+    if words:  # to look for a word takes a hundredth of the time
+        folded = text.translate(_DOTLESS).casefold()
+        if not any(word in folded for word in words):
+            return None
     starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
     for start in reversed(starts):
         extraction = _paragraph(text, start, method) if lines else _line(text, start, method)

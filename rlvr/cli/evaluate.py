@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tempfile
@@ -242,13 +243,15 @@ class EvalCommand:
     def _local(self, env: Environment, stack: ExitStack, err: Console) -> Sampler:
         """The model's own sampler, or a vLLM engine that is given its weights."""
         setup = import_module("rlvr.train.setup")
+        by_default = {flag.name: flag.default for flag in dataclasses.fields(self)}
+        flags = {name: getattr(self, name) for name in _SAMPLING}
         settings = import_module("rlvr.train.config").Config(
             env="eval",  # a name; the environment is made above
             model=self.model,
             run=Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-eval-"))
             ),  # what servers print
-            **{name: getattr(self, name) for name in _SAMPLING},
+            **{name: value for name, value in flags.items() if value != by_default[name]},
         )
         with Activity(err).working(f"loading {self.model}"):
             policy = setup.load_policy(

@@ -72,6 +72,8 @@ def conforms(algorithm: Algorithm, *, on_ranks: bool = False) -> list[RuleResult
             f"{algorithm.label} learns from {algorithm.examples}; --check tries algorithms with "
             f"advantages"
         )
+    if algorithm.group_size == 1:  # those that it is tried on are larger
+        algorithm = changed(algorithm, {"group_size": _GROUP})
     try:
         with TemporaryDirectory() as place:
             return _found(_Trial(algorithm, Path(place)), on_ranks)

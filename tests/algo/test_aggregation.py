@@ -25,7 +25,7 @@ def test_each_mean_by_hand():
 
 def test_a_row_without_a_trained_token_is_no_sequence():
     """An overlong completion that is masked must not dilute the others."""
-    assert denominators(MASK) == Denominators(sequences=2, tokens=4)
+    assert denominators(MASK) == Denominators(sequences=2, tokens=4, of_groups={0: 4})
     assert denominators(MASK[:1]) + denominators(MASK[1:]) == denominators(MASK)
 
 

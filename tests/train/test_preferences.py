@@ -382,7 +382,7 @@ def test_the_command_line_trains_on_a_file(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"algorithm": "grpo"}, "choose one of preferences"),
+        ({"algorithm": "grpo"}, "it is of algorithms of pairs, labels or texts"),
         ({"pairs": None}, "env is missing"),
         ({"algorithm": "sft", "pairs": None}, "sft is trained on a file; give pairs"),
         ({"algorithm": "dpo", "pairs": "one-sided"}, "has no rejected"),

@@ -343,7 +343,7 @@ def test_a_run_with_a_reward_model(folder: Path, tmp_path: Path):
         ({"reward_model_bounds": (0.5, 0.5)}, "the first must be below the second"),
         ({"reward_model_bounds": (-1, 1)}, r"reward_model_bounds\[0\] is -1"),
         ({"reward_model_bounds": (0, 1, 2)}, "must be two numbers"),
-        ({"reward_model": "rm", "algorithm": "dpo"}, "learns from verdicts and pairs"),
+        ({"reward_model": "rm", "algorithm": "dpo"}, "it is of algorithms that learn from rewards"),
     ],
 )
 def test_a_reward_model_that_cannot_be_added_is_refused(settings: dict, said: str, tmp_path: Path):

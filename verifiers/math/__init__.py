@@ -11,14 +11,14 @@ from rlvr.verifiers.math.policy import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NU
 from rlvr.verifiers.math.verifier import MathVerifier
 
 __all__ = [
+    "Answer",
     "BOXED",
     "COMPETITION",
     "DEFAULT_MARKERS",
+    "Extraction",
     "GSM8K",
     "HENDRYCKS",
     "LENIENT_NUMERIC",
-    "Answer",
-    "Extraction",
     "MathPolicy",
     "MathVerifier",
     "compare",

@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import TypeAlias
 
 __all__ = [
-    "THOUSANDS",
     "Choice",
     "Clock",
     "Family",
@@ -23,6 +22,7 @@ __all__ = [
     "Items",
     "Named",
     "Quantity",
+    "THOUSANDS",
     "Word",
 ]
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from rlvr.verifiers.math.forms import Form
 
-__all__ = ["UNDECIDED", "Decision", "Leaf", "all_of", "any_of", "match_counted", "match_items"]
+__all__ = ["Decision", "Leaf", "UNDECIDED", "all_of", "any_of", "match_counted", "match_items"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_
 __all__ = [
     "BESIDE",
     "OTHER",
-    "ROOT",
     "Point",
+    "ROOT",
     "has_steps",
     "is_analytic",
     "nudge",

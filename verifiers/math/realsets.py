@@ -25,7 +25,7 @@ from rlvr.verifiers.math.latex.tree import INFINITY, Node, Unreadable, free_symb
 from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
 from rlvr.verifiers.math.solving import solution
 
-__all__ = ["TURNED", "End", "Piece", "is_set", "is_unsolved", "same"]
+__all__ = ["End", "Piece", "TURNED", "is_set", "is_unsolved", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
 _MINUS = Node("neg", (INFINITY,))

@@ -23,17 +23,17 @@ from rlvr.verifiers.math.words import number, pairs
 __all__ = [
     "AMBIGUOUS",
     "CURRENCIES",
+    "Measure",
     "SAYS_MORE",
     "SCALES",
     "SCALE_LETTERS",
     "TEMPERATURES",
     "UNKNOWN",
-    "Measure",
     "canonical",
     "is_counted",
     "is_known",
     "measure",
-]  # fmt: skip
+]
 
 Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
 """A size, and the powers of the base units it is a size of."""

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from rlvr.verifiers.math.latex.tree import TooLarge
 
 __all__ = [
+    "Budget",
     "MOST_STEPS",
     "MOST_STEPS_OF_PAIR",
-    "Budget",
     "PairTooLarge",
     "charge",
     "left_of_pair",
