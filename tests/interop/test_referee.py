@@ -184,7 +184,7 @@ def of_its_micro_batch(plain):
 
 
 def with_empty_rows(plain):
-    return lambda mask: plain(mask | ~mask.any(dim=1, keepdim=True))
+    return lambda mask, group: plain(mask | ~mask.any(dim=1, keepdim=True), group)
 
 
 def with_all_rows(plain):
