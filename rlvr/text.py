@@ -191,7 +191,7 @@ def _block(text: str, opening: re.Match[str], end: int, *, closed: bool) -> Fenc
 
 def _closes(line: re.Match[str], opening: re.Match[str]) -> bool:
     indent, fence, info = line.groups()
-    if not fence.startswith(opening[2]) or info.strip():
+    if not fence.startswith(opening[2]) or (info and info.strip()):
         return False
     return not indent or len(indent.expandtabs(4)) < len(opening[1].expandtabs(4)) + 4
 

@@ -437,7 +437,9 @@ def unwrap(answer: str) -> str:
 def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     """The place of the answer, by a form; `find_answer` takes off the wrappings."""
     blocks = list(fenced_blocks(text[begin:])) if form.fences is not None else []
-    shown = _mask_blocks(text, begin, blocks) if blocks and form.begins else text
+    kept = [block for block in blocks if block.language in (form.fences or ())]
+    states = not kept or any(opener in text for opener in _openers(text))
+    shown = _mask_blocks(text, begin, blocks) if blocks and form.begins and states else text
     if shown.rfind(_TAG) > shown.rfind(_TAG_END) >= begin:  # "between <answer> tags": not cut off
         at = shown.rfind(_TAG)
         shown = f"{shown[:at]}{'¤' * len(_TAG)}{shown[at + len(_TAG) :]}"
@@ -446,7 +448,7 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     found = None if whole and not blocks else _last_explicit(shown, begin, _openers(shown))
     if found is not None:
         return _as_meant(shown, replace(found, answer=text[found.start : found.stop]))
-    if kept := [block for block in blocks if block.language in (form.fences or ())]:
+    if kept:
         kept = kept[_last_corrected(text[begin:], kept) :]
         contents = list(dict.fromkeys(block.code.strip() for block in kept))
         at = begin + kept[-1].start
@@ -470,7 +472,8 @@ def _last_corrected(text: str, blocks: Sequence[FencedBlock]) -> int:
     was wrong."""
     corrected = 0
     for at, (block, following) in enumerate(pairwise(blocks), 1):
-        if _WITHDRAWN.search(text[block.end : following.start].lstrip("`~")):
+        between = text[block.end : following.start].lstrip("`~")
+        if len(between) >= _LEAST_WORD and _WITHDRAWN.search(between):
             corrected = at
     return corrected
 
