@@ -9,7 +9,7 @@ from rlvr.algo.papers import NAMES, load_algorithm
 from rlvr.algo.parts import Reset
 from tests.train.bandit import trainer
 
-STEPS = {"rpg": 40, "dapo": 40, "magistral": 45, "ppo_kl": 60, "trpo": 90}
+STEPS = {"rpg": 40, "dapo": 40, "magistral": 45, "ppo_kl": 60, "trpo": 120}
 """Those that drop groups in which all agree learn later, and so does one whose penalty holds it back; for the others 25
 steps are enough."""
 NOT_ALONE = {
