@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.torch_version import TorchVersion
 from torch.utils.weak import WeakIdKeyDictionary
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
@@ -25,6 +26,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 __all__ = ["PACKED", "is_torchs_own", "use_packed_attention"]
 
 PACKED: Final = "rlvr_packed"
+_HAS_KERNEL: Final = TorchVersion(torch.__version__) >= (2, 11)  # with windows, which 2.10 lacks
 _starts: Any = WeakIdKeyDictionary()  # of the rows, by positions: all layers ask for the same
 
 
@@ -86,7 +88,7 @@ def _attention(
         else _starts_of(position_ids)
     )
     ends = torch.nn.functional.pad(starts, (0, 1), value=length)
-    if query.is_cuda and value.dtype in (torch.float16, torch.bfloat16):
+    if _HAS_KERNEL and query.is_cuda and value.dtype in (torch.float16, torch.bfloat16):
         found = _in_one_kernel(query, key, value, ends, scaling, sliding_window)
     else:
         found = _row_by_row(query, key, value, ends.tolist(), scaling, sliding_window)
@@ -111,7 +113,7 @@ def _in_one_kernel(
     scaling: float | None,
     window: int | None,
 ) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # what torch before 2.11 lacks
+    from torch.nn.attention.varlen import varlen_attn
 
     longest = int(ends.diff().max())
     groups = query.shape[1] // key.shape[1]  # torch 2.11 wants as many keys as queries
