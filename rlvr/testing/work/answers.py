@@ -51,6 +51,12 @@ _UNITS: Final = ("m", "s", "g", "V", "A", "J", "N", "W", "Pa", "Hz", "K", "mol")
 _POINTS: Final = 3
 _FAR: Final = 1e-6
 _LONGEST: Final = 200  # characters of a formula that SymPy reads
+_MOST_BITS: Final = 20_000  # of a number that SymPy computes
+_BITS_OF_A_POINT: Final = 5  # of what stands for a letter, a constant or an end
+_TAME: Final = frozenset(
+    "Abs ceiling floor log sin cos tan cot sec csc asin acos atan re im sign".split()
+)
+"""Functions whose values are no longer than what they are of."""
 
 
 class _Answers(Maker):
@@ -210,6 +216,8 @@ def _differing_point(right: str, answer: str) -> str | None:
     if one is None or other is None:
         return None
     try:
+        if max(_bits(one), _bits(other)) > _MOST_BITS:
+            return None
         return _told_apart(one, other)
     except (TypeError, ValueError, ArithmeticError, AttributeError, NotImplementedError):
         return None
@@ -229,6 +237,28 @@ def _formula(text: str) -> Any:
     except Exception:  # noqa: BLE001  a parser of others: what it cannot read proves nothing
         return None
     return read.rhs if getattr(read, "is_Equality", False) else read
+
+
+def _bits(formula: Any) -> float:
+    """At most so many binary digits has the largest number that SymPy meets on the way to a value;
+    it bounds none itself, and is asked in the caller."""
+    import sympy
+
+    if formula.is_Rational:
+        return max(int(formula.p).bit_length(), int(formula.q).bit_length())
+    if not formula.args:
+        return _BITS_OF_A_POINT
+    parts = [_bits(part) for part in formula.args]
+    most = max(parts)
+    if formula.is_Add:
+        return most + len(parts)
+    if formula.is_Mul:
+        return sum(parts)
+    if formula.is_Pow:
+        return parts[0] * 2.0 ** min(parts[1], _MOST_BITS.bit_length() + 1)
+    if isinstance(formula, sympy.Function) and type(formula).__name__ not in _TAME:
+        return most * 2.0 ** min(most, _MOST_BITS.bit_length() + 1)
+    return most
 
 
 def _told_apart(one: Any, other: Any) -> str | None:
