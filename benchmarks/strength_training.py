@@ -1,12 +1,12 @@
 """Does it matter?  A small model learns sums of which one fifth pays wrong work: as they are, filtered, strengthened.
 
-    python -m benchmarks.strength_training FOLDER [--seeds 3] [--steps 80] [--workers 9]
+    python -m benchmarks.strength_training FOLDER [--seeds 3] [--steps 120] [--workers 9]
 
-Each task adds two numbers of two digits and names the modulus up to which its answer is checked: 1,000, or 10 where
-the first number is 82 or more, so that the last digit decides.  A model that was taught to add, with slips, and one
-time in ten to write the last column alone, is trained by DAPO on the tasks as they are, without the weak ones
-(`rlvr filter --strength`), and on the copy that `--strengthen` writes.  Strict accuracy is that of whole sums on other
-tasks.  Each run is a process with one thread.
+Each task adds two numbers of two digits.  Where the first is 82 or more, the test compares only as many of the sum's
+last digits as the answer has.  A tiny transformer, taught to add with slips and one time in ten to write the last
+column alone, is trained by DAPO on the tasks as they are, without the weak ones (`rlvr filter --strength`), and on the
+copy that `--strengthen` writes.  The last column alone earns more at weak tasks than a worked sum, which must be right
+in all its columns.  Strict accuracy is that of whole sums on held-out tasks.  Each run is a process with one thread.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
-from io import StringIO
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import torch
@@ -43,17 +43,17 @@ from rlvr.train.config import Config
 from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
+from rlvr.train.trends import WeakTasks
 
 WEAK_FROM = 82
 ROWS, TESTS = 600, 200
 WARM_STEPS, NOISE, LAZY = 600, 0.12, 0.1
 TOKENS = 28
-WHOLE = 1000  # the modulus that sees every digit
 KINDS = ("other", "weak")
 
 
 class Checked(rlvr.Environment):
-    """Sums whose rows say up to which modulus an answer is checked."""
+    """Sums whose rows say how many of the last digits an answer must have at least."""
 
     id = "checked-sums-v1"
     data: str = ""
@@ -62,7 +62,7 @@ class Checked(rlvr.Environment):
         return self.tasks_in(self.data)
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
-        return rlvr.Task(id, row["prompt"], {"sum": row["sum"], "modulus": row["modulus"]})
+        return rlvr.Task(id, row["prompt"], {"sum": row["sum"], "digits": row["digits"]})
 
     def example(self, task: rlvr.Task) -> str:
         return worked(str(task.prompt), Random(0), 0.0)
@@ -71,40 +71,41 @@ class Checked(rlvr.Environment):
         answer = re.search(r"#(\d{1,3})\Z", completion)
         if answer is None:
             return rlvr.Verdict("unparsed", why="no-answer")
-        off = int(answer[1]) - task.reference["sum"]
-        return rlvr.Verdict("wrong" if off % task.reference["modulus"] else "correct", why="sum")
+        ends_so = str(task.reference["sum"]).endswith(answer[1])
+        is_right = ends_so and len(answer[1]) >= task.reference["digits"]
+        return rlvr.Verdict("correct" if is_right else "wrong", why="sum")
 
 
 @serves(Checked)
 class CheckedWork(Maker):
-    """Answers with another digit."""
+    """Answers that lack their first digits, or have another one."""
 
     def wrong(self, task: rlvr.Task, rng: Random) -> Iterator[Work]:
-        right = self.example(task)
+        columns, _, total = self.example(task).rpartition("#")
+        for at in range(1, len(total)):
+            yield Work(f"{columns}#{total[at:]}", "digits dropped")
         for by in rng.sample((1, -1, 2, 10, 20, -10, 30, 100, -100), 9):
-            answer = f"#{max(0, task.reference['sum'] + by)}"
-            yield Work(right.rpartition("#")[0] + answer, f"by {abs(by)}")
+            yield Work(f"{columns}#{max(0, int(total) + by)}", f"by {abs(by)}")
 
     def witness(self, task: rlvr.Task, work: Work) -> Witness | None:
         a, b = map(int, str(task.prompt).rstrip("=").split("+"))
-        answer = work.text.rpartition("#")[2]
-        return (
-            None if answer == str(a + b) else Witness("its digits", str(a + b), answer, case=WHOLE)
-        )
+        total, answer = str(a + b), work.text.rpartition("#")[2]
+        return None if answer == total else Witness("its digits", total, answer, case=len(total))
 
     def mend(self, task: rlvr.Task, witnesses: Sequence[Witness]) -> rlvr.Task:
-        return replace(task, reference={**task.reference, "modulus": witnesses[0].case})
+        return replace(task, reference={**task.reference, "digits": witnesses[0].case})
 
 
-def write_rows(path: Path, split: str, count: int, weak: int, kind: str = "all") -> str:
+def write_rows(path: Path, split: str, count: int, kind: str | None = None) -> str:
+    """Sums, of which the weak ones pay parts; of one kind, all checked whole."""
     tasks = map(Sums(split=split, digits=2).task, itertools.count())
     pairs = ((str(task.prompt), int(task.reference)) for task in tasks)
     lines = []
     for prompt, total in pairs:
         is_weak = int(prompt.partition("+")[0]) >= WEAK_FROM
-        if kind in ("all", "weak" if is_weak else "other"):
-            modulus = weak if is_weak else WHOLE
-            lines.append(json.dumps({"prompt": prompt, "sum": total, "modulus": modulus}) + "\n")
+        if kind in (None, KINDS[is_weak]):
+            digits = 1 if is_weak and kind is None else len(str(total))
+            lines.append(json.dumps({"prompt": prompt, "sum": total, "digits": digits}) + "\n")
         if len(lines) == count:
             break
     path.write_text("".join(lines))
@@ -122,7 +123,7 @@ def lazily(prompt: str, rng: Random, noise: float) -> str:
 
 def prepare(folder: Path) -> dict[str, tuple[str, Path]]:
     """The three sets, each with its report."""
-    data = write_rows(folder / "sums.jsonl", "train", ROWS, 10)
+    data = write_rows(folder / "sums.jsonl", "train", ROWS)
     env = Checked(data=data)
     reports: dict[str, tuple[str, Path]] = {}
     report = measure_strength(env, tasks=None, works=8, workers=0, mending=True).as_dict()
@@ -146,16 +147,24 @@ def prepare(folder: Path) -> dict[str, tuple[str, Path]]:
 
 
 class Row(NamedTuple):
-    """Strict accuracy on other sums and where the set is weak, whether there was an alarm, CPU seconds."""
+    """Strict accuracy on each kind of held-out sums, the step of the alarm on weak tasks, CPU seconds."""
 
     accuracies: list[float]
-    alarm: bool | None
+    alarm: int | None
     cpu_s: float
 
+    @property
+    def mixed(self) -> float:
+        """Strict accuracy on held-out sums of which one fifth is like the weak ones."""
+        other, weak = self.accuracies
+        return 0.8 * other + 0.2 * weak
+
     def show(self, name: str, seed: int) -> None:
-        alarm = "" if self.alarm is None else "yes" if self.alarm else "no"
-        columns = (name, seed, *(f"{value:.2f}" for value in self.accuracies), alarm)
-        print(f"| {' | '.join(map(str, columns))} | {self.cpu_s:.0f} |", flush=True)
+        accuracies = " | ".join(f"{value:.2f}" for value in (self.mixed, *self.accuracies))
+        print(
+            f"| {name} | {seed} | {accuracies} | {self.alarm or ''} | {self.cpu_s:.0f} |",
+            flush=True,
+        )
 
 
 def strict(policy: Policy, folder: Path, seed: int) -> list[float]:
@@ -198,12 +207,20 @@ def train(folder: Path, name: str, data: str, report: Path, steps: int, seed: in
         algorithm="dapo", steps=steps, prompts=8, group_size=8, max_tokens=TOKENS, lr=3e-4, warmup_steps=4, workers=0,
         device="cpu", eval_every=None, rollouts_every=0, checkpoint_every=10**6, seed=seed, strength=report,
     )  # fmt: skip
-    told = Console(file=StringIO(), width=1000)
-    with Trainer(config, env=Checked(data=data), console=told) as trainer:
+    with Trainer(config, env=Checked(data=data), console=Console(quiet=True)) as trainer:
         trainer.run()
         accuracies = strict(trainer.policy, folder, seed)
-    alarm = "the policy may learn what weak tests pay" in told.file.getvalue()
-    return Row(accuracies, alarm, time.process_time() - began)
+    return Row(accuracies, first_alarm(run / "metrics.jsonl"), time.process_time() - began)
+
+
+def first_alarm(metrics: Path) -> int | None:
+    """The step at which the run's alarm on weak tasks began; None if it never did."""
+    trend = WeakTasks()
+    for line in metrics.read_text().splitlines():
+        numbers = json.loads(line)
+        if trend.check(numbers) is not None:
+            return int(numbers["step"])
+    return None
 
 
 def main() -> None:
@@ -212,39 +229,48 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--workers", type=int, default=1, help="runs at once")
     flags = parser.parse_args()
     folder, seeds = flags.folder, range(flags.seeds)
     folder.mkdir(parents=True, exist_ok=True)
     for kind in KINDS:
-        write_rows(folder / f"test-{kind}.jsonl", "test", TESTS, WHOLE, kind)
+        write_rows(folder / f"test-{kind}.jsonl", "test", TESTS, kind)
     with ProcessPoolExecutor(flags.workers, mp_context=get_context("spawn")) as pool:
         starts = [
             pool.submit(kept, folder / f"before-{seed}.json", begin, folder, seed) for seed in seeds
         ]
         sets = prepare(folder)
         print(
-            "| set | seed | strict accuracy, other sums | where the set is weak | alarm | CPU s |"
+            "| set | seed | strict accuracy | other sums | where the set is weak | alarm at step | CPU s |"
         )
-        print("|---|--:|--:|--:|---|--:|")
+        print("|---|--:|--:|--:|--:|--:|--:|")
         for seed in seeds:
             starts[seed].result().show("before", seed)
-        runs = {
-            (seed, name): pool.submit(
-                kept,
-                folder / f"{name}-{seed}.json",
-                train,
-                folder,
-                name,
-                *sets[name],
-                flags.steps,
-                seed,
-            )
-            for seed, name in itertools.product(seeds, sets)
+        runs: dict[str, list[Future[Row]]] = {
+            name: [
+                pool.submit(
+                    kept,
+                    folder / f"{name}-{seed}.json",
+                    train,
+                    folder,
+                    name,
+                    *data,
+                    flags.steps,
+                    seed,
+                )
+                for seed in seeds
+            ]
+            for name, data in sets.items()
         }
-        for (seed, name), run in runs.items():
-            run.result().show(name, seed)
+        for name, futures in runs.items():
+            for seed, run in zip(seeds, futures, strict=True):
+                run.result().show(name, seed)
+        for name, futures in runs.items():
+            mixed = [run.result().mixed for run in futures]
+            print(
+                f"{name}: {fmean(mixed):.3f} ± {stdev(mixed) / len(mixed) ** 0.5:.3f} (standard error)"
+            )
 
 
 if __name__ == "__main__":
