@@ -13,7 +13,7 @@ from typing import Any, Final
 from rlvr.environment import Environment
 from rlvr.rewards import Correct
 from rlvr.rewards.parts import Format
-from rlvr.testing.findings import Findings, Severity
+from rlvr.testing.findings import Findings
 
 __all__ = ["canaries", "check_reward", "constants_of", "phrases_of"]
 
@@ -153,7 +153,7 @@ def _check_forms(env: Environment, found: Findings) -> None:
         got = (
             f"{reward}: {in_form:g} for a wrong answer in form, {without:g} for a right one without"
         )
-        found.add("format-outweighs", Severity.HOLE, got=got, wanted="correctness counts for more")
+        found.add("format-outweighs", got=got, wanted="correctness counts for more")
 
 
 def _check_judge(env: Environment, found: Findings) -> None:
@@ -164,20 +164,14 @@ def _check_judge(env: Environment, found: Findings) -> None:
     found.tried("judge-alone")
     if verifier.audit is None:
         got, remedy = "no audit", "Fallback(rule, judge), or Judge(…, audit=FILE) of `rlvr audit`"
-        found.add("judge-alone", Severity.HOLE, got=got, wanted=remedy)
+        found.add("judge-alone", got=got, wanted=remedy)
         return
     try:
         rate = json.loads(Path(verifier.audit).read_text())["total"]["rates"]["false positives"]
         high = float(rate["interval"][1])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        found.add(
-            "judge-alone",
-            Severity.HOLE,
-            got=f"its audit {verifier.audit} cannot be read: {error!r}",
-        )
+        found.add("judge-alone", got=f"its audit {verifier.audit} cannot be read: {error!r}")
         return
     if high > verifier.most_false:
         got = f"up to {high:.1%} of wrong answers are accepted, by its audit of {rate['n']} wrong ones"
-        found.add(
-            "judge-alone", Severity.HOLE, got=got, wanted=f"at most {verifier.most_false:.1%}"
-        )
+        found.add("judge-alone", got=got, wanted=f"at most {verifier.most_false:.1%}")

@@ -233,8 +233,9 @@ class Findings:
     def add(
         self,
         hole: str,
-        severity: Severity,
+        severity: Severity = Severity.HOLE,
         what: str = "",
+        /,
         *,
         task: str = "",
         completion: str = "",

@@ -43,14 +43,14 @@ def _elsewhere(
             partial(_handler, env), memory_mib=MEMORY_MIB, spares=0, hash_seed=hash_seed
         )
     except UsageError as error:
-        found.add("unpicklable", Severity.HOLE, got=str(error))
+        found.add("unpicklable", got=str(error))
         yield None
         return
     with pool:
         try:
             pool.warm()
         except RlvrError as error:
-            found.add("cannot-start", Severity.HOLE, got=str(error))
+            found.add("cannot-start", got=str(error))
             yield None
             return
         yield pool
@@ -78,12 +78,7 @@ def check_task_repeats(
             found.tried("tasks-differ")
             expected = json.loads(_task_text(task))
             if remade is not None and json.loads(remade) != expected:
-                found.add(
-                    "tasks-differ",
-                    Severity.HOLE,
-                    task=task.id,
-                    got=f"{remade[:200]} in another process",
-                )
+                found.add("tasks-differ", task=task.id, got=f"{remade[:200]} in another process")
 
 
 def check_repeats(
@@ -125,10 +120,7 @@ def check_repeats(
                 where = "in another process" if threads == 1 else f"in {threads} threads"
                 if lost:
                     found.add(
-                        "nondeterministic",
-                        Severity.HOLE,
-                        got=f"{lost} {where}",
-                        wanted="as in the first worker",
+                        "nondeterministic", got=f"{lost} {where}", wanted="as in the first worker"
                     )
                     return
                 _compare(env, batch, results, where, found)
@@ -154,24 +146,14 @@ def _compare(
             )
             got, expected = next((str(b), str(a)) for a, b in pairs if a != b)
             found.add(
-                "nondeterministic",
-                Severity.HOLE,
-                **case,
-                got=f"{got} {where}",
-                wanted=f"{expected}, as before",
+                "nondeterministic", **case, got=f"{got} {where}", wanted=f"{expected}, as before"
             )
         if (
             isinstance(repeated, list)
             and repeated[0] is not None
             and not low <= repeated[0] <= high
         ):
-            found.add(
-                "out-of-bounds",
-                Severity.HOLE,
-                **case,
-                got=str(repeated[0]),
-                wanted=f"[{low:g}, {high:g}]",
-            )
+            found.add("out-of-bounds", **case, got=str(repeated[0]), wanted=f"[{low:g}, {high:g}]")
 
 
 def check_episodes(

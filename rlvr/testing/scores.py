@@ -151,10 +151,10 @@ def score_tasks(
     try:
         scorer = Scorer(env, workers=workers, wall_s=wall_s).warm()
     except UsageError as error:
-        found.add("unpicklable", Severity.HOLE, got=str(error))
+        found.add("unpicklable", got=str(error))
         return done
     except RlvrError as error:
-        found.add("cannot-start", Severity.HOLE, got=str(error))
+        found.add("cannot-start", got=str(error))
         return done
     with scorer:
         run = _Run(env, scorer, found, done)
@@ -270,7 +270,7 @@ class _Run:
                 ("not-finite" if strange else "out-of-bounds"),
                 "a finite number inside the bounds",
             )
-        self.found.add(hole, Severity.HOLE, **case, got=why, wanted=expected)
+        self.found.add(hole, **case, got=why, wanted=expected)
 
 
 class _Ahead:
@@ -325,9 +325,11 @@ def _examples(
                 raise TypeError(f"it gave {example!r}")
         except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
             run.found.add(
-                "example-raises", Severity.HOLE, task=task.id, got=f"{type(error).__name__}: {error}",
+                "example-raises",
+                task=task.id,
+                got=f"{type(error).__name__}: {error}",
                 wanted="a text, or None where none can be written down",
-            )  # fmt: skip
+            )
             example = None
         if example is None:
             run.found.add("no-example", Severity.NOTE, task=task.id)
@@ -380,12 +382,7 @@ def _is_readable(run: _Run, task: Task) -> bool:
                     got=f"{str(task.reference)[:80]!r}: {why}",
                 )
     except Exception as error:  # noqa: BLE001  a DataError, or anything that the author's code raises
-        run.found.add(
-            "reference-unreadable",
-            Severity.HOLE,
-            task=task.id,
-            got=f"{type(error).__name__}: {error}",
-        )
+        run.found.add("reference-unreadable", task=task.id, got=f"{type(error).__name__}: {error}")
         return False
     return True
 
@@ -413,15 +410,9 @@ def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
     total, high = score.total, run.env.reward.bounds[1]
     got = f"{score.verdict.outcome} ({score.verdict.why}), total {total:g}"
     if not score.verdict.correct:
-        run.found.add("reference-rejected", Severity.HOLE, **case, got=got, wanted="correct")
+        run.found.add("reference-rejected", **case, got=got, wanted="correct")
     elif score.verdict.value < 1:
-        run.found.add(
-            "reference-partial",
-            Severity.HOLE,
-            **case,
-            got=f"value {score.verdict.value:g}",
-            wanted="1",
-        )
+        run.found.add("reference-partial", **case, got=f"value {score.verdict.value:g}", wanted="1")
     elif total is not None and total < high - 1e-9:
         formless = any(
             isinstance(leaf, Format) and score.parts.get(leaf.name) == 0
@@ -498,11 +489,7 @@ def _judge(
         run.found.add(attempt.hole, severity, **case, got=got, wanted="not correct")
     elif reference is not None and reference.total is not None and score.total > reference.total:
         run.found.add(
-            "outscores-reference",
-            Severity.HOLE,
-            **case,
-            got=got,
-            wanted=f"less than {reference.total:g}",
+            "outscores-reference", **case, got=got, wanted=f"less than {reference.total:g}"
         )
     elif score.verdict.value > 0 and attempt.hole not in _MAY_EARN:
         what = f"credit for {attempt.hole}, a text that deserves none"
@@ -532,11 +519,7 @@ def _try_code(run: _Run, known: Known) -> None:
             ):
                 case = {"task": known.task.id, "completion": harmless(text)}
                 run.found.add(
-                    "secret-phrase",
-                    Severity.HOLE,
-                    **case,
-                    got=score.verdict.why[:200],
-                    wanted="not correct",
+                    "secret-phrase", **case, got=score.verdict.why[:200], wanted="not correct"
                 )
                 return
     if not run.found.wants("evaluates"):
@@ -548,13 +531,7 @@ def _try_code(run: _Run, known: Known) -> None:
             run.score(known.task, program)
             if trace.exists():
                 case = {"task": known.task.id, "completion": harmless(program)}
-                run.found.add(
-                    "evaluates",
-                    Severity.HOLE,
-                    **case,
-                    got="it was run",
-                    wanted="it is read as data",
-                )
+                run.found.add("evaluates", **case, got="it was run", wanted="it is read as data")
                 return
 
 
@@ -588,9 +565,12 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
     if text is not None:
         names = ", ".join(repr(one.task.id) for one in three)
         run.found.add(
-            "searched", Severity.HOLE, task=three[0].task.id, completion=harmless(text),
-            got=f"correct at {names}, whose answers differ", wanted="correct at one of them at most",
-        )  # fmt: skip
+            "searched",
+            task=three[0].task.id,
+            completion=harmless(text),
+            got=f"correct at {names}, whose answers differ",
+            wanted="correct at one of them at most",
+        )
 
 
 def _judge_others(run: _Run) -> None:

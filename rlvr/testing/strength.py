@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +50,8 @@ _SHOWN: Final = 4000  # characters of a text in the report
 _CASES: Final = 10  # of a task in the report
 _VOTES: Final = 4  # fewer programs may share a mistake
 _SHOWN_TASKS: Final = 20  # in a terminal
+_REASONS: Final = 3  # why tasks are untested, in a terminal
+_SHOWN_WHY: Final = 200  # characters of each
 
 
 class WrittenWork(NamedTuple):
@@ -475,6 +477,8 @@ def summary(report: Mapping[str, Any]) -> list[str]:
         f"witness, {counts['doubtful']} with a doubtful one, {counts['slow']} slow; "
         f"{counts['right_refused']} of {counts['right']} right works refused",
     ]
+    reasons = Counter(task["why"] for task in report["tasks"] if task["state"] == "untested")
+    lines += [f"untested ({n}): {why[:_SHOWN_WHY]}" for why, n in reasons.most_common(_REASONS)]
     if counts["left_out"]:
         lines.append(f"the time was up: {counts['left_out']} tasks were not tried")
     return lines

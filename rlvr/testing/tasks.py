@@ -56,14 +56,14 @@ def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Ran
     except DataError:  # such as a missing file or network, which says nothing about the environment
         raise
     except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
-        found.add("tasks-raise", Severity.HOLE, got=describe_exception(error))
+        found.add("tasks-raise", got=describe_exception(error))
         return []
     for task in drawn_tasks:
         if not isinstance(task, Task):
-            found.add("not-a-task", Severity.HOLE, got=brief(task), wanted="Task(id, prompt, …)")
+            found.add("not-a-task", got=brief(task), wanted="Task(id, prompt, …)")
             return []
     if not drawn_tasks:
-        found.add("no-tasks", Severity.HOLE)
+        found.add("no-tasks")
     return drawn_tasks
 
 
@@ -84,7 +84,7 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> lis
         by_index = [env.task(index) for index in range(len(first))]
         scanned = _listed(env, _SCANNED if env.size is not None else _DRAWN)
     except Exception as error:  # noqa: BLE001  see above
-        found.add("tasks-raise", Severity.HOLE, got=describe_exception(error))
+        found.add("tasks-raise", got=describe_exception(error))
         return []
     if not _recordable([*first, *drawn], found):
         return []  # nor can they be compared: `==` of numpy's arrays has no single truth value
@@ -97,11 +97,11 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> lis
             wanted=remedy,
         )
     elif by_index != first:
-        found.add("index-disagrees", Severity.HOLE)
+        found.add("index-disagrees")
     ids = Counter(task.id for task in scanned)
     for name, count in ids.items():
         if count > 1:
-            found.add("duplicate-ids", Severity.HOLE, task=name)
+            found.add("duplicate-ids", task=name)
     return scanned
 
 
@@ -165,7 +165,6 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
         except (TypeError, ValueError) as error:
             found.add(
                 "unrecordable",
-                Severity.HOLE,
                 task=task.id,
                 got=describe_exception(error),
                 wanted="what JSON can hold",
@@ -173,13 +172,7 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
             return False
         if reference != task.reference:
             got = f"{task.reference!r} is read back as {reference!r}"
-            found.add(
-                "unrecordable",
-                Severity.HOLE,
-                task=task.id,
-                got=got,
-                wanted="a list where there is a tuple",
-            )
+            found.add("unrecordable", task=task.id, got=got, wanted="a list where there is a tuple")
     return True
 
 

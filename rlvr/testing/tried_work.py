@@ -109,4 +109,4 @@ def _judge(found: Findings, task: Task, hole: str, work: Work, score: Score, wan
     if wanted:
         got = f"{score.verdict.outcome} ({score.verdict.why[:200]}), made by {work.operator!r}"
         text = harmless(work.text)
-        found.add(hole, Severity.HOLE, task=task.id, completion=text, got=got, wanted=wanted)
+        found.add(hole, task=task.id, completion=text, got=got, wanted=wanted)

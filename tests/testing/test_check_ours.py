@@ -139,10 +139,6 @@ TOOLS = (
 )
 """Their examples are played in tests/envs/test_tool_envs.py every day."""
 
-EVERY_DAY = ("arithmetic-v1", "mbpp-v3")
-WHOLE = ("arithmetic-v1",)
-"""Checked in other processes and as episodes too; for the others that part is slow."""
-
 WHOLE_TEXTS = (
     "ifbench-v4",
     "ifeval-v4",
@@ -159,18 +155,11 @@ WHOLE_TEXTS = (
 @pytest.mark.parametrize(
     ("name", "left_out"),
     [
-        pytest.param(
-            name,
-            () if name in WHOLE else ("repeats", "episodes"),
-            id=name,
-            marks=[pytest.mark.slow] * (name not in EVERY_DAY),
-        )
-        for name in OURS
-    ]
-    + [
-        pytest.param(name, (), id=f"{name}, whole", marks=pytest.mark.slow)
-        for name in OURS
-        if name not in WHOLE
+        pytest.param("mbpp-v3", ("repeats", "episodes"), id="mbpp-v3, in part"),
+        *(
+            pytest.param(name, (), id=name, marks=[pytest.mark.slow] * (name != "arithmetic-v1"))
+            for name in OURS
+        ),
     ],
 )
 def test_a_bundled_environment_passes_its_check(

@@ -6,7 +6,7 @@ import pytest
 
 import rlvr
 from rlvr.cli.entry import main
-from rlvr.testing.strength import WrittenWork, measure_strength
+from rlvr.testing.strength import WrittenWork, measure_strength, summary
 from rlvr.testing.work import Maker, Untested, Witness, Work, serves
 
 
@@ -50,7 +50,7 @@ class AboveWork(Maker):
 
 def test_the_numbers_of_each_task_by_hand():
     """Five wrong works a task; at even tasks all are paid, the doubtful one is listed and not counted."""
-    report = measure_strength(Above(), tasks=None, workers=1)
+    report = measure_strength(Above(), tasks=None, workers=0)
     by_task = {one["task"]: one for one in report.tasks}
     weak = by_task["above/0"]
     assert {name: weak[name] for name in ("made", "wrong", "paid", "open", "doubtful", "slow")} == {
@@ -67,12 +67,13 @@ def test_the_numbers_of_each_task_by_hand():
     assert tree["mean"]["value"] == pytest.approx(1 / 3)
     assert tree["counts"]["paid"] == report.holes == 10
     assert not report.clean
+    assert summary(tree)[-1] == "untested (1): its solution is lost"
 
 
 def test_completions_of_models_are_tried_too():
     """A paid one with a witness is a hole, under the operator "model"."""
     report = measure_strength(
-        Above(), tasks=None, works=1, completions=[WrittenWork("above/2", "1")], workers=1
+        Above(), tasks=None, works=1, completions=[WrittenWork("above/2", "1")], workers=0
     )
     [task] = [one for one in report.tasks if one["task"] == "above/2"]
     assert task["operators"]["model"] == [1, 1]
@@ -97,7 +98,7 @@ def test_where_most_programs_agree_against_the_reference_it_is_disputed(tmp_path
     ]
     written = [WrittenWork("Own/0", text) for text in texts]
     env = rlvr.make("humaneval-v3", data=str(path))
-    [task] = measure_strength(env, tasks=1, works=1, workers=1, completions=written).tasks
+    [task] = measure_strength(env, tasks=1, works=1, workers=0, completions=written).tasks
     assert task["doubtful"] == 5
     assert task["operators"]["model"] == [1, 1]
 
@@ -109,16 +110,16 @@ def test_any_number_of_workers_and_a_resumed_run_give_one_report(tmp_path):
     lines = journal.read_text().splitlines()
     assert len(lines) == 5
     journal.write_text("\n".join(lines[:3]) + '\n{"task": "abo')  # killed while it wrote
-    assert measure_strength(Above(), tasks=None, workers=1, journal=journal).as_dict() == first
+    assert measure_strength(Above(), tasks=None, workers=0, journal=journal).as_dict() == first
     assert measure_strength(Above(), tasks=None, workers=0).as_dict() == first
 
 
 def test_a_journal_of_another_run_is_refused(tmp_path):
     """Other works are another run."""
     journal = tmp_path / "part"
-    measure_strength(Above(), tasks=None, workers=1, journal=journal)
+    measure_strength(Above(), tasks=None, workers=0, journal=journal)
     with pytest.raises(rlvr.DataError, match="of another run"):
-        measure_strength(Above(), tasks=None, works=3, workers=1, journal=journal)
+        measure_strength(Above(), tasks=None, works=3, workers=0, journal=journal)
 
 
 def test_an_environment_without_a_maker_is_refused():
@@ -131,7 +132,7 @@ def test_an_environment_without_a_maker_is_refused():
 
 def test_episodes_are_played():
     """Work is a list of turns; a report of errands has the numbers of any other."""
-    report = measure_strength(rlvr.make("desk-v2", world="files"), tasks=2, works=4, workers=1)
+    report = measure_strength(rlvr.make("desk-v2", world="files"), tasks=2, works=4, workers=0)
     assert report.clean
     assert sum(task["wrong"] for task in report.tasks) >= 4
     with pytest.raises(rlvr.UsageError, match="several turns"):
@@ -158,7 +159,7 @@ def test_the_command_writes_report_and_page(tmp_path, capsys):
     args = ["strength", "humaneval-v3", "--option", f"data={data}", "--every", "--works", "4"]
     args += [
         "--workers",
-        "1",
+        "0",
         "-o",
         str(report),
         "--html",

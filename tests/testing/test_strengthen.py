@@ -36,7 +36,7 @@ def _lines(path, rows):
 def _command(tmp_path, completions, data="rows.jsonl", works=1):
     written = _lines(tmp_path / "written.jsonl", completions)
     args = ["strength", "humaneval-v3", "--option", f"data={tmp_path / data}", "--every"]
-    args += ["--works", str(works), "--workers", "1", "--completions", str(written), "--overwrite"]
+    args += ["--works", str(works), "--workers", "0", "--completions", str(written), "--overwrite"]
     args += ["-o", str(tmp_path / "report.json"), "--strengthen", str(tmp_path / "more.jsonl")]
     return main(args)
 

@@ -24,7 +24,7 @@ SLIP = "def above(items, limit):\n    return sum(1 for item in items if item >= 
 def _env(tmp_path, row=ABOVE, name="humaneval-v3"):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n")
-    return rlvr.make(name, data=str(path))
+    return rlvr.make(name, data=str(path), cpu_s=1.0)  # which a hanging solution uses up
 
 
 def _work(source):

@@ -12,8 +12,7 @@ import dataclasses
 import itertools
 import json
 import re
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -23,16 +22,15 @@ from rlvr.environment import seeded
 from rlvr.sandbox import Call, Limits, Program, TestSuite
 from rlvr.testing.work.domain import Domain, Input, nudged, proposals, smaller
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
-from rlvr.testing.work.stdio import CodeWork, FedPrograms
+from rlvr.testing.work.stdio import CodeWork, FedPrograms, with_cases
 from rlvr.text import prompt_text
 from rlvr.types import Task
+from rlvr.verifiers.answers import Answer
 from rlvr.verifiers.code import (
     CallCase,
-    CaseVerdict,
     CodeVerifier,
     StdioCase,
     find_program,
-    judge,
 )
 from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.cases import CodeReference
@@ -52,7 +50,6 @@ _FIRST: Final = 48  # inputs that are tried first: most work fails on one of the
 _CALL_CPU_S: Final = 0.25
 _TOTAL_CPU_S: Final = 2.0
 _SLOWER: Final = 10  # times the reference's CPU time, beyond which work is set aside
-_KEPT: Final = 64  # tasks
 _TOLERANCE: Final = Equality(iterators=True, rel_tol=1e-6, abs_tol=1e-6, nan=True)
 _SHRINKINGS: Final = 8
 _SEEDS: Final = (1, 2)
@@ -130,16 +127,11 @@ class Programs(Maker):
         return self._fed if is_fed else self._called
 
 
-class CalledFunctions(CodeWork):
+class CalledFunctions(CodeWork[_Subject, CallCase]):
     """Mutants of the reference solution, one and two slips each."""
 
-    def __init__(self, env: Any, workers: int = 1) -> None:
-        super().__init__(env, workers)
-        self._subjects: OrderedDict[str, _Subject | Untested] = OrderedDict()
-        self._lock = threading.Lock()
-
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
-        source = self._subject(task).solution
+        source = self.subject(task).solution
         plain = ast.unparse(ast.parse(source))
         for number, mutant in enumerate(draw_mutants(mutants(source), _SLIPS, rng)):
             yield _work(mutant.source, mutant.operator)
@@ -151,28 +143,25 @@ class CalledFunctions(CodeWork):
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield Work(self.example(task), "example")
-        for rewritten in rewrites(self._subject(task).solution):
+        for rewritten in rewrites(self.subject(task).solution):
             yield _work(rewritten.source, rewritten.operator)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
-        subject, asked = self._subject(task), self.read(task)
-        found = find_program(
-            work.text, "python", prompt=asked.prompt, entry_point=asked.entry_point
-        )
+        subject, asked = self.subject(task), self.read(task)
+        found = _program(work.text, asked)
         if found is None:
             return Witness("no program", "a program", work.text[:200])
         own = len(self._calls(asked))
         doubtful = None
         for cases, is_doubtful in self._stages(task, subject, own, work, found.text):
-            differing = self._differing(found.text, cases, subject.limits)
+            differing = self._first_difference(found.text, cases, subject.limits)
             if isinstance(differing, Witness):
                 return doubtful or differing
             if differing is None:
                 continue
-            at, got = differing
-            if cases[at] in subject.cases[:own]:
-                return _witness(cases[at], got)
-            case, got = self._shrunk(subject, found.text, cases[at], got, is_doubtful)
+            if differing[0] in subject.cases[:own]:
+                return _witness(*differing)
+            case, got = self._shrunk(subject, found.text, *differing, is_doubtful)
             witness = _witness(case, got)
             if not is_doubtful and not self._is_rounding(subject, found.text, case):
                 return witness
@@ -216,14 +205,12 @@ class CalledFunctions(CodeWork):
         return [case for case in cases if id(case) not in old]
 
     def dissent(self, task: Task, witness: Witness, works: Sequence[Work]) -> int:
-        subject, asked = self._subject(task), self.read(task)
+        subject, asked = self.subject(task), self.read(task)
         if not isinstance(witness.case, CallCase):
             return 0
         votes: Counter[str] = Counter()
         for work in works:
-            program = find_program(
-                work.text, "python", prompt=asked.prompt, entry_point=asked.entry_point
-            )
+            program = _program(work.text, asked)
             if program is not None:
                 [case], _ = self._values(program.text, subject.like, [tuple(witness.case.args)])
                 if case is not None and not _agree(witness.case, case):
@@ -249,13 +236,13 @@ class CalledFunctions(CodeWork):
         if "test" in reference:
             lines = [line for case in cases if (line := _assertion(case, reference)) is not None]
             test = _with_lines(reference, lines) if lines else None
-            return None if test is None else _with_reference(task, reference | {"test": test})
+            if test is None:
+                return None
+            return dataclasses.replace(task, reference=reference | {"test": test})
         cases = [case for case in cases if _is_json(case)]
-        if "fn_name" not in reference or not cases:
+        if "fn_name" not in reference:
             return None
-        inputs = [*reference["inputs"], *(list(case.args) for case in cases)]
-        outputs = [*reference["outputs"], *(case.expected for case in cases)]
-        return _with_reference(task, reference | {"inputs": inputs, "outputs": outputs})
+        return with_cases(task, [(list(case.args), case.expected) for case in cases])
 
     # ---------------------------------------------------------------------------- what is known of a task
 
@@ -273,27 +260,9 @@ class CalledFunctions(CodeWork):
             found_calls = [case for case in cases if isinstance(case, CallCase)]
         return [case for case in found_calls if not case.kwargs and _is_plain(case.args)]
 
-    def _subject(self, task: Task) -> _Subject:
-        with self._lock:
-            subject = self._subjects.get(task.id)
-        if subject is None:
-            try:
-                subject = self._examine(task)
-            except Untested as error:
-                subject = error
-            with self._lock:
-                self._subjects[task.id] = subject
-                while len(self._subjects) > _KEPT:
-                    self._subjects.popitem(last=False)
-        if isinstance(subject, Untested):
-            raise subject
-        return subject
-
-    def _examine(self, task: Task) -> _Subject:
+    def examine(self, task: Task) -> _Subject:
         asked = self.read(task)
-        found = find_program(
-            self.example(task), "python", prompt=asked.prompt, entry_point=asked.entry_point
-        )
+        found = _program(self.example(task), asked)
         calls = self._calls(asked)
         if found is None or not calls:
             raise Untested("its tests call no Python function with values that are written out")
@@ -427,28 +396,11 @@ class CalledFunctions(CodeWork):
                 cases.append(None)  # the program ended during this one
         return [*cases, *[None] * (len(inputs) - len(cases))], cpu_s
 
-    def _differing(
+    def _first_difference(
         self, source: str, cases: Sequence[CallCase], limits: Limits
-    ) -> tuple[int, str] | Witness | None:
-        """The first case on which a program differs, with what it gives; or that it is slow."""
-        if not cases:
-            return None
-        judged = judge(
-            Program("python", source),
-            cases,
-            sandbox=self.sandbox,
-            limits=limits,
-            total_cpu_s=max(_TOTAL_CPU_S, limits.cpu_s),
-        )
-        if judged.accepted:
-            return None
-        if judged.verdict is CaseVerdict.TLE:
-            return Witness("slow", is_slow=True)
-        if judged.verdict is CaseVerdict.IE:
-            raise Untested(judged.why)
-        failure = judged.first_failure
-        at = next(n for n, case in enumerate(judged.cases) if case.verdict is not CaseVerdict.AC)
-        return at, (failure.got if failure and failure.got else judged.cases[at].why)
+    ) -> tuple[CallCase, str] | Witness | None:
+        total_cpu_s = max(_TOTAL_CPU_S, limits.cpu_s)
+        return self.differing(Program("python", source), cases, limits, total_cpu_s=total_cpu_s)
 
     def _shrunk(
         self, subject: _Subject, source: str, case: CallCase, got: str, is_doubtful: bool
@@ -461,12 +413,15 @@ class CalledFunctions(CodeWork):
             cases, _ = self._value_inputs(subject.solution, subject.like, simpler)
             if not is_doubtful:
                 cases = [one for one in cases if repr(one.expected) not in subject.own_choice]
-            differing = self._differing(source, cases, subject.limits)
+            differing = self._first_difference(source, cases, subject.limits)
             if differing is None or isinstance(differing, Witness):
                 break
-            at, got = differing
-            case = cases[at]
+            case, got = differing
         return case, got
+
+
+def _program(text: str, asked: CodeReference) -> Answer | None:
+    return find_program(text, "python", prompt=asked.prompt, entry_point=asked.entry_point)
 
 
 def _work(source: str, operator: str) -> Work:
@@ -647,7 +602,3 @@ def _is_json(case: CallCase) -> bool:
         )
     except (TypeError, ValueError):
         return False
-
-
-def _with_reference(task: Task, reference: dict[str, Any]) -> Task:
-    return dataclasses.replace(task, reference=reference)

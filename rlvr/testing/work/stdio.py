@@ -9,10 +9,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import threading
+from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from rlvr.environment import seeded
 from rlvr.errors import DataError, MissingDependency
@@ -23,8 +26,9 @@ from rlvr.testing.work.layouts import Layout, layout_of
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work
 from rlvr.text import prompt_text
 from rlvr.types import Task
-from rlvr.verifiers.code import CaseVerdict, StdioCase, find_program, judge
+from rlvr.verifiers.code import CallCase, CaseVerdict, StdioCase, find_program, judge
 from rlvr.verifiers.code.cases import CodeReference, Interactor
+from rlvr.verifiers.code.checker import Compare
 from rlvr.verifiers.code.operators import (
     Mutant,
     draw_mutants,
@@ -35,7 +39,7 @@ from rlvr.verifiers.code.operators import (
 from rlvr.verifiers.code.shared import shared_sandbox
 from rlvr.verifiers.code.tree_operators import tree_mutants, tree_rewrites
 
-__all__ = ["CodeWork", "FedPrograms"]
+__all__ = ["CodeWork", "FedPrograms", "with_cases"]
 
 _INPUTS: Final = 60
 _FIRST: Final = 8  # inputs that are tried first
@@ -49,10 +53,14 @@ _SHRINKINGS: Final = 6
 _SIMPLER: Final = 16
 _OUTPUT: Final = 1 << 16  # bytes of an output; a longer one makes no case
 _PYTHON: Final = ("python", "pypy")
+_KEPT: Final = 64  # tasks
+
+_Subject = TypeVar("_Subject")
+_Case = TypeVar("_Case", CallCase, StdioCase)
 
 
 @dataclass
-class _Subject:
+class _FedSubject:
     """What is known of a task: its reference solution, its own cases, new ones, and what makes
     inputs."""
 
@@ -66,8 +74,74 @@ class _Subject:
     is_quick: bool
 
 
-class CodeWork(Maker):
-    """Work that runs as the verifier of programs runs it."""
+class CodeWork(Maker, Generic[_Subject, _Case]):
+    """Work that runs as the verifier of programs runs it; what is known of a task is kept."""
+
+    def __init__(self, env: Any, workers: int = 1) -> None:
+        super().__init__(env, workers)
+        self._subjects: OrderedDict[str, _Subject | Untested] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def examine(self, task: Task) -> _Subject:
+        """What is known of a task.
+
+        Args:
+            task: the task.
+
+        Raises:
+            Untested: no work can be made for it.
+        """
+
+    def subject(self, task: Task) -> _Subject:
+        """What is known of a task, examined once.
+
+        Args:
+            task: the task.
+
+        Raises:
+            Untested: see `examine`.
+        """
+        with self._lock:
+            subject = self._subjects.get(task.id)
+        if subject is None:
+            try:
+                subject = self.examine(task)
+            except Untested as error:
+                subject = error
+            with self._lock:
+                self._subjects[task.id] = subject
+                while len(self._subjects) > _KEPT:
+                    self._subjects.popitem(last=False)
+        if isinstance(subject, Untested):
+            raise subject
+        return subject
+
+    def differing(
+        self, program: Program, cases: Sequence[_Case], limits: Limits, **options: Any
+    ) -> tuple[_Case, str] | Witness | None:
+        """The first case on which a program differs, with what it gives; or that it is slow.
+
+        Args:
+            program, cases, limits, options: as `judge` takes them.
+
+        Raises:
+            Untested: the judge failed.
+        """
+        if not cases:
+            return None
+        judged = judge(program, cases, sandbox=self.sandbox, limits=limits, **options)
+        if judged.accepted:
+            return None
+        if judged.verdict is CaseVerdict.TLE:
+            return Witness("slow", is_slow=True)
+        if judged.verdict is CaseVerdict.IE:
+            raise Untested(judged.why)
+        at = next(n for n, case in enumerate(judged.cases) if case.verdict is not CaseVerdict.AC)
+        failure = judged.first_failure
+        if failure is None or not failure.got:
+            return cases[at], judged.cases[at].why
+        return cases[at], repr(failure.got) if isinstance(cases[at], StdioCase) else failure.got
 
     def read(self, task: Task) -> CodeReference:
         """The task's reference.
@@ -97,15 +171,11 @@ class CodeWork(Maker):
         )
 
 
-class FedPrograms(CodeWork):
+class FedPrograms(CodeWork[_FedSubject, StdioCase]):
     """Mutants of the reference solution, one slip each, that still compile."""
 
-    def __init__(self, env: Any, workers: int = 1) -> None:
-        super().__init__(env, workers)
-        self._subjects: dict[str, _Subject] = {}
-
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
-        subject = self._subject(task)
+        subject = self.subject(task)
         source, language = subject.source, subject.language
         every = (
             mutants(source, is_script=True)
@@ -119,7 +189,7 @@ class FedPrograms(CodeWork):
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield Work(self.example(task), "example")
-        subject = self._subject(task)
+        subject = self.subject(task)
         is_python = subject.language in _PYTHON
         every = (
             rewrites(subject.source)
@@ -130,31 +200,27 @@ class FedPrograms(CodeWork):
             yield _work(subject.language, rewritten)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
-        subject, asked = self._subject(task), self._reference(task)
+        subject, asked = self.subject(task), self._reference(task)
         found = find_program(work.text, self._languages)
         if found is None:
             return Witness("no program", "a program", work.text[:200])
         program = Program(found.language or subject.language, found.text)
         if self.sandbox.compile(program).ending is not Ending.OK:
             return None  # it is refused, and that proves nothing about the tests
+        compare = asked.checker or self.verifier.compare
         for cases in (subject.own, subject.new[:_FIRST], subject.new[_FIRST:]):
-            differing = self._differing(program, cases, asked, subject.limits)
+            differing = self.differing(program, cases, subject.limits, compare=compare)
             if isinstance(differing, Witness):
                 return differing
             if differing is not None:
-                case, got = self._shrink(program, *differing, subject, asked)
+                case, got = self._shrink(program, *differing, subject, compare)
                 expected = str(case.stdout)
                 return Witness(repr(case.stdin), repr(expected), got, case=case)
         return None
 
     def mend(self, task: Task, witnesses: Sequence[Witness]) -> Task | None:
-        reference = dict(task.reference)
         cases = [witness.case for witness in witnesses if isinstance(witness.case, StdioCase)]
-        if "inputs" not in reference or "outputs" not in reference or not cases:
-            return None
-        reference["inputs"] = [*reference["inputs"], *(case.stdin for case in cases)]
-        reference["outputs"] = [*reference["outputs"], *(case.stdout for case in cases)]
-        return dataclasses.replace(task, reference=reference)
+        return with_cases(task, [(case.stdin, case.stdout) for case in cases])
 
     # ---------------------------------------------------------------------------- what is known of a task
 
@@ -169,12 +235,7 @@ class FedPrograms(CodeWork):
             raise Untested("it is interactive: an input alone is no evidence")
         return reference
 
-    def _subject(self, task: Task) -> _Subject:
-        if task.id not in self._subjects:
-            self._subjects = {task.id: self._examine(task)} | self._subjects
-        return self._subjects[task.id]
-
-    def _examine(self, task: Task) -> _Subject:
+    def examine(self, task: Task) -> _FedSubject:
         asked = self._reference(task)
         found = find_program(self.example(task), self._languages)
         if found is None:
@@ -196,7 +257,7 @@ class FedPrograms(CodeWork):
             cpu_s=_SLOWER * max(_LEAST_S, longest),
             memory_mib=max(self.verifier.limits.memory_mib, least_mib),
         )
-        subject = _Subject(
+        subject = _FedSubject(
             language, found.text, own, [], layout, domain, limits, longest < _QUICK_S
         )
         if layout is not None and domain is not None and known[0]:
@@ -207,7 +268,7 @@ class FedPrograms(CodeWork):
             subject.new = self._values(subject, sorted(texts, key=lambda one: (len(one), one)))
         return subject
 
-    def _values(self, subject: _Subject, texts: Sequence[str]) -> list[StdioCase]:
+    def _values(self, subject: _FedSubject, texts: Sequence[str]) -> list[StdioCase]:
         """Inputs with what the reference prints, where it prints the same three times: Python with
         sets gone through as under other hash seeds."""
         sources = [subject.source] * 3
@@ -235,26 +296,8 @@ class FedPrograms(CodeWork):
                 outputs.append(text)
         return outputs
 
-    def _differing(
-        self, program: Program, cases: Sequence[StdioCase], asked: CodeReference, limits: Limits
-    ) -> tuple[StdioCase, str] | Witness | None:
-        """The first case on which a program differs, with what it prints; or that it is slow."""
-        if not cases:
-            return None
-        compare = asked.checker or self.verifier.compare
-        judged = judge(program, cases, compare, sandbox=self.sandbox, limits=limits)
-        if judged.accepted:
-            return None
-        if judged.verdict is CaseVerdict.TLE:
-            return Witness("slow", is_slow=True)
-        if judged.verdict is CaseVerdict.IE:
-            raise Untested(judged.why)
-        at = next(n for n, case in enumerate(judged.cases) if case.verdict is not CaseVerdict.AC)
-        failure = judged.first_failure
-        return cases[at], repr(failure.got) if failure and failure.got else judged.cases[at].why
-
     def _shrink(
-        self, program: Program, case: StdioCase, got: str, subject: _Subject, asked: CodeReference
+        self, program: Program, case: StdioCase, got: str, subject: _FedSubject, compare: Compare
     ) -> tuple[StdioCase, str]:
         """A simpler input on which the program still differs; one of the task's own stays."""
         layout, domain = subject.layout, subject.domain
@@ -266,11 +309,30 @@ class FedPrograms(CodeWork):
                 break
             texts = _texts(layout, domain, smaller(args), {str(case.stdin)})[:_SIMPLER]
             cases = self._values(subject, texts)
-            differing = self._differing(program, cases, asked, subject.limits)
+            differing = self.differing(program, cases, subject.limits, compare=compare)
             if differing is None or isinstance(differing, Witness):
                 break
             case, got = differing
         return case, got
+
+
+def with_cases(task: Task, cases: Sequence[tuple[Any, Any]]) -> Task | None:
+    """The task with more inputs and outputs; None where there are none, or its reference has no
+    such lists.
+
+    Args:
+        task: the task.
+        cases: an input and an output each.
+    """
+    reference = task.reference
+    if not cases or not {"inputs", "outputs"} <= set(reference):
+        return None
+    inputs, outputs = zip(*cases, strict=True)
+    changed = {
+        "inputs": [*reference["inputs"], *inputs],
+        "outputs": [*reference["outputs"], *outputs],
+    }
+    return dataclasses.replace(task, reference={**reference, **changed})
 
 
 def _work(language: str, mutant: Mutant) -> Work:
