@@ -46,7 +46,7 @@ from rlvr.train.tiny import tiny
 from rlvr.train.trends import WeakTasks
 
 WEAK_FROM = 82
-ROWS, TESTS = 600, 200
+ROWS, TESTS = {"other": 480, "weak": 120}, 200
 WARM_STEPS, NOISE, LAZY = 600, 0.12, 0.1
 TOKENS = 28
 KINDS = ("other", "weak")
@@ -96,17 +96,18 @@ class CheckedWork(Maker):
         return replace(task, reference={**task.reference, "digits": witnesses[0].case})
 
 
-def write_rows(path: Path, split: str, count: int, kind: str | None = None) -> str:
-    """Sums, of which the weak ones pay parts; of one kind, all checked whole."""
-    tasks = map(Sums(split=split, digits=2).task, itertools.count())
-    pairs = ((str(task.prompt), int(task.reference)) for task in tasks)
-    lines = []
-    for prompt, total in pairs:
+def write_rows(path: Path, split: str, counts: Mapping[str, int]) -> str:
+    """So many sums of each kind; in training the weak ones pay parts, in tests none does."""
+    lines: list[str] = []
+    left = dict(counts)
+    for task in map(Sums(split=split, digits=2).task, itertools.count()):
+        prompt, total = str(task.prompt), int(task.reference)
         is_weak = int(prompt.partition("+")[0]) >= WEAK_FROM
-        if kind in (None, KINDS[is_weak]):
-            digits = 1 if is_weak and kind is None else len(str(total))
+        if left.get(KINDS[is_weak], 0):
+            left[KINDS[is_weak]] -= 1
+            digits = 1 if is_weak and split == "train" else len(str(total))
             lines.append(json.dumps({"prompt": prompt, "sum": total, "digits": digits}) + "\n")
-        if len(lines) == count:
+        if len(lines) == sum(counts.values()):
             break
     path.write_text("".join(lines))
     return str(path)
@@ -235,7 +236,7 @@ def main() -> None:
     folder, seeds = flags.folder, range(flags.seeds)
     folder.mkdir(parents=True, exist_ok=True)
     for kind in KINDS:
-        write_rows(folder / f"test-{kind}.jsonl", "test", TESTS, kind)
+        write_rows(folder / f"test-{kind}.jsonl", "test", {kind: TESTS})
     with ProcessPoolExecutor(flags.workers, mp_context=get_context("spawn")) as pool:
         starts = [
             pool.submit(kept, folder / f"before-{seed}.json", begin, folder, seed) for seed in seeds

@@ -15,7 +15,7 @@ import pytest
 import rlvr
 from rlvr import Correct, Environment, Task, Verdict
 from rlvr.testing import CHECKS, HOLES, Finding, Severity, check, check_environment
-from rlvr.testing.episodes import JUNK
+from rlvr.testing.episodes import JUNK, episode_breaches, gym_breaches
 from tests.processes import in_turn
 from tests.testing import broken
 from tests.testing.broken import BROKEN, Double, Guess, Words, changed, judged
@@ -126,9 +126,11 @@ TASKS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_breach_of_its_tasks_is_found(name: str):
-    """Before anything is scored."""
+def test_a_breach_of_its_tasks_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Before anything is scored; only what differs elsewhere needs the other process."""
     env, hole, got = TASKS[name]
+    if hole != "tasks-differ":
+        monkeypatch.setattr("rlvr.testing.checks.check_task_repeats", lambda *_: None)
     findings = found(env, "tasks")
     assert hole in findings, list(map(str, findings.values()))
     assert findings[hole].severity is Severity.HOLE
@@ -268,17 +270,25 @@ GYM = {
         "reset or step raises",
     ),
     "it does not end": (answering(("", 0.0, False, False, {})), "step", "an episode goes on after its last turn"),
-    "it hangs": (changed(Words, reset=lambda self, **_: [0 for _ in iter(int, 1)]), "hang", "an episode"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", in_turn(GYM, 2))
+@pytest.mark.parametrize("name", GYM)
 def test_a_breach_of_reset_and_step_is_found(name: str):
     """Gymnasium's own signatures."""
     env, hole, what = GYM[name]
-    findings = found(env, "episodes", wall_s=1.0 if name == "it hangs" else 20.0)
-    assert list(findings) == [hole]
-    assert findings[hole].what.startswith(what)
+    breaches = gym_breaches(env, 0)
+    assert {it[0] for it in breaches} == {hole}
+    assert breaches[0][2].startswith(what)
+
+
+def test_a_reset_that_hangs_or_breaks_is_found_by_a_check():
+    """In a process of its own, which can be killed."""
+    hanging = changed(Words, reset=lambda self, **_: [0 for _ in iter(int, 1)])
+    for env, hole, what in ((hanging, "hang", "an episode"), GYM["reset raises"]):
+        findings = found(env, "episodes", wall_s=1.0 if hole == "hang" else 20.0)
+        assert list(findings) == [hole]
+        assert findings[hole].what.startswith(what)
 
 
 # ------------------------------------------------------------------------------------------ several turns
@@ -356,9 +366,21 @@ EPISODES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", in_turn(EPISODES, 2))
+ELSEWHERE = ("the user depends on hashes", "its number is drawn anew", "the number is told")
+"""What another process shows, and one that any shows."""
+
+
+@pytest.mark.parametrize("name", [name for name in EPISODES if name not in ELSEWHERE[:2]])
 def test_a_breach_of_an_episode_is_found(name: str):
     """By what comes back, never by an error out of the check itself."""
+    env, hole, what = EPISODES[name]
+    breaches = gym_breaches(env, 0) or episode_breaches(env, [env.task(at) for at in range(3)])
+    assert any(it[0] == hole and it[2].startswith(what) for it in breaches), breaches
+
+
+@pytest.mark.parametrize("name", in_turn(ELSEWHERE, 2))
+def test_a_check_finds_a_breach_of_an_episode_in_other_processes(name: str):
+    """With all that is tried elsewhere."""
     env, hole, what = EPISODES[name]
     findings = {it.hole: it for it in check(env, tasks=3).findings if it.severity != "note"}
     assert hole in findings, findings
