@@ -17,15 +17,15 @@ import platform
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
 
 from rlvr.environment import Environment
-from rlvr.scoring.loaded_code import digest_of_loaded, fields_of
+from rlvr.scoring.held_values import fields_of, objects_in
+from rlvr.scoring.loaded_code import digest_of_loaded
 
 __all__ = [
     "code_of",
@@ -33,12 +33,9 @@ __all__ = [
     "is_installed",
     "is_library",
     "module_version",
-    "objects_in",
     "package_version",
 ]
 
-_MOST = 2000  # objects looked at: an environment may hold its rows
-_PLAIN = (str, bytes, int, float, complex, type(None))
 _PACKAGES = ("site-packages", "dist-packages")
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _ROOTS = ("rlvr.scoring.items", "rlvr.scoring.scorer")
@@ -242,32 +239,6 @@ def _modules_of(env: Environment) -> set[str]:
     modules = {cls.__module__ for cls in type(env).__mro__}
     for value in objects_in(env, env.reward):
         modules |= {cls.__module__ for cls in type(value).__mro__}
-        with contextlib.suppress(Exception):
-            modules.add(str(getattr(value, "__module__", "")))
+        is_code = issubclass(type(value), (FunctionType, type))
+        modules.add(str(value.__module__ if is_code else fields_of(value).get("__module__")))
     return modules
-
-
-def objects_in(*roots: Any) -> Iterator[Any]:
-    """Objects and what they hold, without plain values; the first 2,000.
-
-    Args:
-        roots: where to begin.
-    """
-    todo, visited = list(roots), dict[int, Any]()
-    while todo and len(visited) < _MOST:
-        value = todo.pop()
-        if isinstance(value, _PLAIN) or id(value) in visited:
-            continue
-        visited[id(value)] = value  # kept, so that no other object gets its id
-        yield value
-        # An option may be any object, one that raises when it is looked at too.
-        with contextlib.suppress(Exception):
-            todo += _inside(value)
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return list(value)
-    return [] if isinstance(value, ModuleType) else fields_of(value).values()

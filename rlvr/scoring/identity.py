@@ -27,8 +27,8 @@ from rlvr.data.files import write_whole
 from rlvr.data.lines import Line, parquet_note
 from rlvr.environment import Environment
 from rlvr.errors import UsageError, brief
-from rlvr.scoring.code_files import code_of, objects_in
-from rlvr.scoring.loaded_code import held_values
+from rlvr.scoring.code_files import code_of
+from rlvr.scoring.held_values import held_values, name_of, objects_in, plain_text
 from rlvr.scoring.watch import Noticed
 
 __all__ = [
@@ -188,26 +188,25 @@ def identity_of(env: Environment) -> Identity:
     options = {**options, **env.config}
     primary = env.reward.primary
     verifier = primary.verifier if primary is not None else None
+    options = {name: value for name, value in options.items() if name not in _TASKS_ALONE}
     settings = {
         "env": env.id,
         "reward": str(env.reward),
         "verifier": None if verifier is None else verifier.id,
-        **{f"option {name}": value for name, value in options.items() if name not in _TASKS_ALONE},
+        **{f"option {name}": value for name, value in options.items()},
     }
-    settings |= held_values(objects_in(env.reward))
     if "rows" in options and "rows" not in env.config:  # a data set in memory, see `RowsEnv.config`
-        del settings["option rows"]
-    plain = json.loads(json.dumps(settings, sort_keys=True, default=_name_of_value))
+        del settings["option rows"], options["rows"]
+    settings |= held_values(objects_in(*options.values(), env.reward))
+    plain = {name: _as_json(value) for name, value in sorted(settings.items())}
     identity = Identity(plain, code_of(env), dict(env._inputs))
     identity.digest = _digest_of({"settings": identity.settings, "code": identity.code})
     return identity
 
 
-def _name_of_value(value: Any) -> Any:
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    name = getattr(value, "__qualname__", type(value).__qualname__)
-    return f"{getattr(value, '__module__', '')}.{name}"
+def _as_json(value: Any) -> Any:
+    text = plain_text(value)
+    return json.loads(text) if text else name_of(value)
 
 
 def _digest_of(parts: Mapping[str, Any]) -> str:

@@ -1,8 +1,10 @@
 """What decides a score beside files of Python: variables, libraries, programs, closures, notebooks."""
 
 import ctypes
+import fractions
 import functools
 import os
+import re
 import subprocess
 import sys
 import types
@@ -142,6 +144,87 @@ def test_what_a_verifier_was_made_with_counts():
     assert settings_with(shorter_than(3)) != settings_with(shorter_than(4))
     limits = [functools.partial(any_shorter, limit=limit) for limit in (3, 4)]
     assert settings_with(limits[0]) != settings_with(limits[1])
+
+
+class Hidden(Shorter):
+    """It keeps its limit under a name of its own, and raises when it is looked at."""
+
+    def __init__(self, limit) -> None:
+        self._most, self.is_async = limit, False
+
+    def __getattr__(self, name):
+        raise ZeroDivisionError(name)
+
+
+class Slotted:
+    __slots__ = ("limit",)
+
+    def __init__(self, limit) -> None:
+        self.limit = limit
+
+
+class Raising(dict):
+    """A table that cannot be walked through, as one of a closed file."""
+
+    def __iter__(self):
+        raise ZeroDivisionError
+
+    items = keys = values = __iter__
+
+
+class Table(dict):
+    def __init__(self, limit) -> None:
+        self.limit = limit
+
+
+class SlottedToo(Slotted):
+    __slots__ = ()
+
+
+HOLDERS = {
+    "raising": lambda n: Hidden(n),
+    "of a parent": lambda n: Shorter(SlottedToo(n)),
+    "a raising table": lambda n: Shorter(Raising(most=n)),
+    "beside a raising table": lambda n: functools.partial(any_shorter, a=Raising(), limit=n),
+    "a table with attributes": lambda n: Shorter(Table(n)),
+    "of a method": lambda n: Shorter(n).verify,
+    "a default": lambda n: lambda completion, reference, most=n: len(completion) < most,
+    "any names": lambda n: types.SimpleNamespace(most=n),
+    "a pattern": lambda n: Shorter(re.compile("a" * n)),
+    "a fraction": lambda n: Shorter(fractions.Fraction(n)),
+    "bytes": lambda n: Shorter(b"a" * n),
+    "keys that are no texts": lambda n: Shorter({(n, 1): "a"}),
+    "beside an object": lambda n: Shorter([object(), n]),
+}
+
+
+@pytest.mark.parametrize("way", HOLDERS)
+def test_no_value_of_a_judge_hides(way):
+    """Each joined two shards with two limits; an option's object too."""
+
+    def settings(limit):
+        return identity_of(Holding(judge=HOLDERS[way](limit))).settings
+
+    assert settings(3) == settings(3) != settings(4)
+
+
+class Holding(Judged):
+    """By an option that is any object."""
+
+    judge: object = None
+
+
+def test_objects_of_a_notebook_count(monkeypatch):
+    """A cell made the judge that another cell's function asks."""
+    module = types.ModuleType("cells_of_a_test")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vars(module)["Shorter"] = Shorter
+    exec("def verify(completion):\n    return judge.verify(completion, '')", vars(module))
+    digests = set()
+    for limit in (3, 4, 3):
+        vars(module)["judge"] = Shorter(limit)
+        digests.add(digest_of_loaded(module.__name__))
+    assert len(digests) == 2
 
 
 def test_what_a_verifier_keeps_and_where_files_lie_count_not():
