@@ -274,8 +274,9 @@ class Player:
         most_tokens, most_turns = self._limit_of(tokens.task), episode.limits.turns
         limit = most_tokens
         while True:
-            sample = yield self._request(env, tokens, numbers, limit)
-            begun = beginning_of(self.sampler, tokens.context) if episode.tools else ""
+            request = self._request(env, tokens, numbers, limit)
+            sample = yield request
+            begun = beginning_of(self.sampler, request.context) if episode.tools else ""
             tokens.take_turn(sample, self.sampling)
             turn = self._read(sample, episode, begun)
             spent = tokens.own_tokens() >= most_tokens
@@ -286,8 +287,9 @@ class Player:
             if len(tokens.turns) == (most_turns or self._max_turns):
                 episode.finish("turns")
                 return
-            reply = list(self.sampler.encode(messages, tokens.context))
-            left = most_positions(self.sampler) - len(tokens.context) - len(reply)
+            context = tokens.context
+            reply = list(self.sampler.encode(messages, context))
+            left = most_positions(self.sampler) - len(context) - len(reply)
             limit = min(most_tokens - tokens.own_tokens(), left)
             if limit < 1:  # no room is left for another turn
                 end = "tokens" if spent else "positions"

@@ -26,6 +26,7 @@ from rlvr.errors import DataError, DataWarning, UsageError
 from rlvr.interop.harbor_folder import HarborFolder
 from rlvr.interop.harbor_trial import Workplace, begin, judge, solution_files, solve_command
 from rlvr.interop.harbor_validation import box_for, fault_of, task_folders
+from rlvr.interop.reported import verdict_of_reward
 from rlvr.sandbox import Sandbox
 from rlvr.tools import bash
 from rlvr.types import Outcome, Task, Verdict
@@ -138,10 +139,7 @@ class HarborEnv(Environment):
         if value is None:
             why = final.get("why") or "no-reward: nothing was judged"
             return Verdict(Outcome.WRONG, why=why, detail=detail)
-        if value >= 1.0:
-            return Verdict(Outcome.CORRECT, why="full-reward", detail=detail)
-        why = f"reward: {value:g} of 1"
-        return Verdict(Outcome.WRONG, value=max(0.0, value), why=why, detail=detail)
+        return verdict_of_reward(value, 1.0, None, detail)
 
     def example_episode(self, task: Task) -> list[str | Ask]:
         folder = self._folder(task)

@@ -28,7 +28,8 @@ from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, ServiceFailed, ToolError, Unscored, UsageError, brief
-from rlvr.types import Message, Outcome, Task, Verdict
+from rlvr.interop.reported import RecordedSession, verdict_of_reward
+from rlvr.types import Message, Task, Verdict
 from rlvr.validate import require_number
 
 __all__ = ["NemoGymEnv", "from_nemo_gym"]
@@ -122,7 +123,7 @@ class NemoGymEnv(Environment):
         yield from self._loaded.values()
 
     def open(self, task: Task) -> ToolEpisode:
-        return _WithRecord(self, task)
+        return RecordedSession(self, task)
 
     def setup(self, task: Task) -> _GymSession:
         return _GymSession(self, task)
@@ -146,20 +147,7 @@ class NemoGymEnv(Environment):
         final = episode.final if isinstance(episode.final, Mapping) else {"reward": 0.0}
         earned, answer = float(final["reward"]), episode.answer
         detail = {"numbers": final.get("numbers", {})}
-        if earned >= self.best:
-            return Verdict(Outcome.CORRECT, why="full-reward", answer=answer, detail=detail)
-        value = min(1.0, max(0.0, earned / self.best))
-        why = f"reward: {earned:g} of {self.best:g}"
-        return Verdict(Outcome.WRONG, value=value, why=why, answer=answer, detail=detail)
-
-
-class _WithRecord(ToolEpisode):
-    """An episode whose session is told what happened when it ends."""
-
-    def finish(self, end: str = "answer") -> None:
-        if not self.end:
-            self._state.record = self.record
-        super().finish(end)
+        return verdict_of_reward(earned, self.best, answer, detail)
 
 
 class _GymSession:

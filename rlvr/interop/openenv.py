@@ -18,7 +18,8 @@ from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, UsageError, brief
-from rlvr.types import Outcome, Task, Verdict
+from rlvr.interop.reported import RecordedSession, verdict_of_reward
+from rlvr.types import Task, Verdict
 from rlvr.validate import require_number
 
 try:
@@ -110,38 +111,25 @@ class OpenEnvTools(Environment):
         ]
 
     def open(self, task: Task) -> ToolEpisode:
-        return _WithAnswer(self, task)
+        return RecordedSession(self, task)
 
     def final(self, task: Task, state: _Session) -> dict[str, Any]:
         field = task.meta.get("answer_as")
         if field and not state.done:
-            state.step({field: state.answer})
+            state.step({field: state.record.answer})
         return {"reward": state.reward, "done": state.done}
 
     def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
         final = episode.final or {"reward": 0.0, "done": False}
-        earned = float(final["reward"])
-        value = min(1.0, max(0.0, earned / self.best))
-        if earned >= self.best:
-            return Verdict(Outcome.CORRECT, why="full-reward", answer=episode.answer)
-        why = f"reward: {earned:g} of {self.best:g}" + ("" if final["done"] else ", not done")
-        return Verdict(Outcome.WRONG, value=value, why=why, answer=episode.answer)
-
-
-class _WithAnswer(ToolEpisode):
-    """An episode whose session is told the answer when it ends."""
-
-    def finish(self, end: str = "answer") -> None:
-        if not self.end:
-            self._state.answer = self.record.answer
-        super().finish(end)
+        more = "" if final["done"] else ", not done"
+        return verdict_of_reward(float(final["reward"]), self.best, episode.answer, {}, more)
 
 
 class _Session:
     """A session with a server: an episode of its own."""
 
     def __init__(self, url: str, given: Mapping[str, Any], wall_s: float) -> None:
-        self.reward, self.done, self.answer = 0.0, False, ""
+        self.reward, self.done, self.record = 0.0, False, EpisodeRecord(())
         self._client = GenericEnvClient(base_url=url, message_timeout_s=wall_s + 5).sync()
         self._client.connect()
         try:

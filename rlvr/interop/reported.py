@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlvr.environment import Environment
+from rlvr.environment.tool_episode import ToolEpisode
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_number
 
-__all__ = ["ReportedEnv", "report"]
+__all__ = ["RecordedSession", "ReportedEnv", "report", "verdict_of_reward"]
 
 _FORM = "rlvr-report-1"
 
@@ -38,6 +39,33 @@ def report(
         {"form": _FORM, "reward": reward, "rewards": dict(rewards), "answer": answer, "why": why},
         ensure_ascii=False,
     )
+
+
+def verdict_of_reward(
+    reward: float, best: float, answer: str | None, detail: Mapping[str, Any], more: str = ""
+) -> Verdict:
+    """CORRECT for `best` or more, else WRONG with the share of it.
+
+    Args:
+        reward: finite; what another library gave.
+        best: the most that an episode can earn, above 0.
+        answer, detail: of the verdict.
+        more: follows the reason of what is WRONG.
+    """
+    if reward >= best:
+        return Verdict(Outcome.CORRECT, why="full-reward", answer=answer, detail=detail)
+    value = min(1.0, max(0.0, reward / best))
+    why = f"reward: {reward:g} of {best:g}{more}"
+    return Verdict(Outcome.WRONG, value=value, why=why, answer=answer, detail=detail)
+
+
+class RecordedSession(ToolEpisode):
+    """An episode whose session (`record`) is told what happened when it ends."""
+
+    def finish(self, end: str = "answer") -> None:
+        if not self.end:
+            self._state.record = self.record
+        super().finish(end)
 
 
 class ReportedEnv(Environment):
@@ -81,8 +109,4 @@ class ReportedEnv(Environment):
         if earned is None or not math.isfinite(earned):
             why = f"no-reward: {told['why']}"[:300]
             return Verdict(Outcome.WRONG, why=why, answer=answer, detail=detail)
-        if earned >= self.best:
-            return Verdict(Outcome.CORRECT, why="full-reward", answer=answer, detail=detail)
-        value = min(1.0, max(0.0, earned / self.best))
-        why = f"reward: {earned:g} of {self.best:g}"
-        return Verdict(Outcome.WRONG, value=value, why=why, answer=answer, detail=detail)
+        return verdict_of_reward(earned, self.best, answer, detail)

@@ -37,6 +37,7 @@ from rlvr.interop.adapter import (
     task_as_json,
     task_of,
 )
+from rlvr.interop.reported import verdict_of_reward
 from rlvr.interop.verifiers_loop import VerifiersLoopEnv
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Outcome, Prompt, Task, Verdict
@@ -261,18 +262,7 @@ class VerifiersEnv(Environment):
             return Verdict(
                 Outcome.WRONG, why=f"crash: the reward is {earned}", answer=episode.answer
             )
-        if earned >= self.best:
-            return Verdict(
-                Outcome.CORRECT,
-                why="full-reward",
-                answer=episode.answer,
-                detail={"rewards": rewards},
-            )
-        value = min(1.0, max(0.0, earned / self.best))
-        why = f"reward: {earned:g} of {self.best:g}"
-        return Verdict(
-            Outcome.WRONG, value=value, why=why, answer=episode.answer, detail={"rewards": rewards}
-        )
+        return verdict_of_reward(earned, self.best, episode.answer, {"rewards": rewards})
 
 
 class _Toolsets:

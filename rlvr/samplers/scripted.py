@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +16,8 @@ __all__ = ["END", "Script", "ScriptedSampler"]
 
 END = 0x110000
 """The end token: the first number that is not a Unicode code point."""
+
+_POINTS = f"utf-{8 * array('I').itemsize}-{'le' if sys.byteorder == 'little' else 'be'}"
 
 Script: TypeAlias = Callable[[str, int, int], str]
 """(context as text, rollout index, seed) → completion."""
@@ -105,7 +109,9 @@ class ScriptedSampler:
 
     def decode(self, completion_ids: Sequence[int]) -> str:
         """See `Sampler.decode`."""
-        return "".join(map(chr, [token for token in completion_ids if token != END]))
+        # At once, which is a third of the time of a `chr` for each: a context has thousands.
+        points = array("I", [token for token in completion_ids if token != END])
+        return points.tobytes().decode(_POINTS, "surrogatepass")
 
     def sync(self, weights: Any, version: int) -> None:
         """Set the version; there are no weights.
@@ -121,13 +127,12 @@ class ScriptedSampler:
             text = self._script(self.decode(request.context), request.rollout, request.seed)
         else:
             text = self._script[request.rollout % len(self._script)]
-        ids = [*map(ord, cut_at_stop(text, request.sampling.stop)), END]
+        text = cut_at_stop(text, request.sampling.stop)
+        ids = [*map(ord, text), END]
         truncated = len(ids) > request.limit
-        ids = ids[: request.limit]
+        text, ids = text[: request.limit], ids[: request.limit]
         logprobs = self._scripted_logprobs(ids)
-        return Sample(
-            self.decode(ids), list(request.context), ids, logprobs, truncated, self.version
-        )
+        return Sample(text, list(request.context), ids, logprobs, truncated, self.version)
 
     def _scripted_logprobs(self, ids: Sequence[int]) -> list[float]:
         return (

@@ -28,9 +28,10 @@ from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.sandbox.guest.watch import Watch
 
-__all__ = ["NOT_READY", "main", "prepare"]
+__all__ = ["NOT_READY", "TAKEN", "main", "prepare"]
 
 NOT_READY = 3  # exit code: it could not be prepared, and took no request
+TAKEN = b"\0"  # to the zygote, among the numbers of signals: a request came that is no session's
 
 _RUNS = (
     500  # of one box; then a new one takes its place, without whatever the runs may have left in it
@@ -52,6 +53,7 @@ def prepare(config: Mapping[str, Any]) -> None:
 
 def main(
     slot: socket.socket,
+    zygote: int,
     serial: int,
     meters: list[int],
     config: Mapping[str, Any],
@@ -61,6 +63,7 @@ def main(
 
     Args:
         slot: the socket to the host.
+        zygote: a pipe to the zygote; no program gets it.
         serial: the box's number.
         meters: descriptors of the cgroup's CPU time and of its memory events, -1 for those that it
             lacks.
@@ -88,6 +91,10 @@ def main(
                 os._exit(1)  # the host closed its end
             code = 1
             request = json.loads(message)
+            if not runs:
+                if request.get("watch") != "episode":
+                    os.write(zygote, TAKEN)
+                os.close(zygote)
             cases = _Cases(request, fds)
             for case, case_request, case_fds in cases:
                 if case:

@@ -103,6 +103,8 @@ def _serve(
 
     Of a box that was killed it cannot be told whether it had a request, or had just been woken for
     one that no other box will now see.  The host sees the slot's end at once, and asks another.
+
+    There is one box until it takes a request that may want a second: a session has its slot alone.
     """
     ended, wake = os.pipe()
     for fd in (ended, wake):
@@ -113,8 +115,9 @@ def _serve(
     poll.register(ended, select.POLLIN)
     boxes: set[int] = set()
     serial = failures = 0
+    stock = 1
     while True:
-        while len(boxes) < config["stock"]:
+        while len(boxes) < stock:
             serial += 1
             try:
                 pid = level.start_box()
@@ -124,13 +127,13 @@ def _serve(
                 break  # a program uses up the slot's limits; we are woken when its box ends
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                for fd in (ended, wake):
-                    os.close(fd)
-                box.main(slot, serial, meters, config, level)
+                os.close(ended)
+                box.main(slot, wake, serial, meters, config, level)
             boxes.add(pid)
         poll.poll()
         with contextlib.suppress(BlockingIOError):
-            os.read(ended, 4096)
+            if box.TAKEN in os.read(ended, 4096):
+                stock = config["stock"]
         for pid, code in _reap_all():
             if pid not in boxes:  # an orphan of a box
                 continue
