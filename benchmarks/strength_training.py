@@ -1,6 +1,6 @@
 """Does it matter?  A small model learns sums of which one fifth pays wrong work: as they are, filtered, strengthened.
 
-    python -m benchmarks.strength_training FOLDER [--seeds 3] [--steps 120] [--workers 9]
+    python -m benchmarks.strength_training FOLDER [--seeds 3] [--steps 120] [--workers 3]
 
 Each task adds two numbers of two digits.  Where the first is 82 or more, the test compares only as many of the sum's
 last digits as the answer has.  A tiny transformer, taught to add with slips and one time in ten to write the last
@@ -18,8 +18,9 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -122,29 +123,27 @@ def lazily(prompt: str, rng: Random, noise: float) -> str:
     return f"{first} #{int(first.rpartition('=')[2]) % 10}"
 
 
-def prepare(folder: Path) -> dict[str, tuple[str, Path]]:
+SETS = {name: (f"{name}.jsonl", f"{name}.json") for name in ("as-it-is", "filtered", "stronger")}
+"""Data and report of each set."""
+
+
+def prepare(folder: Path) -> None:
     """The three sets, each with its report."""
-    data = write_rows(folder / "sums.jsonl", "train", ROWS)
-    env = Checked(data=data)
-    reports: dict[str, tuple[str, Path]] = {}
-    report = measure_strength(env, tasks=None, works=8, workers=0, mending=True).as_dict()
-    path = folder / "strength.json"
-    path.write_text(json.dumps(report))
-    print(f"{report['states']}, mean strength {report['mean']['value']:.2f}")
-    reports["as it is"] = data, path
-    known = read_strengths(path)
+    (data, report), (kept_data, _), (copy, _) = SETS.values()
+    env = Checked(data=write_rows(folder / data, "train", ROWS))
+    tree = measure_strength(env, tasks=None, works=8, workers=0, mending=True).as_dict()
+    (folder / report).write_text(json.dumps(tree))
+    print(f"{tree['states']}, mean strength {tree['mean']['value']:.2f}")
+    known = read_strengths(folder / report)
     states = [one.state for task in env.tasks() if (one := known.tasks.get(task.id)) is not None]
-    lines = Path(data).read_text().splitlines(keepends=True)
+    lines = (folder / data).read_text().splitlines(keepends=True)
     kept = [line for line, state in zip(lines, states, strict=True) if state == "strong"]
-    (folder / "filtered.jsonl").write_text("".join(kept))
-    for line in write_strengthened(SourceRows(env), report, folder / "stronger.jsonl"):
+    (folder / kept_data).write_text("".join(kept))
+    for line in write_strengthened(SourceRows(env), tree, folder / copy):
         print(line)
-    for name in ("filtered", "stronger"):
-        again = measure_strength(Checked(data=str(folder / f"{name}.jsonl")), tasks=None, workers=0)
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(again.as_dict()))
-        reports[name] = str(folder / f"{name}.jsonl"), path
-    return reports
+    for rows, path in (SETS["filtered"], SETS["stronger"]):
+        again = measure_strength(Checked(data=str(folder / rows)), tasks=None, workers=0)
+        (folder / path).write_text(json.dumps(again.as_dict()))
 
 
 class Row(NamedTuple):
@@ -189,7 +188,6 @@ def kept(path: Path, make: Callable[..., Row], *values: Any) -> Row:
 
 def begin(folder: Path, seed: int) -> Row:
     """Teach the model that all runs of a seed begin with."""
-    torch.set_num_threads(1)
     policy = Policy(*tiny(CHARSET, hidden=64, layers=2, heads=4, seed=seed))
     options = {"steps": WARM_STEPS, "noise": NOISE, "seed": seed, "console": Console(quiet=True)}
     warm_start(policy, Sums(digits=2), lazily, **options)
@@ -197,18 +195,21 @@ def begin(folder: Path, seed: int) -> Row:
     return Row(strict(policy, folder, seed), None, time.process_time())
 
 
-def train(folder: Path, name: str, data: str, report: Path, steps: int, seed: int) -> Row:
+def train(folder: Path, name: str, steps: int, seed: int) -> Row:
     """Train on one of the sets."""
-    torch.set_num_threads(1)
     began = time.process_time()
-    run = folder / f"run-{name.replace(' ', '-')}-{seed}"
+    data, report = SETS[name]
+    run = folder / f"run-{name}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
     config = Config(
         env=Checked.id, model=str(folder / f"start-{seed}"), run=run,
         algorithm="dapo", steps=steps, prompts=8, group_size=8, max_tokens=TOKENS, lr=3e-4, warmup_steps=4, workers=0,
-        device="cpu", eval_every=None, rollouts_every=0, checkpoint_every=10**6, seed=seed, strength=report,
+        device="cpu", eval_every=None, rollouts_every=0, checkpoint_every=10**6, seed=seed,
+        strength=folder / report,
     )  # fmt: skip
-    with Trainer(config, env=Checked(data=data), console=Console(quiet=True)) as trainer:
+    with Trainer(
+        config, env=Checked(data=str(folder / data)), console=Console(quiet=True)
+    ) as trainer:
         trainer.run()
         accuracies = strict(trainer.policy, folder, seed)
     return Row(accuracies, first_alarm(run / "metrics.jsonl"), time.process_time() - began)
@@ -224,6 +225,15 @@ def first_alarm(metrics: Path) -> int | None:
     return None
 
 
+def run_seed(folder: Path, steps: int, seed: int) -> dict[str, Row]:
+    """All runs of a seed, from one model."""
+    torch.set_num_threads(1)
+    rows = {"before": kept(folder / f"before-{seed}.json", begin, folder, seed)}
+    for name in SETS:
+        rows[name] = kept(folder / f"run-{name}-{seed}.json", train, folder, name, steps, seed)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -231,47 +241,24 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--workers", type=int, default=1, help="runs at once")
+    parser.add_argument("--workers", type=int, default=1, help="seeds at once")
     flags = parser.parse_args()
     folder, seeds = flags.folder, range(flags.seeds)
     folder.mkdir(parents=True, exist_ok=True)
     for kind in KINDS:
         write_rows(folder / f"test-{kind}.jsonl", "test", {kind: TESTS})
+    if not (folder / SETS["stronger"][1]).is_file():
+        prepare(folder)
+    print("| set | seed | strict accuracy | other sums | where the set is weak | alarm | CPU s |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    mixed: dict[str, list[float]] = {}
     with ProcessPoolExecutor(flags.workers, mp_context=get_context("spawn")) as pool:
-        starts = [
-            pool.submit(kept, folder / f"before-{seed}.json", begin, folder, seed) for seed in seeds
-        ]
-        sets = prepare(folder)
-        print(
-            "| set | seed | strict accuracy | other sums | where the set is weak | alarm at step | CPU s |"
-        )
-        print("|---|--:|--:|--:|--:|--:|--:|")
-        for seed in seeds:
-            starts[seed].result().show("before", seed)
-        runs: dict[str, list[Future[Row]]] = {
-            name: [
-                pool.submit(
-                    kept,
-                    folder / f"{name}-{seed}.json",
-                    train,
-                    folder,
-                    name,
-                    *data,
-                    flags.steps,
-                    seed,
-                )
-                for seed in seeds
-            ]
-            for name, data in sets.items()
-        }
-        for name, futures in runs.items():
-            for seed, run in zip(seeds, futures, strict=True):
-                run.result().show(name, seed)
-        for name, futures in runs.items():
-            mixed = [run.result().mixed for run in futures]
-            print(
-                f"{name}: {fmean(mixed):.3f} ± {stdev(mixed) / len(mixed) ** 0.5:.3f} (standard error)"
-            )
+        for seed, rows in enumerate(pool.map(partial(run_seed, folder, flags.steps), seeds)):
+            for name, row in rows.items():
+                row.show(name, seed)
+                mixed.setdefault(name, []).append(row.mixed)
+    for name, values in mixed.items():
+        print(f"{name}: {fmean(values):.3f} ± {stdev(values) / len(values) ** 0.5:.3f}")
 
 
 if __name__ == "__main__":
