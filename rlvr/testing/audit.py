@@ -50,22 +50,8 @@ _COUNTED = 1000  # greatest number of reasons counted; there may be many, as a r
 _OTHERS = "(other reasons)"
 _LONGEST = 200  # characters of a reason
 _AT_ONCE = 64  # completions that a reward model scores together
-_LABELS: Final = {
-    "true": True,
-    "correct": True,
-    "right": True,
-    "yes": True,
-    "1": True,
-    "pass": True,
-}
-_LABELS_NOT: Final = {
-    "false": False,
-    "wrong": False,
-    "incorrect": False,
-    "no": False,
-    "0": False,
-    "fail": False,
-}
+_LABELS: Final = dict.fromkeys("true correct right yes 1 pass".split(), True)
+_LABELS_NOT: Final = dict.fromkeys("false wrong incorrect no 0 fail".split(), False)
 
 
 @dataclass(frozen=True, slots=True)

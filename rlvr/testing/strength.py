@@ -387,6 +387,7 @@ class _Count:
     def record(self) -> dict[str, Any]:
         wrong = sum(n for n, _ in self.operators.values())
         paid = sum(k for _, k in self.operators.values())
+        numbers = vars(self) | {"wrong": wrong, "paid": paid}
         untested = wrong < FEWEST and not paid
         why = self.why or f"only {wrong} wrong works, fewer than {FEWEST}"
         cases = sorted(
@@ -399,15 +400,7 @@ class _Count:
             "why": why if untested else "",
             "strength": 1 - paid / wrong if wrong else None,
             "interval": list(wilson(wrong - paid, wrong)) if wrong else None,
-            "made": self.made,
-            "wrong": wrong,
-            "paid": paid,
-            "open": self.open,
-            "doubtful": self.doubtful,
-            "slow": self.slow,
-            "unproven": self.unproven,
-            "unscored": self.unscored,
-            "right": self.right,
+            **{name: numbers[name] for name in _NUMBERS},
             "operators": dict(sorted(self.operators.items())),
             "cases": cases[:_CASES],
             "right_refused": self.right_refused,
@@ -492,9 +485,7 @@ def _case(work: Work, witness: Witness, example: str) -> dict[str, Any]:
         "operator": work.operator,
         "text": work.text[:_SHOWN],
         "diff": "\n".join(lines)[:_SHOWN],
-        "given": witness.given[:_SHOWN],
-        "expected": witness.expected[:_SHOWN],
-        "got": witness.got[:_SHOWN],
+        **witness.shown(_SHOWN),
         "doubtful": witness.is_doubtful,
     }
 

@@ -128,13 +128,7 @@ def _accepted(task: Task, texts: Sequence[str], scorer: Scorer) -> list[bool] | 
 
 
 def _case(one: Tried) -> dict[str, str]:
-    witness = one.witness
-    return {
-        "operator": one.work.operator,
-        "given": witness.given[:_SHOWN],
-        "expected": witness.expected[:_SHOWN],
-        "got": witness.got[:_SHOWN],
-    }
+    return {"operator": one.work.operator, **one.witness.shown(_SHOWN)}
 
 
 def _judge(maker: Maker) -> str:

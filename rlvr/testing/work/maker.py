@@ -64,6 +64,15 @@ class Witness:
     is_slow: bool = False
     case: Any = None
 
+    def shown(self, most: int) -> dict[str, str]:
+        """The input and both values, for a report.
+
+        Args:
+            most: characters of each.
+        """
+        values = {"given": self.given, "expected": self.expected, "got": self.got}
+        return {name: text[:most] for name, text in values.items()}
+
 
 class Maker(ABC):
     """Makes wrong and right work for the tasks of an environment.

@@ -140,7 +140,7 @@ class JSONWork(_Structures):
 
 
 @serves(CallsVerifier)
-class CallsWork(_Structures):
+class CallsWork(JSONWork):
     """An argument changed or left out, another function, a call too few or too many."""
 
     def parse(self, text: str) -> Any:
@@ -148,9 +148,6 @@ class CallsWork(_Structures):
         if not isinstance(calls, list):
             raise ValueError("no list of calls")
         return calls
-
-    def write(self, value: Any) -> str:
-        return json.dumps(value)
 
     def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
         names = [function["name"] for function in task.reference["functions"]]
@@ -167,9 +164,8 @@ class CallsWork(_Structures):
                     yield "value", [*value[:at], changed, *value[at + 1 :]]
 
     def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
-        yield "indented", json.dumps(value, indent=2)
+        yield from super().twins(value, rng)
         yield "calls reordered", json.dumps(value[::-1])
-        yield "keys reordered", json.dumps(_reordered(value))
 
     def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
         wanted = [
