@@ -447,7 +447,9 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     whole = bool(form.begins) and re.match(form.begins, rest) is not None
     found = None if whole and not blocks else _last_explicit(shown, begin, _openers(shown))
     if found is not None:
-        return _as_meant(shown, replace(found, answer=text[found.start : found.stop]))
+        if shown is not text:
+            found = replace(found, answer=text[found.start : found.stop])
+        return _as_meant(shown, found)
     if kept:
         kept = kept[_last_corrected(text[begin:], kept) :]
         contents = list(dict.fromkeys(block.code.strip() for block in kept))

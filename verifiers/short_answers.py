@@ -295,7 +295,7 @@ def kept_of_two(said: str) -> str:
 
 
 def _same(said: str, right: str, prompt: str) -> bool:
-    if _PERCENT.search(prompt) and said.replace(".", "", 1).isdecimal() and "%" in right:
+    if "%" in right and said.replace(".", "", 1).isdecimal() and _PERCENT.search(prompt):
         said += "%"
     if is_question(said) and not is_question(right):
         return False
@@ -514,8 +514,9 @@ def _is_time(unit: str) -> bool:
 
 def _date(text: str) -> tuple[int | None, int, int | None] | None:
     """(year, month, day); a numeric date with slashes is none where two readings of it differ."""
+    text = text.rstrip(".")
     for pattern in _DATES:
-        match = pattern.fullmatch(text.rstrip("."))
+        match = pattern.fullmatch(text)
         if match is None:
             continue
         parts = match.groupdict()

@@ -27,7 +27,9 @@ class VerifiersCommand:
     """
 
     def run(self, out: Console, err: Console) -> int:
-        table = Table(Column("name", no_wrap=True), "id", "settings", "reference", "example")
+        names = (Column(title, no_wrap=True) for title in ("name", "id"))
+        rest = (Column(title, overflow="fold") for title in ("settings", "reference", "example"))
+        table = Table(*names, *rest)
         for name in PLACES:
             try:
                 cls = class_of(name)

@@ -45,3 +45,12 @@ def test_the_list_names_every_verifier():
     assert all(name in shown for name in PLACES)
     assert "choice-verifier-v4" in shown
     assert json.dumps({"options": ["4", "5"], "answer": "5"}) in shown
+
+
+def test_the_list_keeps_every_id_whole_in_a_narrow_terminal():
+    """An id that is cut off cannot be copied; 80 columns are what a pipe gets."""
+    out = StringIO()
+    VerifiersCommand().run(Console(file=out, width=80), Console(file=StringIO()))
+    shown = out.getvalue()
+    assert "…" not in shown
+    assert all(make_verifier(name).id in shown for name in PLACES if name != "judge")

@@ -20,9 +20,11 @@ from rlvr.verifiers.instructions.triples import FOLLOWING
 __all__ = ["least_words", "senseless", "topic_share"]
 
 _LOOKED_AT: Final = 40_000  # characters
-_WORD: Final = re.compile(r"(?<![\w@/.:\\])[A-Za-z]+(?:['’][A-Za-z]+)?(?![\w@/\\])")
+# The first sign of a pattern is one that the search can jump to; what must not stand before it follows.
+_WORD: Final = re.compile(r"[A-Za-z](?<![\w@/.:\\].)[A-Za-z]*+(?:['’][A-Za-z]+)?(?![\w@/\\])")
 _ARTICLE: Final = re.compile(
-    r"(?<![\w'’-])(?!A[.)])(?:[Aa]n?|[Tt]he|AN|THE)(?![\w'’-])(?=[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z))"
+    r"[AaTt](?<![\w'’-].)(?:(?<=a)n?|(?<=A)(?:n|N|(?![.)]))|(?<=[Tt])he|(?<=T)HE)(?![\w'’-])"
+    r"(?=[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z))"
 )
 _SIGNS: Final = re.compile(r"(?:(?:[\n,;:.!?|{}\[\]\"*]|(?<!\w)-|-(?!\w)) ?)+")
 _LONGEST_NAME: Final = 20  # letters
@@ -209,10 +211,14 @@ def _repetition(text: str) -> str:
     text = text.casefold()
     for end in ".!?*":
         text = text.replace(end, "\n")
-    pieces = [" ".join(line.split()) for line in text.split("\n") if line.count(" ") >= 2]
-    pieces = [piece for piece in pieces if piece.count(" ") >= 2]
-    if len(pieces) >= 5 and 4 * len(set(pieces)) <= len(pieces):
-        return f"repeats-itself: {len(set(pieces))} different sentences of {len(pieces)}"
+    sentences = [line.split() for line in text.split("\n") if line.count(" ") >= 2]
+    sentences = [words for words in sentences if len(words) >= 3]
+    total = len(sentences)
+    if total < 5 or 4 * len({words[0] for words in sentences}) > total:
+        return ""
+    different = len(set(map(tuple, sentences)))
+    if 4 * different <= total:
+        return f"repeats-itself: {different} different sentences of {total}"
     return ""
 
 
@@ -224,9 +230,11 @@ def _no_words(text: str, own: Mapping[str, int]) -> str:
         return f"no-language: {letters} single letters"
     if total >= 3 and all(len(word) == 1 for word in own):
         return "no-language: nothing but single letters"
-    mixed = len(_MIXED.findall(text)) if sum(map(text.count, _DIGITS)) >= 8 else 0
-    if mixed >= 8 and mixed > total:
-        return f"no-language: {mixed} words with digits"
+    fewest = max(8, total + 1)
+    if sum(map(text.count, _DIGITS)) >= fewest:
+        mixed = len(_MIXED.findall(text))
+        if mixed >= fewest:
+            return f"no-language: {mixed} words with digits"
     odd = list(filterfalse(_is_word, own))
     if any(len(word) >= _LONGEST_NAME for word in odd) and len(own) == 1:
         return f"no-language: {odd[0][:40]!r}"
@@ -244,7 +252,7 @@ def _no_words(text: str, own: Mapping[str, int]) -> str:
 def _odd_line(text: str, odd: set[str]) -> str:
     """A title, bullet, postscript or paragraph of letters alone, within an answer that says
     something."""
-    for line in re.split(r"\n|\*{3,}", text):
+    for line in re.split(r"\n|\*\*\*+", text):
         first = _FIRST.search(line)
         if first is None or first[0].lower() not in odd:
             continue

@@ -57,7 +57,9 @@ _SCRIPTS = re.compile("[\u0370-\u052f]")  # Greek and Cyrillic
 _LETTERS = re.compile(r"[^\W\d_]++")
 _STYLED = re.compile("[\U0001d400-\U0001d7ff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 _JOINERS = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
-_HIDDEN = re.compile(f"(?<=[A-Za-z])[{_JOINERS}]++|(?<![{_JOINERS}])[{_JOINERS}]++(?=[A-Za-z])")
+_HIDDEN = re.compile(
+    f"[{_JOINERS}](?:(?<=[A-Za-z].)[{_JOINERS}]*+|(?<![{_JOINERS}].)[{_JOINERS}]*+(?=[A-Za-z]))"
+)
 
 
 def folded_signs(text: str) -> str:
