@@ -7,6 +7,7 @@ the letter of another option.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -255,9 +256,9 @@ def _bits(formula: Any) -> float:
     if formula.is_Mul:
         return sum(parts)
     if formula.is_Pow:
-        return parts[0] * 2.0 ** min(parts[1], _MOST_BITS.bit_length() + 1)
+        return parts[0] * math.exp2(min(parts[1], _MOST_BITS.bit_length() + 1))
     if isinstance(formula, sympy.Function) and type(formula).__name__ not in _TAME:
-        return most * 2.0 ** min(most, _MOST_BITS.bit_length() + 1)
+        return most * math.exp2(min(most, _MOST_BITS.bit_length() + 1))
     return most
 
 
