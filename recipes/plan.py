@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -21,6 +22,7 @@ from rlvr.train.config import Config
 from rlvr.train.dry_run import settings_table
 from rlvr.train.memory import Forecast, TokenCosts, forecast, require_memory, token_costs
 from rlvr.train.policy import Policy
+from rlvr.train.stages import Stages
 from rlvr.train.tiny import character_tokenizer
 
 __all__ = ["SHAPES", "Shape", "commands", "forecast_of", "show_plan"]
@@ -135,10 +137,9 @@ def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) ->
     shape = shape or SHAPES[machine.model]
     if machine.samplers:
         config = dataclasses.replace(config, sampler="http://sampler:8000")
-    policy = _policy(shape.model(), config)
-    few, more = (
-        token_costs(_policy(shape.model(narrower=_NARROWER, layers=layers), config))
-        for layers in _MEASURED_LAYERS
+    autocast = torch.bfloat16 if config.precision == "bf16" else None
+    policy, few, more = _measured(
+        shape, autocast, config.gradient_checkpointing, config.packing, config.micro_tokens
     )
     alone = machine.trainers == 1
     costs = _scaled(few, more, shape, copied=_bytes_of_copies(policy) if alone else 0.0)
@@ -171,6 +172,7 @@ def show_plan(
     out.print(settings_table(config.resolve(), places))
     sampling = f", {machine.samplers} sample" if machine.samplers else ""
     lines = [
+        *Stages(config).lines(),
         f"devices: {machine.trainers} train{sampling}, of {machine.device_gib:g} GiB each",
         *commands(name, size, machine),
     ]
@@ -186,16 +188,32 @@ def show_plan(
         out.print(Plainly(line), soft_wrap=True)
 
 
-def _policy(model: Any, config: Config) -> Policy:
-    return Policy(
-        model,
-        character_tokenizer("0"),
-        autocast=torch.bfloat16 if config.precision == "bf16" else None,
-        gradient_checkpointing=config.gradient_checkpointing,
-        packing=config.packing,
-        share_prompts=False,
-        max_tokens=config.micro_tokens,
+@lru_cache(maxsize=16)
+def _measured(
+    shape: Shape,
+    autocast: torch.dtype | None,
+    checkpointing: bool,
+    packing: bool,
+    micro_tokens: int,
+) -> tuple[Policy, TokenCosts, TokenCosts]:
+    """The policy without weights, and what tokens cost in the narrow models of `_MEASURED_LAYERS`."""
+
+    def policy(model: Any) -> Policy:
+        return Policy(
+            model,
+            character_tokenizer("0"),
+            autocast=autocast,
+            gradient_checkpointing=checkpointing,
+            packing=packing,
+            share_prompts=False,
+            max_tokens=micro_tokens,
+        )
+
+    few, more = (
+        token_costs(policy(shape.model(narrower=_NARROWER, layers=layers)))
+        for layers in _MEASURED_LAYERS
     )
+    return policy(shape.model()), few, more
 
 
 def _scaled(few: TokenCosts, more: TokenCosts, shape: Shape, copied: float) -> TokenCosts:

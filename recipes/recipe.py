@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tyro import MISSING
 
@@ -22,6 +22,7 @@ from rlvr.validate import nearest, require_one_of
 
 __all__ = [
     "Machine",
+    "ON_ONE_DEVICE",
     "Recipe",
     "SIZES",
     "Setting",
@@ -91,6 +92,13 @@ def ours(value: Any, why: str) -> Setting:
         value, why: see `Setting`.
     """
     return Setting(value, why=why)
+
+
+ON_ONE_DEVICE: Final = {
+    "precision": ours("bf16", "for one device"),
+    "gradient_checkpointing": ours(True, "for one device"),
+}
+"""Settings with which a larger model fits."""
 
 
 @dataclass(frozen=True)

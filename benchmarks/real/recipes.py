@@ -25,20 +25,21 @@ __all__ = ["RUNS", "Point", "curves", "draw", "gains", "interval", "table", "tra
 
 _ONE_DIGIT: Final = "rlvr.recipes.smol_sums.sums:OneDigitSums"
 _COMMON: Final = (
-    *("--chat", "on", "--prompts", 8, "--group-size", 8, "--lr", 1e-5, "--warmup-steps", 0),
-    *("--steps", 16, "--eval-every", 4, "--micro-tokens", 2048),
+    *("--chat", "on", "--prompts", 4, "--group-size", 16, "--lr", 2e-5, "--warmup-steps", 0),
 )
 _SUMS: Final = (
     *("--size", "tiny", "--env", _ONE_DIGIT, *_COMMON),
-    *("--max-tokens", 12, "--eval-tasks", 32, "--eval-n", 4),
+    *("--max-tokens", 12, "--micro-tokens", 12288, "--eval-tasks", 32, "--eval-n", 4),
 )
 _DRILLS: Final = (
     *("--size", "small", "--env", "code-drills-v1", *_COMMON, "--precision", "fp32"),
     *("--no-gradient-checkpointing", "--updates", 1, "--max-tokens", 64),
-    *("--eval-tasks", 64, "--eval-temperature", 1, "--workers", 1),
+    *("--micro-tokens", 2048, "--eval-tasks", 64, "--eval-temperature", 1, "--workers", 1),
 )
-_TOOLS: Final = ("--size", "tiny", *_COMMON, "--max-tokens", 80, "--eval-tasks", 64)
-_COLD: Final = ("--cold-steps", 10, "--cold-prompts", 8, "--cold-lr", 1e-5)
+_TOOLS: Final = (
+    *("--size", "tiny", *_COMMON, "--max-tokens", 80, "--micro-tokens", 2048, "--eval-tasks", 64),
+)
+_COLD: Final = ("--cold-steps", 4, "--cold-prompts", 8, "--cold-lr", 2e-5)
 
 RUNS: Final[Mapping[str, tuple[Any, ...]]] = {
     "r1_zero": _SUMS,
@@ -81,14 +82,22 @@ class Point:
 
 
 def train_all(
-    model: Path, folder: Path, names: Sequence[str], *, seeds: int = 1, side_by_side: int = 1
+    model: Path,
+    folder: Path,
+    names: Sequence[str],
+    *,
+    steps: int = 16,
+    seeds: int = 1,
+    side_by_side: int = 1,
 ) -> None:
-    """Run recipes on the model; `curves` then reads what they wrote.
+    """Run recipes on the model; `curves` then reads what they wrote.  Runs that have ended are left
+    as they are.
 
     Args:
         model: its folder.
         folder: gets a folder for each run, RECIPE-SEED, its output and its costs.
         names: of recipes.
+        steps: of each run; four evaluations follow the first, or fewer where steps are few.
         seeds: runs of each recipe.
         side_by_side: runs at a time.
     """
@@ -99,7 +108,7 @@ def train_all(
         waiting = []
         for seed in range(seeds):
             for name in names:
-                made = pool.submit(_train, name, seed, model, folder, dict(ready))
+                made = pool.submit(_train, name, seed, steps, model, folder, dict(ready))
                 ready.setdefault(name, made)
                 waiting.append(made)
         for made in waiting:
@@ -107,11 +116,14 @@ def train_all(
 
 
 def _train(
-    name: str, seed: int, model: Path, folder: Path, ready: Mapping[str, Future[Path]]
+    name: str, seed: int, steps: int, model: Path, folder: Path, ready: Mapping[str, Future[Path]]
 ) -> Path:
     """The folder of a run that has ended, with its model."""
     run = folder / f"{name}-{seed}"
+    if (run / "costs.json").is_file():
+        return run
     flags = [*RUNS[name], "--seed", seed, "--run", run]
+    flags += ["--steps", steps, "--eval-every", max(2, steps // 4)]
     if name in _ALSO_SHOWN:
         model = ready[_ALSO_SHOWN[name]].result()
     elif name == "distill":
@@ -125,11 +137,10 @@ def _train(
             [sys.executable, *map(str, words)], stdout=log, stderr=subprocess.STDOUT
         )
         _, status, usage = os.wait4(child.pid, 0)
-    costs = {"cpu_s": usage.ru_utime + usage.ru_stime, "wall_s": time.monotonic() - began}
-    run.mkdir(exist_ok=True)
-    (run / "costs.json").write_text(json.dumps(costs))
     if status:
         raise SystemExit(f"{name} ended with {status}: see {folder}/{name}-{seed}.log")
+    costs = {"cpu_s": usage.ru_utime + usage.ru_stime, "wall_s": time.monotonic() - began}
+    (run / "costs.json").write_text(json.dumps(costs))
     return run
 
 
@@ -273,6 +284,7 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--names", nargs="*", default=list(RUNS))
+    parser.add_argument("--steps", type=int, default=16, help="of each run")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each; 0 draws what is there")
     parser.add_argument("--side-by-side", type=int, default=1)
     flags = parser.parse_args()
@@ -282,6 +294,7 @@ def main() -> int:
             flags.model,
             flags.folder,
             flags.names,
+            steps=flags.steps,
             seeds=flags.seeds,
             side_by_side=flags.side_by_side,
         )

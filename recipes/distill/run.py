@@ -3,7 +3,7 @@
 Example: rlvr train distill --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed, ours, published
 from rlvr.recipes.tiny_sizes import SUMS, TEACHER
 
 __all__ = ["RECIPE"]
@@ -28,8 +28,7 @@ RECIPE = Recipe(
         "max_tokens": ours(4096, "theirs are instructions, with short answers"),
         "lr": ours(5e-6, "we could not confirm theirs"),
         "steps": ours(150, "with a signal on each token few are needed"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "eval_every": ours(25, "they print none"),
         "eval_tasks": ours(500, "as many as MATH-500 has"),
     },

@@ -3,7 +3,7 @@
 Example: rlvr train magistral --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, ours, published
 from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
@@ -22,8 +22,7 @@ RECIPE = Recipe(
         "max_tokens": ours(16384, "the first of their lengths; they go on to 24k and 32k"),
         "lr": ours(1e-6, "they print none"),
         "steps": ours(500, "they print none"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "micro_tokens": ours(2**15, "for one device"),
         "max_rows": ours(64, "for one device"),
         "eval_every": ours(50, "they print none"),

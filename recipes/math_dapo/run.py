@@ -3,7 +3,7 @@
 Example: rlvr train math_dapo --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, ours, published
 from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
@@ -32,8 +32,7 @@ RECIPE = Recipe(
         "eval_temperature": published(1.0, "4.1"),
         "eval_top_p": published(0.7, "4.1"),
         "steps": ours(300, "they print none"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "micro_tokens": ours(24576, "one completion with its prompt, for 80 GB"),
         "max_rows": ours(64, "for one device"),
         "eval_every": ours(20, "they print none"),

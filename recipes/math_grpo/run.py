@@ -3,7 +3,7 @@
 Example: rlvr train math_grpo --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, ours, published
 from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
@@ -23,8 +23,7 @@ RECIPE = Recipe(
         "max_tokens": published(1024, "4.2"),
         "lr": published(1e-6, "4.2"),
         "steps": ours(1000, "they print none"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "eval_every": ours(50, "they print none"),
         "eval_tasks": ours(500, "as many as MATH-500 has"),
         "eval_temperature": ours(

@@ -3,7 +3,7 @@
 Example: rlvr train math_prorl --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, ours, published
 from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
@@ -31,8 +31,7 @@ RECIPE = Recipe(
         "eval_n": published(16, "3.4"),
         "eval_temperature": published(0.6, "3.4"),
         "eval_top_p": published(0.95, "3.4"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "micro_tokens": ours(2**15, "for one device"),
         "max_rows": ours(128, "for one device"),
         "eval_every": ours(50, "they print none"),

@@ -3,7 +3,7 @@
 Example: rlvr train python_tool_math --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed, ours, published
 from rlvr.recipes.tiny_sizes import PRODUCTS
 
 __all__ = ["RECIPE"]
@@ -25,8 +25,7 @@ RECIPE = Recipe(
         "lr": ours(1e-6, "they print none"),
         "steps": ours(300, "they print none"),
         "chat": ours("on", "calls are written by the model's template; theirs is a prompt of text"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "eval_every": ours(25, "they print none"),
         "eval_tasks": ours(200, "they print none"),
     },

@@ -3,7 +3,7 @@
 Example: rlvr train r1_zero --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed, ours, published
 from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
@@ -36,8 +36,7 @@ RECIPE = Recipe(
         ),
         "lr": ours(1e-6, "we could not confirm theirs"),
         "steps": ours(1000, "theirs are 10 times as many, of a model of 671B"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "eval_every": ours(50, "they print none"),
         "eval_tasks": ours(500, "as many as MATH-500 has"),
     },

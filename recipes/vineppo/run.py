@@ -3,7 +3,7 @@
 Example: rlvr train vineppo --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, ours, published
 from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
@@ -25,8 +25,7 @@ RECIPE = Recipe(
         "temperature": published(0.6, _SCRIPT),
         "steps": published(1000, _SCRIPT),
         "lr": published(1e-6, "appendix, as in the algorithm's own file"),
-        "precision": ours("bf16", "for one device"),
-        "gradient_checkpointing": ours(True, "for one device"),
+        **ON_ONE_DEVICE,
         "eval_every": ours(50, "they evaluate checkpoints afterwards"),
         "eval_tasks": ours(500, "as many as MATH-500 has"),
     },

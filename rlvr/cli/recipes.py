@@ -37,12 +37,10 @@ RECIPES = (
     "swe_lite",
     "vineppo",
 )
-"""Folders of `rlvr.recipes`: their `run` has `RECIPE`, or `DEFAULTS` (flags) and `main`, which takes them."""
+"""Folders of `rlvr.recipes`: their `run` has `RECIPE`; that of `_DEMO` has `DEFAULTS` and `main`, which takes them."""
 
-_DEMOS = {
-    "arithmetic_cpu": "A tiny model made on the spot learns to add by DAPO, in two minutes on a CPU.",
-    "smol_sums": "SmolLM2-135M-Instruct learns to add by GRPO, on a CPU.",
-}
+_DEMO = "arithmetic_cpu"
+_DEMO_SAYS = "A tiny model made on the spot learns to add by DAPO, in two minutes on a CPU."
 
 
 @dataclass
@@ -61,7 +59,7 @@ class RecipesCommand:
             return 0
         recipe = recipe_named(self.name)
         if recipe is None:
-            out.print(f"{self.name}: {_DEMOS[self.name]}  It repeats no paper; see its --help.")
+            out.print(f"{self.name}: {_DEMO_SAYS}  It repeats no paper; see its --help.")
             return 0
         out.print(f"{recipe.about}\n{recipe.paper}", soft_wrap=True)
         out.print(recipe_table(recipe))
@@ -74,8 +72,8 @@ class RecipesCommand:
 
 
 def recipe_named(name: str) -> Recipe | None:
-    """A recipe by its name or file; None for one of ours that is a demonstration and repeats no
-    paper.
+    """A recipe by its name or file; None for `arithmetic_cpu`, which makes its own model and has
+    settings of its own.
 
     Args:
         name: see `RecipesCommand.name`.
@@ -91,7 +89,7 @@ def recipe_named(name: str) -> Recipe | None:
             f"there is no recipe {name!r}{nearest(name, RECIPES)} (there are {', '.join(RECIPES)}; "
             "your own is a file.py or file.toml)"
         )
-    if name in _DEMOS:
+    if name == _DEMO:
         return None
     bundled_recipe: Recipe = import_module(f"rlvr.recipes.{name}.run").RECIPE
     return bundled_recipe
@@ -122,7 +120,7 @@ def _overview() -> Table:
     for name in RECIPES:
         recipe = recipe_named(name)
         if recipe is None:
-            table.add_row(name, _DEMOS[name], "", "its own", "")
+            table.add_row(name, _DEMO_SAYS, "", "its own", "")
         else:
             sizes = ", ".join(["paper", *recipe.sizes])
             table.add_row(name, recipe.about, recipe.paper, recipe.env, sizes)

@@ -229,37 +229,24 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         UsageError: there is no such recipe, or a setting cannot work.
         MissingDependency: the extra `train` is not installed.
     """
-    recipe, machine, size = recipe_named(name), None, ""
-    main: Callable[[Any], int | None]
-    default: Any
+    recipe = recipe_named(name)
     if recipe is None:
-        module = import_module(f"rlvr.recipes.{name}.run")
-        default, main, text = module.DEFAULTS, module.main, module.__doc__
-    else:
-        size, argv = _without_size(argv)
-        default = recipe.flags(size, Path("runs") / Path(name).stem)
-        machine = recipe.machines.get(size)
-        main = import_module("rlvr.recipes.common").train
-        text = f"{recipe.about} ({recipe.paper}).\n\n{_SIZE_HELP}  `rlvr recipes {name}` has all sources."
-    parser_options: dict[str, Any] = {"prog": f"rlvr train {name}", "description": text}
-    if not isinstance(getattr(default, "config", None), Config):
-        return RecipeCommand(
-            main,
-            tyro.cli(
-                type(default),
-                default=default,
-                args=argv,
-                config=(FlagCreatePairsOff,),
-                **parser_options,
-            ),
-        )
+        return _demo_command(name, argv)
+    size, argv = _without_size(argv)
+    default = recipe.flags(size, Path("runs") / Path(name).stem)
+    machine = recipe.machines.get(size)
+    main = import_module("rlvr.recipes.common").train
+    text = (
+        f"{recipe.about} ({recipe.paper}).\n\n{_SIZE_HELP}  `rlvr recipes {name}` has all sources."
+    )
     sources = Sources.from_flags(argv, default.config, f"recipe {name}")
     kind = _with_run_flags(type(default), number_flags(type(sources.algorithm)))
     recipe_flags = tyro.cli(
         kind,
         default=kind(flags=replace(default, config=sources.settings)),
         args=argv,
-        **parser_options,
+        prog=f"rlvr train {name}",
+        description=text,
     )
     settings = recipe_flags.flags.config
     variables = template_options_of(recipe_flags.template_option)
@@ -276,6 +263,20 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         show_plan = import_module("rlvr.recipes.plan").show_plan
         plan = partial(show_plan, name, size, machine)
     return RecipeCommand(main, flags, sources.of(config), plan)
+
+
+def _demo_command(name: str, argv: Sequence[str]) -> RecipeCommand:
+    """The command for a recipe that has settings of its own, and is no run of a paper."""
+    module = import_module(f"rlvr.recipes.{name}.run")
+    settings = tyro.cli(
+        type(module.DEFAULTS),
+        default=module.DEFAULTS,
+        args=argv,
+        config=(FlagCreatePairsOff,),
+        prog=f"rlvr train {name}",
+        description=module.__doc__,
+    )
+    return RecipeCommand(module.main, settings)
 
 
 _SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) chooses the sizes."

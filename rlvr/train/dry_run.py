@@ -79,12 +79,8 @@ def dry_run(
     device_of(config.device)
     env, eval_env = environments(config, env, eval_env)
     env, _ = validation_split(settings, env)
-    stages = Stages(config)
-    for stage in stages.stages:
-        late = (
-            "; it lies behind the last step, and does not begin" if stage in stages.beyond else ""
-        )
-        _line(out, f"stage: {stage.text}{late}")
+    for line in Stages(config).lines():
+        _line(out, line)
     for one in eval_sets(settings, env):
         _line(out, one.line)
     _, changes = examine_run_dir(config.run, describe_run(config, env, eval_env))

@@ -127,6 +127,8 @@ class Trainer:
             if self.ranks.first:
                 keep_chat(self.settings.run, self.policy.tokenization.format)
                 say_prompts(self.policy, self.source.env, self.say)
+                for line in self.stages.lines():
+                    self.say(line)
                 self.source.open(self._open)
             self.learner = Learner(
                 self.policy, self.settings, self.ranks, self.activity, say=self.say

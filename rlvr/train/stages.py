@@ -134,6 +134,11 @@ class Stages:
         last = self._first.steps
         return [one for one in self.stages if one.step is not None and one.step >= last]
 
+    def lines(self) -> list[str]:
+        """A line for each stage, which says so if it does not begin."""
+        late = f"; it lies behind the last step, {self._first.steps}, and does not begin"
+        return [f"stage: {one.text}{late if one in self.beyond else ''}" for one in self.stages]
+
     def begun_at(self, step: int) -> list[Stage]:
         """The stages that have begun behind a step.
 

@@ -225,8 +225,11 @@ def test_a_flag_repairs_what_the_file_leaves_open(say, written):
 def test_a_dry_run_shows_settings_memory_and_a_group_and_writes_nothing(say, written, tmp_path):
     """Each number with the place it comes from."""
     path = written('kl_coefficient = 1e-3\nalgorithm = "dapo"')
-    code, said = say("train", "--config", path, "--dry-run", "--clip-high", 0.3, "--lr", 1e-3)
+    flags = ["--clip-high", 0.3, "--lr", 1e-3, "--stage", "at=1,lr=0.1", "--stage", "at=9,lr=0.2"]
+    code, said = say("train", "--config", path, "--dry-run", *flags)
     assert code == 0, said
+    assert "stage: at=1,lr=0.1\n" in said
+    assert "stage: at=9,lr=0.2; it lies behind the last step, 2, and does not begin" in said
     rows = {
         cells[0]: tuple(cells[1:])
         for line in say.out.splitlines()

@@ -185,11 +185,15 @@ def test_conditions_are_met_one_after_another_and_count_anew():
     assert (made.settings.max_tokens, made.settings.lr) == (64, 0.1)
 
 
-def test_a_stage_behind_the_end_does_not_begin():
-    """A recipe's, in a shorter run; nor does it ask for memory."""
+def test_a_stage_behind_the_end_does_not_begin(tmp_path, capsys):
+    """A recipe's, in a shorter run, which says so as it begins; nor does it ask for memory."""
     made = Stages(config("at=5,lr=0.1", "at=20,max_tokens=4096"))
     assert [stage.step for stage in made.beyond] == [20]
     assert made.longest.max_tokens == 512
+    trainer(tmp_path / "run", quietly=False, stage=("at=3,lr=0.1", "at=4,lr=0.2")).close()
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("stage: ")]
+    late = "stage: at=4,lr=0.2; it lies behind the last step, 4, and does not begin"
+    assert lines == ["stage: at=3,lr=0.1", late]
 
 
 def test_settings_follow_from_the_stages_that_have_begun():
