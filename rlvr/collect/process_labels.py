@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from rlvr.collect.flight import sample_groups
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import beginning_of
-from rlvr.types import Rollout
+from rlvr.types import Group, Rollout
 
 __all__ = ["process_labels"]
+
+_TOGETHER: Final = 64  # groups that are sampled before their steps are continued
 
 
 def process_labels(
@@ -49,7 +51,7 @@ def process_labels(
             f"continuations need one "
             "in [0, 1]; use the environment's verdict alone"
         )
-    for _, group in sample_groups(groups, asked):
+    for _, group in _sampled(groups, asked):
         rollouts = [
             r
             for r in group.rollouts
@@ -62,6 +64,12 @@ def process_labels(
             rollouts, prefix_values(groups, rollouts, k=k, steps=delimiter), strict=True
         ):
             yield _row(groups, rollout, values)
+
+
+def _sampled(groups: Groups, asked: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Group]]:
+    """Groups, of which none is under way in the sampler while one is continued from its steps."""
+    for begin in range(0, len(asked), _TOGETHER):
+        yield from list(sample_groups(groups, asked[begin : begin + _TOGETHER]))
 
 
 def _row(groups: Groups, rollout: Rollout, values: PrefixValues) -> dict[str, Any]:
