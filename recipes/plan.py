@@ -7,7 +7,8 @@ of the same kind that are 16 times narrower and one and three layers deep.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -103,15 +104,17 @@ SHAPES: Final[Mapping[str, Shape]] = {
 """The models of the recipes, by id."""
 
 
-def commands(name: str, size: str, machine: Machine) -> list[str]:
+def commands(name: str, size: str, machine: Machine, given: Sequence[str] = ()) -> list[str]:
     """The commands that run a size on its devices.
 
     Args:
         name: of the recipe.
         size: see `rlvr.recipes.recipe.SIZES`.
         machine: of that size.
+        given: further flags of the run.
     """
-    train = f"rlvr train {name} --size {size} --model {machine.model}"
+    flags = ["--size", size, "--model", machine.model, *given]
+    train = f"rlvr train {name} {shlex.join(flags)}"
     nodes = -(-machine.trainers // _NODE)
     if machine.trainers > 1:
         several = f"--nnodes {nodes} " if nodes > 1 else ""
@@ -155,13 +158,20 @@ def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) ->
 
 
 def show_plan(
-    name: str, size: str, machine: Machine, config: Config, places: Mapping[str, str], out: Console
+    name: str,
+    size: str,
+    machine: Machine,
+    given: Sequence[str],
+    config: Config,
+    places: Mapping[str, str],
+    out: Console,
 ) -> None:
     """Print the settings, the devices, the commands and the forecast.
 
     Args:
         name, size: of the recipe.
         machine: of that size.
+        given: further flags of the run.
         config: settings of the run.
         places: where settings come from.
         out: where to print.
@@ -174,7 +184,7 @@ def show_plan(
     lines = [
         *Stages(config).lines(),
         f"devices: {machine.trainers} train{sampling}, of {machine.device_gib:g} GiB each",
-        *commands(name, size, machine),
+        *commands(name, size, machine, given),
     ]
     found = forecast_of(config, machine)
     require_memory(found, config)

@@ -260,8 +260,9 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         return RecipeCommand(main, flags)
     plan = None
     if machine is not None and config.model == machine.model and not Path(config.model).is_dir():
+        defaults_of(config.env)  # a file or a name that is not there ends here, not on a cluster
         show_plan = import_module("rlvr.recipes.plan").show_plan
-        plan = partial(show_plan, name, size, machine)
+        plan = partial(show_plan, name, size, machine, _given_to_the_run(argv))
     return RecipeCommand(main, flags, sources.of(config), plan)
 
 
@@ -277,6 +278,18 @@ def _demo_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         description=module.__doc__,
     )
     return RecipeCommand(module.main, settings)
+
+
+def _given_to_the_run(argv: Sequence[str]) -> list[str]:
+    """What of a dry run's flags its command needs too; the model stands there already."""
+    words, kept = iter(argv), list[str]()
+    for word in words:
+        name = word.partition("=")[0]
+        if name == "--model" and "=" not in word:
+            next(words)
+        elif name not in ("--dry-run", "--model"):
+            kept.append(word)
+    return kept
 
 
 _SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) chooses the sizes."

@@ -267,6 +267,17 @@ def test_a_size_is_planned_for_devices_that_are_not_here(say, size):
     assert (code, "it cannot fit.  Lower micro_tokens to" in said) == (2, True), said
 
 
+def test_the_planned_command_takes_along_what_was_given(say):
+    """Copied to a cluster, it would train on the recipe's own task otherwise."""
+    own = ("--env", "arithmetic-v1", "--reward", "2*correct - 1")
+    code, said = say("train", "math_grpo", *own, "--dry-run")
+    assert (code, "--env arithmetic-v1 --reward '2*correct - 1' --sampler" in said) == (0, True), (
+        said
+    )
+    code, said = say("train", "math_grpo", "--env", "nothere.py:Own", "--dry-run")
+    assert (code, "there is no file" in said) == (2, True), said
+
+
 @pytest.mark.parametrize("checkpointing", [True, False])
 def test_a_plan_forecasts_what_the_whole_model_would(checkpointing, tmp_path):
     """From narrow models of one and three layers, up to a fifth too much and never too little."""
