@@ -5,7 +5,8 @@ r"""Critics and algorithms against each other, as the tables of docs/benchmarks/
     OMP_NUM_THREADS=1 python -m benchmarks.algorithms names [--only grpo rft]
 
 `names` trains one warm-started model on small sums with every name, each at its own defaults: batches, updates and
-parts.  Distillation begins with a model that was taught half as long as its teacher.
+parts.  Distillation begins with a model that was taught half as long as its teacher.  With `--to FILE` rows are added
+to the file, and names that it has are left out, so that the table can be made in parts.
 """
 
 import argparse
@@ -166,15 +167,28 @@ def names(args: argparse.Namespace) -> None:
     )
     print("|---|---|--:|--:|--:|--:|", flush=True)
     teacher = warm_started(args.models, seed=0, steps=args.warm_steps)
+    rows = args.to.read_text().splitlines() if args.to and args.to.is_file() else []
+    done = {row.split("`")[1] for row in rows}
     for name in args.only or NAMES:
+        if name in done:
+            continue
         with tempfile.TemporaryDirectory() as folder:
-            print(trained(name, teacher, Path(folder), args), flush=True)
+            row = trained(name, teacher, Path(folder), args)
+        print(row, flush=True)
+        if args.to:
+            with args.to.open("a") as file:
+                file.write(f"{row}\n")
 
 
 def trained(name: str, teacher: Path, folder: Path, args: argparse.Namespace) -> str:
     """The row of a run: what its updates were, how far ratios went, and what it learned."""
     algorithm = load_algorithm(name)
-    settings: dict[str, Any] = {"env": SUMS, "eval_every": 0, "eval_tasks": 300, "workers": 0}
+    settings: dict[str, Any] = {
+        "env": SUMS,
+        "eval_every": 0,
+        "eval_tasks": args.eval_tasks,
+        "workers": 0,
+    }
     if "file" in algorithm.needs:
         settings["pairs"] = write_examples(folder / "examples.jsonl", algorithm.examples)
     else:
@@ -258,6 +272,8 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
                         help="folder for the warm-started model, which is made once and kept")  # fmt: skip
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
+    parser.add_argument("--eval-tasks", type=int, default=300, help="held out, of the names")
+    parser.add_argument("--to", type=Path, help="file of rows, for a table that is made in parts")
     args = parser.parse_args()
     args.steps = args.steps or {"chain": 200, "step": 9, "names": 10}[args.which]
     {"chain": chain, "step": step, "names": names}[args.which](args)

@@ -39,6 +39,8 @@ __all__ = [
 
 Parts = Callable[[], Iterable[Tensor]]
 """Numbers at the weights as they are, whose sum is meant; each with its graph where gradients are on."""
+Total = Callable[[Tensor], Tensor]
+"""Adds up what several processes have computed."""
 
 
 def full_kl(
@@ -94,7 +96,11 @@ def conjugate_gradient(
 
 
 def fisher_product(
-    divergence: Parts, parameters: Sequence[Tensor], *, damping: float = 0.1
+    divergence: Parts,
+    parameters: Sequence[Tensor],
+    *,
+    damping: float = 0.1,
+    sum_over_ranks: Total = lambda values: values,
 ) -> Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]:
     """v ↦ (F + damping · 1) v, where F is the matrix of second derivatives of the divergence at π =
     π_old.
@@ -107,14 +113,15 @@ def fisher_product(
         parameters: the weights.
         damping: added to the diagonal, 0 or above; it makes the system well conditioned and the
             step shorter.
+        sum_over_ranks: of several processes with other parts.
     """
 
     def product(v: Tensor) -> Tensor:
-        total = damping * v
+        bent = torch.zeros_like(v)
         for part in divergence():
             slope = _gradient(part, parameters, create_graph=True).dot(v)
-            total = total + _gradient(slope, parameters)
-        return total
+            bent = bent + _gradient(slope, parameters)
+        return damping * v + sum_over_ranks(bent)
 
     return product
 
@@ -127,6 +134,7 @@ class TrustRegionStep:
         accepted: whether the weights were changed.
         kl: mean divergence after the step; 0 if there was none.
         gain: rise of the surrogate; 0 if there was no step.
+        surrogate: where it was last computed: at the new weights if accepted.
         scale: share of the full step that was taken: 1, ½, ¼ …; 0 if there was none.
         gradient_norm: of the surrogate's gradient.
         residual: of the conjugate gradients, relative.
@@ -136,6 +144,7 @@ class TrustRegionStep:
     accepted: bool
     kl: float
     gain: float
+    surrogate: float
     scale: float
     gradient_norm: float
     residual: float
@@ -152,6 +161,7 @@ def trust_region_step(
     cg_steps: int = 10,
     backtracks: int = 10,
     slack: float = 1.5,
+    sum_over_ranks: Total = lambda values: values,
 ) -> TrustRegionStep:
     """One step of TRPO, in place; the weights are left to the last bit as they were if no step is
     accepted.
@@ -166,6 +176,7 @@ def trust_region_step(
         cg_steps: iterations of the conjugate gradients.
         backtracks: most halvings of the step.
         slack: the divergence may reach `slack` · δ, as it is not quadratic.
+        sum_over_ranks: adds up what processes with the same weights and other parts have computed.
 
     Raises:
         ValueError: δ is not above 0, or slack is below 1.
@@ -177,14 +188,16 @@ def trust_region_step(
     before, g = 0.0, torch.cat([torch.zeros_like(p).reshape(-1) for p in parameters])
     for part in surrogate():
         before, g = before + part.item(), g + _gradient(part, parameters)
+    g = sum_over_ranks(g)
+    [before] = sum_over_ranks(torch.tensor([before], dtype=torch.float64)).tolist()
     norm = float(g.norm())
     if not 0 < norm < math.inf:
-        return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, 0.0, 0)
-    product = fisher_product(divergence, parameters, damping=damping)
+        return TrustRegionStep(False, 0.0, 0.0, before, 0.0, norm, 0.0, 0)
+    product = fisher_product(divergence, parameters, damping=damping, sum_over_ranks=sum_over_ranks)
     x, residual = conjugate_gradient(product, g, steps=cg_steps)
     curvature = float(x.dot(product(x)))
     if not curvature > 0:
-        return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, residual, 0)
+        return TrustRegionStep(False, 0.0, 0.0, before, 0.0, norm, residual, 0)
     step, start = (
         (2 * delta / curvature) ** 0.5 * x,
         [parameter.detach().clone() for parameter in parameters],
@@ -193,13 +206,16 @@ def trust_region_step(
         scale = 0.5**tried
         _move(parameters, start, scale * step)
         with torch.no_grad():
-            kl, gain = sum(map(float, divergence())), sum(map(float, surrogate())) - before
-        if kl <= slack * delta and gain > 0:  # false for NaN
-            return TrustRegionStep(True, kl, gain, scale, norm, residual, tried + 1)
+            sums = [sum(map(float, parts())) for parts in (divergence, surrogate)]
+            kl, after = sum_over_ranks(torch.tensor(sums, dtype=torch.float64)).tolist()
+        if kl <= slack * delta and after > before:  # false for NaN
+            return TrustRegionStep(
+                True, kl, after - before, after, scale, norm, residual, tried + 1
+            )
     with torch.no_grad():
         for parameter, value in zip(parameters, start, strict=True):
             parameter.copy_(value)
-    return TrustRegionStep(False, 0.0, 0.0, 0.0, norm, residual, backtracks + 1)
+    return TrustRegionStep(False, 0.0, 0.0, after, 0.0, norm, residual, backtracks + 1)
 
 
 def dual_ascent(

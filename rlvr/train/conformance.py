@@ -93,7 +93,8 @@ def _found(trial: _Trial, on_ranks: bool) -> list[RuleResult]:
         "every field of its own changes something": trial.fields,
         "a run that is resumed goes on to the last bit": trial.resuming,
     }
-    if on_ranks and trial.algorithm.trust_region is None:  # which is of one process
+    # In a trust region each rank has whole weights, and what is summed is the step's.
+    if on_ranks and trial.algorithm.trust_region is None:
         rules["the gradient is the same on two ranks"] = trial.on_ranks
     return [RuleResult(rule, check()) for rule, check in rules.items()]
 

@@ -87,7 +87,8 @@ class Learner:
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
         shape_policy(policy, self.algorithm)
-        policy.shard(ranks)  # before the optimiser, whose means are then sharded too
+        # Before the optimiser, whose means are then sharded too; but shards have no second derivatives.
+        policy.shard(ranks, whole=self.algorithm.trust_region is not None)
         self.parameters = [p for p in policy.root.parameters() if p.requires_grad]
         if not self.parameters:
             raise UsageError(
@@ -398,9 +399,14 @@ class Learner:
         if self.ranks.world == 1:
             return sums, stats
         together = self.ranks.sum(torch.stack([value.double().cpu() for value in sums.values()]))
-        return dict(zip(sums, together, strict=True)), [self._joined(one) for one in stats]
+        return dict(zip(sums, together, strict=True)), [self.joined(one) for one in stats]
 
-    def _joined(self, stats: RatioStats) -> RatioStats:
+    def joined(self, stats: RatioStats) -> RatioStats:
+        """Statistics of the tokens of all ranks.
+
+        Args:
+            stats: of this rank's.
+        """
         names = [field.name for field in fields(stats)]
         added = self.ranks.sum(torch.stack([getattr(stats, name).double().cpu() for name in names]))
         added_by_name = dict(zip(names, added, strict=True))

@@ -336,18 +336,17 @@ def forecast(
     position_limit = getattr(text, "max_position_embeddings", None) or math.inf
     row = int(min(prompt_tokens + settings.max_tokens, position_limit))
     rollouts = settings.prompts * settings.group_size
-    layer = (
-        weights / max(1, text.num_hidden_layers) if world > 1 else 0.0
-    )  # which is whole while it is computed
+    is_region = settings.algorithm.trust_region is not None
+    shares = 1 if is_region else world  # a trust region is of whole weights on each rank
+    # A layer is whole while it is computed.
+    layer = weights / max(1, text.num_hidden_layers) if shares > 1 else 0.0
     per_update = math.ceil(rollouts / settings.updates_per_batch)
     per_batch = min(per_update, max(1, policy.max_tokens // row))
     shape = (1, per_batch * row) if policy.packing else (per_batch, row)
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight
     width = max(1024, 2**21 // max(1, tokens))
-    is_region = (
-        settings.algorithm.trust_region is not None
-    )  # its steps have distributions whole, and second derivatives
+    # Its steps have distributions whole, and second derivatives.
     vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if is_region else (1, 1)
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
@@ -363,13 +362,13 @@ def forecast(
     return Forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
-        weights=weights / world + layer,
+        weights=weights / shares + layer,
         optimizer=2 * (0 if is_region else trained / world) + 2 * second,
         second=second,
-        reference=(copies + _size_of_model(settings.teacher)) / world,
+        reference=copies / shares + _size_of_model(settings.teacher) / world,
         sampler=weights if is_local and (settings.max_staleness or world > 1) else 0,
         reward_model=_size_of_model(settings.reward_model),
-        gradients=vectors * trained / world + layer + second,
+        gradients=vectors * trained / shares + layer + second,
         activations=graphs * costs.activations(*shape, recomputed=policy.model.training),
         logits=block
         + is_region * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
@@ -499,19 +498,16 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError, ImportError):
         return
     numbers = sum(p.numel() for p in model.parameters())
-    lora, half = (
-        config.lora_rank is not None,
-        config.lora_rank is not None and config.precision == "bf16",
-    )
-    parts = {"weights": (2 if half else 4) * numbers}
+    lora, algorithm = config.lora_rank is not None, config.resolve().algorithm
+    shares = 1 if algorithm.trust_region is not None else world
+    weight_bytes = (2 if lora and config.precision == "bf16" else 4) * numbers
+    parts = {"weights": weight_bytes // shares}
     if not lora:
-        parts |= {"gradients": 4 * numbers, "optimiser": 8 * numbers}
-        if config.resolve().algorithm.has_reference:
-            parts["reference"] = 4 * numbers
-        if config.resolve().algorithm.trains_two:
-            parts["critic or reward model"] = 16 * numbers  # weights, gradients, optimiser
-    weight_bytes = parts["weights"]
-    parts = {name: size // world for name, size in parts.items()}
+        parts |= {"gradients": 4 * numbers // shares, "optimiser": 8 * numbers // world}
+        if algorithm.has_reference:
+            parts["reference"] = 4 * numbers // shares
+        if algorithm.trains_two:  # weights, gradients, optimiser
+            parts["critic or reward model"] = 16 * numbers // world
     if config.engine == "local" and (config.max_staleness or world > 1):
         parts["sampler's weights"] = weight_bytes
     if available is None or sum(parts.values()) <= available:

@@ -302,7 +302,7 @@ class Policy:
         self.lora = add_lora(self.model, rank=rank, alpha=alpha, targets=targets, seed=seed)
         self.model.train(self.model.training)
 
-    def shard(self, ranks: Ranks) -> None:
+    def shard(self, ranks: Ranks, *, whole: bool = False) -> None:
         """Shard the weights over the ranks, in place; every rank has to have the same ones.
 
         From then on `logprobs` without gradients, `weights`, `save` and `frozen` are calls that all
@@ -311,8 +311,15 @@ class Policy:
 
         Args:
             ranks: with one of them nothing changes.
+            whole: leave all weights on every rank, as shards have no second derivatives; each then
+                computes all rows that it gives, and gradients are not summed.
         """
         if ranks.world == 1:
+            return
+        if whole:
+            given = self.whole()
+            self.model, self.root, self.ranks = given.model, given.root, ranks
+            self._files = self._fill = self._whole = None
             return
         if self.lora is not None:
             self.lora.fingerprint()  # while the frozen weights are whole
@@ -324,9 +331,14 @@ class Policy:
             self._fill(self)
         self._whole = None
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank has a share of the weights, which passes through the model gather."""
+        return self._skeleton is not None
+
     def shares(self) -> list[Tensor]:
-        """The parameters, each as this rank's share of it; the whole of it with one rank."""
-        if self.ranks.world > 1:
+        """The parameters, each as this rank's share of it; the whole of it if not sharded."""
+        if self.is_sharded:
             self.root.reshard()  # a pass without gradients leaves the root's whole
         return list(self.model.parameters())
 
@@ -455,7 +467,7 @@ class Policy:
             return _AdapterAtRest(self)
         twin = self.copied()
         twin.model.requires_grad_(False).eval()
-        twin.shard(self.ranks)
+        twin.shard(self.ranks, whole=not self.is_sharded)
         return twin
 
     def in_another_layout(self) -> Policy:
@@ -474,13 +486,15 @@ class Policy:
         return twin
 
     def copied(self) -> Policy:
-        """A policy with weights of its own; on one rank, frozen weights are the same tensors.
+        """A policy with weights of its own; frozen weights are the same tensors.
 
-        On several ranks it gets them when it is sharded, share by share.
+        If this one is sharded, it gets them when it is sharded too, share by share.
         """
         twin = copy.copy(self)
-        if self.ranks.world > 1:
-            twin.ranks, twin.model, twin._fill = Ranks(), copy.deepcopy(self._skeleton), self._give
+        twin.ranks = Ranks()
+        if self.is_sharded:
+            twin._skeleton, twin.model = None, copy.deepcopy(self._skeleton)
+            twin._fill = self._give
             twin.lora = None if self.lora is None else Lora(twin.model)
         else:
             shared_tensors = {id(p): p for p in self.model.parameters() if not p.requires_grad}
@@ -500,7 +514,7 @@ class Policy:
         Args:
             options: those of `LocalSampler`.
         """
-        if self.ranks.world > 1:
+        if self.is_sharded:
             raise UsageError(
                 "this policy is sharded over several ranks, and a sampler in one of them needs "
                 "whole weights: make it before `shard`, with weights of its own (dtype=…)"
@@ -569,11 +583,11 @@ class Policy:
         if not rows:
             raise UsageError("there are no rows to score; give at least one")
         T = max(len(row.completion_ids) for row in rows)
-        if self.ranks.world > 1 and not torch.is_grad_enabled():
+        if self.is_sharded and not torch.is_grad_enabled():
             shared = self._of_all_ranks(rows, T, temperature, with_entropy)
             return (shared[0], shared[1]) if with_entropy else shared[0]
         parts = (
-            self.micro_batches(rows) if self.ranks.world == 1 else [list(range(len(rows)))]
+            [list(range(len(rows)))] if self.is_sharded else self.micro_batches(rows)
         )  # of a plan already
         batches_values = [
             self._of_batch([rows[i] for i in part], T, temperature, with_entropy) for part in parts
@@ -622,9 +636,8 @@ class Policy:
         """[rows, width] of one micro-batch: logprobs, and entropies or what is compared if asked
         for."""
         batch = self.micro_batch(rows)
-        # On several ranks weights are gathered in this type; autocast would keep a copy of each in
-        # it beside them.
-        casts = self.autocast is not None and self.ranks.world == 1
+        # Shares are gathered in this type; autocast would keep a copy of each in it beside them.
+        casts = self.autocast is not None and not self.is_sharded
         with torch.autocast(self.device.type, self.autocast, enabled=casts):
             found = self.root(batch, temperature, with_entropy, compare)
         return [ragged_to_padded(values, batch, width) for values in found if values is not None]

@@ -20,7 +20,6 @@ from rlvr.algo.aggregation import denominators
 from rlvr.algo.parts import TrustRegion
 from rlvr.algo.ratios import RatioStats
 from rlvr.algo.trust_region import Parts, TrustRegionStep, full_kl, trust_region_step
-from rlvr.errors import UsageError
 from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
@@ -34,19 +33,10 @@ __all__ = ["RegionStep", "step_in_region"]
 class RegionStep(LearnerPart):
     """TRPO's step in the place of AdamW's.
 
-    Raises:
-        UsageError: the policy is sharded over several ranks.
+    On several ranks each has all weights and computes its rows; gradients and products are summed.
     """
 
     replaces_step = True
-
-    def __init__(self, learner: Learner) -> None:
-        super().__init__(learner)
-        if learner.ranks.world > 1:
-            raise UsageError(
-                f"{learner.algorithm.label} needs second derivatives, which sharded weights do not "
-                "have: it cannot be trained on several ranks; start one process"
-            )
 
     @classmethod
     def of(cls, learner: Learner) -> RegionStep | None:
@@ -63,16 +53,16 @@ class RegionStep(LearnerPart):
         learner, settings = self.learner, self.learner.algorithm.trust_region
         assert settings is not None
         totals = denominators(mini.completion_mask, mini.group)
-        parts = learner.policy.micro_batches([mini.rows[i] for i in rows])
-        micro = [mini.part([rows[i] for i in part]) for part in parts]
-        last: list[tuple[float, RatioStats]] = []
+        plan = learner.policy.plan([mini.rows[i] for i in rows])
+        micro = [(mini.part([rows[i] for i in part]), counts) for part, counts in plan]
+        last: list[RatioStats] = []
 
         def surrogate() -> Iterator[Tensor]:
             last.clear()
-            for micro_batch in micro:
+            for micro_batch, counts in micro:
                 loss, _, stats = learner.loss(micro_batch, totals)
-                last.append((float(loss.detach()), stats))
-                yield -loss
+                last.append(stats if counts else stats.none())
+                yield -loss * counts
 
         mask = mini.completion_mask.to(learner.policy.device)
         region_step = step_in_region(
@@ -84,14 +74,16 @@ class RegionStep(LearnerPart):
             temperature=learner.config.temperature,
         )
         numbers = {
-            "loss": sum(loss for loss, _ in last),
+            "loss": -region_step.surrogate,
             "grad_norm": region_step.gradient_norm,
             "region_kl": region_step.kl,
             "region_gain": region_step.gain,
             "region_scale": region_step.scale,
             "region_residual": region_step.residual,
         }
-        return numbers, [stats for _, stats in last] if region_step.accepted else []
+        if not region_step.accepted:
+            return numbers, []
+        return numbers, [learner.joined(sum(last[1:], start=last[0]))]
 
 
 def step_in_region(
@@ -106,14 +98,14 @@ def step_in_region(
     """Move the weights by one step that stays near the weights before it.
 
     Args:
-        policy: whose weights are moved, on one device.
+        policy: whose weights are moved, which every rank has whole.
         parameters: the trained ones.
         surrogate: what is to rise, in the parts of micro-batches.
         batch: rows and `completion_mask`; the divergence is the mean over its trained tokens.
         settings: size of the region, iterations.
         temperature: at which the completions were sampled.
     """
-    parts = policy.micro_batches(batch.rows)
+    parts = [part for part, counts in policy.plan(batch.rows) if counts]
     trained = batch.completion_mask.sum()
 
     def distributions(part: Sequence[int]) -> Float[Tensor, "N V"]:
@@ -139,4 +131,5 @@ def step_in_region(
             damping=settings.damping,
             cg_steps=settings.cg_steps,
             backtracks=settings.backtracks,
+            sum_over_ranks=policy.ranks.sum,
         )

@@ -176,6 +176,21 @@ def test_the_first_line_says_what_an_update_is(tmp_path, name, settings, line):
 
 
 POLICIES = [name for name in NAMES if algorithm_class(name).examples is None]
+RATIO_BOUNDS = ("clip", "trust")
+
+
+def test_every_clip_can_act_at_defaults_but_that_of_grpo(tmp_path):
+    """A batch makes two updates or more, so that ratios leave 1; GRPO keeps the one of its paper (4.2)."""
+    idle = set()
+    for name in POLICIES:
+        algorithm = load_algorithm(name)
+        more = {"step_reward": "turns"} if name == "grpo_process" else {}
+        if all(getattr(algorithm, bound) is None for bound in RATIO_BOUNDS):
+            continue
+        run = Config(env="e", model="m", run=tmp_path, algorithm=algorithm, **more).resolve()
+        if run.updates_per_batch * algorithm.epochs == 1:
+            idle.add(name)
+    assert idle == {"grpo", "grpo_process"}
 
 
 def test_no_two_papers_have_the_same_gradient_in_a_later_update():
