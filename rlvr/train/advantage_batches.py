@@ -27,8 +27,8 @@ class AdvantageBatches(LearnerPart):
     makes_batch = True
 
     @classmethod
-    def of(cls, learner: Learner) -> AdvantageBatches | None:
-        return cls(learner) if learner.algorithm.examples is None else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return learner.algorithm.examples is None
 
     @property
     def needs_entropy(self) -> bool:

@@ -308,9 +308,7 @@ class _Trial:
         return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
     def unscored(self) -> str:
-        group_inputs = GroupInputs(
-            self.groups, self.batch, self.algorithm, None, self._values(), None
-        )
+        group_inputs = GroupInputs(self.groups, self.batch, self.algorithm, prefixes=self._values())
         scores, scored = group_inputs.scores, group_inputs.scored
         estimates = []
         for instead in (scores, torch.where(scored, scores, 9.0)):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -38,6 +38,9 @@ __all__ = [
     "totals",
     "update_rows",
 ]
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,14 @@ class Batch:
         return replace(
             self, rows=rows, **{name: cut(values) for name, values in self.tensors().items()}
         )
+
+    def on(self, device: torch.device) -> Batch:
+        """The batch with its tensors on a device.
+
+        Args:
+            device: of the model that reads it.
+        """
+        return replace(self, **{name: of.to(device) for name, of in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that there are, by name."""
@@ -206,65 +217,51 @@ def credit(
         UsageError: the algorithm needs rewards of steps, and no rollout has them; or it gives each
             token an advantage of its own, and an episode has branches.
     """
-    if owners := owners_of(groups):
-        return _credit_of_branches(groups, owners, batch, algorithm, minibatch_of, values, average)
-    if len({len(group.rollouts) for group in groups}) > 1:
-        return _credit_of_sizes(groups, batch, algorithm, minibatch_of, values, average)
-    group_inputs = GroupInputs(groups, batch, algorithm, minibatch_of, values, average)
-    inputs = Inputs(algorithm, group_inputs.by_name())
-    estimated = algorithm.advantages(inputs)
+    return _credit(GroupInputs(groups, batch, algorithm, minibatch_of, values, average))
+
+
+def _credit(given: GroupInputs) -> Credit:
+    if owners := owners_of(given.groups):
+        return _credit_of_branches(given, owners)
+    if len({len(group.rollouts) for group in given.groups}) > 1:
+        return _credit_of_sizes(given)
+    algorithm, mask = given.algorithm, given.credited
+    estimated = algorithm.advantages(Inputs(algorithm, given.by_name()))
     advantages, returns = (
         estimated if isinstance(estimated, AdvantageEstimate) else (estimated, None)
     )
-    mask = group_inputs.credited
-    if not isinstance(advantages, Tensor) or advantages.numel() not in (
-        group_inputs.scores.numel(),
-        mask.numel(),
-    ):
+    sizes = given.scores.numel(), mask.numel()
+    if not isinstance(advantages, Tensor) or advantages.numel() not in sizes:
         shape = (
             list(advantages.shape) if isinstance(advantages, Tensor) else type(estimated).__name__
         )
         raise UsageError(
             f"the advantages of {algorithm.label} are {shape}; there must be one per completion, "
-            f"{list(group_inputs.scores.shape)}, or one per token, {list(mask.shape)}"
+            f"{list(given.scores.shape)}, or one per token, {list(mask.shape)}"
         )
-    is_whole = advantages.shape == group_inputs.scores.shape  # one per completion
+    is_whole = advantages.shape == given.scores.shape  # one per completion
     advantages = advantages.reshape((-1, 1) if is_whole else mask.shape)
     return Credit(torch.where(mask, advantages.detach(), 0.0), returns)
 
 
-def _credit_of_branches(
-    groups: Sequence[Group],
-    owners: Sequence[int],
-    batch: Batch,
-    algorithm: Algorithm,
-    minibatch_of: Sequence[int] | None,
-    values: Sequence[PrefixValues] | None,
-    average: float | None,
-) -> Credit:
-    """`credit` of the rollouts alone, whose advantages their branches take over."""
+def _credit_of_branches(given: GroupInputs, owners: Sequence[int]) -> Credit:
+    """Credit of the rollouts alone, whose advantages their branches take over."""
+    batch, numbers = given.batch, given.minibatch_of
     count = len(batch.rows) - len(owners)
     alone = [
         replace(group, rollouts=[replace(rollout, branches=()) for rollout in group.rollouts])
-        for group in groups
+        for group in given.groups
     ]
-    numbers = None if minibatch_of is None else minibatch_of[:count]
-    rollout_credit = credit(
-        alone,
-        batch.part(range(count)),
-        algorithm,
-        minibatch_of=numbers,
-        values=values,
-        average=average,
-    )
-    mask = batch.completion_mask[:count, : rollout_credit.advantages.shape[1]]
-    of_row = rollout_credit.advantages.gather(1, mask.int().argmax(dim=1, keepdim=True)).squeeze(
-        1
-    )  # of its first trained token
-    varies = bool(torch.where(mask, rollout_credit.advantages != of_row[:, None], False).any())
-    if rollout_credit.returns is not None or values is not None or varies:
+    numbers = None if numbers is None else numbers[:count]
+    part = batch.part(range(count))
+    advantages, returns = _credit(replace(given, groups=alone, batch=part, minibatch_of=numbers))
+    mask = batch.completion_mask[:count, : advantages.shape[1]]
+    first_trained = mask.int().argmax(dim=1, keepdim=True)
+    of_row = advantages.gather(1, first_trained).squeeze(1)
+    varies = bool(torch.where(mask, advantages != of_row[:, None], False).any())
+    if returns is not None or given.prefixes is not None or varies:
         raise UsageError(
-            f"{algorithm.label} gives each token an advantage of its own, and an episode has "
+            f"{given.algorithm.label} gives each token an advantage of its own, and an episode has "
             "several rows, because its agent's requests did not all extend one another; use an "
             "algorithm with one advantage for each completion, such as grpo without a KL penalty "
             "in the reward"
@@ -273,20 +270,13 @@ def _credit_of_branches(
     return Credit(torch.where(batch.completion_mask, with_branches[:, None], 0.0))
 
 
-def _credit_of_sizes(
-    groups: Sequence[Group],
-    batch: Batch,
-    algorithm: Algorithm,
-    minibatch_of: Sequence[int] | None,
-    values: Sequence[PrefixValues] | None,
-    average: float | None,
-) -> Credit:
-    """`credit` for groups of different sizes: smaller ones are filled up by UNSCORED rows, which no
+def _credit_of_sizes(given: GroupInputs) -> Credit:
+    """Credit of groups of different sizes: smaller ones are filled up by UNSCORED rows, which no
     mean counts."""
-    G = max(len(group.rollouts) for group in groups)
+    G = max(len(group.rollouts) for group in given.groups)
     real_rows: list[int] = []
     filled: list[Group] = []
-    for group in groups:
+    for group in given.groups:
         real_rows += range(len(filled) * G, len(filled) * G + len(group.rollouts))
         absent = replace(
             group.rollouts[0],
@@ -299,81 +289,71 @@ def _credit_of_sizes(
         )
         filled.append(Group(group.task, [*group.rollouts, *[absent] * (G - len(group.rollouts))]))
     wide = collate(filled)
-    for name, column_values in batch.tensors().items():
+    for name, column_values in given.batch.tensors().items():
         column = column_values.new_zeros(len(wide.rows), *column_values.shape[1:])
         column[real_rows] = column_values
         wide = replace(wide, **{name: column})
-    numbers: list[int] | None = None
-    if minibatch_of is not None:
-        numbers = [0] * len(wide.rows)
-        for row, number in zip(real_rows, minibatch_of, strict=True):
-            numbers[row] = number
-    prefixes: list[PrefixValues] | None = None
-    if values is not None:
-        prefixes = [PrefixValues((0,), (None,), (0,))] * len(wide.rows)
-        for row, value in zip(real_rows, values, strict=True):
-            prefixes[row] = value
-    wide_credit = credit(
-        filled, wide, algorithm, minibatch_of=numbers, values=prefixes, average=average
+
+    def spread(of_rows: Sequence[_T] | None, absent: _T) -> list[_T] | None:
+        by_row = dict(zip(real_rows, of_rows or (), strict=of_rows is not None))
+        return [by_row.get(i, absent) for i in range(len(wide.rows))] if by_row else None
+
+    numbers = spread(given.minibatch_of, 0)
+    prefixes = spread(given.prefixes, PrefixValues((0,), (None,), (0,)))
+    advantages, returns = _credit(
+        replace(given, groups=filled, batch=wide, minibatch_of=numbers, prefixes=prefixes)
     )
-    return Credit(
-        wide_credit.advantages[real_rows],
-        None if wide_credit.returns is None else wide_credit.returns[real_rows],
-    )
+    return Credit(advantages[real_rows], None if returns is None else returns[real_rows])
 
 
+@dataclass(frozen=True)
 class GroupInputs:
     """The inputs of advantages, see `rlvr.algo.papers.base.Inputs`; each is computed if it is read.
 
-    Args:
-        groups, batch, algorithm, minibatch_of, values, average: as in `credit`.
+    Attributes:
+        groups, batch, algorithm, minibatch_of, average: as in `credit`.
+        prefixes: its `values`.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[Group],
-        batch: Batch,
-        algorithm: Algorithm,
-        minibatch_of: Sequence[int] | None,
-        values: Sequence[PrefixValues] | None,
-        average: float | None,
-    ) -> None:
-        self._groups, self._average = groups, average
-        self._batch, self._algorithm, self._minibatch_of, self._values = (
-            batch,
-            algorithm,
-            minibatch_of,
-            values,
-        )
-        self.completion_mask = batch.completion_mask
-        self.values, self.bootstrap = batch.values, batch.bootstrap
-        self._totals, self.scored = totals(groups)
-        if not algorithm.masked_vote:
-            trained = batch.completion_mask.any(dim=1).view_as(self.scored)
-            self.scored = self.scored & trained
+    groups: Sequence[Group]
+    batch: Batch
+    algorithm: Algorithm
+    minibatch_of: Sequence[int] | None = None
+    prefixes: Sequence[PrefixValues] | None = None
+    average: float | None = None
+
+    @cached_property
+    def _totals(self) -> tuple[Tensor, Tensor]:
+        return totals(self.groups)
+
+    @property
+    def scored(self) -> Bool[Tensor, "P G"]:
+        """True for completions that count in means."""
+        scored = self._totals[1]
+        if self.algorithm.masked_vote:
+            return scored
+        return scored & self.batch.completion_mask.any(dim=1).view_as(scored)
 
     def by_name(self) -> dict[str, Any]:
         """Each input, or the function that computes it."""
         computed = (
-            "scores score_parts rewards baseline lengths_tokens minibatch step_rewards step_ends "
-            "prefix_values boundaries credited"
+            "scored scores score_parts rewards baseline lengths_tokens minibatch step_rewards "
+            "step_ends prefix_values boundaries credited"
         ).split()
+        of_batch = "behaviour_logprobs teacher_logprobs implicit_rewards values bootstrap".split()
         return {
-            "mask": self.completion_mask,
-            "scored": self.scored,
-            "behaviour_logprobs": self._batch.behaviour_logprobs,
-            "teacher_logprobs": self._batch.teacher_logprobs,
-            "implicit_rewards": self._batch.implicit_rewards,
-            "values": self.values,
-            "bootstrap": self.bootstrap,
+            "mask": self.batch.completion_mask,
+            **{name: getattr(self.batch, name) for name in of_batch},
             **{name: partial(getattr, self, name) for name in computed},
         }
 
     @cached_property
     def scores(self) -> Float[Tensor, "P G"]:
         """Totals, minus the KL penalties of each completion's tokens."""
-        penalties = _penalise(torch.zeros(self.completion_mask.shape), self._batch, self._algorithm)
-        return self._totals + penalties.sum(dim=1).view_as(self._totals)
+        penalties = _penalise(
+            torch.zeros(self.batch.completion_mask.shape), self.batch, self.algorithm
+        )
+        return self._totals[0] + penalties.sum(dim=1).view_as(self.scored)
 
     @property
     def score_parts(self) -> Float[Tensor, "P G K"]:
@@ -381,14 +361,14 @@ class GroupInputs:
         environment has."""
         parts = [
             [{} if r.score is None else r.score.parts for r in group.rollouts]
-            for group in self._groups
+            for group in self.groups
         ]
         names = sorted(
             {name for row in parts for parts_of_rollout in row for name in parts_of_rollout}
         )
         if not names:
             raise UsageError(
-                f"{self._algorithm.label} compares the parts of a reward, and the scores have "
+                f"{self.algorithm.label} compares the parts of a reward, and the scores have "
                 "none; use an environment with a composed reward, or grpo"
             )
         return torch.tensor(
@@ -402,36 +382,36 @@ class GroupInputs:
     def rewards(self) -> Float[Tensor, "B T"]:
         """Rewards of turns and the rest of the total, see `_placed`, minus each token's KL
         penalty."""
-        placed = _place_rewards(self._batch.rows, self._totals, self.completion_mask)
-        return _penalise(placed, self._batch, self._algorithm)
+        placed = _place_rewards(self.batch.rows, self._totals[0], self.batch.completion_mask)
+        return _penalise(placed, self.batch, self.algorithm)
 
     @property
     def baseline(self) -> float:
         """What the algorithm subtracts from scores."""
-        if self._algorithm.baseline == "none":
+        if self.algorithm.baseline == "none":
             return 0.0
-        if self._algorithm.baseline == "moving_average" and self._average is not None:
-            return self._average
+        if self.algorithm.baseline == "moving_average" and self.average is not None:
+            return self.average
         return batch_mean(self.scores, self.scored)
 
     @property
     def lengths_tokens(self) -> Int[Tensor, "P G"]:
         """Trained tokens of each completion."""
-        return self.completion_mask.sum(dim=1).view_as(self._totals)
+        return self.batch.completion_mask.sum(dim=1).view_as(self.scored)
 
     @property
     def minibatch(self) -> Int[Tensor, "P G"] | None:
         """The number of the mini-batch in which each rollout is trained; None for one."""
         return (
             None
-            if self._minibatch_of is None
-            else torch.tensor(list(self._minibatch_of)).view_as(self._totals)
+            if self.minibatch_of is None
+            else torch.tensor(list(self.minibatch_of)).view_as(self.scored)
         )
 
     @cached_property
     def _step_rewards(self) -> tuple[Tensor, Tensor]:
-        rewards, ends = _steps(self._batch.rows, self.completion_mask)
-        shape = (*self._totals.shape, self.completion_mask.shape[1])
+        rewards, ends = _steps(self.batch.rows, self.batch.completion_mask)
+        shape = (*self.scored.shape, self.batch.completion_mask.shape[1])
         return rewards.view(shape), ends.view(shape)
 
     @property
@@ -446,8 +426,8 @@ class GroupInputs:
 
     @cached_property
     def _prefixes(self) -> tuple[Tensor, Tensor, Tensor]:
-        assert self._values is not None
-        return _boundaries(self._values)
+        assert self.prefixes is not None
+        return _boundaries(self.prefixes)
 
     @property
     def prefix_values(self) -> Float[Tensor, "B N"]:
@@ -462,9 +442,9 @@ class GroupInputs:
     @property
     def credited(self) -> Bool[Tensor, "B T"]:
         """True for trained tokens; with prefix values, only of rows whose ends have one."""
-        if self._values is None:
-            return self.completion_mask
-        return self.completion_mask & self._prefixes[2][:, None]
+        if self.prefixes is None:
+            return self.batch.completion_mask
+        return self.batch.completion_mask & self._prefixes[2][:, None]
 
 
 def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, "P G"]]:

@@ -83,7 +83,7 @@ class CriticLearner(SecondModel):
         UsageError: it shares the policy's layers, and these are sharded over several ranks.
     """
 
-    name = "critic"
+    name = wants = "critic"
 
     def __init__(self, learner: Learner) -> None:
         assert learner.algorithm.critic is not None
@@ -104,10 +104,6 @@ class CriticLearner(SecondModel):
             head=self._root.head,
             learns_layers=self._own,
         )
-
-    @classmethod
-    def of(cls, learner: Learner) -> CriticLearner | None:
-        return None if learner.algorithm.critic is None else cls(learner)
 
     @property
     def holds_policy(self) -> bool:
@@ -135,38 +131,22 @@ class CriticLearner(SecondModel):
         inside = torch.arange(numbers.shape[1] - 1) < lengths[:, None]
         return torch.where(inside, numbers[:, :-1], 0.0), torch.where(truncated, after, 0.0)
 
-    def learns(self, mini: Batch) -> bool:
-        return bool(mini.completion_mask.any())
-
     def backward(self, mini: Batch) -> dict[str, float]:
-        """Add the gradient of an update's value loss, the mean over its trained tokens, and clip
-        it.
-
-        Args:
-            mini: with `values` and `returns`.
-        """
         self._root.learns_layers = self._own or not self.holds_policy
-        rows = mini.completion_mask.any(dim=1).nonzero().flatten().tolist()
+        return super().backward(mini)
+
+    def micro_loss(self, micro: Batch, whole: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The value loss, a mean over trained tokens."""
+        assert micro.values is not None
+        assert micro.returns is not None
+        mask, tokens = micro.completion_mask, int(whole.completion_mask.sum())
+        values, clip = self.model.logprobs(micro.rows), self.settings.value_clip
+        losses, clipped = value_loss(values, micro.values, micro.returns, mask, clip=clip)
+        loss = token_mean(losses, mask, tokens=tokens)
+        for part in self.learner.parts:
+            part.see_values(micro.rows, values)
         factor = 1.0 if self._own else self.settings.coefficient
-        tokens = int(mini.completion_mask.sum())
-        sums = torch.zeros(2, device=self.model.device)
-        for indices, counts in self.model.plan([mini.rows[i] for i in rows]):
-            micro = mini.part([rows[i] for i in indices])
-            values = self.model.logprobs(micro.rows)
-            assert micro.values is not None
-            assert micro.returns is not None
-            old, returns, mask = (
-                t.to(values.device) for t in (micro.values, micro.returns, micro.completion_mask)
-            )
-            losses, clipped = value_loss(values, old, returns, mask, clip=self.settings.value_clip)
-            loss = token_mean(losses, mask, tokens=tokens)
-            for part in self.learner.parts:
-                part.see_values(micro.rows, values)
-            (factor * loss * counts).backward()
-            sums += torch.stack([loss.detach(), clipped.detach() / tokens]) * counts
-        numbers = self.learner.ranks.sum(sums).tolist()
-        metrics = dict(zip(("value_loss", "value_clipped"), numbers, strict=True))
-        return metrics | {"critic_grad_norm": self.clip_gradient()}
+        return factor * loss, {"value_loss": loss, "value_clipped": clipped / tokens}
 
     def after(self, batch: Batch) -> dict[str, float]:
         assert batch.values is not None

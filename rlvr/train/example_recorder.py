@@ -41,14 +41,12 @@ class _Update:
 class ExampleRecorder(StepWriter):
     """Records the examples of a step, with what the loss has read of each row."""
 
+    wants = "examples"
+
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
         self._updates: list[_Update] = []
         self._micro: ExampleMicro | None = None
-
-    @classmethod
-    def of(cls, learner: Learner) -> ExampleRecorder | None:
-        return cls(learner) if learner.algorithm.examples is not None else None
 
     def select(self, mini: Any) -> Any:
         if self._is_due:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from rlvr.algo.preferences import gains, step_label_loss
 from rlvr.train.credit import Batch
@@ -29,7 +30,7 @@ class ImplicitRewards(SecondModel):
         learner: as the run begins.
     """
 
-    name = "implicit"
+    name = wants = "implicit"
 
     def __init__(self, learner: Learner) -> None:
         assert learner.algorithm.implicit is not None
@@ -37,43 +38,22 @@ class ImplicitRewards(SecondModel):
         lr = self.settings.lr or 2 * learner.config.lr
         super().__init__(learner, learner.policy.copied(), lr)
 
-    @classmethod
-    def of(cls, learner: Learner) -> ImplicitRewards | None:
-        return None if learner.algorithm.implicit is None else cls(learner)
-
     def before(self, batch: Batch) -> Batch:
         assert batch.ref_logprobs is not None
         apart = self.learner.logprobs(batch.rows, self.model) - batch.ref_logprobs
         return replace(batch, implicit_rewards=self.settings.beta * apart)
 
-    def learns(self, mini: Batch) -> bool:
-        return bool(mini.completion_mask.any())
-
-    def backward(self, mini: Batch) -> dict[str, float]:
-        """Add the gradient of the cross-entropy with the verdicts, the mean over an update's
-        completions; clip it.
-
-        Args:
-            mini: with `ref_logprobs` and `outcomes`.
-        """
-        rows = mini.completion_mask.any(dim=1).nonzero().flatten().tolist()
-        temperature, device = self.learner.config.temperature, self.model.device
-        sums = torch.zeros(2, device=device)
-        for indices, counts in self.model.plan([mini.rows[i] for i in rows]):
-            micro = mini.part([rows[i] for i in indices])
-            assert micro.ref_logprobs is not None
-            assert micro.outcomes is not None
-            outcomes = micro.outcomes.to(device)
-            logprobs = self.model.logprobs(micro.rows, temperature)
-            ref, mask = micro.ref_logprobs.to(device), micro.completion_mask.to(device)
-            rewards = self.settings.beta * gains(logprobs, ref, mask, length="sum")
-            losses = step_label_loss(rewards, outcomes, torch.ones_like(outcomes))
-            (losses.sum() / len(rows) * counts).backward()
-            right = (rewards > 0) == (outcomes > 0.5)
-            sums += torch.stack([losses.detach().sum(), right.sum()]) / len(rows) * counts
-        numbers = self.learner.ranks.sum(sums).tolist()
-        metrics = dict(zip(("implicit_loss", "implicit_accuracy"), numbers, strict=True))
-        return metrics | {"implicit_grad_norm": self.clip_gradient()}
+    def micro_loss(self, micro: Batch, whole: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The cross-entropy with the verdicts, a mean over completions."""
+        assert micro.ref_logprobs is not None
+        assert micro.outcomes is not None
+        n, outcomes = len(whole.rows), micro.outcomes
+        logprobs = self.model.logprobs(micro.rows, self.learner.config.temperature)
+        h = gains(logprobs, micro.ref_logprobs, micro.completion_mask, length="sum")
+        rewards = self.settings.beta * h
+        loss = step_label_loss(rewards, outcomes, torch.ones_like(outcomes)).sum() / n
+        right = (rewards > 0) == (outcomes > 0.5)
+        return loss, {"implicit_loss": loss, "implicit_accuracy": right.sum() / n}
 
     def after(self, batch: Batch) -> dict[str, float]:
         return {"implicit_lr": self.lr}

@@ -244,31 +244,22 @@ class Learner:
         Raises:
             Diverged: `config.bad_steps` mini-batches in a row were not finite.
         """
-        rows = sum(map(len, parts))
-        with self._activity.task("updating, rows", rows) as self._advance:
-            return self._update(batch, parts, on_bad)
-
-    def _update(
-        self,
-        batch: Batch,
-        parts: Sequence[Sequence[int]],
-        on_bad: Callable[[Batch], None] = ignore,
-    ) -> dict[str, float]:
         logged: list[dict[str, float]] = []
         stats: list[RatioStats] = []
         moved = 0
-        for rows in parts:
-            update = self._one_update(batch.part(rows), on_bad)
-            if update is None:
-                continue
-            numbers, ratio_stats, has_moved = update
-            moved += has_moved
-            if numbers:
-                logged.append(numbers)
-                stats += ratio_stats
-        numbers = _means(logged) | (sum(stats[1:], start=stats[0]).means() if stats else {})
-        for part in self.parts:
-            numbers |= part.after(batch)
+        with self._activity.task("updating, rows", sum(map(len, parts))) as self._advance:
+            for rows in parts:
+                update = self._one_update(batch.part(rows), on_bad)
+                if update is None:
+                    continue
+                numbers, ratio_stats, has_moved = update
+                moved += has_moved
+                if numbers:
+                    logged.append(numbers)
+                    stats += ratio_stats
+            numbers = _means(logged) | (sum(stats[1:], start=stats[0]).means() if stats else {})
+            for part in self.parts:
+                numbers |= part.after(batch)
         return {**numbers, "updates": float(moved), "bad_updates": float(self.bad), "lr": self.lr}
 
     def _one_update(
@@ -423,7 +414,7 @@ class Learner:
             mini: the rows of a micro-batch.
             whole: the denominators of the update.
         """
-        batch, temperature = _on(mini, self.policy.device), self.config.temperature
+        batch, temperature = mini.on(self.policy.device), self.config.temperature
         entropies, mask = None, batch.completion_mask
         reader_values: dict[str, Tensor] = {}
         if self._reader is not None:
@@ -570,7 +561,3 @@ def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
         for name in metrics
     }
     return {name: sum(values) / len(values) for name, values in by_name.items()}
-
-
-def _on(batch: Batch, device: torch.device) -> Batch:
-    return replace(batch, **{name: values.to(device) for name, values in batch.tensors().items()})

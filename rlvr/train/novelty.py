@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rlvr.collect.groups import Groups
 from rlvr.train.part import LearnerPart
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Group, Rollout, Score
-
-if TYPE_CHECKING:  # it calls the parts
-    from rlvr.train.learner import Learner
 
 __all__ = ["AnswerNovelty"]
 
@@ -24,9 +20,7 @@ class AnswerNovelty(LearnerPart):
     without an answer keep their score.
     """
 
-    @classmethod
-    def of(cls, learner: Learner) -> AnswerNovelty | None:
-        return cls(learner) if learner.algorithm.novelty else None
+    wants = "novelty"
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         weight = self.learner.algorithm.novelty

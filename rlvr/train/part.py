@@ -98,14 +98,15 @@ class ExampleMicro:
 class LearnerPart:
     """One thing that algorithms share, such as a critic or a KL penalty; every method does nothing by default.
 
-    A subclass has `of`, and the methods that it needs.  Parts are called in the order of
-    `rlvr.train.parts.parts_of`.
+    A subclass has `wants` or `is_wanted`, and the methods that it needs.  Parts are called in the
+    order of `rlvr.train.parts.parts_of`.
 
     Args:
         learner: whose part it is; `learner.algorithm` has its settings.
 
     Attributes:
         name: of its state in a checkpoint.
+        wants: the algorithm's field that asks for it.
         regularises: whether rows of advantages 0 have a gradient by it.
         needs_entropy: whether micro-batches get entropies.
         replaces_step: whether `move` makes the policy's step, instead of AdamW.
@@ -114,6 +115,7 @@ class LearnerPart:
     """
 
     name: ClassVar[str] = ""
+    wants: ClassVar[str] = ""
     replaces_step = makes_batch = False
     average: float | None = None
 
@@ -121,13 +123,14 @@ class LearnerPart:
         self.learner = learner
 
     @classmethod
-    def of(cls, learner: Learner) -> LearnerPart | None:
-        """The part that a learner's algorithm asks for; None if it does not.
+    def is_wanted(cls, learner: Learner) -> bool:
+        """Whether a learner's algorithm asks for the part: by default by a value in the field
+        `wants`.
 
         Args:
             learner: with policy, config and algorithm.
         """
-        raise NotImplementedError
+        return bool(getattr(learner.algorithm, cls.wants))
 
     @classmethod
     def shape(cls, policy: Policy, algorithm: Algorithm) -> None:

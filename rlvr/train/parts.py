@@ -70,8 +70,8 @@ class Forks(LearnerPart):
     """Values of prefixes: from K new completions at every step (VinePPO), or a greedy one at the prompt (ReMax)."""
 
     @classmethod
-    def of(cls, learner: Learner) -> Forks | None:
-        return cls(learner) if "prefix_values" in learner.algorithm.reads else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return "prefix_values" in learner.algorithm.reads
 
     def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
         rollouts = sampled.rollouts
@@ -86,9 +86,7 @@ class Forks(LearnerPart):
 class SubsetChoice(LearnerPart):
     """Some completions of each group are trained on, with advantages from all of them (PODS, arXiv:2504.13818, 3.2)."""
 
-    @classmethod
-    def of(cls, learner: Learner) -> SubsetChoice | None:
-        return None if learner.algorithm.subset is None else cls(learner)
+    wants = "subset"
 
     def choose(self, groups: Sequence[Group], batch: Batch, generator: torch.Generator) -> Batch:
         settings = self.learner.algorithm.subset
@@ -107,8 +105,8 @@ class HighEntropy(LearnerPart):
     """The policy's loss on the share of tokens with the highest entropy (`entropy_share`)."""
 
     @classmethod
-    def of(cls, learner: Learner) -> HighEntropy | None:
-        return cls(learner) if learner.algorithm.entropy_share < 1 else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return learner.algorithm.entropy_share < 1
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def before(self, batch: Batch) -> Batch:
@@ -128,9 +126,7 @@ class HighEntropy(LearnerPart):
 class Corrections(LearnerPart):
     """Importance weights where the sampler had older weights, or computes differently, than the trainer."""
 
-    @classmethod
-    def of(cls, learner: Learner) -> Corrections | None:
-        return cls(learner) if learner.algorithm.correction else None
+    wants = "correction"
 
     def before(self, batch: Batch) -> Batch:
         if batch.old_logprobs is not None:
@@ -163,9 +159,9 @@ class OptimizerReset(LearnerPart):
     """The optimiser starts afresh at a reset, where the algorithm says so."""
 
     @classmethod
-    def of(cls, learner: Learner) -> OptimizerReset | None:
+    def is_wanted(cls, learner: Learner) -> bool:
         settings = learner.algorithm.reset
-        return None if settings is None or not settings.optimizer else cls(learner)
+        return settings is not None and settings.optimizer
 
     def reset(self) -> None:
         self.learner.optimizer = self.learner.fresh_optimizer()
@@ -174,9 +170,7 @@ class OptimizerReset(LearnerPart):
 class ReferenceMixing(LearnerPart):
     """Now and then the reference takes over a share of the policy's weights (arXiv:2404.09656, eq. 1)."""
 
-    @classmethod
-    def of(cls, learner: Learner) -> ReferenceMixing | None:
-        return None if learner.algorithm.mixing is None else cls(learner)
+    wants = "mixing"
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def end_step(self, step: int) -> None:
@@ -192,10 +186,6 @@ class ReferenceMixing(LearnerPart):
 
 class _Coefficient(LearnerPart):
     """A coefficient of KL that may move after each batch; its name is that of the algorithm's field."""
-
-    @classmethod
-    def of(cls, learner: Learner) -> LearnerPart | None:
-        return None if getattr(learner.algorithm, cls.name) is None else cls(learner)
 
     @property
     def settings(self) -> Any:
@@ -237,7 +227,7 @@ def _move_coefficient(settings: Any, kl: float, rows: int) -> float:
 class KlPenalty(_Coefficient):
     """The penalty on the KL from the reference, where it is in the loss; `credit` has the one in the reward."""
 
-    name = "kl"
+    name = wants = "kl"
 
     @property
     def regularises(self) -> bool:
@@ -280,7 +270,7 @@ class KlPenalty(_Coefficient):
 class TrustPenalty(_Coefficient):
     """The coefficient of the penalty on how far a step moves the policy, which is only known after it."""
 
-    name = "trust"
+    name = wants = "trust"
 
     def measured(self, batch: Batch) -> Tensor:
         current = self.learner.logprobs(batch.rows, self.learner.policy)
@@ -292,11 +282,9 @@ class TrustPenalty(_Coefficient):
 class Likelihood(LearnerPart):
     """Maximum likelihood on right completions, beside the policy's loss (VAPO, arXiv:2504.05118)."""
 
-    regularises = True
+    wants = "likelihood"
 
-    @classmethod
-    def of(cls, learner: Learner) -> Likelihood | None:
-        return cls(learner) if learner.algorithm.likelihood else None
+    regularises = True
 
     def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
         batch = micro.batch
@@ -321,9 +309,9 @@ class EntropyBonus(LearnerPart):
         self.last = math.inf
 
     @classmethod
-    def of(cls, learner: Learner) -> EntropyBonus | None:
+    def is_wanted(cls, learner: Learner) -> bool:
         algorithm = learner.algorithm
-        return cls(learner) if algorithm.entropy or algorithm.entropy_target is not None else None
+        return bool(algorithm.entropy) or algorithm.entropy_target is not None
 
     @property
     def needs_entropy(self) -> bool:
@@ -390,8 +378,8 @@ class MovingBaseline(LearnerPart):
         self.average = None
 
     @classmethod
-    def of(cls, learner: Learner) -> MovingBaseline | None:
-        return cls(learner) if learner.algorithm.baseline == "moving_average" else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return learner.algorithm.baseline == "moving_average"
 
     def observe(self, groups: Sequence[Group]) -> None:
         decay = self.learner.algorithm.baseline_decay
@@ -408,8 +396,8 @@ class Selection(LearnerPart):
     """The tokens that an algorithm selects over all of an update, see `PolicyGradient.select`."""
 
     @classmethod
-    def of(cls, learner: Learner) -> Selection | None:
-        return cls(learner) if "selected" in learner.algorithm.reads else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return "selected" in learner.algorithm.reads
 
     def select(self, mini: Batch) -> Batch:
         learner, algorithm, mask = self.learner, self.learner.algorithm, mini.completion_mask
@@ -466,11 +454,8 @@ def parts_of(learner: Learner, kept: Sequence[LearnerPart] = ()) -> list[Learner
         kept: parts that there are already; those that are still asked for stay as they are.
     """
     there = {type(part): part for part in kept}
-    made = [
-        there.get(kind) if kind in there and _is_wanted(kind, learner) else kind.of(learner)
-        for kind in _PARTS
-    ]
-    return [part for part in made if part is not None]
+    wanted = (kind for kind in _PARTS if kind.is_wanted(learner))
+    return [there[kind] if kind in there else kind(learner) for kind in wanted]
 
 
 def shape_policy(policy: Policy, algorithm: Algorithm) -> None:
@@ -482,16 +467,6 @@ def shape_policy(policy: Policy, algorithm: Algorithm) -> None:
     """
     for kind in _PARTS:
         kind.shape(policy, algorithm)
-
-
-def _is_wanted(kind: type[LearnerPart], learner: Learner) -> bool:
-    """Whether an algorithm asks for a part, which may be a model, without making it."""
-
-    class Unmade(kind):  # type: ignore[misc, valid-type]  # made for this question
-        def __init__(self, learner: Learner) -> None:
-            pass
-
-    return Unmade.of(learner) is not None
 
 
 def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:

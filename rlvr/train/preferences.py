@@ -107,10 +107,9 @@ class ExampleLosses(LearnerPart):
     makes_batch = holds_policy = True
 
     @classmethod
-    def of(cls, learner: Learner) -> ExampleLosses | None:
+    def is_wanted(cls, learner: Learner) -> bool:
         algorithm = learner.algorithm
-        trains = algorithm.examples is not None and "head" not in algorithm.needs
-        return cls(learner) if trains else None
+        return algorithm.examples is not None and "head" not in algorithm.needs
 
     def make_batch(self, sampled: Examples | RolloutBatch | None, step: int) -> StepRows:
         learner, metrics = self.learner, dict[str, float]()
@@ -171,11 +170,9 @@ class ExampleLosses(LearnerPart):
         self, examples: Sequence[Example], whole: Totals, point: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The micro-batch's share of the loss and of the logged terms."""
-        rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
+        rows, weights, right = self._side_by_side(examples)
         n, mask = len(examples), self._mask(rows)
         logprobs = self._logprobs(rows)
-        weights = torch.tensor([one.weight for one in examples], device=mask.device)
-        right = torch.tensor([one.right for one in examples], device=mask.device)
         inputs = {
             "logprobs": logprobs,
             "mask": mask,
@@ -203,6 +200,13 @@ class ExampleLosses(LearnerPart):
             terms["nll"] = weighted_mean(nll.detach(), weights, total=whole.tokens)
         summed = torch.where(mask, logprobs.detach(), 0.0).sum(dim=1)
         return loss, terms | whole.means("logprob", summed, weights, right)
+
+    def _side_by_side(self, examples: Sequence[Example]) -> tuple[list[TrainedRow], Tensor, Tensor]:
+        """All first rows and then all second ones; each example's weight, and whether it is right."""
+        rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
+        device = self.learner.policy.device
+        weights = torch.tensor([one.weight for one in examples], device=device)
+        return rows, weights, torch.tensor([one.right for one in examples], device=device)
 
     def _example_losses(self, inputs: Mapping[str, Any]) -> Tensor:
         """The algorithm's losses: one per example, or one per token."""

@@ -26,16 +26,12 @@ class ReplayBuffer(LearnerPart):
     (arXiv:2506.09340, 3.2). The correction for older weights is the algorithm's, token by token.
     """
 
-    name = "replay"
+    name = wants = "replay"
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
         self._groups: list[tuple[int, Group]] = []  # with the index of its task; the oldest first
         self._saved: Sequence[Mapping[str, Any]] = ()  # of a checkpoint, not read yet
-
-    @classmethod
-    def of(cls, learner: Learner) -> ReplayBuffer | None:
-        return None if learner.algorithm.replay is None else cls(learner)
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         """A step's batch with replayed groups behind its own; its own can be replayed by later

@@ -36,8 +36,8 @@ class RewardLosses(ExampleLosses):
     name = "head"
 
     @classmethod
-    def of(cls, learner: Learner) -> RewardLosses | None:
-        return cls(learner) if "head" in learner.algorithm.needs else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return "head" in learner.algorithm.needs
 
     @classmethod
     def shape(cls, policy: Policy, algorithm: Algorithm) -> None:
@@ -53,15 +53,13 @@ class RewardLosses(ExampleLosses):
     def _micro_loss(
         self, examples: Sequence[Example], whole: Totals, point: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
+        rows, weights, right = self._side_by_side(examples)
         numbers, device = numbers_of(self.learner.policy, rows), self.learner.policy.device
-        weights = torch.tensor([one.weight for one in examples], device=device)
         if examples[0].steps:
             return self._step_loss(examples, rows, numbers, whole)
         ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
         n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
         margin = torch.tensor([one.margin for one in examples], device=device)
-        right = torch.tensor([one.right for one in examples], device=device)
         self._show(ExampleMicro(examples, rows, outputs=rewards))
         inputs = {"rewards": rewards, "right": right, "margin": margin}
         losses = self._example_losses(inputs | {"chosen": rewards[:n], "rejected": rewards[n:]})

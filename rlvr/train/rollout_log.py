@@ -38,9 +38,8 @@ class RolloutRecorder(LearnerPart):
         self._trained: dict[int, Trained] = {}
 
     @classmethod
-    def of(cls, learner: Learner) -> RolloutRecorder | None:
-        config = learner.config
-        return cls(learner) if config.rollouts_every or config.show_rollouts else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return bool(learner.config.rollouts_every or learner.config.show_rollouts)
 
     @property
     def _is_written(self) -> bool:

@@ -34,13 +34,13 @@ class RunPart:
         self.run = run
 
     @classmethod
-    def of(cls, run: Trainer) -> RunPart | None:
-        """The part that a run's settings ask for; None if they do not.
+    def is_wanted(cls, run: Trainer) -> bool:
+        """Whether a run's settings ask for the part.
 
         Args:
             run: before its model is loaded, with settings, environments and ranks.
         """
-        raise NotImplementedError
+        return True
 
     def begin_at(self, step: int) -> None:
         """Know where a run begins, or continues; its model is there.

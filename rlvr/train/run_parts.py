@@ -43,10 +43,6 @@ class EndWithoutScores(RunPart):
         super().__init__(run)
         self._alarm = ScoringAlarm(run.settings.bad_steps)
 
-    @classmethod
-    def of(cls, run: Trainer) -> EndWithoutScores:
-        return cls(run)
-
     def see(self, sampled: RolloutBatch) -> Mapping[str, float]:
         self._alarm.check(sampled)
         return {}
@@ -64,8 +60,8 @@ class Opinions(RunPart):
         self._alarm = OpinionAlarm(run.second_opinion, path, run.settings.seed)
 
     @classmethod
-    def of(cls, run: Trainer) -> Opinions | None:
-        return None if run.second_opinion is None else cls(run)
+    def is_wanted(cls, run: Trainer) -> bool:
+        return run.second_opinion is not None
 
     def see(self, sampled: RolloutBatch) -> Mapping[str, float]:
         return self._alarm.check(sampled.groups, self.run.steps_done + 1)
@@ -86,8 +82,8 @@ class RewardsByStrength(RunPart):
         self._strengths = TaskStrengths(run.settings.strength)
 
     @classmethod
-    def of(cls, run: Trainer) -> RewardsByStrength | None:
-        return None if run.settings.strength is None else cls(run)
+    def is_wanted(cls, run: Trainer) -> bool:
+        return run.settings.strength is not None
 
     def see(self, sampled: RolloutBatch) -> Mapping[str, float]:
         # Dynamic sampling drops a weak task that every rollout hacks: dropped groups count here.
@@ -121,8 +117,8 @@ class TestEvaluation(_Evaluation):
     __test__ = False  # pytest takes the name for a test's
 
     @classmethod
-    def of(cls, run: Trainer) -> TestEvaluation | None:
-        return cls(run) if run.source.evaluates else None
+    def is_wanted(cls, run: Trainer) -> bool:
+        return run.source.evaluates
 
     def evaluate(self, first: bool) -> Mapping[str, float]:
         run = self.run
@@ -144,8 +140,8 @@ class FurtherEvaluations(_Evaluation):
             run.say(one.line)
 
     @classmethod
-    def of(cls, run: Trainer) -> FurtherEvaluations | None:
-        return cls(run) if run.settings.eval_env else None
+    def is_wanted(cls, run: Trainer) -> bool:
+        return bool(run.settings.eval_env)
 
     def evaluate(self, first: bool) -> Mapping[str, float]:
         numbers: dict[str, float] = {}
@@ -184,10 +180,6 @@ class ValidationEvaluation(_Evaluation):
     def __init__(self, run: Trainer) -> None:
         super().__init__(run)
         self.standing, self.stalled = Standing(), 0
-
-    @classmethod
-    def of(cls, run: Trainer) -> ValidationEvaluation:
-        return cls(run)
 
     def evaluate(self, first: bool) -> Mapping[str, float]:
         settings, ranks = self.run.settings, self.run.ranks
@@ -243,10 +235,6 @@ class StageChanges(RunPart):
     """Lets stages begin, and schedules move, behind a step."""
 
     name = "stages"
-
-    @classmethod
-    def of(cls, run: Trainer) -> StageChanges:
-        return cls(run)
 
     def begin_at(self, step: int) -> None:
         self._take_settings()  # of a stage that begins with the run
@@ -310,8 +298,8 @@ class Costs(RunPart):
     """Seconds, tokens a second and memory of a step."""
 
     @classmethod
-    def of(cls, run: Trainer) -> Costs | None:
-        return cls(run) if run.ranks.first else None
+    def is_wanted(cls, run: Trainer) -> bool:
+        return run.ranks.first
 
     def end_step(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
         tokens = numbers["tokens"] + numbers.get("fork_tokens", 0.0)
@@ -327,8 +315,8 @@ class AlarmLines(RunPart):
         self._alarms = Alarms(run.settings.bad_steps)
 
     @classmethod
-    def of(cls, run: Trainer) -> AlarmLines | None:
-        return cls(run) if run.ranks.first else None
+    def is_wanted(cls, run: Trainer) -> bool:
+        return run.ranks.first
 
     def begin_at(self, step: int) -> None:
         run = self.run
@@ -377,5 +365,4 @@ def run_parts_of(run: Trainer) -> Sequence[RunPart]:
     Args:
         run: before its model is loaded.
     """
-    made = [kind.of(run) for kind in _PARTS]
-    return [part for part in made if part is not None]
+    return [kind(run) for kind in _PARTS if kind.is_wanted(run)]

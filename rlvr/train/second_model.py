@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlvr.errors import DataError
+from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
 from rlvr.train.schedule import LrClock, scheduled_rate
@@ -71,6 +72,35 @@ class SecondModel(LearnerPart):
         """Clip the gradient as the policy's is clipped; returns its norm before."""
         clip = self.learner.config.grad_clip
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, clip))
+
+    def learns(self, mini: Batch) -> bool:
+        return bool(mini.completion_mask.any())
+
+    def backward(self, mini: Batch) -> dict[str, float]:
+        """Add the gradient of an update's loss, and clip it as the policy's is clipped.
+
+        Args:
+            mini: with what the loss reads.
+        """
+        rows = mini.completion_mask.any(dim=1).nonzero().flatten().tolist()
+        whole, sums = mini.part(rows), dict[str, Tensor]()
+        for indices, counts in self.model.plan(whole.rows):
+            loss, logged = self.micro_loss(whole.part(indices).on(self.model.device), whole)
+            (loss * counts).backward()
+            for name, value in logged.items():
+                sums[name] = sums.get(name, 0.0) + value.detach() * counts
+        numbers = self.learner.ranks.sum(torch.stack(list(sums.values()))).tolist()
+        norm = {f"{self.name}_grad_norm": self.clip_gradient()}
+        return dict(zip(sums, numbers, strict=True)) | norm
+
+    def micro_loss(self, micro: Batch, whole: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """A micro-batch's share of the loss, with its gradient, and of what is logged.
+
+        Args:
+            micro: on the model's device.
+            whole: the rows of the update that are trained on, for the denominators.
+        """
+        raise NotImplementedError
 
     def step(self) -> None:
         """Make an optimiser step."""

@@ -91,8 +91,8 @@ class StepRecorder(StepWriter):
             )
 
     @classmethod
-    def of(cls, learner: Learner) -> StepRecorder | None:
-        return cls(learner) if learner.algorithm.examples is None else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return learner.algorithm.examples is None
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         self._prefixes = sampled.values

@@ -66,9 +66,8 @@ class StepRewards(LearnerPart):
         self._rule = None if is_forks else _rule_of(self._source, str(learner.policy.device))
 
     @classmethod
-    def of(cls, learner: Learner) -> StepRewards | None:
-        collects = learner.ranks.first
-        return cls(learner) if collects and learner.config.step_reward not in _OWN else None
+    def is_wanted(cls, learner: Learner) -> bool:
+        return learner.ranks.first and learner.config.step_reward not in _OWN
 
     def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
         """The rollouts with a turn for each step, and its reward.

@@ -42,14 +42,11 @@ class Reference(LearnerPart):
     """
 
     name = "reference"
+    wants = "has_reference"
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
         self.policy = learner.policy.frozen()
-
-    @classmethod
-    def of(cls, learner: Learner) -> Reference | None:
-        return cls(learner) if learner.algorithm.has_reference else None
 
     def before(self, batch: Batch) -> Batch:
         algorithm = self.learner.algorithm
@@ -77,6 +74,8 @@ class Teacher(LearnerPart):
         UsageError: there is no such model, or its tokens are not those of the policy.
     """
 
+    wants = "needs_teacher"
+
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
         student, name = learner.policy, learner.config.teacher
@@ -98,10 +97,6 @@ class Teacher(LearnerPart):
         _require_same_tokens(name, self.policy, student)
         self.policy.model.requires_grad_(False).eval()
         self.policy.shard(learner.ranks)
-
-    @classmethod
-    def of(cls, learner: Learner) -> Teacher | None:
-        return cls(learner) if learner.algorithm.needs_teacher else None
 
     @property
     def makes_logprobs(self) -> bool:
@@ -182,13 +177,11 @@ class Teacher(LearnerPart):
 class SelfTeacher(Teacher):
     """The reference policy, whose prompts show the task's reference."""
 
+    wants = "teaches_itself"
+
     def __init__(self, learner: Learner) -> None:
         LearnerPart.__init__(self, learner)
         self._prompts: Sequence[Sequence[int]] = ()
-
-    @classmethod
-    def of(cls, learner: Learner) -> SelfTeacher | None:
-        return cls(learner) if learner.algorithm.teaches_itself else None
 
     @property
     def policy(self) -> Policy:  # type: ignore[override]  # another part has it

@@ -39,8 +39,8 @@ class FileTexts(LearnerPart):
         self._rows = _read(learner) if learner.ranks.first else []
 
     @classmethod
-    def of(cls, learner: Learner) -> FileTexts | None:
-        return None if learner.algorithm.texts is None else cls(learner)
+    def is_wanted(cls, learner: Learner) -> bool:
+        return learner.algorithm.texts is not None
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         share, config = self.learner.algorithm.student_share, self.learner.config

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -24,9 +23,6 @@ from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
 
-if TYPE_CHECKING:  # it calls the parts
-    from rlvr.train.learner import Learner
-
 __all__ = ["RegionStep", "step_in_region"]
 
 
@@ -36,11 +32,9 @@ class RegionStep(LearnerPart):
     On several ranks each has all weights and computes its rows; gradients and products are summed.
     """
 
-    replaces_step = True
+    wants = "trust_region"
 
-    @classmethod
-    def of(cls, learner: Learner) -> RegionStep | None:
-        return None if learner.algorithm.trust_region is None else cls(learner)
+    replaces_step = True
 
     def move(self, mini: Batch, rows: Sequence[int]) -> tuple[dict[str, float], list[RatioStats]]:
         """Move the policy, and return the logged terms, and the ratios after the step if it was

@@ -54,6 +54,7 @@ __all__ = [
     "Judged",
     "Need",
     "OfFile",
+    "OfGroups",
     "OfPairs",
     "OfTokens",
     "PolicyGradient",
@@ -483,6 +484,18 @@ class Proximal(PolicyGradient):
                 f"replay with {self.label}, which has values of its own rollouts alone; leave "
                 f"replay out"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfGroups(Proximal):
+    """A completion is judged against its siblings: A = (r - mean(r)) / std(r), as in GRPO (arXiv:2402.03300, 4.1.2)."""
+
+    needs = frozenset({"siblings"})
+
+    def advantages(self, groups: Inputs) -> Tensor:
+        from rlvr.algo.advantages import group_advantages
+
+        return group_advantages(groups.scores, groups.scored)
 
 
 @dataclass(frozen=True, kw_only=True)

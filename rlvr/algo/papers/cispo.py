@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Printed, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups, Printed
 from rlvr.algo.parts import Range
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -21,7 +19,7 @@ __all__ = ["CISPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CISPO(Proximal):
+class CISPO(OfGroups):
     """The weight is clipped, and clipped tokens keep their gradient.
 
     Attributes:
@@ -37,17 +35,11 @@ class CISPO(Proximal):
         "their upper bound is not printed: a weight of at most 5 is that of ScaleRL, "
         "arXiv:2510.13786"
     )
-    needs = frozenset({"siblings"})
     printed = Printed(updates=16)
     updates = 16
 
     clip: Range = Range(low=1.0, high=4.0)
     dynamic_sampling: bool = True
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import cispo

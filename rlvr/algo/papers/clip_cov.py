@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.algo.parts import Range
 from rlvr.errors import UsageError
 from rlvr.validate import require_number
@@ -24,7 +24,7 @@ __all__ = ["ClipCov"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipCov(Proximal):
+class ClipCov(OfGroups):
     """A few of the tokens on which entropy collapses are left out of the update.
 
     Attributes:
@@ -41,7 +41,6 @@ class ClipCov(Proximal):
         "sec. 4: r 2e-4, ω 1 and 5; the authors' script has a clip of 1 on both sides; verl draws "
         "per micro-batch, here it is over the whole update; the number of updates is ours"
     )
-    needs = frozenset({"siblings"})
     reads = frozenset({"selected"})
     updates = 4
 
@@ -55,11 +54,6 @@ class ClipCov(Proximal):
         require_number("share", self.share, above=0, most=1)
         if not self.low < self.high:
             raise UsageError(f"low is {self.low} and high is {self.high}; low must be the lesser")
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def select(self, update: Inputs) -> Tensor:
         import torch

@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rlvr.algo.papers.base import Inputs, Printed, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups, Printed
 from rlvr.algo.parts import Clip, OverlongHandling
 from rlvr.validate import require_one_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -24,7 +22,7 @@ __all__ = ["DAPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAPO(Proximal):
+class DAPO(OfGroups):
     """Clip-higher, mean over tokens, dynamic sampling and the soft punishment of long completions.
 
     Attributes:
@@ -41,7 +39,6 @@ class DAPO(Proximal):
         "4.1: clip 0.2/0.28, 512 x 16, mini-batch 512 (16 updates), learning rate 1e-6, "
         "overlong 20480 with cache 4096, no KL; 2.4: rewards of ±1"
     )
-    needs = frozenset({"siblings"})
     printed = Printed(prompts=512, group_size=16, updates=16, lr=1e-6, max_tokens=20480)
     updates = 16
 
@@ -53,11 +50,6 @@ class DAPO(Proximal):
     def check(self) -> None:
         super().check()
         require_one_of("aggregation", self.aggregation, ("token_mean", "group_token_mean"))
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped

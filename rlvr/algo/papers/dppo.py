@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.validate import require_number, require_one_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -23,7 +21,7 @@ __all__ = ["DPPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPPO(Proximal):
+class DPPO(OfGroups):
     """Tokens are held by how much probability they move, and not by their ratio, which is wild where it is small.
 
     Attributes:
@@ -41,7 +39,6 @@ class DPPO(Proximal):
         "as in verl's dppo_tv and dppo_kl, whose script has thresholds 0.15 (TV) and 0.05 (KL); "
         "5.4: c 20; the mean over tokens and the number of updates are ours"
     )
-    needs = frozenset({"siblings"})
     updates = 4
 
     divergence: Literal["tv", "kl"] = "tv"
@@ -55,11 +52,6 @@ class DPPO(Proximal):
         require_number("low", self.low, above=0)
         require_number("high", self.high, above=0)
         require_number("cap", self.cap, 1)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         import torch

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.validate import require_number
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -21,7 +19,7 @@ __all__ = ["GMPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GMPO(Proximal):
+class GMPO(OfGroups):
     """The geometric mean of a completion's ratios, each clipped in log space on the side to which it is moved.
 
     Attributes:
@@ -36,7 +34,6 @@ class GMPO(Proximal):
         "the clip (e^-0.4, e^0.4), token by token, and no KL, as in the authors' code in verl "
         "(geo_mean) and in TRL; the number of updates is ours"
     )
-    needs = frozenset({"siblings"})
     updates = 4
     aggregation = "sequence_mean"
 
@@ -45,11 +42,6 @@ class GMPO(Proximal):
     def check(self) -> None:
         super().check()
         require_number("eps", self.eps, above=0)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import Losses

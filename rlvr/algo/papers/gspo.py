@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Printed, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups, Printed
 from rlvr.algo.parts import Range
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -22,7 +20,7 @@ __all__ = ["GSPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GSPO(Proximal):
+class GSPO(OfGroups):
     """One ratio per completion: the geometric mean of its tokens'.
 
     Attributes:
@@ -37,17 +35,11 @@ class GSPO(Proximal):
         "5.1: clip 3e-4 and 4e-4, each batch in 4 mini-batches; no KL is named; group "
         "size not printed"
     )
-    needs = frozenset({"siblings"})
     printed = Printed(updates=4)
     updates = 4
     aggregation = "sequence_mean"
 
     clip: Range = Range(low=3e-4, high=4e-4)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import gspo

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.validate import require_number
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["KLCov"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLCov(Proximal):
+class KLCov(OfGroups):
     """The tokens on which entropy collapses are held near the policy that sampled; the others have no bound.
 
     Attributes:
@@ -40,7 +40,6 @@ class KLCov(Proximal):
         "code; verl selects per micro-batch, here it is over the whole update; the number of "
         "updates is ours"
     )
-    needs = frozenset({"siblings"})
     reads = frozenset({"selected"})
     regularised = True
     updates = 4
@@ -52,11 +51,6 @@ class KLCov(Proximal):
         super().check()
         require_number("share", self.share, above=0, most=1)
         require_number("beta", self.beta, 0)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def select(self, update: Inputs) -> Tensor:
         from rlvr.algo.subsets import covariances

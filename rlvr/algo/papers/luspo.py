@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.algo.parts import Range
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -21,7 +19,7 @@ __all__ = ["LUSPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LUSPO(Proximal):
+class LUSPO(OfGroups):
     """GSPO with each completion's loss multiplied by its length.
 
     Attributes:
@@ -33,17 +31,11 @@ class LUSPO(Proximal):
     paper = "arXiv:2602.05261"
     equations = "the LUSPO objective"
     sources = "5.1, as TRL cites it: clip 2e-3 and 2.5e-3; the number of updates is GSPO's"
-    needs = frozenset({"siblings"})
     updates = 4
     aggregation = "constant"
     length_tokens = 1
 
     clip: Range = Range(low=2e-3, high=2.5e-3)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import gspo

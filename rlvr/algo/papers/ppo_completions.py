@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.algo.parts import Range
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -21,7 +19,7 @@ __all__ = ["PPOCompletions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOCompletions(Proximal):
+class PPOCompletions(OfGroups):
     """The product of the ratios, where GSPO has their geometric mean: for study, as long ones are soon at the bounds.
 
     Attributes:
@@ -33,16 +31,10 @@ class PPOCompletions(Proximal):
     paper = "arXiv:1707.06347"
     equations = "eq. 7, per completion"
     sources = "6.1: clip 0.2; advantages of GRPO and four updates are ours"
-    needs = frozenset({"siblings"})
     updates = 4
     aggregation = "sequence_mean"
 
     clip: Range = Range(low=0.2, high=0.2)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import sequence_clipped

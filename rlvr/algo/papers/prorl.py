@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Printed, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups, Printed
 from rlvr.algo.parts import Clip, Kl, Reset
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -22,7 +20,7 @@ __all__ = ["ProRL"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProRL(Proximal):
+class ProRL(OfGroups):
     """DAPO's loss, held near a reference that is replaced when validation stalls.
 
     Attributes:
@@ -39,7 +37,6 @@ class ProRL(Proximal):
         "3.3: reset of reference and optimiser on a stall; KL coefficient, patience and "
         "aggregation are not published: these are ours"
     )
-    needs = frozenset({"siblings"})
     printed = Printed(prompts=256, group_size=16, updates=4, lr=2e-6, max_tokens=8096)
     updates = 4
 
@@ -48,11 +45,6 @@ class ProRL(Proximal):
     dynamic_sampling: bool = True
     reset: Reset | None = Reset(stall_validations=3)
     temperature: float = 1.2
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped

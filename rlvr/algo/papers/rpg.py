@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.validate import require_number
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ __all__ = ["RPG"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RPG(Proximal):
+class RPG(OfGroups):
     """The reverse KL in the loss, with the weight that makes its gradient right in every update.
 
     Attributes:
@@ -34,7 +34,6 @@ class RPG(Proximal):
         "the loss as on the authors' page; their clipped weights and their reference that is "
         "renewed now and then are left out; the group's advantages, β and 4 updates are ours"
     )
-    needs = frozenset({"siblings"})
     regularised = True
     updates = 4
 
@@ -43,11 +42,6 @@ class RPG(Proximal):
     def check(self) -> None:
         super().check()
         require_number("beta", self.beta, 0)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Tensor:
         w = inputs.ratio

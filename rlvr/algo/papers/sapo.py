@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.algo.parts import SoftClip
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -22,7 +20,7 @@ __all__ = ["SAPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SAPO(Proximal):
+class SAPO(OfGroups):
     """A smooth gate in the place of the clip.
 
     Attributes:
@@ -37,16 +35,10 @@ class SAPO(Proximal):
         "eq. 5 and 6, temperatures 1 and 1.05; no KL is named; four updates, as in GSPO's "
         "paper, are ours"
     )
-    needs = frozenset({"siblings"})
     updates = 4
     aggregation = "sequence_mean"
 
     soft_clip: SoftClip = SoftClip()
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import sapo

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlvr.algo.papers.base import Inputs, Proximal
+from rlvr.algo.papers.base import Inputs, OfGroups
 from rlvr.validate import require_number
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rlvr.algo.objectives import Losses
 
 
@@ -22,7 +20,7 @@ __all__ = ["VESPO"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VESPO(Proximal):
+class VESPO(OfGroups):
     """A completion's weight fades smoothly as its probability leaves that under the policy that sampled it.
 
     Attributes:
@@ -38,7 +36,6 @@ class VESPO(Proximal):
         "k 2 and 3, λ 3 and 2 as in TRL, which also has the mean over tokens; the number of "
         "updates is ours"
     )
-    needs = frozenset({"siblings"})
     updates = 4
 
     positive_k: float = 2.0
@@ -50,11 +47,6 @@ class VESPO(Proximal):
         super().check()
         for name in ("positive_k", "positive_rate", "negative_k", "negative_rate"):
             require_number(name, getattr(self, name), above=0)
-
-    def advantages(self, groups: Inputs) -> Tensor:
-        from rlvr.algo.advantages import group_advantages
-
-        return group_advantages(groups.scores, groups.scored)
 
     def loss(self, inputs: Inputs) -> Losses:
         import torch
