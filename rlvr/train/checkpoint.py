@@ -164,7 +164,7 @@ def _newest(folder: Path, keys: Collection[str]) -> tuple[Path, dict[str, Any]] 
         try:
             state = _read(path)
             _require_shards(path, state)
-            if missing := [key for key in keys if not state.keys() & set(key.split(" or "))]:
+            if missing := [key for key in keys if key not in state]:
                 raise DataError(
                     f"{path} is no checkpoint of this version: it lacks {', '.join(missing)}"
                 )

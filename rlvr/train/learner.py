@@ -530,27 +530,16 @@ class Learner:
         self.policy.load_state_dict(state["policy"])
         self.ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
-        if "clock" in state:  # runs of before there were stages have none
-            clock = LrClock(**state["clock"])
-            per_step = self.algorithm.epochs * self.config.updates_per_batch
-            more = (self.config.steps - state["steps"]) * per_step  # a resumed run may be longer
-            self._clock = replace(clock, left=clock.left + more)
-        known = state["parts"] if "parts" in state else self._earlier_parts(state)
-        known = {**known, **{name: state[name] for name in ("head",) if name in state}}
+        clock = LrClock(**state["clock"])
+        per_step = self.algorithm.epochs * self.config.updates_per_batch
+        more = (self.config.steps - state["steps"]) * per_step  # a resumed run may be longer
+        self._clock = replace(clock, left=clock.left + more)
+        known = state["parts"]
         for part in self.parts:
             if part.name and part.name not in known:
                 raise DataError(f"this checkpoint has no {part.name}; give a new folder")
             if part.name:
                 part.load(known[part.name])
-
-    def _earlier_parts(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The states of parts in a checkpoint that was written before there were parts."""
-        parts = {name: state[name] for name in ("reference", "critic") if state.get(name)}
-        if (adapted := state.get("adapted")) is None:  # runs of 0.1 had nothing that adapts
-            fresh = {part.name: part.state() for part in self.parts}
-            return {name: fresh[name] for name in fresh.keys() - {"reference", "critic"}} | parts
-        names = {name: adapted[name] for name in ("kl", "trust", "average")}
-        return parts | names | {"entropy": [adapted["entropy"], adapted["last_entropy"]]}
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

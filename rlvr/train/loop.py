@@ -14,7 +14,6 @@ import gc
 import json
 import random
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -271,13 +270,11 @@ class Trainer:
     def _load_checkpoint(self) -> None:
         """Continue from the newest checkpoint, if the folder has one."""
         folder, steps = self.settings.run / "checkpoints", self.settings.steps
-        saved = checkpoint.newest(
-            folder, ("step", "learner", "rng", "rows or collector"), self.ranks
-        )
+        saved = checkpoint.newest(folder, ("step", "learner", "rng", "parts", "rows"), self.ranks)
         if saved is None:
             self._begin()
             return
-        path, state = saved[0], _with_parts(saved[1])
+        path, state = saved
         self.steps_done = state["step"]
         if self.steps_done > steps:
             raise UsageError(
@@ -339,13 +336,3 @@ class Trainer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _with_parts(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's state, also of before runs had parts."""
-    if "parts" in state:
-        return dict(state)
-    standing, opinion = state.get("validation", (None, None))
-    parts = {"standing": standing, "opinion": opinion, "stages": state.get("stages")}
-    rows = {name: state[name] for name in ("collector", "ahead") if name in state}
-    return {**state, "parts": parts, "rows": rows}

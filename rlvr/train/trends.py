@@ -21,6 +21,7 @@ __all__ = [
     "Trend",
     "Validation",
     "WeakTasks",
+    "WindowTrend",
     "trends",
 ]
 
@@ -64,6 +65,44 @@ class Trend:
 
         Args:
             numbers: metrics of the step.
+        """
+        raise NotImplementedError
+
+
+class WindowTrend(Trend):
+    """A trend from window to window of steps.
+
+    Attributes:
+        steps: of a window that have the metrics.
+    """
+
+    steps: ClassVar[int]
+
+    def __init__(self) -> None:
+        self._window: list[Any] = []
+        self._line: str | None = None
+
+    def check(self, numbers: Mapping[str, Any]) -> str | None:
+        if (value := self.read(numbers)) is not None:
+            self._window.append(value)
+        if len(self._window) == self.steps:
+            self._line = self.judge(self._window)
+            self._window = []
+        return self._line
+
+    def read(self, numbers: Mapping[str, Any]) -> Any:
+        """What is kept of a step; None where it lacks the metrics.
+
+        Args:
+            numbers: metrics of the step.
+        """
+        raise NotImplementedError
+
+    def judge(self, window: list[Any]) -> str | None:
+        """What is wrong as of a window, with the remedy; None if nothing is.
+
+        Args:
+            window: what was kept of its steps.
         """
         raise NotImplementedError
 
@@ -117,29 +156,23 @@ class Mismatch(Trend):
         )
 
 
-class LengthTrend(Trend):
+class LengthTrend(WindowTrend):
     """Completions become longer without becoming better."""
 
-    name = "length"
+    name, steps = "length", _WINDOW
 
     def __init__(self) -> None:
-        self._window: list[tuple[float, float]] = []
+        super().__init__()
         self._steps = 0
         self._best: tuple[float, float, int] | None = None  # accuracy, length, step
-        self._line: str | None = None
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
+    def read(self, numbers: Mapping[str, Any]) -> Any:
         self._steps += 1
-        accuracy, length = _finite(numbers, "accuracy"), _finite(numbers, "length")
-        if accuracy is not None and length is not None:
-            self._window.append((accuracy, length))
-        if len(self._window) == _WINDOW:
-            accuracies, lengths = zip(*self._window, strict=True)
-            self._window.clear()
-            self._line = self._judge(fmean(accuracies), fmean(lengths))
-        return self._line
+        pair = _finite(numbers, "accuracy"), _finite(numbers, "length")
+        return None if None in pair else pair
 
-    def _judge(self, accuracy: float, length: float) -> str | None:
+    def judge(self, window: list[Any]) -> str | None:
+        accuracy, length = map(fmean, zip(*window, strict=True))
         if self._best is None or accuracy > self._best[0]:
             self._best = accuracy, length, self._steps
             return None
@@ -195,26 +228,20 @@ class Validation(Trend):
         )
 
 
-class MemoryTrend(Trend):
+class MemoryTrend(WindowTrend):
     """What is in memory between two steps grows from window to window."""
 
-    name = "memory"
+    name, steps = "memory", _MEMORY_WINDOW
 
     def __init__(self) -> None:
-        self._window: list[float] = []
+        super().__init__()
         self._least: deque[float] = deque(maxlen=4)
-        self._line: str | None = None
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
-        if (held := _finite(numbers, "held_mib")) is not None:
-            self._window.append(held)
-        if len(self._window) == _MEMORY_WINDOW:
-            self._least.append(min(self._window))
-            self._window.clear()
-            self._line = self._judge()
-        return self._line
+    def read(self, numbers: Mapping[str, Any]) -> Any:
+        return _finite(numbers, "held_mib")
 
-    def _judge(self) -> str | None:
+    def judge(self, window: list[Any]) -> str | None:
+        self._least.append(min(window))
         least = list(self._least)
         pairs = list(pairwise(least))
         if len(pairs) < 3 or any(after <= (1 + _LEAK) * before for before, after in pairs):
@@ -229,7 +256,7 @@ class MemoryTrend(Trend):
         )
 
 
-class WeakTasks(Trend):
+class WeakTasks(WindowTrend):
     """The reward rises faster at tasks that pay wrong work than at those that do not (`Config.strength`).
 
     The gap between the two in a window of steps is compared with that of the first window.  Each
@@ -237,29 +264,22 @@ class WeakTasks(Trend):
     of its samples.
     """
 
-    name = "weak tasks"
+    name, steps = "weak tasks", _GAP_WINDOW
 
     def __init__(self) -> None:
+        super().__init__()
         self._first: list[float] = []
-        self._window: list[float] = []
-        self._line: str | None = None
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
+    def read(self, numbers: Mapping[str, Any]) -> Any:
         weak, strong = _finite(numbers, "reward_at/weak"), _finite(numbers, "reward_at/strong")
-        if weak is None or strong is None:
-            return self._line
-        self._window.append(weak - strong)
-        if len(self._window) == _GAP_WINDOW:
-            if self._first:
-                self._line = self._judge()
-            else:
-                self._first = self._window[:]
-            self._window.clear()
-        return self._line
+        return None if weak is None or strong is None else weak - strong
 
-    def _judge(self) -> str | None:
-        before, now = fmean(self._first), fmean(self._window)
-        error = math.sqrt((variance(self._first) + variance(self._window)) / _GAP_WINDOW)
+    def judge(self, window: list[Any]) -> str | None:
+        if not self._first:
+            self._first = window
+            return None
+        before, now = fmean(self._first), fmean(window)
+        error = math.sqrt((variance(self._first) + variance(window)) / _GAP_WINDOW)
         if now - before <= max(_GAP, _GAP_ERRORS * error):
             return None
         return (
