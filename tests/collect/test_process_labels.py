@@ -14,12 +14,17 @@ from rlvr.scoring import Scorer
 from tests.train.bandit import Bandit, policy
 
 
-def labels(env: rlvr.Environment, **options) -> list[dict]:
+def labels(env: rlvr.Environment, max_rows: int = 256, **options) -> list[dict]:
     sampling = Sampling(max_tokens=6, temperature=1.0)
     with (
         Scorer(env, workers=0) as scorer,
         Groups(
-            env, policy().sampler(), group_size=4, sampling=sampling, scorer=scorer, key=("t",)
+            env,
+            policy().sampler(max_rows=max_rows),
+            group_size=4,
+            sampling=sampling,
+            scorer=scorer,
+            key=("t",),
         ) as groups,
     ):
         return list(process_labels(groups, [(i, i) for i in range(4)], delimiter="a", **options))
@@ -40,6 +45,12 @@ def test_steps_have_the_counts_of_their_continuations(tmp_path: Path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     assert [list(one.steps) for one in read_steps(path)] == [row["completions"] for row in rows]
     assert len(labels(Bandit(), k=1)) <= len(rows)
+
+
+def test_a_sampler_with_few_rows_gives_the_same_labels():
+    """Completions that wait for room are not taken for continuations of those that have ended."""
+    few, many = (labels(Bandit(), rows, k=2, every=True) for rows in (3, 256))
+    assert sorted(map(json.dumps, few)) == sorted(map(json.dumps, many))
 
 
 def test_rewards_that_are_no_shares_are_refused():
