@@ -86,7 +86,7 @@ def train_all(
     folder: Path,
     names: Sequence[str],
     *,
-    steps: int = 16,
+    steps: int = 8,
     seeds: int = 1,
     side_by_side: int = 1,
 ) -> None:
@@ -284,7 +284,7 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--names", nargs="*", default=list(RUNS))
-    parser.add_argument("--steps", type=int, default=16, help="of each run")
+    parser.add_argument("--steps", type=int, default=8, help="of each run")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each; 0 draws what is there")
     parser.add_argument("--side-by-side", type=int, default=1)
     flags = parser.parse_args()
