@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import rlvr
 from rlvr.envs.puzzles import Generator, column
@@ -14,7 +16,9 @@ from rlvr.verifiers.sql_operators import query_slips
 
 __all__ = ["SQL"]
 
-_THEMES: Final = (
+_Theme: TypeAlias = tuple[str, str, str, str, str, tuple[str, ...], tuple[str, ...]]
+
+_THEMES: Final[tuple[_Theme, ...]] = (
     (
         "members",
         "city",
@@ -95,7 +99,8 @@ class SQL(Generator):
     def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         while True:
-            entity, group, many, label, value, groups, labels = rng.choice(_THEMES)
+            theme = rng.choice(_THEMES)
+            entity, group, many, label, value, groups, labels = theme
             words = {"one": entity, "group": group, "many": many, "label": label, "value": value}
             question, query = rng.choice(_QUESTIONS)
             words |= {
@@ -111,11 +116,8 @@ class SQL(Generator):
             f"INTEGER);"
         )
         query = query.format(**words)
-        rng = rlvr.seeded(self.id, "fillings", query)  # one question has one reference
-        near = [int(words["n"])] if words["n"] in query else []
-        pool = [_filling(rng, words, groups, labels, near) for _ in range(_POOL)]
-        columns = ("id", "owner", "name", group, label, value)
-        fillings = _telling(schema, query, columns, pool, self.fillings)
+        near = int(words["n"]) if words["n"] in query else None
+        fillings = deepcopy(_fillings(self.id, schema, query, theme, near, self.fillings))
         reference: dict[str, Any] = {"schema": schema, "query": query, "fillings": fillings}
         prompt = f"{schema}\n\nWrite one SQLite query that gives {question.format(**words)}."
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference)
@@ -124,22 +126,28 @@ class SQL(Generator):
         return SQLVerifier().example(task.reference)
 
 
-def _filling(
-    rng: Random,
-    words: Mapping[str, str],
-    groups: tuple[str, ...],
-    labels: tuple[str, ...],
-    near: list[int],
-) -> dict[str, list[list[Any]]]:
+@lru_cache(maxsize=1024)  # a thousand draws ask about a hundred queries, 50 CPU ms each
+def _fillings(
+    id: str, schema: str, query: str, theme: _Theme, near: int | None, count: int
+) -> list[dict[str, Any]]:
+    """So many fillings for a query, the same each time: one question has one reference."""
+    _, group, _, label, value, _, _ = theme
+    rng = rlvr.seeded(id, "fillings", query)
+    pool = [_filling(rng, theme, near) for _ in range(_POOL)]
+    return _telling(schema, query, ("id", "owner", "name", group, label, value), pool, count)
+
+
+def _filling(rng: Random, theme: _Theme, near: int | None) -> dict[str, list[list[Any]]]:
     """Rows of both tables, with what tells queries apart: names twice, ties, owners without rows,
     rows without owner, and the numbers of the question and those beside them."""
+    one, _, many, _, _, groups, labels = theme
     names = rng.sample(
         "Ada Bo Cleo Dag Eve Finn Gia Hugo Ines Jan Kim Lea".split(), rng.randint(3, 8)
     )
     names += rng.choices(names, k=2)
     rng.shuffle(names)
     owners = [[number, name, rng.choice(groups)] for number, name in enumerate(names, 1)]
-    edges = [n + by for n in near for by in (-1, 0, 1)]
+    edges = [] if near is None else [near + by for by in (-1, 0, 1)]
     high = rng.choice((2, 9, 90))
     used = rng.sample(labels, rng.randint(1, len(labels)))
     rows: list[list[Any]] = []
@@ -148,7 +156,7 @@ def _filling(
         rows.append([number, rng.randint(1, len(names) + 2), rng.choice(used), value])
     rows.append([len(rows) + 1, *rows[0][1:]])  # a duplicate, which DISTINCT would lose
     rng.shuffle(rows)  # so that the order of ids is not the order of the rows
-    return {words["one"]: owners, words["many"]: rows}
+    return {one: owners, many: rows}
 
 
 def _telling(

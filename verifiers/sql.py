@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
@@ -503,6 +504,7 @@ def _insertion(table: str, row: Sequence[Any]) -> str:
     return f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(row))})'
 
 
+@lru_cache(maxsize=256)
 def _has_outer_order(query: str) -> bool:
     """True if there is an ORDER BY outside of brackets and quotes."""
     depth, words = 0, []
