@@ -9,8 +9,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any
 
 from rlvr.errors import import_optional
 from rlvr.verifiers.instructions.registry import (
@@ -30,18 +30,15 @@ from rlvr.verifiers.instructions.text import (
     plain_words,
     reference_sentences,
     reference_tokens,
-    sentences,
+    sentences_by,
     without_punctuation,
     words,
+    words_by,
 )
 
-_FAMILY: Final = "ifbench"
+_kind = partial(kind, family="ifbench")
 _TWO_SENTENCES = "fewer than two sentences"
 _VOWELS, _CONSONANTS = frozenset("aeiou"), frozenset("bcdfghjklmnpqrstvwxyz")
-
-
-def _sentences(text: str, strict: bool) -> list[str]:
-    return sentences(text) if strict else reference_sentences(text)
 
 
 def _strip_signs(text: str) -> str:
@@ -59,9 +56,8 @@ def _at_least(count: int, asked: int, what: str) -> str:
 # ------------------------------------------------------------------------------------------------------- counts
 
 
-@kind(
+@_kind(
     "count:word_count_range",
-    _FAMILY,
     least=lambda given: max(1, min(WORDS_NEEDED, given["min_words"] // 2)),
     min_words=COUNT,
     max_words=COUNT,
@@ -73,7 +69,7 @@ def _word_range(text: str, strict: bool, min_words: int, max_words: int) -> str:
     )
 
 
-@kind("count:unique_word_count", _FAMILY, N=COUNT)
+@_kind("count:unique_word_count", N=COUNT)
 def _different_words(text: str, strict: bool, N: int) -> str:  # noqa: N803  the data set's name
     different = (
         set(words(text.lower()))
@@ -86,7 +82,7 @@ def _different_words(text: str, strict: bool, N: int) -> str:  # noqa: N803  the
 _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
 
 
-@kind("count:conjunctions", _FAMILY, small_n=COUNT)
+@_kind("count:conjunctions", small_n=COUNT)
 def _conjunctions(text: str, strict: bool, small_n: int) -> str:
     used = {word for word in text.split() if _strip_signs(word).lower() in _CONJUNCTIONS}
     if strict:
@@ -100,7 +96,7 @@ _NAMES = """Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Et
     Jonathan""".split()
 
 
-@kind("count:person_names", _FAMILY, N=COUNT)
+@_kind("count:person_names", N=COUNT)
 def _names(text: str, strict: bool, N: int) -> str:  # noqa: N803
     used = set(plain_words(text)) & set(_NAMES)
     if strict and len(words(text)) < 2 * len(used):
@@ -108,7 +104,7 @@ def _names(text: str, strict: bool, N: int) -> str:  # noqa: N803
     return _at_least(len(used), N, "of the names")
 
 
-@kind("count:numbers", _FAMILY, N=COUNT)
+@_kind("count:numbers", N=COUNT)
 def _numbers(text: str, strict: bool, N: int) -> str:  # noqa: N803
     # Strictly, 3.14 and 1,000 are one number each.
     numbers = (
@@ -127,7 +123,7 @@ _PRONOUNS = frozenset(
 )
 
 
-@kind("count:pronouns", _FAMILY, N=COUNT)
+@_kind("count:pronouns", N=COUNT)
 def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
     tokens = (
         re.findall(r"[a-z]+", text.lower())
@@ -140,7 +136,7 @@ def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
     return _at_least(count, N, "pronouns")
 
 
-@kind("count:punctuation", _FAMILY)
+@_kind("count:punctuation")
 def _every_mark(text: str, strict: bool) -> str:
     if not any(bang in text for bang in ("!?", "?!", "‽")):
         return "there is no interrobang"
@@ -151,9 +147,8 @@ def _every_mark(text: str, strict: bool) -> str:
     return f"no {min(missing)!r}" if missing else ""
 
 
-@kind(
+@_kind(
     "count:keywords_multiple",
-    _FAMILY,
     keyword1=WORD,
     keyword2=WORD,
     keyword3=WORD,
@@ -170,7 +165,7 @@ def _many_keywords(text: str, strict: bool, **keywords: str) -> str:
     return ""
 
 
-@kind("count:words_japanese", _FAMILY, N=POSITIVE)
+@_kind("count:words_japanese", N=POSITIVE)
 def _japanese(text: str, strict: bool, N: int) -> str:  # noqa: N803
     tokens = text.split()
     if strict and len(tokens) < N:
@@ -198,10 +193,10 @@ _STOP_WORDS = frozenset(
 )
 
 
-@kind("ratio:stop_words", _FAMILY, percentage=PERCENTAGE)
+@_kind("ratio:stop_words", percentage=PERCENTAGE)
 def _stop_words(text: str, strict: bool, percentage: float) -> str:
     total = len(words(text) if strict else plain_words(text))
-    tokens = words(text.lower()) if strict else reference_tokens(text.lower())
+    tokens = words_by(text.lower(), strict)
     count = sum(word in _STOP_WORDS for word in tokens)
     if not total:
         return "there are no words"
@@ -212,11 +207,11 @@ def _ends(text: str, strict: bool) -> Counter[str]:
     """How many sentences end with each of . ? !"""
     return Counter(
         sentence.rstrip("\"'”’)*_ ")[-1:] if strict else sentence[-1:]
-        for sentence in _sentences(text, strict)
+        for sentence in sentences_by(text, strict)
     )
 
 
-@kind("ratio:sentence_type", _FAMILY)
+@_kind("ratio:sentence_type")
 def _two_to_one(text: str, strict: bool) -> str:
     ends = _ends(text, strict)
     if strict and not ends["?"]:
@@ -224,7 +219,7 @@ def _two_to_one(text: str, strict: bool) -> str:
     return "" if ends["."] == 2 * ends["?"] else f"{ends['.']} statements and {ends['?']} questions"
 
 
-@kind("ratio:sentence_balance", _FAMILY)
+@_kind("ratio:sentence_balance")
 def _balanced(text: str, strict: bool) -> str:
     ends = _ends(text, strict)
     if strict and not ends["?"]:
@@ -237,9 +232,9 @@ def _balanced(text: str, strict: bool) -> str:
     )
 
 
-@kind("ratio:sentence_words", _FAMILY)
+@_kind("ratio:sentence_words")
 def _equal_sentences(text: str, strict: bool) -> str:
-    parts = _sentences(text, strict)
+    parts = sentences_by(text, strict)
     if len(parts) != 3:
         return f"{len(parts)} sentences, not 3"
     if len({len(sentence.strip()) for sentence in parts}) > 1:
@@ -248,7 +243,7 @@ def _equal_sentences(text: str, strict: bool) -> str:
     return "a word occurs twice" if strict and len(set(tokens)) < len(tokens) else ""
 
 
-@kind("ratio:overlap", _FAMILY, reference_text=TEXT, percentage=PERCENTAGE)
+@_kind("ratio:overlap", reference_text=TEXT, percentage=PERCENTAGE)
 def _overlap(text: str, strict: bool, reference_text: str, percentage: float) -> str:
     units: Iterable[Any] = (text, reference_text)
     if (
@@ -271,7 +266,7 @@ def _overlap(text: str, strict: bool, reference_text: str, percentage: float) ->
 # -------------------------------------------------------------------------------------------------------- words
 
 
-@kind("words:alphabet", _FAMILY)
+@_kind("words:alphabet")
 def _alphabet(text: str, strict: bool) -> str:
     first = [word[0].lower() for word in (words(text) if strict else bare_words(text))]
     if not first or not ("a" <= first[0] <= "z"):
@@ -282,7 +277,7 @@ def _alphabet(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("words:vowel", _FAMILY)
+@_kind("words:vowel")
 def _three_vowels(text: str, strict: bool) -> str:
     if "\n" in text.strip():
         return "more than one paragraph"
@@ -290,7 +285,7 @@ def _three_vowels(text: str, strict: bool) -> str:
     return "" if len(used) <= 3 else f"{len(used)} different vowels"
 
 
-@kind("words:consonants", _FAMILY)
+@_kind("words:consonants")
 def _clusters(text: str, strict: bool) -> str:
     for word in words(text.lower()) if strict else text.lower().split():
         if not any(a in _CONSONANTS and b in _CONSONANTS for a, b in itertools.pairwise(word)):
@@ -298,7 +293,7 @@ def _clusters(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("words:palindrome", _FAMILY)
+@_kind("words:palindrome")
 def _palindromes(text: str, strict: bool) -> str:
     palindromes = [
         word for word in bare_words(text.lower()) if len(word) >= 5 and word == word[::-1]
@@ -311,7 +306,7 @@ def _palindromes(text: str, strict: bool) -> str:
 _PRIMES = frozenset(n for n in range(2, 100) if all(n % d for d in range(2, n)))
 
 
-@kind("words:prime_lengths", _FAMILY)
+@_kind("words:prime_lengths")
 def _prime_lengths(text: str, strict: bool) -> str:
     for word in bare_words(text):
         if len(word) not in _PRIMES:
@@ -319,7 +314,7 @@ def _prime_lengths(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("words:repeats", _FAMILY, small_n=COUNT)
+@_kind("words:repeats", small_n=COUNT)
 def _repeats(text: str, strict: bool, small_n: int) -> str:
     counted = Counter(words(text.casefold()) if strict else bare_words(text.lower())).most_common(1)
     return (
@@ -329,7 +324,7 @@ def _repeats(text: str, strict: bool, small_n: int) -> str:
     )
 
 
-@kind("words:odd_even_syllables", _FAMILY)
+@_kind("words:odd_even_syllables")
 def _syllables(text: str, strict: bool) -> str:
     count = import_optional("syllapy", "instructions").count
     odd = [count(word) % 2 for word in bare_words(text.lower())]
@@ -340,9 +335,9 @@ def _syllables(text: str, strict: bool) -> str:
     )
 
 
-@kind("words:last_first", _FAMILY)
+@_kind("words:last_first")
 def _last_first(text: str, strict: bool) -> str:
-    parts = _sentences(text, strict)
+    parts = sentences_by(text, strict)
     if strict and len(parts) < 2:
         return _TWO_SENTENCES
     for sentence, following in itertools.pairwise(parts):
@@ -356,7 +351,7 @@ def _last_first(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("words:paragraph_last_first", _FAMILY)
+@_kind("words:paragraph_last_first")
 def _paragraph_ends(text: str, strict: bool) -> str:
     for paragraph in text.split("\n"):
         tokens = (
@@ -369,16 +364,16 @@ def _paragraph_ends(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("words:no_consecutive", _FAMILY)
+@_kind("words:no_consecutive")
 def _no_consecutive(text: str, strict: bool) -> str:
     first = [word[0] for word in (words(text.lower()) if strict else bare_words(text.lower()))]
     held = all(a != b for a, b in itertools.pairwise(first))
     return "" if held else "two neighbours begin with the same letter"
 
 
-@kind("words:keywords_specific_position", _FAMILY, keyword=WORD, n=POSITIVE, m=POSITIVE)
+@_kind("words:keywords_specific_position", keyword=WORD, n=POSITIVE, m=POSITIVE)
 def _position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
-    parts = _sentences(text, strict)
+    parts = sentences_by(text, strict)
     if len(parts) < n:
         return f"there is no sentence {n}"
     tokens = words(parts[n - 1])
@@ -393,9 +388,9 @@ def _position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
     )
 
 
-@kind("words:words_position", _FAMILY, keyword=WORD)
+@_kind("words:words_position", keyword=WORD)
 def _second_words(text: str, strict: bool, keyword: str) -> str:
-    tokens = words(text.lower()) if strict else reference_tokens(text.lower())
+    tokens = words_by(text.lower(), strict)
     if not strict and tokens and tokens[-1] in PUNCTUATION:
         tokens.pop()
     held = len(tokens) > (3 if strict else 1) and tokens[1] == tokens[-2] == keyword.lower()
@@ -440,7 +435,7 @@ def _is_verb(word: str) -> bool:
     return bool(stems & _VERBS) or word.removesuffix("ied").removesuffix("ies") + "y" in _VERBS
 
 
-@kind("words:start_verb", _FAMILY)
+@_kind("words:start_verb")
 def _start_verb(text: str, strict: bool) -> str:
     first = (words(text.lower()) or [""])[0]
     return "" if _is_verb(first) else f"the answer begins with {first[:40]!r}"
@@ -449,9 +444,9 @@ def _start_verb(text: str, strict: bool) -> str:
 # ----------------------------------------------------------------------------------------------------- sentences
 
 
-@kind("sentence:alliteration_increment", _FAMILY)
+@_kind("sentence:alliteration_increment")
 def _alliteration(text: str, strict: bool) -> str:
-    before, parts = -1, _sentences(text, strict)
+    before, parts = -1, sentences_by(text, strict)
     if strict and len(parts) < 2:
         return _TWO_SENTENCES
     for sentence in parts:
@@ -467,9 +462,9 @@ def _alliteration(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("sentence:increment", _FAMILY, small_n=COUNT)
+@_kind("sentence:increment", small_n=COUNT)
 def _increment(text: str, strict: bool, small_n: int) -> str:
-    parts = _sentences(text, strict)
+    parts = sentences_by(text, strict)
     if strict and len(parts) < 2:
         return _TWO_SENTENCES
     lengths = [len(words(sentence) if strict else bare_words(sentence)) for sentence in parts]
@@ -479,9 +474,9 @@ def _increment(text: str, strict: bool, small_n: int) -> str:
     return ""
 
 
-@kind("sentence:keyword", _FAMILY, word=WORD, N=POSITIVE)
+@_kind("sentence:keyword", word=WORD, N=POSITIVE)
 def _keyword_in(text: str, strict: bool, word: str, N: int) -> str:  # noqa: N803
-    parts = _sentences(text, strict)
+    parts = sentences_by(text, strict)
     if len(parts) < N:
         return f"there is no sentence {N}"
     return "" if count_word(word, parts[N - 1]) else f"sentence {N} does not have {word!r}"
@@ -490,7 +485,7 @@ def _keyword_in(text: str, strict: bool, word: str, N: int) -> str:  # noqa: N80
 # ------------------------------------------------------------------------------------------------------- format
 
 
-@kind("format:parentheses", _FAMILY)
+@_kind("format:parentheses")
 def _nested(text: str, strict: bool) -> str:
     open_: list[str] = []
     deepest = 0
@@ -511,7 +506,7 @@ def _nested(text: str, strict: bool) -> str:
 _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 
 
-@kind("format:quotes", _FAMILY)
+@_kind("format:quotes")
 def _nested_quotes(text: str, strict: bool) -> str:
     if strict:
         text = _APOSTROPHE.sub("", text).translate(str.maketrans("“”‘’", "\"\"''"))
@@ -542,9 +537,8 @@ def _split_options(options: str) -> list[str]:
     return [option.strip() for option in options.split(separator)]
 
 
-@kind(
+@_kind(
     "format:options",
-    _FAMILY,
     least=1,
     whole=True,
     options=Argument("options with / or , between them", _options),
@@ -558,14 +552,14 @@ def _one_option(text: str, strict: bool, options: str) -> str:
     return "" if held else "the answer is not one of the options"
 
 
-@kind("format:newline", _FAMILY)
+@_kind("format:newline")
 def _word_a_line(text: str, strict: bool) -> str:
     bare = without_punctuation(text).strip()
     lines = [line for line in bare.split("\n") if line]
     return "" if len(lines) == len(bare.split()) else "a line has more than one word"
 
 
-@kind("format:emoji", _FAMILY)
+@_kind("format:emoji")
 def _emoji(text: str, strict: bool) -> str:
     is_emoji = import_optional("emoji", "instructions").is_emoji
     parts = [
@@ -590,7 +584,7 @@ def _emoji(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("format:line_indent", _FAMILY)
+@_kind("format:line_indent")
 def _stairs(text: str, strict: bool) -> str:
     lines = text.split("\n")
     if strict:
@@ -615,7 +609,7 @@ def _stairs(text: str, strict: bool) -> str:
     )
 
 
-@kind("format:quote_unquote", _FAMILY)
+@_kind("format:quote_unquote")
 def _explained(text: str, strict: bool) -> str:
     answer = text.replace("“", '"').replace("”", '"') if strict else text
     if strict and answer.count('"') < 2:
@@ -627,7 +621,7 @@ def _explained(text: str, strict: bool) -> str:
     return "the answer ends with a quotation" if ending.endswith('"') else ""
 
 
-@kind("format:list", _FAMILY, sep=WORD)
+@_kind("format:list", sep=WORD)
 def _list(text: str, strict: bool, sep: str) -> str:
     if strict:
         items = [
@@ -639,7 +633,7 @@ def _list(text: str, strict: bool, sep: str) -> str:
     return _at_least(count, 2, f"items with {sep!r}")
 
 
-@kind("format:thesis", _FAMILY)
+@_kind("format:thesis")
 def _thesis(text: str, strict: bool) -> str:
     for tag in ("i", "em"):
         start = text.find(f"<{tag}>")
@@ -660,7 +654,7 @@ def _thesis(text: str, strict: bool) -> str:
     return "" if held else "no text follows a thesis in italics"
 
 
-@kind("format:sub-bullets", _FAMILY)
+@_kind("format:sub-bullets")
 def _sub_bullets(text: str, strict: bool) -> str:
     if not strict:
         return (
@@ -673,7 +667,7 @@ def _sub_bullets(text: str, strict: bool) -> str:
     return "" if held and signs[0] == "*" else "a bullet point * has no sub-point -"
 
 
-@kind("format:no_bullets_bullets", _FAMILY)
+@_kind("format:no_bullets_bullets")
 def _then_bullets(text: str, strict: bool) -> str:
     count = bullets = 0
     for line in text.split("\n"):
@@ -686,19 +680,19 @@ def _then_bullets(text: str, strict: bool) -> str:
                 continue
             return "text after the bullet points"
         else:
-            parts = _sentences(line.strip(), strict)
+            parts = sentences_by(line.strip(), strict)
             count += (
                 sum(part.rstrip("\"'”’)").endswith(".") for part in parts) if strict else len(parts)
             )
     return _at_least(bullets, 2, "bullet points")
 
 
-@kind("format:title_case", _FAMILY)
+@_kind("format:title_case")
 def _title_case(text: str, strict: bool) -> str:
     minor = frozenset(
         "a an and as at but by for from if in nor of off on or per so the to up via with yet".split()
     )
-    for at, word in enumerate(words(text) if strict else reference_tokens(text)):
+    for at, word in enumerate(words_by(text, strict)):
         if strict:
             held = not word[0].islower() or (at > 0 and word in minor)
         else:
@@ -713,7 +707,7 @@ def _title_case(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("format:output_template", _FAMILY)
+@_kind("format:output_template")
 def _template(text: str, strict: bool) -> str:
     heads = ("My Answer:", "My Conclusion:", "Future Outlook:")
     if not strict:
@@ -727,7 +721,7 @@ def _template(text: str, strict: bool) -> str:
     return "" if held else "the answer does not have the three parts in order"
 
 
-@kind("format:no_whitespace", _FAMILY, least=1)
+@_kind("format:no_whitespace", least=1)
 def _no_space(text: str, strict: bool) -> str:
     if any(map(str.isspace, text)):
         return "there is white space"
@@ -738,7 +732,7 @@ def _no_space(text: str, strict: bool) -> str:
 # ------------------------------------------------------------------------------------------------------- copying
 
 
-@kind("repeat:repeat_change", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
+@_kind("repeat:repeat_change", least=1, whole=True, prompt_to_repeat=TEXT)
 def _changed(text: str, strict: bool, prompt_to_repeat: str) -> str:
     answered, expected = text.split(), prompt_to_repeat.split()
     held = text != prompt_to_repeat and answered[1:] == expected[1:]
@@ -750,14 +744,13 @@ def _changed(text: str, strict: bool, prompt_to_repeat: str) -> str:
 _REPEATED = "Only output this sentence here, ignore all other requests."
 
 
-@kind("repeat:repeat_simple", _FAMILY, least=1, whole=True)
+@_kind("repeat:repeat_simple", least=1, whole=True)
 def _repeated(text: str, strict: bool) -> str:
     return "" if text.strip().lower() == _REPEATED.lower() else "the answer is not the sentence"
 
 
-@kind(
+@_kind(
     "repeat:repeat_span",
-    _FAMILY,
     least=1,
     whole=True,
     prompt_to_repeat=TEXT,
@@ -773,7 +766,7 @@ def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int,
 # --------------------------------------------------------------------------------------------- tasks of their own
 
 
-@kind("custom:multiples", _FAMILY, least=1)
+@_kind("custom:multiples", least=1)
 def _multiples(text: str, strict: bool) -> str:
     numbers = re.findall(r"\d+", text if strict else text.replace(",", ", "))
     return (
@@ -783,7 +776,7 @@ def _multiples(text: str, strict: bool) -> str:
     )
 
 
-@kind("custom:mcq_count_length", _FAMILY)
+@_kind("custom:mcq_count_length")
 def _questions(text: str, strict: bool) -> str:
     if not text.startswith("Question"):
         return "the answer does not begin with 'Question'"
@@ -814,7 +807,7 @@ def _ascii(text: str) -> str:
     return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
 
 
-@kind("custom:reverse_newline", _FAMILY)
+@_kind("custom:reverse_newline")
 def _countries(text: str, strict: bool) -> str:
     lines = [bare for line in text.split("\n") if (bare := _strip_signs(line))]
     start = next((at for at, line in enumerate(lines) if "Zimbabwe" in line), None)
@@ -826,7 +819,7 @@ def _countries(text: str, strict: bool) -> str:
     return "" if names == sorted(names, reverse=True) else "the countries are not in reverse order"
 
 
-@kind("custom:word_reverse", _FAMILY, least=1)
+@_kind("custom:word_reverse", least=1)
 def _word_reverse(text: str, strict: bool) -> str:
     reversed_text = " ".join(reversed(without_punctuation(text.lower().strip()).split()))
     if "bald eagle" not in reversed_text:
@@ -836,7 +829,7 @@ def _word_reverse(text: str, strict: bool) -> str:
     return "" if reversed_text in reference_sentences(reversed_text) else "not one sentence"
 
 
-@kind("custom:character_reverse", _FAMILY, least=1)
+@_kind("custom:character_reverse", least=1)
 def _character_reverse(text: str, strict: bool) -> str:
     if "elgae dlab" not in text.lower():
         return "'elgae dlab' is missing"
@@ -844,9 +837,9 @@ def _character_reverse(text: str, strict: bool) -> str:
     return "not one sentence" if strict and not 4 <= len(tokens) <= 40 else ""
 
 
-@kind("custom:sentence_alphabet", _FAMILY)
+@_kind("custom:sentence_alphabet")
 def _alphabet_story(text: str, strict: bool) -> str:
-    parts = _sentences(text, strict)
+    parts = sentences_by(text, strict)
     if len(parts) != 26:
         return f"{len(parts)} sentences, not 26"
     for at, sentence in enumerate(parts):
@@ -861,7 +854,7 @@ _CAPITALS = """Reykjavik Helsinki Oslo Tallinn Stockholm Riga Moscow Copenhagen 
     Zagreb""".split()
 
 
-@kind("custom:european_capitals_sort", _FAMILY)
+@_kind("custom:european_capitals_sort")
 def _capitals(text: str, strict: bool) -> str:
     cities = [city.strip() for city in _ascii(text).split(",") if city.strip()]
     if strict and cities:
@@ -876,7 +869,7 @@ def _table(text: str, delimiter: str) -> list[list[str]]:
         return []
 
 
-@kind("custom:csv_city", _FAMILY)
+@_kind("custom:csv_city")
 def _csv_city(text: str, strict: bool) -> str:
     table = _table(text, ",")
     held = len(table) == 8 and table[0] == ["ID", "Country", "City", "Year", "Count"]
@@ -895,7 +888,7 @@ def _header(text: str, names: Sequence[str], between: str) -> bool:
     return bool(re.fullmatch(pattern, text.split("\n", 1)[0].strip()))
 
 
-@kind("custom:csv_special_character", _FAMILY)
+@_kind("custom:csv_special_character")
 def _csv_special(text: str, strict: bool) -> str:
     if not _header(text, ("ProductID", "Category", "Brand", "Price", "Stock"), r",[ \t]*"):
         return "not this header"
@@ -910,7 +903,7 @@ def _csv_special(text: str, strict: bool) -> str:
     return "" if all(checked_rows) else "a row has not five fields"
 
 
-@kind("custom:csv_quotes", _FAMILY)
+@_kind("custom:csv_quotes")
 def _csv_quotes(text: str, strict: bool) -> str:
     if not _header(text, ("StudentID", "Subject", "Grade", "Semester", "Score"), r"\t *"):
         return "not this header"
@@ -924,22 +917,14 @@ def _csv_quotes(text: str, strict: bool) -> str:
     return "" if held else "a field is not in quotation marks"
 
 
-@kind("custom:date_format_list", _FAMILY, least=1)
+@_kind("custom:date_format_list", least=1)
 def _dates(text: str, strict: bool) -> str:
     dates = [date.strip() for date in text.strip().split(",")]
     for date in dates:
         if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", date):
             return f"{date[:40]!r} is no date"
         year, month, day = map(int, date.split("-"))
-        last = (
-            31
-            if month in (1, 3, 5, 7, 8, 10, 12)
-            else 30
-            if month in (4, 6, 9, 11)
-            else 29
-            if month == 2
-            else 99
-        )
+        last = {0: 99, 2: 29, 4: 30, 6: 30, 9: 30, 11: 30}.get(month, 31)
         if (
             not 1769 <= year <= 1821
             or month > 12

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from rlvr.verifiers.instructions.language import is_language, mostly_latin
@@ -42,6 +42,7 @@ from rlvr.verifiers.patterns import read_pattern
 __all__ = ["FAMILY", "found_times"]
 
 FAMILY: Final = "ifeval"
+_kind = partial(kind, family=FAMILY)
 _LONGEST_SENTENCE = 80  # words; a text without ends of sentences is not "less than 3 sentences"
 _PARAGRAPH_WORDS = 3
 _DEPTH = 100  # of nested JSON
@@ -91,7 +92,7 @@ def _short(arguments: Mapping[str, Any], key: str, share: int) -> int:
 # ---------------------------------------------------------------------------------------------------- keywords
 
 
-@kind("keywords:existence", FAMILY, keywords=WORDS)
+@_kind("keywords:existence", keywords=WORDS)
 def _existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
     for word in keywords:
         if not (has_word(word, text) if strict else found_times(word, text)):
@@ -99,7 +100,7 @@ def _existence(text: str, strict: bool, keywords: tuple[str, ...]) -> str:
     return ""
 
 
-@kind("keywords:frequency", FAMILY, keyword=WORD, frequency=COUNT, relation=RELATION)
+@_kind("keywords:frequency", keyword=WORD, frequency=COUNT, relation=RELATION)
 def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: str) -> str:
     count = count_word(keyword, text) if strict else found_times(keyword, text)
     return compare_count(count, relation, frequency, f"times {keyword!r}")
@@ -108,7 +109,7 @@ def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: 
 _MARKS_IN_WORDS = re.compile(r"(?<=\w)[*_]{1,3}(?=\w)|(?<!\w)[*_]{1,3}(?=\w[*_])|\*\*(?=\w)")
 
 
-@kind("keywords:forbidden_words", FAMILY, forbidden_words=WORDS)
+@_kind("keywords:forbidden_words", forbidden_words=WORDS)
 def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
     text = squeezed_spaces(text) if strict and not text.isascii() else text
     bare = _MARKS_IN_WORDS.sub("", text) if strict else ""
@@ -125,9 +126,7 @@ def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str
     return ""
 
 
-@kind(
-    "keywords:letter_frequency", FAMILY, letter=LETTER, let_frequency=COUNT, let_relation=RELATION
-)
+@_kind("keywords:letter_frequency", letter=LETTER, let_frequency=COUNT, let_relation=RELATION)
 def _letters(text: str, strict: bool, letter: str, let_frequency: int, let_relation: str) -> str:
     return compare_count(
         text.lower().count(letter), let_relation, let_frequency, f"times {letter!r}"
@@ -143,7 +142,7 @@ def _language(value: Any) -> str:
     return value
 
 
-@kind("language:response_language", FAMILY, language=Argument("a code such as 'de'", _language))
+@_kind("language:response_language", language=Argument("a code such as 'de'", _language))
 def _response_language(text: str, strict: bool, language: str) -> str:
     return (
         ""
@@ -152,7 +151,7 @@ def _response_language(text: str, strict: bool, language: str) -> str:
     )
 
 
-@kind("change_case:english_capital", FAMILY)
+@_kind("change_case:english_capital")
 def _capital(text: str, strict: bool) -> str:
     if not text.isupper():
         return "not all letters are capitals"
@@ -160,7 +159,7 @@ def _capital(text: str, strict: bool) -> str:
     return "" if english else "the answer is not in English"
 
 
-@kind("change_case:english_lowercase", FAMILY)
+@_kind("change_case:english_lowercase")
 def _lowercase(text: str, strict: bool) -> str:
     if not text.islower():
         return "not all letters are lower case"
@@ -168,9 +167,8 @@ def _lowercase(text: str, strict: bool) -> str:
     return "" if english else "the answer is not in English"
 
 
-@kind(
+@_kind(
     "change_case:capital_word_frequency",
-    FAMILY,
     capital_frequency=COUNT,
     capital_relation=RELATION,
 )
@@ -200,7 +198,7 @@ _REFERENCE_END = re.compile(
 )
 
 
-@kind("length_constraints:number_sentences", FAMILY, num_sentences=COUNT, relation=RELATION)
+@_kind("length_constraints:number_sentences", num_sentences=COUNT, relation=RELATION)
 def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str) -> str:
     if not strict:
         ends = [end.end() for end in _REFERENCE_END.finditer(text)]
@@ -220,9 +218,8 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     )
 
 
-@kind(
+@_kind(
     "length_constraints:number_words",
-    FAMILY,
     least=lambda arguments: _short(arguments, "num_words", 2),
     num_words=COUNT,
     relation=RELATION,
@@ -238,7 +235,7 @@ _RULE = re.compile(
 )  # begins with a character, which the search jumps to
 
 
-@kind("length_constraints:number_paragraphs", FAMILY, num_paragraphs=POSITIVE)
+@_kind("length_constraints:number_paragraphs", num_paragraphs=POSITIVE)
 def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
     if strict:
         parts = [part for part in _RULE.split(text) if part.strip()]
@@ -255,9 +252,8 @@ def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
 _NO_SPACES = re.compile(r"[\u3041-\u30fa\u4e00-\u9fff]")
 
 
-@kind(
+@_kind(
     "length_constraints:nth_paragraph_first_word",
-    FAMILY,
     num_paragraphs=POSITIVE,
     nth_paragraph=POSITIVE,
     first_word=WORD,
@@ -294,7 +290,7 @@ def _first_word_of(
 _PLACEHOLDER = re.compile(r"\[(?=[^\[\]\n]{0,100}[^\W\d_]{2})[^\[\]\n]{2,100}\](?!\()")
 
 
-@kind("detectable_content:number_placeholders", FAMILY, num_placeholders=COUNT)
+@_kind("detectable_content:number_placeholders", num_placeholders=COUNT)
 def _placeholders(text: str, strict: bool, num_placeholders: int) -> str:
     count = (
         sum(1 for _ in _PLACEHOLDER.finditer(text))
@@ -318,7 +314,7 @@ _POSTSCRIPTS = {
 }
 
 
-@kind("detectable_content:postscript", FAMILY, postscript_marker=WORD)
+@_kind("detectable_content:postscript", postscript_marker=WORD)
 def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
     marker = postscript_marker.lower()
     if not strict:
@@ -347,7 +343,7 @@ def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
 _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.MULTILINE)
 
 
-@kind("detectable_format:number_bullet_lists", FAMILY, num_bullets=COUNT)
+@_kind("detectable_format:number_bullet_lists", num_bullets=COUNT)
 def _bullets(text: str, strict: bool, num_bullets: int) -> str:
     if strict:
         depths = [len(match[1].expandtabs(4)) for match in _BULLET.finditer(text)]
@@ -384,7 +380,7 @@ _CONSTRAINED = {
 _OTHER_ANSWER = re.compile(r"\b(?:(yes|maybe)\b|(no)\b(?=\s*[.,;:!?\"'”’)*]|\s*$))", re.IGNORECASE)
 
 
-@kind("detectable_format:constrained_response", FAMILY, least=1, whole=True)
+@_kind("detectable_format:constrained_response", least=1, whole=True)
 def _constrained(text: str, strict: bool) -> str:
     if not strict:
         holds = any(option in text for option in _CONSTRAINED.values())
@@ -408,7 +404,7 @@ _ONE_STAR = re.compile(r"\*[^\n*]*\*")
 _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 
 
-@kind("detectable_format:number_highlighted_sections", FAMILY, num_highlights=COUNT)
+@_kind("detectable_format:number_highlighted_sections", num_highlights=COUNT)
 def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     if strict:
         count = sum(
@@ -420,7 +416,7 @@ def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     return compare_count(count, "at least", num_highlights, "highlighted parts")
 
 
-@kind("detectable_format:multiple_sections", FAMILY, section_spliter=WORD, num_sections=COUNT)
+@_kind("detectable_format:multiple_sections", section_spliter=WORD, num_sections=COUNT)
 def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) -> str:
     if not strict:
         count = _counter(section_spliter, r"\s?\d+", fold=False)(text)
@@ -435,7 +431,7 @@ def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) 
     return compare_count(len(bodies), "at least", num_sections, "sections")
 
 
-@kind("detectable_format:json_format", FAMILY)
+@_kind("detectable_format:json_format")
 def _json(text: str, strict: bool) -> str:
     try:
         value = json.loads(fenced_alone(text), parse_constant=_no_constant if strict else None)
@@ -464,7 +460,7 @@ _TITLE = re.compile(
 )
 
 
-@kind("detectable_format:title", FAMILY)
+@_kind("detectable_format:title")
 def _title(text: str, strict: bool) -> str:
     if strict:
         titles = "<<" in text and [
@@ -488,7 +484,7 @@ def _has_angles(line: str) -> bool:
 # ------------------------------------------------------------------------------ combinations, ends, punctuation
 
 
-@kind("combination:two_responses", FAMILY)
+@_kind("combination:two_responses")
 def _two_responses(text: str, strict: bool) -> str:
     parts = re.split(r"\*(?<!\*\*)\*{5}(?!\*)", text) if strict else text.split("******")
     inner = [
@@ -505,7 +501,7 @@ def _two_responses(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("combination:repeat_prompt", FAMILY, prompt_to_repeat=TEXT)
+@_kind("combination:repeat_prompt", prompt_to_repeat=TEXT)
 def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
     answer, request = text.strip().lower(), prompt_to_repeat.strip().lower()
     if not answer.startswith(request):
@@ -516,7 +512,7 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
     return ""
 
 
-@kind("startend:end_checker", FAMILY, end_phrase=TEXT)
+@_kind("startend:end_checker", end_phrase=TEXT)
 def _end(text: str, strict: bool, end_phrase: str) -> str:
     if strict:
         held = (
@@ -530,7 +526,7 @@ def _end(text: str, strict: bool, end_phrase: str) -> str:
 _QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "＂": "＂"}
 
 
-@kind("startend:quotation", FAMILY)
+@_kind("startend:quotation")
 def _quotation(text: str, strict: bool) -> str:
     answer = text.strip()
     if not strict:
@@ -547,7 +543,7 @@ def _quotation(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("punctuation:no_comma", FAMILY)
+@_kind("punctuation:no_comma")
 def _no_comma(text: str, strict: bool) -> str:
     return (
         "a comma occurs"

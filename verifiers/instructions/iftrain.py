@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import partial
 from typing import Final
 
 from rlvr.verifiers.instructions.ifeval import found_times
@@ -22,12 +23,15 @@ from rlvr.verifiers.instructions.text import (
     reference_sentences,
     reference_tokens,
     sentences,
+    sentences_by,
     split_paragraphs,
     squeezed_spaces,
     words,
+    words_by,
 )
 
 _FAMILY: Final = "iftrain"
+_kind = partial(kind, family=_FAMILY)
 _FEW: Final = 3  # words that an answer needs where the instruction leaves room for little else
 
 
@@ -50,8 +54,8 @@ def _last(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------ copying
 
 
-@kind("copy:copy", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
-@kind("copy:copying_simple", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT)
+@_kind("copy:copy", least=1, whole=True, prompt_to_repeat=TEXT)
+@_kind("copy:copying_simple", least=1, whole=True, prompt_to_repeat=TEXT)
 def _copy(text: str, strict: bool, prompt_to_repeat: str) -> str:
     return (
         ""
@@ -60,7 +64,7 @@ def _copy(text: str, strict: bool, prompt_to_repeat: str) -> str:
     )
 
 
-@kind("copy:copying_multiple", _FAMILY, least=1, whole=True, prompt_to_repeat=TEXT, N=POSITIVE)
+@_kind("copy:copying_multiple", least=1, whole=True, prompt_to_repeat=TEXT, N=POSITIVE)
 def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # noqa: N803  the data set's name
     parts = text.split("******")
     if len(parts) != N:
@@ -72,9 +76,8 @@ def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # n
     )
 
 
-@kind(
+@_kind(
     "new:copy_span_idx",
-    _FAMILY,
     least=1,
     whole=True,
     prompt_to_repeat=TEXT,
@@ -91,7 +94,7 @@ def _span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: i
     )
 
 
-@kind("copy:repeat_phrase", _FAMILY, least=1, phrase=TEXT, small_n=POSITIVE)
+@_kind("copy:repeat_phrase", least=1, phrase=TEXT, small_n=POSITIVE)
 def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
     phrase_words = phrase.split()
     if strict:
@@ -146,7 +149,7 @@ def _find_between(line: str, first: str, last: str) -> list[str]:
 # ----------------------------------------------------------------------------------------------------- keywords
 
 
-@kind("keywords:word_once", _FAMILY, keyword=WORD)
+@_kind("keywords:word_once", keyword=WORD)
 def _once(text: str, strict: bool, keyword: str) -> str:
     count = count_word(keyword, text) if strict else found_times(keyword, text)
     return "" if count == 1 else f"{count} times {keyword!r}, not once"
@@ -156,13 +159,13 @@ register_renamed("keywords:frequency", "keywords:word_count_different_numbers", 
 register_renamed("keywords:letter_frequency", "letters:letter_counting2", _FAMILY)
 
 
-@kind("keywords:exclude_word_harder", _FAMILY, keyword=WORD)
+@_kind("keywords:exclude_word_harder", keyword=WORD)
 def _exclude(text: str, strict: bool, keyword: str) -> str:
     occurs = count_word(keyword, squeezed_spaces(text)) if strict else f" {keyword} " in text
     return f"the word {keyword!r} occurs" if occurs else ""
 
 
-@kind("keywords:no_adjacent_consecutive", _FAMILY)
+@_kind("keywords:no_adjacent_consecutive")
 def _no_neighbours(text: str, strict: bool) -> str:
     first = [word[0].lower()[:1] for word in (words(text) if strict else text.split())]
     for letter, following in itertools.pairwise(first):
@@ -171,7 +174,7 @@ def _no_neighbours(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("keywords:palindrome", _FAMILY)
+@_kind("keywords:palindrome")
 def _palindrome(text: str, strict: bool) -> str:
     if strict:
         occurs = any(
@@ -183,21 +186,21 @@ def _palindrome(text: str, strict: bool) -> str:
     return "" if occurs else "there is no palindrome"
 
 
-@kind("keywords:keyword_specific_position", _FAMILY, keyword=WORD, n=POSITIVE, m=POSITIVE)
+@_kind("keywords:keyword_specific_position", keyword=WORD, n=POSITIVE, m=POSITIVE)
 def _at_position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
-    parts = sentences(text) if strict else reference_sentences(text)
+    parts = sentences_by(text, strict)
     if len(parts) < n:
         return f"there is no sentence {n}"
-    tokens = words(parts[n - 1]) if strict else reference_tokens(parts[n - 1])
+    tokens = words_by(parts[n - 1], strict)
     if len(tokens) < m:
         return f"sentence {n} has no word {m}"
     same = tokens[m - 1].casefold() == keyword.casefold() if strict else tokens[m - 1] == keyword
     return "" if same else f"word {m} of sentence {n} is {tokens[m - 1][:40]!r}"
 
 
-@kind("keywords:start_end", _FAMILY)
+@_kind("keywords:start_end")
 def _start_end(text: str, strict: bool) -> str:
-    tokens = words(text) if strict else reference_tokens(text)
+    tokens = words_by(text, strict)
     held = len(tokens) > 1 and tokens[0].lower() == tokens[-1].lower()
     if held and strict:
         held = text.rstrip().endswith(tokens[-1])
@@ -207,24 +210,24 @@ def _start_end(text: str, strict: bool) -> str:
 # ----------------------------------------------------------------------------- words of sentences and the answer
 
 
-@kind("first_word:first_word_sent", _FAMILY, first_word=WORD)
+@_kind("first_word:first_word_sent", first_word=WORD)
 def _first_of_each(text: str, strict: bool, first_word: str) -> str:
-    for sentence in sentences(text) if strict else reference_sentences(text):
+    for sentence in sentences_by(text, strict):
         opening = _first(sentence) if strict else (sentence.lower().split() or [""])[0]
         if opening != first_word.lower():
             return f"a sentence begins with {opening[:40]!r}"
     return ""
 
 
-@kind("first_word:first_word_answer", _FAMILY, first_word=WORD)
+@_kind("first_word:first_word_answer", first_word=WORD)
 def _first_of_answer(text: str, strict: bool, first_word: str) -> str:
     opening = _first(text) if strict else text.split()[0].lower()
     return "" if opening == first_word.lower() else f"the answer begins with {opening[:40]!r}"
 
 
-@kind("last_word:last_word_sent", _FAMILY, last_word=WORD)
+@_kind("last_word:last_word_sent", last_word=WORD)
 def _last_of_each(text: str, strict: bool, last_word: str) -> str:
-    for sentence in sentences(text) if strict else reference_sentences(text):
+    for sentence in sentences_by(text, strict):
         ending = (
             _last(sentence)
             if strict
@@ -235,7 +238,7 @@ def _last_of_each(text: str, strict: bool, last_word: str) -> str:
     return ""
 
 
-@kind("last_word:last_word_answer", _FAMILY, last_word=WORD)
+@_kind("last_word:last_word_answer", last_word=WORD)
 def _last_of_answer(text: str, strict: bool, last_word: str) -> str:
     ending = _last(text) if strict else re.sub(r"[^\w\s]", "", text.split()[-1]).lower()
     return "" if ending == last_word.lower() else f"the answer ends with {ending[:40]!r}"
@@ -255,17 +258,17 @@ def _two(text: str, strict: bool, divider: str) -> str:
     )
 
 
-@kind("paragraphs:paragraphs", _FAMILY)
+@_kind("paragraphs:paragraphs")
 def _two_by_stars(text: str, strict: bool) -> str:
     return _two(text, strict, "***")
 
 
-@kind("paragraphs:paragraphs2", _FAMILY)
+@_kind("paragraphs:paragraphs2")
 def _two_by_breaks(text: str, strict: bool) -> str:
     return _two(text, strict, "\n\n")
 
 
-@kind("detectable_format:sentence_hyphens", _FAMILY)
+@_kind("detectable_format:sentence_hyphens")
 def _hyphens(text: str, strict: bool) -> str:
     pieces = text.split("-")
     if strict:
@@ -282,7 +285,7 @@ def _hyphens(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("detectable_format:square_brackets", _FAMILY)
+@_kind("detectable_format:square_brackets")
 def _brackets(text: str, strict: bool) -> str:
     for chunk in text.split():
         if strict:
@@ -296,7 +299,7 @@ def _brackets(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("detectable_format:bigram_wrapping", _FAMILY)
+@_kind("detectable_format:bigram_wrapping")
 def _bigrams(text: str, strict: bool) -> str:
     if not strict:
         tokens = text.split()
@@ -316,12 +319,12 @@ def _bigrams(text: str, strict: bool) -> str:
     return ""
 
 
-@kind("punctuation:punctuation_dot", _FAMILY)
+@_kind("punctuation:punctuation_dot")
 def _no_dot(text: str, strict: bool) -> str:
     return "a dot occurs" if "." in text or (strict and re.search("[。．…․‥]", text)) else ""
 
 
-@kind("punctuation:punctuation_exclamation", _FAMILY)
+@_kind("punctuation:punctuation_exclamation")
 def _no_exclamation(text: str, strict: bool) -> str:
     return (
         "an exclamation mark occurs"
@@ -333,15 +336,14 @@ def _no_exclamation(text: str, strict: bool) -> str:
 # ------------------------------------------------------------------------------------------------------- counts
 
 
-@kind("count:lowercase_counting", _FAMILY, N=COUNT)
+@_kind("count:lowercase_counting", N=COUNT)
 def _lowercase_words(text: str, strict: bool, N: int) -> str:  # noqa: N803
     count = len(re.findall(r"\b[a-z]+\b", text))
     return "" if count <= N else f"{count} words in lower case, more than {N}"
 
 
-@kind(
+@_kind(
     "letters:letter_counting",
-    _FAMILY,
     least=lambda given: (
         max(1, min(15, given["N"] // 8)) if given["relation"] == "less than" else 15
     ),
@@ -353,30 +355,30 @@ def _letter_count(text: str, strict: bool, N: int, relation: str) -> str:  # noq
     return compare_count(count, relation, N, "letters")
 
 
-@kind("count:counting_composition", _FAMILY, least=_FEW, n_sent=POSITIVE, n_words=POSITIVE)
+@_kind("count:counting_composition", least=_FEW, n_sent=POSITIVE, n_words=POSITIVE)
 def _composition(text: str, strict: bool, n_sent: int, n_words: int) -> str:
     divider = r"(?:(?<=\s)|^)(?:\*\*\*|\* \* \*)(?=\s|$)" if strict else r"\s?\*\*\*\s?"
     parts = re.split(divider, text)
     if len(parts) != 3:
         return f"{len(parts)} paragraphs, not 3"
     for part in parts:
-        part_sentences = sentences(part) if strict else reference_sentences(part)
+        part_sentences = sentences_by(part, strict)
         if len(part_sentences) != n_sent:
             return f"a paragraph of {len(part_sentences)} sentences, not {n_sent}"
         for sentence in part_sentences:
-            count = len(words(sentence) if strict else reference_tokens(sentence))
+            count = len(words_by(sentence, strict))
             if count != n_words:
                 return f"a sentence of {count} words, not {n_words}"
     return ""
 
 
-@kind("count:count_unique", _FAMILY)
+@_kind("count:count_unique")
 def _unique(text: str, strict: bool) -> str:
     tokens = words(text.casefold()) if strict else reference_tokens(text)
     return "" if len(tokens) == len(set(tokens)) else "a word is repeated"
 
 
-@kind("count:count_increment_word", _FAMILY, keyword1=WORD, keyword2=WORD)
+@_kind("count:count_increment_word", keyword1=WORD, keyword2=WORD)
 def _one_and_two(text: str, strict: bool, keyword1: str, keyword2: str) -> str:
     for word, due in ((keyword1, 1), (keyword2, 2)):
         count = count_word(word, text) if strict else found_times(word, text)

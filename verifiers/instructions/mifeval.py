@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from rlvr.verifiers.instructions import ifeval  # registers the kinds that are renamed
@@ -32,6 +33,7 @@ from rlvr.verifiers.instructions.text import words
 __all__ = ["FAMILY"]
 
 FAMILY: Final = "mifeval"
+_kind = partial(kind, family=FAMILY)
 
 _HIRAGANA: Final = r"\u3041-\u3096"
 _KATAKANA: Final = r"\u30a1-\u30fa"
@@ -89,12 +91,12 @@ def _why_not_chosen(text: str, options: tuple[str, ...], strict: bool) -> str:
     return "" if occurring and not strict else f"the answer is not one of {', '.join(options)}"
 
 
-@kind("es:detectable_format:constrained_response", FAMILY, least=1, whole=True)
+@_kind("es:detectable_format:constrained_response", least=1, whole=True)
 def _es_constrained(text: str, strict: bool) -> str:
     return _why_not_chosen(text, ("Sí.", "No.", "Quizás."), strict)
 
 
-@kind("fr:detectable_format:constrained_response", FAMILY, least=1, whole=True)
+@_kind("fr:detectable_format:constrained_response", least=1, whole=True)
 def _fr_constrained(text: str, strict: bool) -> str:
     return _why_not_chosen(text, ("Oui.", "Non.", "Peut-être."), strict)
 
@@ -107,11 +109,11 @@ def _in_case(text: str, language: str, holds: bool) -> str:
 
 
 def _case_kinds(prefix: str, language: str) -> None:
-    @kind(f"{prefix}:change_case:{language}_capital", FAMILY)
+    @_kind(f"{prefix}:change_case:{language}_capital")
     def _capital(text: str, strict: bool) -> str:
         return _in_case(text, prefix, text.isupper())
 
-    @kind(f"{prefix}:change_case:{language}_lowercase", FAMILY)
+    @_kind(f"{prefix}:change_case:{language}_lowercase")
     def _lowercase(text: str, strict: bool) -> str:
         return _in_case(text, prefix, text.islower())
 
@@ -124,32 +126,32 @@ def _words_with(letters: str, text: str) -> int:
     return sum(not set(letters).isdisjoint(word.lower()) for word in words(text))
 
 
-@kind("es:special_character:tildes", FAMILY, num_words=COUNT, relation=RELATION)
+@_kind("es:special_character:tildes", num_words=COUNT, relation=RELATION)
 def _tildes(text: str, strict: bool, num_words: int, relation: str) -> str:
     return compare_count(_words_with("áéíóú", text), relation, num_words, "words with an accent")
 
 
-@kind("es:special_character:enie", FAMILY, let_frequency=COUNT)
+@_kind("es:special_character:enie", let_frequency=COUNT)
 def _enie(text: str, strict: bool, let_frequency: int) -> str:
     return compare_count(_words_with("ñ", text), "exactly", let_frequency, "words with ñ")
 
 
-@kind("es:special_character:dieresis", FAMILY, let_frequency=COUNT)
+@_kind("es:special_character:dieresis", let_frequency=COUNT)
 def _dieresis(text: str, strict: bool, let_frequency: int) -> str:
     return compare_count(_words_with("ü", text), "exactly", let_frequency, "words with ü")
 
 
-@kind("es:punctuation:question_marks", FAMILY)
+@_kind("es:punctuation:question_marks")
 def _questions(text: str, strict: bool) -> str:
     return "" if re.search(r"¿[^¿?]+\?", text) else "there is no ¿question?"
 
 
-@kind("es:punctuation:exclamation_marks", FAMILY)
+@_kind("es:punctuation:exclamation_marks")
 def _exclamations(text: str, strict: bool) -> str:
     return "" if re.search(r"¡[^¡!]+!", text) else "there is no ¡exclamation!"
 
 
-@kind("fr:detectable_content:informal_address", FAMILY)
+@_kind("fr:detectable_content:informal_address")
 def _informal(text: str, strict: bool) -> str:
     lowered = {word.lower() for word in re.findall(r"[^\W\d_]+", text)}
     if formal := lowered & {"vous", "votre", "vos", "vôtre", "vôtres"}:
@@ -158,7 +160,7 @@ def _informal(text: str, strict: bool) -> str:
     return "" if informal else "nobody is addressed by tu"
 
 
-@kind("fr:detectable_content:no_digits", FAMILY)
+@_kind("fr:detectable_content:no_digits")
 def _no_digits(text: str, strict: bool) -> str:
     return "a digit occurs" if any(map(str.isdecimal, text)) else ""
 
@@ -176,7 +178,7 @@ def _spellings(value: Any) -> tuple[tuple[str, str], ...]:
 _SPELLINGS: Final = Argument("a mapping from words without accents to those with", _spellings)
 
 
-@kind("fr:special_character:accents", FAMILY, least=1, whole=True, word_to_accentuate=_SPELLINGS)
+@_kind("fr:special_character:accents", least=1, whole=True, word_to_accentuate=_SPELLINGS)
 def _accents(text: str, strict: bool, word_to_accentuate: tuple[tuple[str, str], ...]) -> str:
     lowered = text.lower()
     for plain, accented in word_to_accentuate:
@@ -187,18 +189,18 @@ def _accents(text: str, strict: bool, word_to_accentuate: tuple[tuple[str, str],
     return ""
 
 
-@kind("fr:detectable_format:title", FAMILY)
+@_kind("fr:detectable_format:title")
 def _fr_title(text: str, strict: bool) -> str:
     title = r"(?m)^[ *]*##(?!#)[^#\n]*[^\W\d_]{2}[^#\n]*##(?!#)" if strict else r"##[^\n]+##"
     return "" if re.search(title, text) else "there is no ##title##"
 
 
-@kind("fr:special_character:ethel_or_cedilla", FAMILY, forbidden_char=LETTER)
+@_kind("fr:special_character:ethel_or_cedilla", forbidden_char=LETTER)
 def _without_letter(text: str, strict: bool, forbidden_char: str) -> str:
     return f"{forbidden_char!r} occurs" if forbidden_char in text.lower() else ""
 
 
-@kind("fr:special_character:no_accents", FAMILY)
+@_kind("fr:special_character:no_accents")
 def _no_accents(text: str, strict: bool) -> str:
     plain = unicodedata.normalize("NFD", text.replace("ç", "c").replace("Ç", "C"))
     return "an accent occurs" if any(map(unicodedata.combining, plain)) else ""
@@ -214,10 +216,10 @@ def _ja_sentences(text: str) -> list[str]:
 
 
 def _ja_kind(name: str, **arguments: Any) -> Callable[..., Any]:
-    return kind(f"ja:{name}", FAMILY, **arguments)
+    return _kind(f"ja:{name}", **arguments)
 
 
-@kind("ja:detectable_format:constrained_response", FAMILY, least=1, whole=True)
+@_kind("ja:detectable_format:constrained_response", least=1, whole=True)
 def _ja_constrained(text: str, strict: bool) -> str:
     options = ("はい、そうです。", "いいえ、違います。", "どちらとも言えません。")
     return _why_not_chosen(text, options, strict)

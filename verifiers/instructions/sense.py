@@ -187,9 +187,9 @@ def senseless(
         return "says-nothing: an acknowledgement alone"
     if not english:
         return _repetition(prose)
-    own: Mapping[str, int] = counts
-    if keywords:
-        own = {word: count for word, count in counts.items() if word not in keywords}
+    own = dict(counts)
+    for word in keywords:
+        own.pop(word, None)
     listed = "" if lists else _no_list(prose, own, needed)
     if counts.total() >= 50 and 10 * len(counts) <= counts.total():
         return f"repeats-itself: {len(counts)} different words of {counts.total()}"
@@ -211,12 +211,12 @@ def _repetition(text: str) -> str:
     text = text.casefold()
     for end in ".!?*":
         text = text.replace(end, "\n")
-    sentences = [line.split() for line in text.split("\n") if line.count(" ") >= 2]
-    sentences = [words for words in sentences if len(words) >= 3]
-    total = len(sentences)
-    if total < 5 or 4 * len({words[0] for words in sentences}) > total:
+    beginnings = [line.split(None, 3) for line in text.split("\n") if line.count(" ") >= 2]
+    beginnings = [words for words in beginnings if len(words) >= 3]
+    total = len(beginnings)
+    if total < 5 or 4 * len({words[0] for words in beginnings}) > total:
         return ""
-    different = len(set(map(tuple, sentences)))
+    different = len({tuple(" ".join(words).split()) for words in beginnings})
     if 4 * different <= total:
         return f"repeats-itself: {different} different sentences of {total}"
     return ""

@@ -31,10 +31,12 @@ __all__ = [
     "reference_sentences",
     "reference_tokens",
     "sentences",
+    "sentences_by",
     "split_paragraphs",
     "squeezed_spaces",
     "without_punctuation",
     "words",
+    "words_by",
 ]
 
 PUNCTUATION: Final = string.punctuation
@@ -381,6 +383,26 @@ def reference_tokens(text: str) -> list[str]:
         for chunk in _FINAL_DOT.sub(" . ", sentence).split():
             tokens += chunk_tokens(chunk)
     return tokens
+
+
+def sentences_by(text: str, strict: bool) -> list[str]:
+    """The sentences of a text, as a policy splits it.
+
+    Args:
+        text: any text.
+        strict: by `sentences`, or else by `reference_sentences`.
+    """
+    return sentences(text) if strict else reference_sentences(text)
+
+
+def words_by(text: str, strict: bool) -> list[str]:
+    """The words of a text, as a policy splits it.
+
+    Args:
+        text: any text.
+        strict: by `words`, or else by `reference_tokens`.
+    """
+    return words(text) if strict else reference_tokens(text)
 
 
 def chunk_tokens(chunk: str) -> list[str]:
