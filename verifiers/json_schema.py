@@ -20,7 +20,7 @@ from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.patterns import read_pattern
 
-__all__ = ["JSONVerifier", "read_json", "same_json"]
+__all__ = ["JSONVerifier", "bracket_depth", "read_json", "same_json"]
 
 _DEPTH: Final = 50
 
@@ -149,16 +149,22 @@ def read_json(text: str) -> Any:
     Raises:
         ValueError: it is none; says why.
     """
-    depth = deepest = 0
-    for char in text:  # brackets in strings count too; 50 of them open is no JSON of a task
-        if char in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in "]}":
-            depth -= 1
-    if deepest > _DEPTH:
+    if bracket_depth(text) > _DEPTH:
         raise ValueError(f"it is nested more than {_DEPTH} deep")
     return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
+
+
+def bracket_depth(text: str) -> int:
+    """An upper bound of the depth of nested brackets and braces; those in strings count too.
+
+    Args:
+        text: any text.
+    """
+    depth = deepest = 0
+    for sign in re.findall(r"[\[\]{}]", text):
+        depth += 1 if sign in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def same_json(a: Any, b: Any) -> bool:

@@ -118,6 +118,13 @@ def _texts(item: Any) -> tuple[str, ...]:
     return tuple(spelling.strip() for spelling in plain)
 
 
+def _json_or_none(text: str) -> Any:
+    try:
+        return read_json(text)
+    except ValueError:
+        return None
+
+
 def _items(text: str, reference: _Items) -> list[str]:
     """The items of an answer, without a name before each, as in "x = 2, x = 3"."""
     items = _split_items(text, reference)
@@ -132,10 +139,7 @@ def _split_items(text: str, reference: _Items) -> list[str]:
     if len(lines) > 1 and not text.lstrip().startswith("["):
         return [_MARK.sub("", line).strip(" |").rstrip(",;") for line in lines]
     line = " ".join(lines).strip()
-    try:
-        decoded = read_json(line)
-    except ValueError:
-        decoded = None
+    decoded = _json_or_none(line)
     if isinstance(decoded, list) and all(type(item) in (str, int, float) for item in decoded):
         return [str(item) for item in decoded]
     for opening, closing in _BRACKETS:
@@ -253,10 +257,7 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
 
 def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
     """What an answer says for each name; or the verdict that it does not say each once."""
-    try:
-        decoded = read_json(text)
-    except ValueError:
-        decoded = None
+    decoded = _json_or_none(text)
     if any(sign in text for sign in (*ANSWER_TAGS, "\\boxed")):
         return Verdict(Outcome.WRONG, why="hedged: an answer within a part", answer=text[:200])
     if isinstance(decoded, dict):

@@ -37,6 +37,7 @@ from rlvr.verifiers.instructions.text import (
     squeezed_spaces,
     words,
 )
+from rlvr.verifiers.json_schema import bracket_depth
 from rlvr.verifiers.patterns import read_pattern
 
 __all__ = ["FAMILY", "found_times"]
@@ -439,20 +440,11 @@ def _json(text: str, strict: bool) -> str:
         return "the answer is no JSON"
     if strict and not (isinstance(value, dict | list) and value):
         return "the answer is no JSON object or list"
-    return "the JSON is nested too deeply" if strict and _depth(text) > _DEPTH else ""
+    return "the JSON is nested too deeply" if strict and bracket_depth(text) > _DEPTH else ""
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(name)
-
-
-def _depth(text: str) -> int:
-    """An upper bound of the depth of nested brackets."""
-    depth = deepest = 0
-    for sign in re.findall(r"[\[\]{}]", text):
-        depth += 1 if sign in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 _TITLE = re.compile(
