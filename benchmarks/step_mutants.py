@@ -1,17 +1,20 @@
 """How many faults of the trainer's arithmetic `rlvr step verify` names: functions are changed one operator at a time.
 
-    python -m benchmarks.step_mutants --count 200 --seed 0
-    for k in $(seq 0 14); do python -m benchmarks.step_mutants --count 14 --share $k/15 & done; wait
+    python -m benchmarks.step_mutants --count 200 --minutes 9 --out mutants.jsonl
 
-A mutant counts if it changes what a step records; it is named if the judge finds a departure, or if the run stops.
+Mutants are drawn among the operators, numbers and flags in functions that a run calls.  One counts if it changes what
+a step records, and is named if the judge finds a departure; those that stop the run count apart.  Run it again to go
+on where it ended: FILE has an answer in each line.
 """
 
 import argparse
 import ast
 import importlib
+import json
 import os
 import pkgutil
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -54,6 +57,8 @@ RUNS = {
     "kl_cov": {},
     "rloo": {},
 }
+TRIED = 3
+"""Algorithms that a mutant is tried with, of those that run its line."""
 MODULES = "advantages aggregation corrections kl masks objectives ratios returns terms".split()
 SWAPS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.Gt, ast.Gt: ast.Lt,
@@ -76,14 +81,15 @@ class Change(ast.NodeTransformer):
     """
 
     def __init__(self, wanted: int = -1) -> None:
-        self.wanted, self.count, self.line, self.what = wanted, 0, 0, ""
+        self.wanted, self.what = wanted, ""
+        self.lines: list[int] = []
 
     def _is_wanted(self, node: ast.AST, what: str) -> bool:
-        self.count += 1
-        if self.count - 1 != self.wanted:
+        line = int(getattr(node, "lineno", 0))
+        self.lines.append(line)
+        if len(self.lines) - 1 != self.wanted:
             return False
-        self.line = int(getattr(node, "lineno", 0))
-        self.what = f"line {self.line}: {what}"
+        self.what = f"line {line}: {what}"
         return True
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
@@ -161,27 +167,34 @@ def apply(module: ModuleType, tree: ast.Module) -> None:
             function.__code__ = code
 
 
-def called_by_name(folder: Path) -> tuple[dict[str, list[StepFile]], dict[str, set[CodeType]]]:
-    """The plain steps, and the functions that each algorithm's ran."""
-    found, called = {}, {}
+def lines_by_name(
+    folder: Path, files: set[str]
+) -> tuple[dict[str, list[StepFile]], dict[str, set[tuple[str, int]]]]:
+    """The plain steps, and the lines of the functions in these files that each algorithm ran."""
+    found, lines = {}, {}
     for name in RUNS:
-        own = called[name] = set[CodeType]()
-        sys.setprofile(lambda frame, event, arg, own=own: own.add(frame.f_code))
+        called = set[CodeType]()
+        sys.setprofile(lambda frame, event, arg, called=called: called.add(frame.f_code))
         try:
             found |= steps(folder, [name])
         finally:
             sys.setprofile(None)
-    return found, called
+        own = (code for code in called if code.co_filename in files)
+        lines[name] = {(code.co_filename, line) for code in own for *_, line in code.co_lines()}
+    return found, lines
 
 
-def reached(module: ModuleType, line: int, called: dict[str, set[CodeType]]) -> list[str]:
-    """The algorithms that run a function with this line."""
+def places() -> Iterator[tuple[ModuleType, int, int]]:
+    """Each mutant: its module, number and line."""
+    for module in modules():
+        tree = parsed(module)
+        counting = Change()
+        counting.visit(tree)
+        yield from ((module, n, line) for n, line in enumerate(counting.lines))
 
-    def has_line(code: CodeType) -> bool:
-        lines = [number for _, _, number in code.co_lines() if number]
-        return code.co_filename == module.__file__ and min(lines) <= line <= max(lines)
 
-    return [name for name, codes in called.items() if any(map(has_line, codes))]
+def parsed(module: ModuleType) -> ast.Module:
+    return ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
 
 
 def steps(folder: Path, names: Iterable[str]) -> dict[str, list[StepFile]]:
@@ -193,8 +206,9 @@ def steps(folder: Path, names: Iterable[str]) -> dict[str, list[StepFile]]:
             algorithm = replace(algorithm, dynamic_sampling=False)
         run = folder / name
         config = Config(
-            env="digits", model="tiny", run=run, algorithm=algorithm, steps=1, prompts=32, group_size=4,
-            updates=2, max_tokens=6, lr=2e-2, workers=0, eval_every=None, rollouts_every=0, step_files=1,
+            env="digits", model="tiny", run=run, algorithm=algorithm, steps=1, prompts=12, group_size=4,
+            updates=None if name == "rloo" else 2, max_tokens=6, lr=2e-2, workers=0, eval_every=None,
+            rollouts_every=0, step_files=1, verify_every=0,
         )  # fmt: skip
         env = Digits()
         policy = Policy(*tiny("0123456789= ", seed=0, hidden=16, heads=2, layers=1))
@@ -250,6 +264,8 @@ def verdict(
 def in_a_child(*args: Any) -> str:
     reading, writing = os.pipe()
     if not (child := os.fork()):
+        used = int(time.process_time())
+        resource.setrlimit(resource.RLIMIT_CPU, (used + 30, used + 30))
         folder = Path(tempfile.mkdtemp())
         text = verdict(*args, folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -266,33 +282,44 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--share", default="0/1", help="K/N: the K-th of N equal shares, from 0")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of wall time in this part")
+    parser.add_argument("--out", type=Path, required=True, help="file of answers, added to")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    every: list[tuple[ModuleType, int]] = []
-    for module in modules():
-        counting = Change()
-        counting.visit(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")))
-        every += [(module, place) for place in range(counting.count)]
-    plain, called = called_by_name(Path(tempfile.mkdtemp()))
-    files = [step for found in plain.values() for step in found]
-    assert not any(quantity.status == "departs" for step in files for quantity in verify(step))
-    counts, started = Counter[str](), time.process_time()
-    first, shares = map(int, args.share.split("/"))
-    order = random.Random(args.seed).sample(every, len(every))[first::shares]
-    while order and counts["changed"] < args.count:
-        module, place = order.pop()
-        change = Change(place)
-        tree = change.visit(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")))
-        names = reached(module, change.line, called)
-        said = "unchanged, as nothing runs it"
-        if names:
-            said = in_a_child(module, ast.fix_missing_locations(tree), plain, names)
-        counts["tried"] += 1
-        counts[said.split()[0]] += 1
-        counts["changed"] += said.split()[0] in ("named", "missed")
-        print(f"{module.__name__} {change.what}: {said}", flush=True)
-    print(dict(counts), f"{time.process_time() - started:.0f} CPU s here")
+    until = time.monotonic() + 60 * args.minutes
+    files = {str(module.__file__) for module in modules()}
+    plain, lines = lines_by_name(Path(tempfile.mkdtemp()), files)
+    every_step = [step for found in plain.values() for step in found]
+    assert not any(one.status == "departs" for step in every_step for one in verify(step))
+    run_by = {
+        (module, number): [name for name in RUNS if (module.__file__, line) in lines[name]]
+        for module, number, line in places()
+    }
+    order = [mutant for mutant, names in run_by.items() if names]
+    random.Random(args.seed).shuffle(order)
+    answers = read_answers(args.out)
+    for module, number in order:
+        counts = Counter(answer.split()[0] for answer in answers.values())
+        if counts["named"] + counts["missed"] >= args.count or time.monotonic() > until:
+            break
+        change = Change(number)
+        tree = ast.fix_missing_locations(change.visit(parsed(module)))
+        key = f"{module.__name__} {number} {change.what}"
+        if key not in answers:
+            names = run_by[module, number][:TRIED]
+            answers[key] = in_a_child(module, tree, plain, names)
+            with args.out.open("a", encoding="utf-8") as out:
+                print(json.dumps([key, answers[key]]), file=out)
+    counts = Counter(answer.split()[0] for answer in answers.values())
+    print(f"of {len(order)} mutants in functions that run: {dict(counts)}")
+    print(*(f"{key}: {one}" for key, one in answers.items() if one.startswith("missed")), sep="\n")
+
+
+def read_answers(path: Path) -> dict[str, str]:
+    """Those of earlier parts."""
+    if not path.exists():
+        return {}
+    return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from rlvr.algo.judge.conventions import CHOICES
+from rlvr.algo.judge.vectors import vector
 from rlvr.algo.judge.verify import Quantity, verify
 from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
@@ -40,6 +42,7 @@ THREADS: Final[Mapping[tuple[str, str], str]] = {
 }
 """Where departures of a trainer at a case were reported."""
 _DRIVERS = Path(__file__).parent / "drivers"
+_VECTORS = ("grpo", "dr_grpo", "rloo", "reinforce_pp", "ppo", "gspo", "cispo", "dapo")
 _LENGTHS = (3, 14, 7, 16, 5, 9, 2, 12)
 _LONGEST = 16
 _LIMIT_S = 600
@@ -105,7 +108,7 @@ def referee(
         for ranks in (1, 2):
             for case, step in cases().items():
                 asked = step.head["case"]
-                if asked["ranks"] == ranks and (name in _WHOLE or not asked["whole"]):
+                if asked["ranks"] == ranks and _is_asked(name, asked):
                     write_step(cases_folder / str(ranks) / f"{case}.safetensors", step)
         _drive(name, python, source, cases_folder / "1", answered)
         several = ""
@@ -114,7 +117,7 @@ def referee(
                 _drive(name, python, source, cases_folder / "2", answered, ranks=2)
             except UsageError as error:
                 several = str(error)
-        why = several or "its functions are asked alone, and this is of a whole trainer"
+        why = several or "its driver calls functions, and this is of a whole trainer or of others"
         return [_judge_answer(case, step, answered, why) for case, step in cases().items()]
 
 
@@ -133,6 +136,11 @@ def report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
             for one in rulings
         ],
     }
+
+
+def _is_asked(name: str, case: Mapping[str, Any]) -> bool:
+    """Whether a case is one for a trainer's driver."""
+    return name in case.get("only", (name,)) and (name in _WHOLE or not case["whole"])
 
 
 def _drive(
@@ -189,7 +197,8 @@ def _judge_answer(case: str, asked: StepFile, answered: Path, why: str) -> Rulin
 def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[Quantity]:
     """Tokens and mask as the case has them: a trainer that encodes text again trains on other tokens,
     and one that takes padding from the tokens on others of them."""
-    row_of = np.repeat(np.arange(len(_LENGTHS)), _LENGTHS)
+    lengths = np.diff(asked.arrays["offsets"])
+    row_of = np.repeat(np.arange(len(lengths)), lengths)
     ends = asked.arrays["offsets"][1:][~asked.arrays["truncated"]] - 1
     for name in ("token_ids", "mask"):
         ours, theirs = asked.arrays[name], step.arrays[name]
@@ -235,7 +244,8 @@ def _alone(step: StepFile) -> Iterator[Quantity]:
 # ------------------------------------------------------------------------------------- the cases
 
 
-def cases() -> dict[str, StepFile]:
+@cache
+def cases() -> Mapping[str, StepFile]:
     """Batches of eight completions on which trainers have differed, by name."""
     return dict(_cases())
 
@@ -256,7 +266,8 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
     yield "single", _case("rloo", sizes=(4, 3, 1), given=True)
     yield "single, std", _case("grpo", sizes=(4, 3, 1), given=True)
     yield "equal scores", _case("grpo", equal=(1,))
-    yield "corrections", _case("grpo", given=True, correction=True)
+    yield "corrections", _case("grpo", given=True, correction=("token", "truncate", 0.0, 2.0))
+    yield "corrections, band", _case("grpo", given=True, correction=("sequence", "band", 0.5, 2.0))
     yield "far", _case("grpo", given=True, far=True)
     yield "far, dual clip", _case("grpo", given=True, far=True, dual=3.0)
     yield "tool tokens", _case("dr_grpo", given=True, inner={1: (3, 8), 3: (1, 5)})
@@ -265,6 +276,20 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
     yield "temperature", _case("grpo", temperature=0.6)
     yield "retokenised", _case("grpo", retokenised=True)
     yield "far, gspo", _case("gspo", given=True, far=True)
+    for paper in _VECTORS:
+        yield f"vector, {paper}", _vector(paper)
+
+
+def _vector(paper: str) -> StepFile:
+    """The plain test vector of a paper, sampled by the weights before the step and without its
+    answers, for functions."""
+    step = vector(paper, "plain")
+    answers = ("advantages", "update")
+    arrays = {name: own for name, own in step.arrays.items() if not name.startswith(answers)}
+    arrays["new_logprobs"] = step.arrays["update0.logprobs"]
+    arrays["behaviour_logprobs"] = step.arrays["old_logprobs"]
+    case = {"ranks": 1, "given": True, "whole": False, "only": ["verl"]}
+    return StepFile({"case": case, "algorithm": step.head["algorithm"]}, arrays)
 
 
 def _case(
@@ -282,7 +307,7 @@ def _case(
     far: bool = False,
     masked_vote: bool = True,
     dual: float | None = None,
-    correction: bool = False,
+    correction: tuple[str, str, float, float] | None = None,
     inner: Mapping[int, tuple[int, int]] | None = None,
     prompt_lengths: Sequence[int] = (3, 4, 5),
     **more: Any,
@@ -333,14 +358,15 @@ def _case(
         "siblings": sizes[0],
         "longest": _LONGEST,
         "given": given,
-        "whole": micro < 8 or correction or bool(more),
+        "whole": micro < 8 or bool(more),
+        **({"only": ["rlvr", "verl"]} if correction else {}),
         **more,
     }
     numbers = _numbers(name, kl, masked_vote, dual)
     if correction:
         arrays["old_logprobs"] = np.where(mask, old + 0.8 * draw.standard_normal(total), old)
         arrays["old_logprobs"] = arrays["old_logprobs"].astype(np.float32)
-        rule = {"level": "token", "kind": "truncate", "low": 0.0, "high": 2.0}
+        rule = dict(zip(("level", "kind", "low", "high"), correction, strict=True))
         numbers = {**numbers, "correction": [rule]}
     return StepFile({"case": case, "algorithm": numbers}, arrays)
 

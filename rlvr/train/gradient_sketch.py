@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-__all__ = ["PLACES", "ROW", "sketch", "sketch_of", "weights_digest"]
+__all__ = ["DIGEST_KIND", "PLACES", "ROW", "sketch", "sketch_of", "weights_digest"]
 
+DIGEST_KIND: Final = "words:"
+"""Begins the digests of weights; files of earlier releases have another kind, without it."""
 PLACES: Final = 4096
 ROW: Final = 65_521
 """Prime, so that no shape of a layer repeats in step with it."""
@@ -52,22 +54,23 @@ def sketch_of(parts: list[tuple[int, Tensor]], size: int) -> NDArray[np.float64]
         parts: where a part begins, and its numbers; the rest is 0.
         size: of the vector.
     """
-    rows = _signs("rlvr rows", -(-size // ROW) + 1)
-    total = torch.zeros(ROW, dtype=torch.float64)
+    signs = _signs("rlvr rows", -(-size // ROW) + 1)
+    device = parts[0][1].device if parts else torch.device("cpu")
+    rows, total = signs.to(device), torch.zeros(ROW, device=device)
     for start, values in parts:
-        flat = values.detach().reshape(-1).float()
-        while len(flat) and start % ROW:  # up to the end of a row
-            n = min(len(flat), ROW - start % ROW)
-            column = start % ROW
-            total[column : column + n] += (rows[start // ROW] * flat[:n]).cpu()
-            flat, start = flat[n:], start + n
+        flat = values.detach().reshape(-1).to(device, torch.float32)
+        row, column = divmod(start, ROW)
+        if column:  # up to the end of a row
+            flat, first = flat[ROW - column :], flat[: ROW - column]
+            total[column : column + len(first)].add_(first, alpha=float(signs[row]))
+            row += 1
         full_rows = len(flat) // ROW
+        end = full_rows * ROW
         if full_rows:
-            signs = rows[start // ROW : start // ROW + full_rows].to(flat.device)
-            total += (signs @ flat[: full_rows * ROW].view(full_rows, ROW)).double().cpu()
-        remainder = flat[full_rows * ROW :]
-        total[: len(remainder)] += (rows[start // ROW + full_rows] * remainder).cpu()
-    signed = (total * _signs("rlvr columns", ROW)).numpy()
+            total.addmv_(flat[:end].view(full_rows, ROW).t(), rows[row : row + full_rows])
+        if end < len(flat):
+            total[: len(flat) - end].add_(flat[end:], alpha=float(signs[row + full_rows]))
+    signed = total.double().cpu().numpy() * _signs("rlvr columns", ROW).numpy()
     places = np.arange(ROW) % PLACES
     return np.bincount(places, weights=signed, minlength=PLACES).astype(np.float64)
 
@@ -88,14 +91,28 @@ def _offset(gradient: Tensor) -> int:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """A digest of a model's weights, by name, type and bytes.
+    """A digest of a model's weights, by name, type and bytes, that tells models apart.
+
+    It is computed at the speed of memory, and no proof against forgery: of each row of 1,024 words
+    of 32 bits the sum with fixed factors, modulo 2**64, is what BLAKE2b reads, and the remaining
+    bytes of a tensor as they are.
 
     Args:
         model: whose weights are whole on this rank.
     """
     hasher = hashlib.blake2b(digest_size=16)
+    factors = _factors()
+    row_bytes = 4 * len(factors)
     for name, parameter in model.named_parameters():
-        values = parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        values = parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        whole = len(values) // row_bytes * row_bytes
+        words = values[:whole].view("<u4").reshape(-1, len(factors))
         hasher.update(f"{name} {list(parameter.shape)} {parameter.dtype}".encode())
-        hasher.update(values.numpy())
-    return hasher.hexdigest()
+        hasher.update(np.einsum("rc,c->r", words, factors).astype("<u8"))
+        hasher.update(values[whole:])
+    return DIGEST_KIND + hasher.hexdigest()
+
+
+@cache
+def _factors() -> NDArray[np.uint64]:
+    return np.frombuffer(hashlib.shake_256(b"rlvr words").digest(8 * 1024), "<u8").astype(np.uint64)

@@ -55,7 +55,8 @@ class StepWriter(LearnerPart):
         self._step = step
 
     @property
-    def _is_written(self) -> bool:
+    def is_written(self) -> bool:
+        """Whether this step gets a file."""
         every = self.learner.config.step_files
         return bool(every) and self._step % every == 0
 
@@ -66,7 +67,7 @@ class StepWriter(LearnerPart):
 
     @property
     def _is_due(self) -> bool:
-        return self._is_written or self._is_judged
+        return self.is_written or self._is_judged
 
     @property
     def _head(self) -> dict[str, Any]:
@@ -98,6 +99,6 @@ class StepWriter(LearnerPart):
         if step is not None and self._is_judged:
             found = {**departures(step), **others}
             departs = {f"departs/{name}": by for name, by in found.items()}
-        if step is not None and (self._is_written or departs):
+        if step is not None and (self.is_written or departs):
             self._save(step)
         return self.learner.ranks.from_first(departs) if self._is_judged else {}

@@ -19,6 +19,7 @@ from rlvr.text import inert
 from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart
 from rlvr.train.rollout_batch import RolloutBatch
+from rlvr.train.step_recorder import StepRecorder
 from rlvr.types import Group, Rollout, Task
 
 if TYPE_CHECKING:  # it calls the parts
@@ -36,6 +37,7 @@ class RolloutRecorder(LearnerPart):
         self._sampled: RolloutBatch | None = None
         self._by: Groups | None = None
         self._trained: dict[int, Trained] = {}
+        self._has_tokens = False
 
     @classmethod
     def is_wanted(cls, learner: Learner) -> bool:
@@ -51,15 +53,16 @@ class RolloutRecorder(LearnerPart):
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         self._sampled, self._by, self._trained = sampled, by, {}
+        self._has_tokens = False
         return sampled
 
     def after(self, batch: Any) -> dict[str, float]:
-        learner, logprobs = self.learner, None
-        config = learner.config
+        learner, logprobs = self.learner, dict[int, Sequence[float]]()
         if isinstance(batch, Batch):
-            if self._is_written and config.token_logprobs:  # each rank has a share of the weights
-                logprobs = learner.logprobs(batch.rows, learner.policy)
-            if self._sampled is not None and (self._is_written or config.show_rollouts):
+            for part in learner.parts:
+                if isinstance(part, StepRecorder) and self._is_written and part.is_written:
+                    self._has_tokens, logprobs = True, part.last_logprobs()
+            if self._sampled is not None and (self._is_written or learner.config.show_rollouts):
                 self._trained = trained_rollouts(batch.rows, batch, logprobs)
         return {}
 
@@ -78,7 +81,7 @@ class RolloutRecorder(LearnerPart):
                 *both,
                 env_of=by.env.name_of,
                 trained=self._trained,
-                decode=by.sampler.decode if config.token_logprobs else None,
+                decode=by.sampler.decode if self._has_tokens else None,
             )
 
 
@@ -89,8 +92,8 @@ class Trained:
     Attributes:
         advantage: the mean over the tokens that were trained on; None if none was.
         advantages: of each token, shape [T]; 0 for tokens that were not trained on.
-        logprobs: of each token under the weights after the step, shape [T]; None unless they were
-            asked for.
+        logprobs: of each token in the last update of the step, shape [T]; None without a step file,
+            or an update of it.
     """
 
     advantage: float | None
@@ -99,22 +102,21 @@ class Trained:
 
 
 def trained_rollouts(
-    rows: Sequence[Rollout], batch: Batch, logprobs: Any = None
+    rows: Sequence[Rollout], batch: Batch, logprobs: Mapping[int, Sequence[float]] | None = None
 ) -> dict[int, Trained]:
     """What a step made of its rollouts, by the `id()` of each.
 
     Args:
         rows: the rows of the batch, as `rlvr.train.credit.rows_of` gives them.
         batch: with advantages.
-        logprobs: of the batch under the weights after the step, shape [B, T]; None if they were not
-            computed.
+        logprobs: of the tokens of rows in their last update, by the row's number.
     """
     by_rollout: dict[int, Trained] = {}
     for i, row in enumerate(rows):
         length = len(row.completion_ids)
         mask, advantages = batch.completion_mask[i, :length], batch.advantages[i, :length]
         mean = float(advantages[mask].mean()) if mask.any() else None
-        after = None if logprobs is None else logprobs[i, :length].tolist()
+        after = (logprobs or {}).get(i)
         by_rollout.setdefault(id(row), Trained(mean, advantages.tolist(), after))
     return by_rollout
 

@@ -24,7 +24,7 @@ from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.batches import Padded
-from rlvr.train.gradient_sketch import sketch, weights_digest
+from rlvr.train.gradient_sketch import DIGEST_KIND, sketch, weights_digest
 from rlvr.train.policy import Policy
 
 __all__ = ["StepModel", "compare_gradients", "gradient_of", "logprobs_of", "verify_with_models"]
@@ -215,6 +215,9 @@ def _same_weights(step: StepFile, model: StepModel) -> Quantity:
     recorded = step.head.get("weights_before")
     if not isinstance(recorded, str):
         why = "the file has no digest of the weights, as several ranks recorded it"
+        return Quantity("weights", "not compared", why=why)
+    if not recorded.startswith(DIGEST_KIND):
+        why = "the file has the digest of an earlier release"
         return Quantity("weights", "not compared", why=why)
     if recorded == model.digest:
         return Quantity("weights", "equal")

@@ -30,7 +30,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.train.credit import collate, credit
 from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
 
-__all__ = ["own_formulas"]
+__all__ = ["formulas_of", "own_formulas"]
 
 
 def own_formulas(step: StepFile, spec: str) -> Formulas:
@@ -65,7 +65,16 @@ def own_formulas(step: StepFile, spec: str) -> Formulas:
     algorithm = from_record(
         {key: value for key, value in recorded.items() if key in names} | {"name": spec}
     )
-    average = as_typed("average", recorded.get("average"), float | None)
+    return formulas_of(algorithm, as_typed("average", recorded.get("average"), float | None))
+
+
+def formulas_of(algorithm: Algorithm, average: float | None = None) -> Formulas:
+    """The functions of an algorithm as the judge calls formulas.
+
+    Args:
+        algorithm: with a loss per token.
+        average: its moving baseline before the step.
+    """
 
     def advantages(rows: Sequence[StepRow], setting: Setting) -> list[Any]:
         return _advantages(rows, algorithm, average)
@@ -124,9 +133,10 @@ def _task(number: int) -> Task:
 
 def _rollout(row: StepRow, task: Task) -> Rollout:
     tokens = len(row.at)
-    outcome = Outcome.CORRECT if row.scored else Outcome.UNSCORED
-    parts = {str(n): float(part) for n, part in enumerate(row.parts)}
-    score = Score(row.score if row.scored else None, parts, Verdict(outcome, why="recorded"))
+    parts = {str(n): float(part) for n, part in enumerate(row.parts)} or {"score": row.score}
+    score = Score(row.score, parts, Verdict(Outcome.CORRECT, why="recorded"))
+    if not row.scored:
+        score = Score(None, {}, Verdict(Outcome.UNSCORED, why="recorded"))
     ends = [bisect_left(row.at.tolist(), end) for end, _ in row.steps]
     turns = [
         Turn(start, end, reward)

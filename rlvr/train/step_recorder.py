@@ -83,6 +83,7 @@ class StepRecorder(StepWriter):
         self._prefixes: Sequence[PrefixValues] | None = None
         self._sketches: NDArray[np.float32] | None = None
         self._off: dict[str, float] = {}
+        self._digest: str | None = None
         self._batch_rows: Sequence[Any] = ()
         if learner.config.step_sketches and learner.ranks.world > 1:
             raise UsageError(
@@ -93,6 +94,16 @@ class StepRecorder(StepWriter):
     @classmethod
     def is_wanted(cls, learner: Learner) -> bool:
         return learner.algorithm.examples is None
+
+    def begin_at(self, step: int) -> None:
+        super().begin_at(step)
+        self._digest = None
+
+    def _weights_digest(self) -> str:
+        """That after a step is the one before the next: weights change in updates alone."""
+        if self._digest is None:
+            self._digest = weights_digest(self.learner.policy.model)
+        return self._digest
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         self._prefixes = sampled.values
@@ -107,11 +118,11 @@ class StepRecorder(StepWriter):
         self._more = {"average": averages[0] if averages else None}
         if any(part.holds_policy for part in learner.parts):
             self._more["held"] = True  # the critic learns alone
-        if self._is_written and learner.ranks.world == 1:
-            self._more["weights_before"] = weights_digest(learner.policy.model)
+        if self.is_written and learner.ranks.world == 1:
+            self._more["weights_before"] = self._weights_digest()
         self._sketches = None
         self._off = {}
-        if self._is_written and learner.config.step_sketches:
+        if self.is_written and learner.config.step_sketches:
             self._sketches = np.stack([self._sketch_of(row) for row in batch.rows])
         return batch
 
@@ -128,6 +139,7 @@ class StepRecorder(StepWriter):
         return found
 
     def select(self, mini: Any) -> Any:
+        self._digest = None  # of weights that this update changes
         rows = [self._index.get(id(row), i) for i, row in enumerate(mini.rows)]
         self._open = _Update(rows, _numbers_now(self.learner))
         if mini.selected is not None:
@@ -217,6 +229,16 @@ class StepRecorder(StepWriter):
         self._more["skipped"] = True
         self._updates = self._updates[:-1]
 
+    def last_logprobs(self) -> dict[int, Sequence[float]]:
+        """Of the tokens of each row of this step in its last update, by the row's number; all ranks
+        call it together."""
+        mine = {
+            row: own["logprobs"].tolist()
+            for update in self._updates
+            for row, own in update.computed.items()
+        }
+        return {row: own for each in self.learner.ranks.from_all(mine) for row, own in each.items()}
+
     def _close(self, numbers: Mapping[str, float]) -> None:
         self._take_micro()
         self._take_values()
@@ -236,8 +258,8 @@ class StepRecorder(StepWriter):
         updates, self._updates = self._updates, []
         if not self._is_due:
             return {}
-        if self._is_written and self.learner.ranks.world == 1:
-            self._more["weights_after"] = weights_digest(self.learner.policy.model)
+        if self.is_written and self.learner.ranks.world == 1:
+            self._more["weights_after"] = self._weights_digest()
         return self._judge(self._step_file(batch, updates), **self._off)
 
     def _step_file(self, batch: Batch, updates: Sequence[_Update]) -> StepFile | None:

@@ -71,7 +71,7 @@ def _change(columns: Mapping[str, Sequence[float]], i: int) -> float | None:
 
 COLOURS: Final[Mapping[str, tuple[str, Sequence[_Level], _Value]]] = {
     "probability": ("probability when it was sampled", _PROBABILITY, _of("behaviour_logprobs")),
-    "change": ("what the step changed", _CHANGE, _change),
+    "change": ("from sampling to its last update", _CHANGE, _change),
     "advantage": ("advantage", _ADVANTAGE, _of("advantages")),
 }
 """What tokens are coloured by: name → (meaning, levels, number of a token)."""
@@ -125,7 +125,7 @@ def _describe_token(columns: Mapping[str, Sequence[float]], i: int, trained: boo
     if "behaviour_logprobs" in columns:
         parts.append(f"log-probability {columns['behaviour_logprobs'][i]:.3f}")
     if "logprobs" in columns:
-        parts.append(f"after the step {columns['logprobs'][i]:.3f}")
+        parts.append(f"in the last update {columns['logprobs'][i]:.3f}")
     if "advantages" in columns:
         parts.append(f"advantage {columns['advantages'][i]:+.3f}")
     return ", ".join(parts)

@@ -9,8 +9,10 @@ import pytest
 
 from rlvr.algo.judge.vectors import CASES, PAPERS, vectors
 from rlvr.algo.judge.verify import verify
+from rlvr.algo.papers import load_algorithm
 from rlvr.cli.entry import main
 from rlvr.data.step_files import read_step
+from rlvr.train.step_own import formulas_of
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 
@@ -40,6 +42,15 @@ def test_the_judge_says_what_it_said():
 @pytest.mark.parametrize("name", ["grpo-rows", "ppo-plain", "gspo-far", "dro-rows"])
 def test_a_vector_verifies(name):
     assert {one.status for one in verify(read_step(FOLDER / f"{name}.safetensors"))} == {"equal"}
+
+
+@pytest.mark.parametrize("case", ["rows", "far"])
+def test_the_trainers_functions_say_what_the_judge_says(case: str):
+    """Advantages, losses and slopes in PyTorch are those that the judge computes row by row without it."""
+    for name in ("grpo", "rloo", "reinforce_pp", "ppo", "gspo", "cispo", "gmpo", "sapo"):
+        own = formulas_of(load_algorithm(name))
+        found = verify(read_step(FOLDER / f"{name}-{case}.safetensors"), own=own)
+        assert (name, {one.status for one in found}) == (name, {"equal"})
 
 
 def test_no_number_is_of_one_side_alone():

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 import rlvr
+from rlvr.algo.papers import load_algorithm
 from rlvr.data.rows import read_whole
 from rlvr.episode import EpisodeRecord, EpisodeTurn, ToolCall
 from rlvr.train.rollout_log import Trained, _token_texts, log_rollouts, rollout_table
@@ -64,11 +65,9 @@ def test_columns_have_types_and_not_json(tmp_path):
     assert row["tokens"] is None
 
 
-def test_a_run_writes_advantages_and_asked_logprobs_of_tokens(tmp_path):
-    """Advantages of GRPO sum to 0 in a group.  At a rate of nearly 0 old and new log-probabilities are the same."""
-    with trainer(
-        tmp_path / "run", steps=1, rollouts_every=1, token_logprobs=True, lr=1e-12
-    ) as made:
+def test_a_step_with_a_file_has_advantages_and_logprobs_of_tokens(tmp_path):
+    """Advantages of GRPO sum to 0 in a group.  In the first update old and new log-probabilities are the same."""
+    with trainer(tmp_path / "run", steps=1, rollouts_every=1, step_files=1, lr=1e-12) as made:
         made.run()
         ids = {made.source.sampler.decode([token]) for token in range(20)}
     rows = list(read_whole(tmp_path / "run" / PATH))
@@ -77,29 +76,33 @@ def test_a_run_writes_advantages_and_asked_logprobs_of_tokens(tmp_path):
         assert sum(row["advantage"] for row in group) == pytest.approx(0, abs=1e-5)
     assert any(row["advantage"] for row in rows)
     for row in rows:
-        lengths = {
-            len(row[name])
-            for name in ("tokens", "token_ids", "behaviour_logprobs", "logprobs", "advantages")
-        }
-        assert lengths == {row["length_tokens"]}
-        assert row["logprobs"] == pytest.approx(row["behaviour_logprobs"], abs=1e-4)
+        names = ("tokens", "token_ids", "behaviour_logprobs", "advantages")
+        assert {len(row[name]) for name in names} == {row["length_tokens"]}
+        if row["advantage"]:
+            assert row["logprobs"] == pytest.approx(row["behaviour_logprobs"], abs=1e-4)
         assert row["advantages"] == pytest.approx([row["advantage"]] * row["length_tokens"])
         assert "".join(row["tokens"]) == row["completion"]
         assert set(row["tokens"]) <= ids | {""}
         assert row["env"].startswith(Bandit().id)
 
 
-def test_log_probabilities_after_the_step_show_what_it_changed(tmp_path):
-    """At a great rate they move, and unless they are asked for there are none."""
-    for name, asked in (("with", True), ("without", False)):
+def test_log_probabilities_in_the_last_update_show_what_those_before_changed(tmp_path):
+    """At a great rate they move; a step without a file has none."""
+    algorithm = load_algorithm("grpo", epochs=2)
+    for name, every in (("with", 1), ("without", 0)):
         with trainer(
-            tmp_path / name, steps=1, rollouts_every=1, token_logprobs=asked, lr=0.1
+            tmp_path / name,
+            steps=1,
+            rollouts_every=1,
+            algorithm=algorithm,
+            step_files=every,
+            lr=0.1,
         ) as made:
             made.run()
     moved = [
         abs(new - old)
         for row in read_whole(tmp_path / "with" / PATH)
-        for old, new in zip(row["behaviour_logprobs"], row["logprobs"], strict=True)
+        for old, new in zip(row["behaviour_logprobs"], row["logprobs"] or (), strict=False)
     ]
     assert max(moved) > 0.01
     assert {row["logprobs"] for row in read_whole(tmp_path / "without" / PATH)} == {None}

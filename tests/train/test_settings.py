@@ -335,7 +335,6 @@ UNREAD = {
     "overlong_cache": (5, "the soft punishment"),
     "reward_model_weight": (0.5, "a reward model"),
     "reward_model_bounds": ((0, 0.5), "a reward model"),
-    "token_logprobs": (True, "files of rollouts"),
     "eval_split": ("x", "evaluations"),
     "eval_tasks": (3, "evaluations"),
     "eval_n": (3, "evaluations and validations"),

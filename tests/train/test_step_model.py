@@ -96,7 +96,7 @@ def test_another_model_is_refused_in_one_line(run, step):
     with pytest.raises(DataError, match="not the one before this step"):
         verify_with_models(later, model)
     after = StepFile(
-        {**step.head, "weights_before": "", "weights_after": model.digest}, step.arrays
+        {**step.head, "weights_before": "words:", "weights_after": model.digest}, step.arrays
     )
     with pytest.raises(DataError, match="has the weights after this step"):
         verify_with_models(after, model)
@@ -104,6 +104,19 @@ def test_another_model_is_refused_in_one_line(run, step):
     findings = verify_with_models(StepFile(ranks, step.arrays), model)
     assert findings[0].why.startswith("the file has no digest")
     assert {one.status for one in findings[1:]} == {"equal"}
+
+
+def test_a_digest_of_an_earlier_release_is_not_compared(step, models):
+    """It is of other bytes, so that it says nothing of the model; all else is verified."""
+    earlier = StepFile(
+        {**step.head, "weights_before": "0786a0289c058d8f0bf5757985dfedf1"}, step.arrays
+    )
+    weights, *others = verify_with_models(earlier, models["model"])
+    assert (weights.status, weights.why) == (
+        "not compared",
+        "the file has the digest of an earlier release",
+    )
+    assert {one.status for one in others} == {"equal"}
 
 
 def test_a_file_without_prompts_is_refused(step, models):

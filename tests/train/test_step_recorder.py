@@ -10,6 +10,7 @@ from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import NAMES, load_algorithm
 from rlvr.cli.entry import main
 from rlvr.data.step_files import StepFile, read_step
+from rlvr.train import step_recorder
 from rlvr.train.gradient_sketch import sketch_of, weights_digest
 from tests.train.bandit import trainer
 
@@ -126,6 +127,40 @@ def test_the_command_verifies_shows_and_compares(tmp_path, capsys):
     assert main(["step", "diff", first, second]) == 1
     assert "token_ids" in capsys.readouterr().out
     assert main(["step", "diff", first]) == 2
+
+
+def test_a_digest_is_computed_once_between_two_updates(tmp_path, monkeypatch):
+    """That after a step is the one before the next, as nothing writes the weights between them."""
+    computed = []
+
+    def count(model):
+        computed.append(weights_digest(model))
+        return computed[-1]
+
+    monkeypatch.setattr(step_recorder, "weights_digest", count)
+    files, before, after = steps_of(tmp_path / "run", "grpo", {})
+    heads = [read_step(file).head for file in files]
+    assert [(head["weights_before"], head["weights_after"]) for head in heads] == [
+        tuple(computed[:2]),
+        tuple(computed[1:]),
+    ]
+    assert (computed[0], computed[-1], len(computed)) == (before, after, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_digest_sees_each_change(dtype):
+    """Also two signs in one row, a change of order, and a weight past the last whole row."""
+    model = torch.nn.Linear(1030, 3, bias=False, dtype=dtype)
+    weights, digests = model.weight, [weights_digest(model)]
+    with torch.no_grad():
+        for change in (
+            lambda: weights[0, :2].neg_(),
+            lambda: weights.copy_(weights.flip(1)),
+            lambda: weights[2, 1029].neg_(),
+        ):
+            change()
+            digests.append(weights_digest(model))
+    assert len(set(digests)) == len(digests)
 
 
 def test_a_sketch_is_linear_and_keeps_angles():

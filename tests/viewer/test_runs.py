@@ -262,7 +262,7 @@ def test_a_page_of_a_run_that_is_over_does_not_renew_itself(tmp_path: Path, brow
 
 
 def test_tokens_are_coloured_by_what_was_recorded_of_them(tmp_path: Path, browse):
-    """By probability, by what the step changed, by advantage; tokens that were not trained on have no colour."""
+    """By probability, by what updates changed, by advantage; tokens that were not trained on have no colour."""
     client = browse(run_folder(tmp_path / "a"))
     row = re.findall(r'href="(/0/row/\d+)"', client.get("/0/rows?step=1").text)[0]
     assert "no colours</strong>" in client.get(row).text
@@ -274,7 +274,7 @@ def test_tokens_are_coloured_by_what_was_recorded_of_them(tmp_path: Path, browse
         page = client.get(f"{row}?colour={colour}").text
         text = page[page.index('<pre class="text long"') :]
         assert re.findall('<span class="t (.*?)" title=', text) == classes
-        assert "log-probability -3.000, after the step -1.000, advantage -1.500" in text
+        assert "log-probability -3.000, in the last update -1.000, advantage -1.500" in text
         assert " at &lt;b&gt;</span>" in text
     assert "probability when it was sampled</strong>" in client.get(f"{row}?colour=nothing").text
 

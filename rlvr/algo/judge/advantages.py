@@ -92,11 +92,11 @@ def _std(values: Float64s, setting: Setting) -> float:
     return float(np.std(values, ddof=1 if setting.how.std == "sample" and len(values) > 1 else 0))
 
 
-def _normal(values: Float64s, eps: float) -> Float64s:
+def _normal(values: Float64s, eps: float, setting: Setting) -> Float64s:
     """Centred and divided by the std; 0 where all are equal."""
     if not len(values) or values.min() == values.max():
         return np.zeros(len(values))
-    return np.asarray((values - values.mean()) / (values.std() + eps))
+    return np.asarray((values - values.mean()) / (_std(values, setting) + eps))
 
 
 def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[StepRow], Setting], _Advantages]:
@@ -180,7 +180,7 @@ def _gdpo(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
         for part in range(len(rows[0].parts) if voters else 0):
             total[voters] += _relative(np.array([rows[i].parts[part] for i in voters]), setting)
     every = [i for i, row in enumerate(rows) if _votes(row, setting)]
-    total[every] = _normal(total[every], 1e-6)
+    total[every] = _normal(total[every], 1e-6, setting)
     return list(total)
 
 
@@ -200,7 +200,7 @@ def _magistral(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     for number in {row.number for row in rows}:
         indices = [i for i, row in enumerate(rows) if row.number == number and _votes(row, setting)]
         for i, value in zip(
-            indices, _normal(np.array([centred[i] for i in indices]), 1e-8), strict=True
+            indices, _normal(np.array([centred[i] for i in indices]), 1e-8, setting), strict=True
         ):
             centred[i] = value
     return centred
@@ -211,7 +211,7 @@ def _batch_normal(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     centred = _by_group(_centre)(rows, setting)
     voters = [i for i, row in enumerate(rows) if _votes(row, setting)]
     rows_values = [np.full(len(rows[i].at), centred[i]) for i in voters]
-    for i, values in zip(voters, _normalise_rows(rows_values), strict=True):
+    for i, values in zip(voters, _normalise_rows(rows_values, setting), strict=True):
         centred[i] = values
     return centred
 
@@ -219,15 +219,15 @@ def _batch_normal(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
 # ------------------------------------------------------------------------------ of tokens
 
 
-def _normalise_rows(found: Sequence[Float64s]) -> list[Float64s]:
+def _normalise_rows(found: Sequence[Float64s], setting: Setting) -> list[Float64s]:
     if not found:
         return []
-    flat = _normal(np.concatenate(found), 1e-8)
+    flat = _normal(np.concatenate(found), 1e-8, setting)
     return np.split(flat, np.cumsum([len(row_values) for row_values in found])[:-1])
 
 
 def _white(found: Sequence[Float64s], setting: Setting) -> list[Float64s]:
-    return _normalise_rows(found) if setting.numbers.get("whiten") else list(found)
+    return _normalise_rows(found, setting) if setting.numbers.get("whiten") else list(found)
 
 
 def _returns(row: StepRow, rewards: Float64s, gamma: float) -> Float64s:
@@ -308,7 +308,8 @@ def _prefixes(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
                 row_values
                 for row_values, is_complete in zip(advantages, complete, strict=True)
                 if is_complete
-            ]
+            ],
+            setting,
         )
     )
     return [

@@ -17,8 +17,8 @@ __all__ = ["CHOICES", "Conventions", "conventions_of", "markdown"]
 
 CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
     "std": {
-        "population": "std divides by the number of scores",
-        "sample": "std divides by one less than the number of scores",
+        "population": "std divides by the number of scores, or of tokens",
+        "sample": "std divides by one less than the number of scores, or of tokens",
     },
     "eps": {1e-6: "1e-6 is added to the std", 1e-4: "1e-4 is added to the std"},
     "single": {

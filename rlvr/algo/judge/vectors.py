@@ -24,7 +24,7 @@ from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
 
-__all__ = ["CASES", "PAPERS", "vectors"]
+__all__ = ["CASES", "PAPERS", "vector", "vectors"]
 
 CASES: Final = ("plain", "rows", "far")
 PAPERS: Final = tuple(sorted((ADVANTAGES.keys() & LOSSES.keys()) - {"gkd", "sdft"}))
@@ -48,7 +48,17 @@ def vectors() -> Iterator[tuple[str, StepFile]]:
     the judge's."""
     for name in PAPERS:
         for case in CASES:
-            yield f"{name}-{case}", _answered(_asked(name, case))
+            yield f"{name}-{case}", vector(name, case)
+
+
+def vector(name: str, case: str) -> StepFile:
+    """A paper's step of a case.
+
+    Args:
+        name: of `PAPERS`.
+        case: of `CASES`.
+    """
+    return _answered(_asked(name, case))
 
 
 def _asked(name: str, case: str) -> StepFile:

@@ -94,8 +94,9 @@ def _learner(step: Step, folder: Path, ranks: Ranks) -> Learner:
         }
     if case.get("masks_truncated"):
         chosen["overlong"] = "mask"
-    if "correction" in numbers:
-        chosen["correction"] = "token:truncate:2"
+    for rule in numbers.get("correction", []):
+        low = f"{rule['low']}:" if rule["kind"] == "band" else ""
+        chosen["correction"] = f"{rule['level']}:{rule['kind']}:{low}{rule['high']}"
     config = Config(
         env="case",
         model="tiny",

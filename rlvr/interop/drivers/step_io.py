@@ -103,8 +103,9 @@ class Step:
         padded."""
         import torch
 
+        old = "old_logprobs" if "old_logprobs" in self.arrays else "behaviour_logprobs"
         new = torch.tensor(self.padded("new_logprobs")).requires_grad_()
-        return new, torch.tensor(self.padded("behaviour_logprobs"))
+        return new, torch.tensor(self.padded(old))
 
     def add_gradient(self, new: Any, loss: float) -> None:
         """Add an optimiser step of all rows, after the loss was differentiated.

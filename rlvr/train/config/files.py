@@ -16,10 +16,6 @@ if TYPE_CHECKING:  # it has these settings
 __all__ = ["FilesSettings"]
 
 
-_ROLLOUTS: Final = Reader(
-    "files of rollouts (--rollouts-every)",
-    lambda config, own: config.rollouts_every > 0 and own.examples is None,
-)
 _STEP_FILES: Final = Reader(
     "files of steps (--step-files 10)", lambda config, _: config.step_files > 0
 )
@@ -39,12 +35,10 @@ class FilesSettings(Settings):
             SIGTERM or Ctrl-C.
         keep: Newest checkpoints that are kept.
         rollouts_every: Steps after which rollouts are written to RUN/rollouts again.  0: never.
-        token_logprobs: Write the tokens of these rollouts too, with advantages and with
-            log-probabilities under the policy that sampled them and after the step.  Takes one more
-            pass over the batch.
         show_rollouts: Completions of each step that are printed as a table.  0: none.
         step_files: Steps after which a training step is written to RUN/steps again, for `rlvr step
-            verify`.  0: never. Updates that are not finite are written always.
+            verify`; where its rollouts are written too, they have their tokens.  0: never.
+            Updates that are not finite are written always.
         step_sketches: Write a sketch of each row's gradient into these files too, for `rlvr
             whatif`: a backward pass for each row of such a step, on one rank alone.
         verify_every: Steps after which a step is judged in float64, and its first update computed
@@ -59,7 +53,6 @@ class FilesSettings(Settings):
     checkpoint_every: int = setting(50, ONE, may_change=True)
     keep: int = setting(2, ONE, may_change=True)
     rollouts_every: int = setting(10, ZERO, reader=SAMPLES, may_change=True)
-    token_logprobs: bool = setting(False, reader=_ROLLOUTS, may_change=True)
     show_rollouts: int = setting(0, ZERO, reader=SAMPLES, may_change=True)
     step_files: int = setting(0, ZERO, may_change=True)
     step_sketches: bool = setting(False, reader=_STEP_FILES, may_change=True)
