@@ -187,8 +187,7 @@ def _arrays(path: Path, listed: Mapping[str, Any], body: bytes) -> dict[str, NDA
         if start != end or stop > len(body):
             raise DataError(
                 f"{path}: {name} begins at byte {start}, ends at {stop} and should begin at {end} "
-                f"of {len(body)}; "
-                "arrays may not overlap or leave a gap"
+                f"of {len(body)}; it is truncated, or its arrays overlap or leave a gap"
             )
         end = stop
         arrays[name] = np.frombuffer(body, dtype, math.prod(shape), start).reshape(shape)
