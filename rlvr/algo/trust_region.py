@@ -29,6 +29,7 @@ from torch import Tensor
 
 __all__ = [
     "Parts",
+    "Total",
     "TrustRegionStep",
     "conjugate_gradient",
     "dual_ascent",
