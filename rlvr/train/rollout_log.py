@@ -59,9 +59,9 @@ class RolloutRecorder(LearnerPart):
     def after(self, batch: Any) -> dict[str, float]:
         learner, logprobs = self.learner, dict[int, Sequence[float]]()
         if isinstance(batch, Batch):
-            for part in learner.parts:
-                if isinstance(part, StepRecorder) and self._is_written and part.is_written:
-                    self._has_tokens, logprobs = True, part.last_logprobs()
+            recorder = learner.part(StepRecorder)
+            if recorder is not None and recorder.is_written and self._is_written:
+                self._has_tokens, logprobs = True, recorder.last_logprobs()
             if self._sampled is not None and (self._is_written or learner.config.show_rollouts):
                 self._trained = trained_rollouts(batch.rows, batch, logprobs)
         return {}

@@ -36,7 +36,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     """
     kl, has_reference = step.numbers.get("kl"), "ref_logprobs" in step.arrays
     if (kl and not has_reference) or not step.arrays["scored"].all():
-        raise NotImplementedError("all rows scored: it cannot mark one as UNSCORED; KL of vectors")
+        raise NotImplementedError("only where all rows are scored, and KL has a reference")
     mask = torch.tensor(step.padded("mask")).float()
     rewards = torch.zeros_like(mask)
     for row, (score, ids) in enumerate(
@@ -104,7 +104,8 @@ def _correction(step: Step, old: torch.Tensor, mask: torch.Tensor) -> torch.Tens
         apart = old - torch.tensor(step.padded("behaviour_logprobs"))
         is_band = rule["kind"] == "band"
         bounds = f"{rule['low']}_{rule['high']}" if is_band else rule["high"]
-        weights = compute_rollout_correction_weights(apart, mask, rule["level"], bounds)[0]
+        own = compute_rollout_correction_weights(apart, mask, rule["level"], bounds)[0]
+        weights = own if weights is None else weights * own
     return weights
 
 

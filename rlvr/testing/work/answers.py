@@ -241,8 +241,9 @@ def _formula(text: str) -> Any:
 
 
 def _bits(formula: Any) -> float:
-    """At most so many binary digits has the largest number that SymPy meets on the way to a value;
-    it bounds none itself, and is asked in the caller."""
+    """A bound on the binary digits of the largest number on the way to a formula's value.
+
+    SymPy has no limit of its own, and works in this process: 9^{9^{9^9}} would never end."""
     import sympy
 
     if formula.is_Rational:
