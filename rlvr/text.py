@@ -165,35 +165,35 @@ def fenced_blocks(text: str) -> Iterator[FencedBlock]:
     Args:
         text: a completion, with "\n" at the end of lines.
     """
-    opening: re.Match[str] | None = None
+    begin, indent, fence, language = -1, "", "", ""
     for line in _FENCE_LINE.finditer(text):
-        if opening is None:
-            opening = line
-        elif _closes(line, opening):
-            yield _block(text, opening, line.start(), closed=True)
-            opening = None
-    if opening is not None:
-        yield _block(text, opening, len(text) + 1, closed=False)
+        own, marks, info = line.groups()
+        if begin < 0:
+            (begin, at), indent, fence = line.span(), own, marks
+            language = _language(info) if info else ""
+        elif marks.startswith(fence) and not ((own and _is_deeper(own, indent)) or info.strip()):
+            end = line.start()
+            code = _undented(text[at + 1 : end - 1], indent)
+            yield FencedBlock(begin, end, language, code, closed=True)
+            begin = -1
+    if begin >= 0:
+        code = _undented(text[at + 1 :], indent)
+        yield FencedBlock(begin, len(text) + 1, language, code, closed=False)
 
 
-def _block(text: str, opening: re.Match[str], end: int, *, closed: bool) -> FencedBlock:
-    """The block from the line of its opening fence to the line that starts at `end`."""
-    indent, _, info = opening.groups()
-    language = _language(info) if info else ""
-    lines = text[opening.end() + 1 : end - 1]  # without the line feed before the closing fence
+def _undented(code: str, indent: str) -> str:
+    """The lines of a block, which end with a line feed each, without the indent of its fence."""
     if indent:
-        lines = "\n".join(
+        code = "\n".join(
             line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t")
-            for line in lines.split("\n")
+            for line in code.split("\n")
         )
-    return FencedBlock(opening.start(), end, language, lines + "\n", closed)
+    return code + "\n"
 
 
-def _closes(line: re.Match[str], opening: re.Match[str]) -> bool:
-    indent, fence, info = line.groups()
-    if not fence.startswith(opening[2]) or (info and info.strip()):
-        return False
-    return not indent or len(indent.expandtabs(4)) < len(opening[1].expandtabs(4)) + 4
+def _is_deeper(indent: str, opening: str) -> bool:
+    """True if a fence is indented by four or more columns than its opening one."""
+    return len(indent.expandtabs(4)) >= len(opening.expandtabs(4)) + 4
 
 
 def _language(info: str) -> str:

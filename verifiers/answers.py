@@ -474,6 +474,8 @@ def _last_corrected(text: str, blocks: Sequence[FencedBlock]) -> int:
     was wrong."""
     corrected = 0
     for at, (block, following) in enumerate(pairwise(blocks), 1):
+        if following.start - block.end < _LEAST_WORD:
+            continue
         between = text[block.end : following.start].lstrip("`~")
         if len(between) >= _LEAST_WORD and _WITHDRAWN.search(between):
             corrected = at

@@ -175,10 +175,9 @@ def _lowercase(text: str, strict: bool) -> str:
 )
 def _capital_words(text: str, strict: bool, capital_frequency: int, capital_relation: str) -> str:
     if strict:
-        tokens = (word for chunk in text.split() if not chunk.islower() for word in words(chunk))
         count = sum(
             1
-            for word in tokens
+            for word in words(" ".join(chunk for chunk in text.split() if not chunk.islower()))
             if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word)
         )
     else:

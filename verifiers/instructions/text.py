@@ -95,7 +95,8 @@ def different_words(text: str, enough: int, but: Collection[str] = ()) -> set[st
         but: words that do not count.
     """
     different: set[str] = set()
-    for word in (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(text):
+    pieces = " ".join(dict.fromkeys(text.split()))  # no word has a space in it
+    for word in (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(pieces):
         folded = word[0].casefold()
         if folded not in but:
             different.add(folded)
