@@ -47,6 +47,7 @@ _NO_SPACES = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\
 _UNSPACED = re.compile(f"[{_NO_SPACES}]")
 _LETTER = rf"(?:(?![{_NO_SPACES}])[^\W_])"
 _WORD_OR_SIGN = re.compile(rf"[{_NO_SPACES}]|{_LETTER}+(?:['’\-.,]{_LETTER}+)*")
+_LONG = 100_000  # characters
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
 
 
@@ -95,8 +96,9 @@ def different_words(text: str, enough: int, but: Collection[str] = ()) -> set[st
         but: words that do not count.
     """
     different: set[str] = set()
-    pieces = " ".join(dict.fromkeys(text.split()))  # no word has a space in it
-    for word in (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(pieces):
+    if len(text) > _LONG:  # no word has a space in it
+        text = " ".join(dict.fromkeys(text.split()))
+    for word in (_WORD if text.isascii() else _WORD_OR_SIGN).finditer(text):
         folded = word[0].casefold()
         if folded not in but:
             different.add(folded)
