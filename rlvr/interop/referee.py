@@ -254,6 +254,10 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
     yield "plain", _case("grpo")
     yield "micro-batches", _case("dapo", micro=2, accumulate=4)
     yield "two updates", _case("dapo", micro=2, accumulate=2)
+    yield (
+        "two updates, one micro-batch empty",
+        _case("dapo", micro=1, accumulate=4, masked=(3,), masks_truncated=True),
+    )
     yield "ranks", _case("dapo", micro=2, accumulate=2, ranks=2)
     yield "ranks, two updates", _case("dapo", micro=1, accumulate=2, ranks=2)
     yield "ranks, sequences", _case("grpo", micro=1, accumulate=4, ranks=2)
@@ -271,6 +275,7 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
     yield "far", _case("grpo", given=True, far=True)
     yield "far, dual clip", _case("grpo", given=True, far=True, dual=3.0)
     yield "tool tokens", _case("dr_grpo", given=True, inner={1: (3, 8), 3: (1, 5)})
+    yield "tool tokens, micro-batches", _case("dapo", micro=2, accumulate=4, inner={3: (1, 5)})
     yield "padding", _case("grpo", micro=4, accumulate=2, prompt_lengths=(3, 24))
     yield "pad is end", _case("grpo", pad_is_end=True)
     yield "temperature", _case("grpo", temperature=0.6)

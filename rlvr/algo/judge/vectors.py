@@ -1,8 +1,9 @@
 """Test vectors: small steps of every paper with what the judge makes of them, for other projects' tests.
 
-plain   two groups of four, whole completions
-rows    masked and UNSCORED rows, another's tokens inside of a completion, a group of one and one of equal scores
-far     log ratios of ±3 and ±100, on both sides of every clip
+plain     two groups of four, whole completions
+rows      masked and UNSCORED rows, another's tokens inside of a completion, a group of one and one of equal scores
+far       log ratios of ±3 and ±100, on both sides of every clip
+updates   two updates, of three rows and five, in uneven micro-batches, one of them without a trained token
 
 All numbers are float64; inputs are float32's, so that both precisions read the same.
 """
@@ -19,14 +20,14 @@ from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.head import setting_of
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import advantage_rows, update_rows
+from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
 
 __all__ = ["CASES", "PAPERS", "vector", "vectors"]
 
-CASES: Final = ("plain", "rows", "far")
+CASES: Final = ("plain", "rows", "far", "updates")
 PAPERS: Final = tuple(sorted((ADVANTAGES.keys() & LOSSES.keys()) - {"gkd", "sdft"}))
 """All with a loss per token that follows from numbers per token, not from whole distributions."""
 _LENGTHS: Final = (3, 8, 5, 6, 2, 7, 4, 8)
@@ -35,12 +36,18 @@ _SCORES: Final = {
     "plain": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
     "rows": (1.0, 0.0, 0.5, 0.75, 1.0, 1.0, 1.0, 0.625),
     "far": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
+    "updates": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
 }
 _GROUPS: Final = {
     "plain": (0, 0, 0, 0, 1, 1, 1, 1),
     "rows": (0, 0, 0, 0, 1, 1, 1, 2),
     "far": (0, 0, 0, 0, 1, 1, 1, 1),
+    "updates": (0, 0, 0, 1, 1, 1, 1, 1),
 }
+_MICRO: Final = ([0, 1, 1], [0, 0, 1, 2, 2])
+"""The micro-batch of each row of each of two updates."""
+_MASKED: Final = {"rows": 2, "updates": 5}
+"""A row without a trained token."""
 
 
 def vectors() -> Iterator[tuple[str, StepFile]]:
@@ -79,8 +86,9 @@ def _asked(name: str, case: str) -> StepFile:
             new[place] = old[place] + apart
             sampled[place] = old[place]
     mask = np.ones(total, bool)
+    if case in _MASKED:
+        mask[offsets[_MASKED[case]] : offsets[_MASKED[case] + 1]] = False
     if case == "rows":
-        mask[offsets[2] : offsets[3]] = False
         mask[offsets[1] + 2 : offsets[1] + 4] = False
     unscored = case == "rows"
     numbers = algorithm_numbers(load_algorithm(name), _LONGEST) | {"average": None}
@@ -96,9 +104,6 @@ def _asked(name: str, case: str) -> StepFile:
         "behaviour_logprobs": sampled,
         "old_logprobs": old,
         "ref_logprobs": around(old, 0.2),
-        "update0.rows": rows,
-        "update0.computed": rows,
-        "update0.logprobs": new,
     }
     arrays |= {
         "teacher_logprobs": around(old, 0.5),
@@ -108,15 +113,27 @@ def _asked(name: str, case: str) -> StepFile:
         "turns": np.array([(row, 0, _LENGTHS[row]) for row in rows], np.int32),
         "turn_rewards": _single(draw.uniform(0.0, 1.0, 8)),
         "prefixes": np.array(sorted(set(prefixes)), np.int32),
-        "update0.selected": draw.uniform(size=total) < 0.2,
     }
+    selected = draw.uniform(size=total) < 0.2
     arrays["prefix_values"] = _single(draw.uniform(0.0, 1.0, len(arrays["prefixes"])))
+    updates = [{"micro": micro} for micro in _MICRO] if case == "updates" else [{}]
+    first = 0
+    for number, update in enumerate(updates):
+        own = rows[first : first + len(update.get("micro", rows))]
+        span = slice(offsets[own[0]], offsets[own[-1] + 1])
+        arrays |= {
+            f"update{number}.rows": own,
+            f"update{number}.computed": own,
+            f"update{number}.logprobs": new[span],
+            f"update{number}.selected": selected[span],
+        }
+        first += len(own)
     head = {
         "algorithm": numbers,
         "case": case,
         "license": "Apache-2.0",
         "trainer": "the judge of rlvr",
-        "updates": [{}],
+        "updates": updates,
     }
     return StepFile(head, arrays)
 
@@ -137,9 +154,11 @@ def _answered(asked: StepFile) -> StepFile:
         "turn_rewards": setting.name == "grpo_process",
         "prefixes": "prefix_values" in reads,
         "prefix_values": "prefix_values" in reads,
-        "update0.selected": "selected" in reads,
+        "selected": "selected" in reads,
     }
-    arrays = {name: array for name, array in arrays.items() if kept.get(name, True)}
+    arrays = {
+        name: array for name, array in arrays.items() if kept.get(name.rpartition(".")[2], True)
+    }
     step = StepFile(asked.head, arrays)
     start = arrays["offsets"]
     rows = advantage_rows(step)
@@ -147,20 +166,28 @@ def _answered(asked: StepFile) -> StepFile:
     for row, own in zip(rows, advantages(rows, setting), strict=True):
         given[start[row.index] + row.at] = own
     arrays["advantages"] = given
-    every, computed = update_rows(step, 0)
+    updates = [_answer_update(step, n, setting, arrays) for n in range(len(step.updates))]
+    return StepFile({**step.head, "updates": updates}, arrays)
+
+
+def _answer_update(
+    step: StepFile, number: int, setting: Setting, arrays: dict[str, NDArray[Any]]
+) -> dict[str, Any]:
+    """The head of an update, whose weights are added to the arrays."""
+    every, computed = update_rows(step, number)
     with np.errstate(all="ignore"):
         made = UpdateLoss(every, computed, setting)
-    weights = np.zeros(int(start[-1]))
-    for row, own in zip(computed, made.weights, strict=True):
-        weights[start[row.index] + row.at] = own
-    arrays["update0.weights"] = weights
-    update = {
+    weights = [np.zeros(row.length) for row in computed]
+    for line, row, own in zip(weights, computed, made.weights, strict=True):
+        line[row.at] = own
+    arrays[f"update{number}.weights"] = np.concatenate(weights)
+    return {
+        **step.updates[number],
         "loss": made.loss,
         "terms": made.terms,
         "tokens": made.tokens,
         "sequences": made.sequences,
     }
-    return StepFile({**step.head, "updates": [update]}, arrays)
 
 
 def _single(values: Any) -> Float64s:

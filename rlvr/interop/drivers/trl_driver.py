@@ -79,6 +79,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     """
     prompts = [" ".join(f"t{int(one)}" for one in ids) for ids in step.rows("prompt_ids")]
     rows = [ids.tolist() for ids in step.rows("token_ids")]
+    masks = [mask.astype(int).tolist() for mask in step.rows("mask")]
     case, numbers = step.case, step.numbers
     tokenizer, ranks = _tokenizer(case), case.get("ranks", 1)
     if case["given"]:
@@ -91,12 +92,15 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
         found: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
         count: dict[str, int] = {}
         for prompt in asked:
-            own = [ids for one, ids in zip(prompts, rows, strict=True) if one == prompt]
-            ids = own[count.get(prompt, 0)]
+            own = [row for row, one in enumerate(prompts) if one == prompt]
+            row = own[count.get(prompt, 0)]
+            ids = rows[row]
             count[prompt] = count.get(prompt, 0) + 1
             found["prompt_ids"].append(tokenizer(prompt).input_ids)
             found["completion_ids"].append(ids)
             found["logprobs"].append([0.0] * len(ids))
+            if not case.get("masks_truncated"):
+                found.setdefault("env_mask", []).append(masks[row])
         return found
 
     def reward(prompts: Any = None, completion_ids: Any = None, **more: Any) -> list[float]:
@@ -161,7 +165,10 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
 def _of_all_ranks(updates: list[Any], ranks: int) -> list[Any]:
     """(rank, what the loss read, log-probabilities, slopes) of each update's micro-batches; ranks
     average their gradients."""
-    names = "completion_ids completion_mask advantages old_per_token_logps ref_per_token_logps"
+    names = (
+        "completion_ids completion_mask tool_mask advantages old_per_token_logps "
+        "ref_per_token_logps"
+    )
     mine = [
         [
             (
@@ -202,7 +209,8 @@ def _record(step: Step, rows: list[list[int]], updates: list[Any], pad: int) -> 
                 ranks.append(rank)
                 logprobs.append(values[i, :n].numpy())
                 weights.append(slopes[i, :n].numpy())
-                tokens[row][:], mask[row][:] = ids[:n], inputs["completion_mask"][i, :n].bool()
+                used = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+                tokens[row][:], mask[row][:] = ids[:n], used[i, :n].bool()
                 found["advantages"][row][:] = float(inputs["advantages"][i].reshape(-1)[0])
                 found["old"][row] = inputs.get("old_per_token_logps", values)[i, :n].numpy()
                 if "ref_per_token_logps" in inputs:
