@@ -79,7 +79,7 @@ class RewardsByStrength(RunPart):
     def __init__(self, run: Trainer) -> None:
         super().__init__(run)
         assert run.settings.strength is not None
-        self._strengths = TaskStrengths(run.settings.strength)
+        self._strengths = TaskStrengths(run.settings.strength, run.source.env)
 
     @classmethod
     def is_wanted(cls, run: Trainer) -> bool:

@@ -7,13 +7,20 @@ A policy that learns what a weak task pays by mistake gains there before it gain
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from typing import Final
 
 from rlvr.data.strengths import read_strengths
+from rlvr.environment import Environment
+from rlvr.errors import DataError
 from rlvr.types import Group
 
 __all__ = ["TaskStrengths"]
+
+_LOOKED_AT: Final = 2000  # tasks of a finite set before the first sample
+_DRAWN: Final = 100  # of a set without end, whose tasks are made one by one
 
 
 class TaskStrengths:
@@ -21,13 +28,25 @@ class TaskStrengths:
 
     Args:
         path: the report.
+        env: the training environment, whose first tasks are looked up at once; None for another
+            process's.
 
     Raises:
-        DataError: it is none.
+        DataError: it is none, or is of other data.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, env: Environment | None = None) -> None:
         self._strengths = read_strengths(path)
+        if env is None:
+            return
+        tasks = islice(env.tasks(), _DRAWN if env.size is None else _LOOKED_AT)
+        known = [self._strengths.of(task.id, task.reference) for task in tasks]
+        is_whole = env.size is not None and env.size <= _LOOKED_AT
+        if is_whole and not any(known):
+            raise DataError(
+                f"{path} is of other data: it has none of the {len(known)} training tasks; run "
+                "rlvr strength on these data"
+            )
 
     def metrics(self, groups: Sequence[Group]) -> dict[str, float]:
         """The mean reward of a step's groups, by the state of their task: `reward_at/weak` and

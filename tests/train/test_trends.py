@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+import rlvr
 from rlvr.data.strengths import digest_of_reference
 from rlvr.errors import DataError, UsageError
 from rlvr.train.alarm import AlarmRaised, Alarms
@@ -170,7 +171,7 @@ def test_a_hack_of_weak_tasks_is_seen_in_a_hundred_steps_and_scatter_is_none():
 
 
 def test_rewards_are_logged_by_strength(tmp_path):
-    """A report names the tasks; one of other data ends the run with a line that says so."""
+    """A report names the tasks; one of other data is refused before anything is sampled."""
     env = Bandit()
     tasks = [env.task(index) for index in range(64)]
     states = {task.id: ("weak", "strong")[index % 2] for index, task in enumerate(tasks)}
@@ -198,11 +199,13 @@ def test_rewards_are_logged_by_strength(tmp_path):
     assert row["groups"] == 0
     assert any(name.startswith("reward_at/") for name in row)
     path = report(lambda task: "another")
-    with (
-        trainer(tmp_path / "b", strength=path, **settings) as made,
-        pytest.raises(DataError, match="is of other data"),
-    ):
-        made.run()
+    with pytest.raises(DataError, match="has another reference"):
+        trainer(tmp_path / "b", strength=path, **settings)
+    few = rlvr.Environment.from_rows(
+        [{"prompt": "1=", "reference": "1"}], verifier=lambda text, task: 1.0
+    )
+    with pytest.raises(DataError, match="none of the 1 training tasks"):
+        trainer(tmp_path / "d", strength=path, **{**settings, "env": few})
 
 
 class Hopeless(Bandit):
