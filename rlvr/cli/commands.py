@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, NamedTuple
 
-__all__ = ["COMMANDS", "ListedCommand"]
+from rlvr.errors import UsageError
+
+__all__ = ["COMMANDS", "AddedCommand", "ListedCommand", "added_commands"]
+
+_GROUP: Final = "rlvr.commands"
 
 
 class ListedCommand(NamedTuple):
@@ -171,3 +177,47 @@ COMMANDS: dict[str, ListedCommand] = {
     ),
 }
 """In the order in which `rlvr --help` lists them."""
+
+
+class AddedCommand(NamedTuple):
+    """A command of another installed package, which names its class in the entry points of
+    `rlvr.commands`.
+
+    Attributes:
+        point: the entry point.
+    """
+
+    point: EntryPoint
+
+    @property
+    def help(self) -> str:
+        """What `rlvr --help` says of it without importing it."""
+        return f"Of the package {self.point.dist.name if self.point.dist else '?'}."
+
+    def load(self) -> Any:
+        """The class: a dataclass whose fields are the flags and whose `run` gives the exit code.
+
+        Raises:
+            UsageError: it cannot be imported, or has no `run`.
+        """
+        value = self.point.value
+        try:
+            kind = self.point.load()
+        except (ImportError, AttributeError) as error:
+            raise UsageError(
+                f"the command {self.point.name!r} leads to {value}, which cannot be loaded: "
+                f"{error}; mend or uninstall its package"
+            ) from error
+        if not (isinstance(kind, type) and callable(getattr(kind, "run", None))):
+            raise UsageError(
+                f"the command {self.point.name!r} leads to {value}; it must be a class with "
+                f"run(out, err), which gives the exit code"
+            )
+        return kind
+
+
+@lru_cache(maxsize=1)
+def added_commands() -> dict[str, AddedCommand]:
+    """The commands of other packages by name, sorted; a name of `COMMANDS` stays ours."""
+    points = sorted(entry_points(group=_GROUP), key=lambda point: point.name)
+    return {point.name: AddedCommand(point) for point in points if point.name not in COMMANDS}

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlvr.cli.commands import COMMANDS
+from rlvr.cli.commands import COMMANDS, AddedCommand, ListedCommand, added_commands
 from rlvr.console import PlainConsole, label_text
 from rlvr.errors import RlvrError, UsageError, describe_error
 from rlvr.validate import nearest
@@ -214,7 +214,7 @@ def _show_warning(
 def _print_help(out: Console) -> None:
     """What `rlvr --help` prints: the commands with a line for each, without loading any of them."""
     table = Table.grid(padding=(0, 2))
-    for name, listed in COMMANDS.items():
+    for name, listed in {**COMMANDS, **added_commands()}.items():
         table.add_row(Text(name, style="bold"), Text(listed.help))
     out.print("usage: rlvr COMMAND …\n")
     out.print(Text(_ABOUT), "", table, "", Text(_MORE), sep="\n")
@@ -233,7 +233,7 @@ def _parse(argv: Sequence[str]) -> _Command:
     if argv and argv[0] == "--print-completion":  # of all commands
         if len(argv) != 2 or argv[1] not in _SHELLS:
             raise UsageError(f"--print-completion takes one of {', '.join(_SHELLS)}")
-        every = {name: listed.load() for name, listed in COMMANDS.items()}
+        every = {name: one.load() for name, one in {**COMMANDS, **added_commands()}.items()}
         chosen: _Command = tyro.extras.subcommand_cli_from_dict(
             every,
             prog="rlvr",
@@ -242,8 +242,7 @@ def _parse(argv: Sequence[str]) -> _Command:
             config=plain,
         )
         return chosen
-    if not argv or argv[0] not in COMMANDS:
-        raise UsageError(_no_command(argv))
+    listed = _listed(argv)
     from rlvr.cli.arguments import with_chat_mode, with_one_env
 
     name, *flags = with_chat_mode(with_one_env(argv))
@@ -253,7 +252,7 @@ def _parse(argv: Sequence[str]) -> _Command:
         if flags and not flags[0].startswith("-"):
             return recipe_command(flags[0], flags[1:])
         return train_command(flags)
-    kind = COMMANDS[name].load()
+    kind = listed.load()
     # Of a docstring tyro makes paragraphs; examples on lines of their own would be joined.
     about = re.sub(r"\n+Example: ", "\n\nExample: ", inspect.getdoc(kind) or "")
     command: _Command = tyro.cli(
@@ -262,12 +261,21 @@ def _parse(argv: Sequence[str]) -> _Command:
     return command
 
 
-def _no_command(argv: Sequence[str]) -> str:
-    """Why the first argument is no command, and what to type instead."""
+def _listed(argv: Sequence[str]) -> ListedCommand | AddedCommand:
+    """The command that the first argument names.
+
+    Raises:
+        UsageError: it names none; says what to type instead.
+    """
+    if argv and argv[0] in COMMANDS:
+        return COMMANDS[argv[0]]
+    every = {**COMMANDS, **added_commands()}
+    if argv and argv[0] in every:
+        return every[argv[0]]
     if not argv:
-        return f"name a command: {', '.join(COMMANDS)}; `rlvr --help` explains each"
+        raise UsageError(f"name a command: {', '.join(every)}; `rlvr --help` explains each")
     is_flag = argv[0].startswith("-")
-    choices = ("--help", "--version", "--print-completion") if is_flag else tuple(COMMANDS)
+    choices = ("--help", "--version", "--print-completion") if is_flag else tuple(every)
     meant = nearest(argv[0], choices) or f"; there are {', '.join(choices)}."
     kind = "flag before the command" if is_flag else "command"
-    return f"there is no {kind} {argv[0]!r}{meant}  `rlvr --help` lists the commands"
+    raise UsageError(f"there is no {kind} {argv[0]!r}{meant}  `rlvr --help` lists the commands")

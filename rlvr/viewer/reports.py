@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
 from rlvr.display import LeftOut
-from rlvr.errors import DataError
+from rlvr.errors import DataError, brief
 from rlvr.viewer.rendering import render, style
 
 __all__ = ["Report", "ReportTable", "cut_cell", "cut_text", "read_report", "report_page", "told"]
@@ -18,15 +19,7 @@ _LARGEST: Final = 256 << 20  # bytes of a file
 _TEXT: Final = 4000  # characters of a completion
 _CELL: Final = 1000  # and of a cell
 _LEFT_OUT: Final = 100, 10_000  # reasons and rows that are listed
-_KINDS: Final = {
-    "audit": ("total", "slices", "reasons", "cases", "left_out"),
-    "check": ("findings", "completions", "tasks"),
-    "evaluation": ("metrics", "too_long"),
-    "comparison": ("lines", "tables", "results"),
-    "strength": ("states", "operators", "counts"),
-    "referee": ("referee", "trainer", "rulings"),
-}
-"""The kinds of reports, each with keys that it has."""
+_GROUP: Final = "rlvr.reports"
 
 
 @dataclass(frozen=True)
@@ -74,12 +67,15 @@ def read_report(path: Path) -> Report | None:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from None
-    if not any(_is(tree, kind) for kind in _KINDS):
+    if not isinstance(tree, Mapping) or (reader := _reader_of(tree)) is None:
         return None
     try:
-        return told(tree)
+        report = reader(tree)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path} looks like a report, and lacks something: {error!r}") from None
+    if not isinstance(report, Report):
+        raise DataError(f"{path}: its reader gave {brief(report)}; it must give a Report")
+    return report
 
 
 def report_page(tree: Mapping[str, Any]) -> bytes:
@@ -100,19 +96,28 @@ def told(tree: Mapping[str, Any]) -> Report:
     Raises:
         KeyError, TypeError, ValueError: it is none.
     """
-    if _is(tree, "audit"):
-        return _audit(tree)
-    if _is(tree, "comparison"):
-        return _comparison(tree)
-    if _is(tree, "strength"):
-        return _strength(tree)
-    if _is(tree, "referee"):
-        return _referee(tree)
-    return _check(tree) if _is(tree, "check") else _evaluation(tree)
+    reader = _reader_of(tree)
+    if reader is None:
+        raise ValueError("no kind of report has these keys")
+    return reader(tree)
 
 
-def _is(tree: Any, kind: str) -> bool:
-    return isinstance(tree, Mapping) and all(key in tree for key in _KINDS[kind])
+def _reader_of(tree: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Report] | None:
+    """What makes a page of a report: ours by its keys, another package's by its key `report`."""
+    for keys, reader in _READERS:
+        if all(key in tree for key in keys):
+            return reader
+    points = entry_points(group=_GROUP, name=str(tree["report"])) if "report" in tree else ()
+    for point in points:
+        try:
+            added: Callable[[Mapping[str, Any]], Report] = point.load()
+        except (ImportError, AttributeError) as error:
+            raise DataError(
+                f"reports of the kind {point.name!r} are read by {point.value}, which cannot be "
+                f"loaded: {error}; mend or uninstall its package"
+            ) from error
+        return added
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------ audits
@@ -406,3 +411,14 @@ def cut_cell(value: Any) -> str:
         else json.dumps(value, ensure_ascii=False)
     )
     return text if len(text) <= _CELL else f"{text[:_CELL]} …"
+
+
+_READERS: Final = (
+    (("total", "slices", "reasons", "cases", "left_out"), _audit),
+    (("lines", "tables", "results"), _comparison),
+    (("states", "operators", "counts"), _strength),
+    (("referee", "trainer", "rulings"), _referee),
+    (("findings", "completions", "tasks"), _check),
+    (("metrics", "too_long"), _evaluation),
+)
+"""The keys that a kind of report has, and what makes a page of it."""
