@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from rlvr.errors import UsageError
 
-__all__ = ["COMMANDS", "AddedCommand", "ListedCommand", "added_commands"]
+__all__ = ["COMMANDS", "AddedCommand", "ListedCommand", "every_command"]
 
 _GROUP: Final = "rlvr.commands"
 
@@ -217,7 +217,8 @@ class AddedCommand(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def added_commands() -> dict[str, AddedCommand]:
-    """The commands of other packages by name, sorted; a name of `COMMANDS` stays ours."""
+def every_command() -> dict[str, ListedCommand | AddedCommand]:
+    """Ours, and then those of other packages, sorted; a name of `COMMANDS` stays ours."""
     points = sorted(entry_points(group=_GROUP), key=lambda point: point.name)
-    return {point.name: AddedCommand(point) for point in points if point.name not in COMMANDS}
+    added = {point.name: AddedCommand(point) for point in points if point.name not in COMMANDS}
+    return dict[str, ListedCommand | AddedCommand](COMMANDS) | added

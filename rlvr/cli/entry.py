@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rlvr.cli.commands import COMMANDS, AddedCommand, ListedCommand, added_commands
+from rlvr.cli.commands import COMMANDS, AddedCommand, ListedCommand, every_command
 from rlvr.console import PlainConsole, label_text
 from rlvr.errors import RlvrError, UsageError, describe_error
 from rlvr.validate import nearest
@@ -214,7 +214,7 @@ def _show_warning(
 def _print_help(out: Console) -> None:
     """What `rlvr --help` prints: the commands with a line for each, without loading any of them."""
     table = Table.grid(padding=(0, 2))
-    for name, listed in {**COMMANDS, **added_commands()}.items():
+    for name, listed in every_command().items():
         table.add_row(Text(name, style="bold"), Text(listed.help))
     out.print("usage: rlvr COMMAND …\n")
     out.print(Text(_ABOUT), "", table, "", Text(_MORE), sep="\n")
@@ -233,7 +233,7 @@ def _parse(argv: Sequence[str]) -> _Command:
     if argv and argv[0] == "--print-completion":  # of all commands
         if len(argv) != 2 or argv[1] not in _SHELLS:
             raise UsageError(f"--print-completion takes one of {', '.join(_SHELLS)}")
-        every = {name: one.load() for name, one in {**COMMANDS, **added_commands()}.items()}
+        every = {name: one.load() for name, one in every_command().items()}
         chosen: _Command = tyro.extras.subcommand_cli_from_dict(
             every,
             prog="rlvr",
@@ -269,7 +269,7 @@ def _listed(argv: Sequence[str]) -> ListedCommand | AddedCommand:
     """
     if argv and argv[0] in COMMANDS:
         return COMMANDS[argv[0]]
-    every = {**COMMANDS, **added_commands()}
+    every = every_command()
     if argv and argv[0] in every:
         return every[argv[0]]
     if not argv:
