@@ -37,7 +37,8 @@ from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
 RIGHT, WRONG, STEPS = 4, 5, 5
-SUMS = "benchmarks.trainer_tasks:Sums"
+TASKS = "benchmarks.trainer_tasks"
+SUMS = f"{TASKS}:Sums"
 
 
 def chain_rows(steps: torch.Tensor) -> list[rlvr.Rollout]:
@@ -195,6 +196,8 @@ def trained(name: str, teacher: Path, folder: Path, args: argparse.Namespace) ->
         settings["rollouts_every"] = 0
     if "head" in algorithm.needs:  # which says no text
         settings = {"pairs": settings["pairs"], "eval_every": None}
+    if "step_rewards" in algorithm.reads:
+        settings |= {"step_reward": f"{TASKS}:right_columns", "step_delimiter": " "}
     first = teacher
     if algorithm.needs_teacher:
         settings["teacher"] = str(teacher)

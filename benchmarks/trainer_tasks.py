@@ -19,7 +19,16 @@ from rlvr.recipes.arithmetic_cpu.sums import added_by_columns
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
-__all__ = ["CHARSET", "MAX_TOKENS", "NOISE", "Noise", "Sums", "random_model", "warm_started"]
+__all__ = [
+    "CHARSET",
+    "MAX_TOKENS",
+    "NOISE",
+    "Noise",
+    "Sums",
+    "random_model",
+    "right_columns",
+    "warm_started",
+]
 
 CHARSET = "0123456789+= #"
 NOISE = "abcdefghijklmnopqrstuvwxyz0123456789+-=#"  # 40, and four special tokens: a completion has 44 tokens on average
@@ -82,3 +91,18 @@ def worked(prompt: str, rng: Random, noise: float) -> str:
     return (
         " ".join(f"{x}+{y}+{carry}={column:02}" for x, y, carry, column in columns) + f" #{total}"
     )
+
+
+def right_columns(task: rlvr.Task, steps: list[str]) -> list[float]:
+    """For `--step-reward`: 1 for each column that is added rightly, and for the right total."""
+    return [float(_is_right(step.strip(), str(task.reference))) for step in steps]
+
+
+def _is_right(step: str, total: str) -> bool:
+    if step.startswith("#"):
+        return step == f"#{total}"
+    terms, _, column = step.partition("=")
+    try:
+        return sum(map(int, terms.split("+"))) == int(column)
+    except ValueError:
+        return False

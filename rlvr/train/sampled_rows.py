@@ -23,6 +23,7 @@ from rlvr.train.row_source import RowSource
 from rlvr.train.sampling import open_sampler
 from rlvr.train.setup import describe_run, environments, stage_env
 from rlvr.train.stages import collects_otherwise
+from rlvr.train.step_rewards import require_steps
 from rlvr.train.validation import validation_split
 from rlvr.workers.threads import Threads
 
@@ -56,6 +57,7 @@ class SampledRows(RowSource):
         self._ahead: RolloutBatch | None = None
         if run.ranks.first:
             self.env, self.eval_env = environments(run.settings, env, eval_env)
+            require_steps(run.settings, self.env)
             self.env, self.validation_env = validation_split(run.settings, self.env)
 
     @property

@@ -23,9 +23,11 @@ from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.types import Outcome, Rollout, Score, Task, Turn, Verdict
 
 if TYPE_CHECKING:  # it calls the parts
+    from rlvr.environment import Environment
+    from rlvr.train.config import ResolvedConfig
     from rlvr.train.learner import Learner
 
-__all__ = ["FORKS", "StepRewards", "StepRule"]
+__all__ = ["FORKS", "StepRewards", "StepRule", "require_steps"]
 
 StepRule = Callable[[Task, list[str]], Sequence[float]]
 """From a task and the steps of a completion to a reward of each step."""
@@ -34,6 +36,24 @@ StepRule = Callable[[Task, list[str]], Sequence[float]]
 FORKS: Final = "forks"
 """The source that asks how much likelier a right answer is after a step than before it."""
 _OWN: Final = (None, "turns")  # the environment's turns are the steps
+
+
+def require_steps(settings: ResolvedConfig, env: Environment) -> None:
+    """Refuse an algorithm that stands on rewards of steps where nothing gives any.
+
+    Args:
+        settings: of the run.
+        env: the environment that is trained on.
+
+    Raises:
+        UsageError: a completion of it is one turn, and `step_reward` names no source.
+    """
+    reads = settings.algorithm.reads
+    if "step_rewards" in reads and settings.step_reward in _OWN and env.single_turn:
+        raise UsageError(
+            f"{settings.algorithm.label} needs rewards of steps, and a completion of {env.id} is one "
+            f"turn; give --step-reward, use an environment with several turns, or use grpo"
+        )
 
 
 class StepRewards(LearnerPart):

@@ -115,7 +115,7 @@ def test_a_policy_trained_by_preferences_rewards_completions_and_steps(tmp_path,
 def test_turns_are_the_steps_by_default(tmp_path, rules):
     """Said explicitly they are the same as without, which needs an environment of several turns."""
     settings = {"step_reward": "turns", "step_delimiter": None}
-    with pytest.raises(UsageError, match="no rollout has a turn with a reward of its own"):
+    with pytest.raises(UsageError, match="needs rewards of steps, and a completion of"):
         run(tmp_path / "run", rules, "", steps=1, **settings)
 
 
