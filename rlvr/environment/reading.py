@@ -15,9 +15,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import FrameType
-from typing import Final
+from typing import Final, Self
 
 from rlvr.errors import DataError, OutOfTime
 
@@ -27,7 +26,6 @@ __all__ = [
     "is_read_later",
     "limited_reading",
     "read_later",
-    "reading_budget",
 ]
 
 READ_CPU_S: Final = 5.0
@@ -53,35 +51,28 @@ def is_read_later() -> bool:
     return _is_later.get()
 
 
-@dataclass(slots=True)
 class ReadingBudget:
-    """CPU seconds that a first attempt to read may take.
-
-    Attributes:
-        cpu_s: for one reference.
-        is_spent: whether one took more: it says nothing of the reference.
-    """
-
-    cpu_s: float
-    is_spent: bool = False
-
-
-_budget: ContextVar[ReadingBudget | None] = ContextVar("a first attempt to read", default=None)
-
-
-@contextmanager
-def reading_budget(cpu_s: float) -> Iterator[ReadingBudget]:
-    """Stop sooner meanwhile, in the main thread, so that a costly reference is put off.
+    """Within it the main thread stops to read sooner, so that a costly reference is put off.
 
     Args:
         cpu_s: CPU seconds for one reference.
+
+    Attributes:
+        is_spent: whether one took more: it says nothing of the reference.
     """
-    budget = ReadingBudget(cpu_s)
-    token = _budget.set(budget)
-    try:
-        yield budget
-    finally:
-        _budget.reset(token)
+
+    def __init__(self, cpu_s: float) -> None:
+        self.cpu_s, self.is_spent = cpu_s, False
+
+    def __enter__(self) -> Self:
+        self._token = _budget.set(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _budget.reset(self._token)
+
+
+_budget: ContextVar[ReadingBudget | None] = ContextVar("a first attempt to read", default=None)
 
 
 @contextmanager
@@ -142,7 +133,7 @@ def _user_s() -> float:
 
 
 class _Watcher:
-    """A thread that raises `OutOfTime` in other threads; started with the first of them, also in a forked child."""
+    """A thread that raises `OutOfTime` in other threads; it runs while there are some, also in a forked child."""
 
     def __init__(self) -> None:
         self.begin()
@@ -151,8 +142,8 @@ class _Watcher:
         """As if nothing was watched yet, such as in a forked child."""
         self._lock = threading.Lock()
         self._began: dict[int, float] = {}  # thread → its clock at the beginning
-        self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
+        self._late: set[int] = set()  # threads in which it was raised
+        self._is_running = False
         self._never = (
             threading.Event()
         )  # no time.sleep: whoever replaces that must not make us spin
@@ -163,10 +154,9 @@ class _Watcher:
         thread = threading.get_ident()
         with self._lock:
             self._began[thread] = time.thread_time()
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
-                self._thread.start()
-        self._wake.set()
+            if not self._is_running:
+                threading.Thread(target=self._run, name="reading", daemon=True).start()
+                self._is_running = True
         try:
             yield
         finally:
@@ -180,7 +170,9 @@ class _Watcher:
             try:
                 with self._lock:
                     self._began.pop(thread, None)
-                    _raise_in(thread, None)
+                    if thread in self._late:
+                        _raise_in(thread, None)
+                        self._late.discard(thread)
                 break
             except OutOfTime as error:
                 late = error
@@ -189,14 +181,15 @@ class _Watcher:
 
     def _run(self) -> None:
         while True:
-            if not self._began:
-                self._wake.clear()
-                self._wake.wait(60)
             self._never.wait(_LOOK_S)
             with self._lock:
+                if not self._began:
+                    self._is_running = False
+                    return
                 for thread, began in self._began.items():
                     clock = time.pthread_getcpuclockid(thread)
                     if time.clock_gettime(clock) - began > READ_CPU_S:
+                        self._late.add(thread)
                         _raise_in(thread, _ReadTooLong)
 
 

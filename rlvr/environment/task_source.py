@@ -97,8 +97,9 @@ class TaskSource:
         Raises:
             DataError: the reference cannot be read, or takes too much time.
         """
-        with limited_reading():
-            read_reference(self._verifier, task.reference)
+        if hasattr(self._verifier, "read"):  # else there is nothing to limit
+            with limited_reading():
+                read_reference(self._verifier, task.reference)
 
     @property
     def _verifier(self) -> Verifier | None:

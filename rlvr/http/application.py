@@ -238,8 +238,8 @@ class Application:
             took_s = time.perf_counter() - started
             state.metrics.count_request(label, status, took_s)
             if state.audit is not None:
-                caller, extra_fields = scope.get("rlvr.caller", ""), scope.get(AUDIT_SCOPE, {})
-                state.audit.write(caller, scope["method"], label, status, took_s, extra_fields)
+                caller, extra_fields = scope.get("rlvr.caller", ""), scope.get(AUDIT_SCOPE, dict)
+                state.audit.write(caller, scope["method"], label, status, took_s, extra_fields())
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a WebSocket answered, if its caller may ask: it is a request until it ends."""

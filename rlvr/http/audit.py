@@ -16,7 +16,8 @@ from rlvr.errors import UsageError
 __all__ = ["AUDIT_SCOPE", "AuditLog"]
 
 AUDIT_SCOPE: Final = "rlvr.audit"
-"""Where an application puts what its own log lines have beyond those of others: rows, outcomes, identity."""
+"""Where an application puts a function that gives what its log lines have beyond those of others: rows, outcomes,
+identity."""
 
 _log = logging.getLogger("rlvr.http")
 

@@ -86,8 +86,9 @@ class MemoryShare:
         Raises:
             Refused: see `add`.
         """
-        self._memory.change(self, size, to=True)
+        if size != self.held:
+            self._memory.change(self, size, to=True)
 
     def release(self) -> None:
         """Hold nothing any more.  Idempotent."""
-        self._memory.change(self, 0, to=True)
+        self.set(0)

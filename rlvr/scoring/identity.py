@@ -116,7 +116,8 @@ class Identity:
     @property
     def size(self) -> int:
         """How many names it has or had; it grows with each change."""
-        return sum(len(getattr(self, part)) for part in _PARTS) + 2 * len(self.written)
+        parts = self.settings, self.code, self.inputs, self.data, self.written, self.written
+        return sum(map(len, parts))
 
     @property
     def whole(self) -> str:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rlvr.environment import Environment
-from rlvr.environment.reading import read_later, reading_budget
+from rlvr.environment.reading import ReadingBudget, read_later
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, describe_error
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import QUICK_READ_CPU_S, Engine, OnSeen
@@ -275,7 +275,7 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
 
 def _read_quickly(env: Environment, task: Task) -> Task | UnreadReference | SlowReference:
     """`_read_task` in the main thread, unless it takes long."""
-    with reading_budget(QUICK_READ_CPU_S) as budget:
+    with ReadingBudget(QUICK_READ_CPU_S) as budget:
         read_task = _read_task(env, task)
     return SlowReference() if budget.is_spent else read_task
 

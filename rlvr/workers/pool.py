@@ -502,8 +502,6 @@ class _Worker:
 
     def _send(self, since: float, seconds: float) -> None:
         """Write what is unsent, waiting for room in the pipe for so many seconds."""
-        poll = select.poll()
-        poll.register(self._request, select.POLLOUT)
         while self._unsent:
             try:
                 self._push()
@@ -511,6 +509,8 @@ class _Worker:
                 left = self._left(since, seconds)
                 if left <= 0:
                     raise _Late("it did not take its items") from None
+                poll = select.poll()
+                poll.register(self._request, select.POLLOUT)
                 poll.poll(min(left, _SLICE_S) * 1000)
 
     def _push(self) -> None:

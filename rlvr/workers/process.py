@@ -24,7 +24,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from json import dumps  # by name, here and below: a verifier may replace what stands in the modules
+from json import JSONEncoder, dumps  # by name, as below: a verifier may replace what modules have
 from time import monotonic, process_time
 from typing import Any, NoReturn
 
@@ -34,6 +34,8 @@ from rlvr.workers.framing import frame_payload, read_frame, write_all
 __all__ = ["serve"]
 
 _ROOM_MIB = 8
+
+_to_json = JSONEncoder(allow_nan=False).encode
 
 
 def serve(
@@ -159,7 +161,7 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
             # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the
             # loop.
             kind, value = "ok", handler(item)
-            text = dumps(value, allow_nan=False)
+            text = _to_json(value)
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
             channel.reply(

@@ -272,6 +272,14 @@ class Job:
         """
         return taken.seen is None and not self.finished
 
+    def is_under_way(self, taken: Taken) -> bool:
+        """Whether an item was taken, and nothing has become of it yet.
+
+        Args:
+            taken: an item of this job.
+        """
+        return taken in self._under_way
+
     def give_back(self, taken: Taken) -> None:
         """Let an item be taken again.
 

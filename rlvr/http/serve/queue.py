@@ -384,6 +384,8 @@ class EnvironmentQueue:
 
     def _return(self, job: Job) -> None:
         """Put a job back into the ring, if it has rows to take."""
+        if not (job.left or job.slow):
+            return
         with self._lock:
             if job.left and job in self._jobs:
                 mine = self._ring.setdefault(job.owner, deque())
@@ -392,21 +394,13 @@ class EnvironmentQueue:
             if job.slow and job in self._jobs and job not in self._slow_ring:
                 self._slow_ring.append(job)
 
-    def _freed(self, owner: Hashable) -> None:
-        """An owner has one chunk less under way."""
+    def _freed(self, jobs: Sequence[Job]) -> None:
+        """The owners of these jobs have one chunk less under way, for each."""
         with self._lock:
-            self._busy[owner] -= 1
-            if not self._busy[owner]:
-                del self._busy[owner]
-
-    def _done(self, rows: int, took_s: float) -> None:
-        """A worker is free again."""
-        with self._lock:
-            self._under_way -= 1
-            self._ended_s = time.monotonic()
-            self._spent_s = self._spent_s * 0.99 + took_s
-            self._spent_rows = self._spent_rows * 0.99 + rows
-        self._spur()
+            for job in jobs:
+                self._busy[job.owner] -= 1
+                if not self._busy[job.owner]:
+                    del self._busy[job.owner]
 
     def _forget(self, job: Job) -> None:
         """Called when a job has ended."""
@@ -485,14 +479,18 @@ class EnvironmentQueue:
     def _finish(
         self, jobs: list[Job], parts: list[_Part], took_s: float, *, is_slow: bool = False
     ) -> None:
-        """Account for a chunk that has ended, however it did."""
-        if is_slow:
-            with self._lock:
-                self._slow_under_way -= 1
-        self._put(parts, [None] * len(parts))
-        for job in jobs:
-            self._freed(job.owner)
-        self._done(len(parts) if took_s else 0, took_s)
+        """Account for a chunk that has ended, however it did: a worker is free again."""
+        given_up = [(job, taken) for job, taken in parts if job.is_under_way(taken)]
+        self._put(given_up, [None] * len(given_up))
+        self._freed(jobs)
+        with self._lock:
+            self._slow_under_way -= is_slow
+            self._under_way -= 1
+            self._ended_s = time.monotonic()
+            self._spent_s = self._spent_s * 0.99 + took_s
+            self._spent_rows = self._spent_rows * 0.99 + (len(parts) if took_s else 0)
+        if self.scorer.awaits:  # else this thread goes on with the next chunk
+            self._spur()
 
     def _begin_async(self, job: Job, taken: Taken, *, is_slow: bool = False) -> None:
         start = time.monotonic()
@@ -654,8 +652,7 @@ class _Chunk:
             job.give_back(entry)
         other_jobs = [job for job in self._jobs if job is not slow_job]
         self._jobs = [slow_job]
-        for job in other_jobs:
-            self._queue._freed(job.owner)
+        self._queue._freed(other_jobs)
         for job in (slow_job, *other_jobs):
             self._queue._return(job)
         self._queue._spur()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ class ScoresResponse:
             if writer.began:
                 self.status = 200
             if self._queue is not None:
-                scope[AUDIT_SCOPE] = self._entry(self._queue)
+                scope[AUDIT_SCOPE] = functools.partial(self._entry, self._queue)
             self._on_end()
 
     def _entry(self, queue: EnvironmentQueue) -> dict[str, Any]:
