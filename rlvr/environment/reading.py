@@ -85,7 +85,7 @@ def limited_reading() -> Iterator[None]:
     """
     is_main = threading.current_thread() is threading.main_thread()
     try:
-        with _by_timer() if is_main else _WATCHER.watching():
+        with _by_timer() if is_main else _WATCHER:
             yield
     except (OutOfTime, _PutOff) as error:
         raise DataError(str(error)) from error
@@ -133,7 +133,7 @@ def _user_s() -> float:
 
 
 class _Watcher:
-    """A thread that raises `OutOfTime` in other threads; it runs while there are some, also in a forked child."""
+    """Within it a thread is watched by another, which raises `OutOfTime` in it and runs while it is of use."""
 
     def __init__(self) -> None:
         self.begin()
@@ -148,23 +148,17 @@ class _Watcher:
             threading.Event()
         )  # no time.sleep: whoever replaces that must not make us spin
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch this thread meanwhile."""
-        thread = threading.get_ident()
+    def __enter__(self) -> None:
         with self._lock:
-            self._began[thread] = time.thread_time()
+            self._began[threading.get_ident()] = time.thread_time()
             if not self._is_running:
                 threading.Thread(target=self._run, name="reading", daemon=True).start()
                 self._is_running = True
-        try:
-            yield
-        finally:
-            self._forget(thread)
 
-    def _forget(self, thread: int) -> None:
+    def __exit__(self, *exc: object) -> None:
         """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
         for."""
+        thread = threading.get_ident()
         late: OutOfTime | None = None
         while True:
             try:

@@ -173,7 +173,7 @@ class Application:
         errors: the form of errors.
         headers: of every answer.
         refusal_of: what an exception of a handler means; None for a bug, which is status 500.
-        on_tick: called ten times a second while a server runs.
+        update_metrics: brings its gauges up to date, where several processes show them.
         on_abort: called when the time to drain is over.
         websockets: what converses by WebSocket, at any path, with callers who may ask; None for
             nothing.
@@ -187,13 +187,13 @@ class Application:
         errors: ErrorForm = json_error,
         headers: Mapping[str, str] | None = None,
         refusal_of: Callable[[Exception], Refused | None] = lambda error: None,
-        on_tick: Callable[[], None] = lambda: None,
+        update_metrics: Callable[[], None] = lambda: None,
         on_abort: Callable[[], None] = lambda: None,
         websockets: ASGIApp | None = None,
     ) -> None:
         self.websockets = websockets
         self.state, self.routes = state, tuple(routes)
-        self.on_tick, self.on_abort = on_tick, on_abort
+        self.update_metrics, self.on_abort = update_metrics, on_abort
         self._errors, self._refusal_of = errors, refusal_of
         self._headers = [
             (name.lower().encode(), value.encode()) for name, value in (headers or {}).items()

@@ -27,6 +27,9 @@ __all__ = [
 ]
 
 
+_to_json = json.JSONEncoder(allow_nan=False).encode
+
+
 class Response(Protocol):
     """An answer to a request: an ASGI application that knows its status.
 
@@ -99,7 +102,7 @@ def json_bytes(value: Any) -> bytes:
     Args:
         value: what is JSON-able.
     """
-    return json.dumps(value, allow_nan=False).encode()
+    return _to_json(value).encode()
 
 
 # ------------------------------------------------------------------------------------------ errors

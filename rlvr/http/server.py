@@ -217,9 +217,9 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
         self._state.open = self._connections.open
-        self._app.on_tick()
-        if are_shared():
-            self._state.update_metrics()  # for the other processes, which cannot ask for them
+        if are_shared():  # with other processes, which cannot ask for them
+            self._app.update_metrics()
+            self._state.update_metrics()
             if os.getppid() != self._parent and not self._state.draining:
                 self.handle_exit(signal.SIGTERM, None)
         if self._state.draining and not self.should_exit:

@@ -238,6 +238,29 @@ def test_a_timer_of_the_caller_goes_on():
         signal.signal(signal.SIGVTALRM, before)
 
 
+def test_where_nothing_is_read_nothing_is_limited(monkeypatch):
+    """A limit costs a row more than a verdict of a simple environment."""
+    monkeypatch.setattr(signal, "setitimer", None)
+    task = rlvr.Task("t", "p", "cat")
+    rows = [{"prompt": "p", "reference": "cat"}]
+    rlvr.Environment.from_rows(rows, verifier=lambda text, cat: text == cat).read_task(task)
+    with pytest.raises(TypeError):
+        rlvr.Environment.from_rows(rows, verifier=Reads()).read_task(task)
+
+
+def test_the_thread_that_watches_others_ends_when_there_are_none():
+    """It would take the interpreter from the rows five times a second for ever."""
+
+    def read():
+        with reading.limited_reading():
+            return [thread for thread in threading.enumerate() if thread.name == "reading"]
+
+    for _ in range(2):
+        [watching] = Threads(1, "test").submit(read).result()
+        watching.join(60)
+        assert not watching.is_alive()
+
+
 def spend(cpu_s):
     until = time.thread_time() + cpu_s
     while time.thread_time() < until:

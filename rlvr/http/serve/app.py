@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -146,7 +146,7 @@ def app_of(service: Service) -> Application:
     return Application(
         service.http,
         with_docs("rlvr", ABOUT, routes, wants_key=service.keys.any),
-        on_tick=service.tick,
+        update_metrics=service.update_metrics,
         on_abort=service.abort,
     )
 
@@ -172,7 +172,9 @@ class _Paths:
         if type(queue.scorer.env).task_of is Environment.task_of:
             _drop_unread(rows)
         stream = "application/x-ndjson" in request.header(b"accept")
-        return self._lines_of(request, body, queue, rows, score_request.request_id, stream=stream)
+        return self._scores(
+            request, queue, rows, score_request.request_id, body.digest, stream=stream
+        )
 
     async def observe(self, request: HttpRequest) -> Response:
         """Look at the completions of a scorer on another machine, which combines the scores itself;
@@ -185,33 +187,47 @@ class _Paths:
             items = [decoded_item(row, number) for number, row in enumerate(rows, 1)]
         except DataError as error:
             raise Refused(422, "bad-item", str(error)) from None
-        request_id = observe_request.request_id
-        return self._lines_of(request, body, queue, items, request_id, stream=True, combines=False)
+        return self._scores(
+            request,
+            queue,
+            items,
+            observe_request.request_id,
+            body.digest,
+            stream=True,
+            combines=False,
+        )
 
-    def _lines_of(
+    def _scores(
         self,
         request: HttpRequest,
-        body: Body,
         queue: EnvironmentQueue,
         rows: Sequence[Any],
-        request_id: str | None,
+        request_id: str | None = None,
+        digest: bytes = b"",
         *,
-        stream: bool,
+        stream: bool = False,
         combines: bool = True,
+        shape: Callable[[Sequence[bytes]], Any] | None = None,
     ) -> Response:
-        """The response with a line for each row; scorers of other machines hear beats meanwhile."""
+        """The response to rows; scorers of other machines hear beats meanwhile."""
         job = self._service.job(
             queue,
             rows,
             request.share,
             request_id=request_id,
-            digest=body.digest,
-            caller=_name_of(request),
+            digest=digest,
+            caller="" if request.caller is None else request.caller.name,
             combines=combines,
         )
-        release = functools.partial(self._service.release, queue, job)
-        limits, beats = self._service.limits, not combines
-        return ScoresResponse(job, queue, limits, stream=stream, beats=beats, on_end=release)
+        return ScoresResponse(
+            job,
+            queue,
+            self._service.limits,
+            stream=stream,
+            shape=shape,
+            beats=not combines,
+            on_end=functools.partial(self._service.release, queue, job),
+        )
 
     async def envs(self, request: HttpRequest) -> Response:
         """What is served: what scorers on other machines compare with what they have, and the
@@ -235,20 +251,14 @@ class _Paths:
         query = body.asked.get("query")
         self._require_few(query if isinstance(query, list) else [])
         items = items_of(queue.scorer.env, body.asked)
-        job = self._service.job(queue, items, request.share, caller=_name_of(request))
-        release = functools.partial(self._service.release, queue, job)
-        limits = self._service.limits
-        return ScoresResponse(job, queue, limits, shape=response_of, on_end=release)
+        return self._scores(request, queue, items, shape=response_of)
 
     async def verify(self, request: HttpRequest) -> Response:
         """What a resources server of NeMo Gym is asked."""
         body = await self._read(request)
         queue: EnvironmentQueue = self._service.queue(None)
         rows = [row_of(queue.scorer.env, body.asked)]
-        job = self._service.job(queue, rows, request.share, caller=_name_of(request))
-        release = functools.partial(self._service.release, queue, job)
-        shape = functools.partial(reply_of, body.asked)
-        return ScoresResponse(job, queue, self._service.limits, shape=shape, on_end=release)
+        return self._scores(request, queue, rows, shape=functools.partial(reply_of, body.asked))
 
     async def seed_session(self, request: HttpRequest) -> Response:
         """Tasks of one reply have no state."""
@@ -303,10 +313,6 @@ class _RewardsResponse:
             await response(scope, receive, send)
         finally:
             self.status = response.status
-
-
-def _name_of(request: HttpRequest) -> str:
-    return "" if request.caller is None else str(request.caller.name)
 
 
 def _drop_unread(rows: list[Any]) -> None:

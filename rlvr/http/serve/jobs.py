@@ -149,26 +149,15 @@ class Job:
         self._ids: dict[int, Any] = {}  # of items that turned out to be unfit
         self._errors: dict[int, tuple[str, str]] = {}
         env = scorer.env
-        self._ordering: Ordering[Score] | Ordering[Observation] | None  # None after the end
-        if combines:
-            by_group = env.reward.group_level
-            self._ordering = Ordering(
-                env,
-                self._next_rows(),
-                self._refuse,
-                scorer.combine,
-                by_group=by_group,
-                with_tasks=False,
-            )
-        else:
-            self._ordering = Ordering(
-                env,
-                self._next_rows(),
-                self._refuse,
-                _as_observed,
-                by_group=False,
-                with_tasks=False,
-            )
+        combine: Callable[..., Any] = scorer.combine if combines else _as_observed
+        self._ordering: Ordering[Any] | None = Ordering(  # None after the end
+            env,
+            self._next_rows(),
+            self._refuse,
+            combine,
+            by_group=combines and env.reward.group_level,
+            with_tasks=False,
+        )
         self._combining: Future[Any] | None = None
         self._size = 0  # of the lines, in bytes
         self._released = False

@@ -14,7 +14,7 @@ from rlvr.http.application import HttpState
 from rlvr.http.audit import AuditLog
 from rlvr.http.keys import Keys
 from rlvr.http.memory import MIB, MemoryShare
-from rlvr.http.metrics import Gauges, Metrics, are_shared
+from rlvr.http.metrics import Gauges, Metrics
 from rlvr.http.refused import Refused
 from rlvr.http.serve.counters import COUNTERS, GAUGES
 from rlvr.http.serve.idempotency import IdempotencyCache
@@ -253,12 +253,6 @@ class Service:
             self._idempotency_cache.finish(job)
             if not job.readers:
                 job.release()
-
-    def tick(self) -> None:
-        """Called ten times a second: bring the metrics up to date that other processes of this
-        service show."""
-        if are_shared():
-            self.update_metrics()
 
     def abort(self) -> None:
         """Answer all requests under way with 503: the time to drain is over."""
