@@ -55,8 +55,8 @@ class TrainingSettings(Settings):
             own.  In Python also an `Algorithm`, such as `load_algorithm("dapo", clip_high=0.3)`.
         steps: Training steps.  Each one collects a batch of rollouts and trains on it.
         prompts: Prompts per step, each with a group of completions.  With `pairs`: examples of the
-            file per step. None: 16, or as many as two updates need where the paper has several: 128
-            with groups of one.
+            file per step. None: 16, or as many as make 64 completions an update, for two updates
+            where the paper has several: with groups of one 64, or 128.
         group_size: Completions per prompt (G).  None: the algorithm's number, or 8 if it has none.
         updates: Optimiser steps per batch and epoch, in equal parts of whole groups, each with at
             least 8 groups and 64 completions; a smaller batch makes fewer.  None: the paper's.
@@ -166,9 +166,9 @@ class Config(
         }
         group_size = self.group_size or algorithm.group_size or 8
         updates = self.updates or algorithm.updates
-        prompts = self.prompts or 16
-        if self.prompts is None and updates > 1 and self.pairs is None:
-            prompts = max(2 * LEAST_GROUPS, math.ceil(2 * LEAST_ROWS / group_size))
+        prompts = self.prompts or 2 * LEAST_GROUPS
+        if self.prompts is None and self.pairs is None:
+            prompts = max(prompts, math.ceil(min(updates, 2) * LEAST_ROWS / group_size))
         if self.temperature is None:
             values["temperature"] = algorithm.temperature
         if self.eval_temperature is None:
