@@ -7,6 +7,7 @@ of the same kind that are 16 times narrower and one and three layers deep.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,17 +22,36 @@ from rlvr.console import Plainly
 from rlvr.recipes.recipe import Machine
 from rlvr.train.config import Config
 from rlvr.train.dry_run import settings_table
-from rlvr.train.memory import Forecast, TokenCosts, forecast, require_memory, token_costs
+from rlvr.train.memory import (
+    Forecast,
+    TokenCosts,
+    forecast,
+    require_memory,
+    require_offload,
+    token_costs,
+)
 from rlvr.train.policy import Policy
 from rlvr.train.stages import Stages
 from rlvr.train.tiny import character_tokenizer
 
-__all__ = ["SHAPES", "Shape", "commands", "forecast_of", "show_plan"]
+__all__ = [
+    "NODE",
+    "SHAPES",
+    "Shape",
+    "commands",
+    "forecast_of",
+    "nodes_of",
+    "require_fit",
+    "server_command",
+    "show_plan",
+    "training_command",
+]
 
 _NARROWER: Final = 16
 _MEASURED_LAYERS: Final = (1, 3)
 _PROMPT_TOKENS: Final = 1024
-_NODE: Final = 8  # devices
+NODE: Final = 8
+"""Devices of a node."""
 _KINDS: Final = {
     "llama": LlamaConfig,
     "mistral": MistralConfig,
@@ -104,29 +124,77 @@ SHAPES: Final[Mapping[str, Shape]] = {
 """The models of the recipes, by id."""
 
 
-def commands(name: str, size: str, machine: Machine, given: Sequence[str] = ()) -> list[str]:
-    """The commands that run a size on its devices.
+def nodes_of(devices: int) -> int:
+    """Nodes of so many devices.
+
+    Args:
+        devices: number of them.
+    """
+    return -(-devices // NODE)
+
+
+def training_command(
+    name: str,
+    size: str,
+    machine: Machine,
+    given: Sequence[str] = (),
+    *,
+    first: str = "FIRST_NODE",
+    samplers: str = "http://HOST:8000,…",
+    folder: str = "FOLDER_OF_ALL",
+) -> str:
+    """The command that trains a size, on each node of its trainers.
 
     Args:
         name: of the recipe.
         size: see `rlvr.recipes.recipe.SIZES`.
         machine: of that size.
         given: further flags of the run.
+        first, samplers, folder: for the shell: the address of the first node, the addresses of the
+            servers, and a folder that all see.
     """
     flags = ["--size", size, "--model", machine.model, *given]
     train = f"rlvr train {name} {shlex.join(flags)}"
-    nodes = -(-machine.trainers // _NODE)
-    if machine.trainers > 1:
-        several = f"--nnodes {nodes} " if nodes > 1 else ""
-        each = machine.trainers // nodes
-        train = f"torchrun {several}--nproc-per-node {each} -m -- {train}"
-    if not machine.samplers:
+    if machine.samplers and not _names_sampler(given):
+        train += f" --sampler {samplers} --sampler-folder {folder}"
+    nodes = nodes_of(machine.trainers)
+    if machine.trainers == 1:
+        return train
+    several = f"--nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint {first}:29500 "
+    each = f"--nproc-per-node {machine.trainers // nodes}"
+    return f"torchrun {several if nodes > 1 else ''}{each} -m -- {train}"
+
+
+def server_command(machine: Machine, port: str = "8000") -> str:
+    """The command that serves the model on one device.
+
+    Args:
+        machine: whose model.
+        port: for the shell.
+    """
+    return (
+        f"python -m rlvr.samplers.vllm_server {machine.model} --host 0.0.0.0 --port {port} "
+        "--dtype bfloat16"
+    )
+
+
+def commands(name: str, size: str, machine: Machine, given: Sequence[str] = ()) -> list[str]:
+    """The commands that run a size on its devices.
+
+    Args:
+        name, size, machine, given: see `training_command`.
+    """
+    train = training_command(name, size, machine, given)
+    if not machine.samplers or _names_sampler(given):
         return [train]
-    server = f"python -m rlvr.samplers.vllm_server {machine.model} --port 8000 --dtype bfloat16"
     return [
-        f"{server}    # on each of {machine.samplers} devices",
-        f"{train} --sampler http://HOST:8000,…    # all servers' addresses",
+        f"{server_command(machine)}    # on each of {machine.samplers} devices",
+        f"{train}    # all servers' addresses, and where weights go to them",
     ]
+
+
+def _names_sampler(given: Sequence[str]) -> bool:
+    return any(re.match("--(serve-)?samplers?(=|$)", word.replace("_", "-")) for word in given)
 
 
 def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) -> Forecast:
@@ -138,7 +206,7 @@ def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) ->
         shape: of the model; None for that of `SHAPES`.
     """
     shape = shape or SHAPES[machine.model]
-    if machine.samplers:
+    if machine.samplers and config.engine == "local":
         config = dataclasses.replace(config, sampler="http://sampler:8000")
     autocast = torch.bfloat16 if config.precision == "bf16" else None
     policy, few, more = _measured(
@@ -155,6 +223,22 @@ def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) ->
         found = dataclasses.replace(found, reference=found.reference + weights / machine.trainers)
     device = f"each of {machine.trainers} devices" if machine.trainers > 1 else "one device"
     return dataclasses.replace(found, device=device, capacity=int(machine.device_gib * 2**30))
+
+
+def require_fit(config: Config, machine: Machine) -> Forecast:
+    """The memory of one device, which has it.
+
+    Args:
+        config: settings of the run.
+        machine: the devices; its model has a shape.
+
+    Raises:
+        UsageError: it does not fit; the message says what would.
+    """
+    require_offload(config, "cuda", machine.trainers)
+    found = forecast_of(config, machine)
+    require_memory(found, config)
+    return found
 
 
 def show_plan(
@@ -186,8 +270,7 @@ def show_plan(
         f"devices: {machine.trainers} train{sampling}, of {machine.device_gib:g} GiB each",
         *commands(name, size, machine, given),
     ]
-    found = forecast_of(config, machine)
-    require_memory(found, config)
+    found = require_fit(config, machine)
     fits = next((gib for gib in (24, 40, 48, 80) if found.peak <= gib * 2**30), None)
     lines.append(str(found) + (f"; {fits} GiB would do" if fits else ""))
     lines.append(

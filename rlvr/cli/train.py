@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -256,13 +256,22 @@ def recipe_command(name: str, argv: Sequence[str]) -> RecipeCommand:
         template_options={**settings.template_options, **variables},
     )
     flags = replace(recipe_flags.flags, config=config)
-    if not recipe_flags.dry_run:
+    if not recipe_flags.dry_run and recipe_flags.job is None:
         return RecipeCommand(main, flags)
     plan = None
     if machine is not None and config.model == machine.model and not Path(config.model).is_dir():
         defaults_of(config.env)  # a file or a name that is not there ends here, not on a cluster
-        show_plan = import_module("rlvr.recipes.plan").show_plan
-        plan = partial(show_plan, name, size, machine, _given_to_the_run(argv))
+        target = (name, size, machine, _given_to_the_run(argv))
+        if recipe_flags.job is None:
+            plan = partial(import_module("rlvr.recipes.plan").show_plan, *target)
+        else:
+            show_job = import_module("rlvr.recipes.jobs").show_job
+            plan = partial(show_job, recipe_flags.job, *target)
+    elif recipe_flags.job is not None:
+        raise UsageError(
+            f"--job is {recipe_flags.job!r}: it is of a size's own model on devices that are not "
+            "here; leave --model out, with --size paper or small"
+        )
     return RecipeCommand(main, flags, sources.of(config), plan)
 
 
@@ -285,13 +294,17 @@ def _given_to_the_run(argv: Sequence[str]) -> list[str]:
     words, kept = iter(argv), list[str]()
     for word in words:
         name = word.partition("=")[0]
-        if name == "--model" and "=" not in word:
+        if name in ("--job", "--model") and "=" not in word:
             next(words)
-        elif name not in ("--dry-run", "--model"):
+        elif name not in ("--dry-run", "--job", "--model"):
             kept.append(word)
     return kept
 
 
+_Launcher = Literal["slurm", "kubernetes", "skypilot"]
+_JOB_HELP = (
+    "Print the file that starts the plan's commands on a cluster, and stop.  Not tried on clusters."
+)
 _SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) chooses the sizes."
 
 
@@ -335,6 +348,7 @@ def _with_run_flags(kind: type, numbers: type[Any]) -> Any:
         ("flags", flags),
         ("numbers", numbers_kind, field(default_factory=numbers)),
         ("template_option", hints["template_option"], field(default=())),
+        ("job", Annotated[_Launcher | None, arg(help=_JOB_HELP)], field(default=None)),
         *shared,
     ]
     return make_dataclass(f"{kind.__name__}OfRun", fields)

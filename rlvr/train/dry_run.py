@@ -26,7 +26,7 @@ from rlvr.scoring import Scorer
 from rlvr.scoring.engines import engine_of
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.evaluations import eval_sets
-from rlvr.train.memory import forecast, longest_prompt, require_room
+from rlvr.train.memory import forecast, longest_prompt, require_offload, require_room
 from rlvr.train.run_dir import examine_run_dir
 from rlvr.train.sampling import open_sampler
 from rlvr.train.setup import (
@@ -76,7 +76,7 @@ def dry_run(
     out.print(settings_table(settings, places))
     if settings.algorithm.sources:
         _line(out, f"{settings.algorithm.paper}: {settings.algorithm.sources}")
-    device_of(config.device)
+    require_offload(config, device_of(config.device).type, world=1)
     env, eval_env = environments(config, env, eval_env)
     env, _ = validation_split(settings, env)
     for line in Stages(config).lines():

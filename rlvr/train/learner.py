@@ -318,10 +318,12 @@ class Learner:
         self._bad_in_a_row += 1
         on_bad(mini)
         if self._bad_in_a_row >= self.config.bad_steps:
+            spec = self.algorithm.spec
+            check = f", or see rlvr algorithms {spec} --check" if spec else ""
             raise Diverged(
                 f"{self._bad_in_a_row} losses or gradients in a row were not finite, the last on "
                 f"{len(mini.rows)} rollouts, which are kept in {self.config.run / 'steps'}; lower "
-                "lr or grad_clip, or train in fp32"
+                f"lr or grad_clip, or train in fp32{check}"
             )
 
     def rows_with_gradient(self, mini: Batch) -> list[int]:

@@ -33,6 +33,7 @@ from rlvr.train import checkpoint
 from rlvr.train.alarm import SecondOpinion
 from rlvr.train.config import Config
 from rlvr.train.learner import Learner
+from rlvr.train.memory import require_offload
 from rlvr.train.metrics import Log, open_loggers
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
@@ -106,7 +107,10 @@ class Trainer:
         # Fails now, and not after the data.
         device = policy.device if policy is not None else device_of(config.device)
         with ExitStack() as self._open:
-            self.ranks = self._open.enter_context(Ranks.of_environment(device))
+            offload = config.offload is not None
+            ranks = Ranks.of_environment(device, offload=offload)
+            self.ranks = self._open.enter_context(ranks)
+            require_offload(config, device.type, self.ranks.world)
             self._open.callback(self._free_shards)
             if not self.ranks.first:
                 self._console = PlainConsole(quiet=True)

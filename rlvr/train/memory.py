@@ -41,6 +41,7 @@ __all__ = [
     "in_units",
     "longest_prompt",
     "require_memory",
+    "require_offload",
     "require_room",
     "require_room_for_weights",
     "token_costs",
@@ -124,6 +125,7 @@ class Forecast:
         sampled_logits: while sampling.
         overlap: sampling runs beside the update.
         checkpoint: of one file on the disk.
+        offloaded: shares of weights, gradients and optimiser that rest in the machine's memory.
         micro_tokens, rows, row_tokens: what it was computed for.
     """
 
@@ -142,6 +144,7 @@ class Forecast:
     sampled_logits: float
     overlap: bool
     checkpoint: float
+    offloaded: float
     micro_tokens: int
     rows: int
     row_tokens: int
@@ -190,7 +193,10 @@ class Forecast:
         }
         listed = ", ".join(f"{name} {in_units(size)}" for name, size in parts.items() if size)
         of = "" if self.capacity is None else f" of {in_units(self.capacity)}"
-        return f"memory on {self.device}, forecast: {in_units(self.peak)}{of} ({listed})"
+        line = f"memory on {self.device}, forecast: {in_units(self.peak)}{of} ({listed})"
+        if self.offloaded:
+            line += f", and of each rank {in_units(self.offloaded)} in the machine's memory"
+        return line
 
 
 def in_units(size: float) -> str:
@@ -326,6 +332,8 @@ def forecast(
         world: ranks over which weights, gradients and optimiser are sharded.
     """
     policy = policy.whole()
+    is_offloaded = config.offload is not None
+    on_device = not is_offloaded  # what the shares take there
     settings, costs = config.resolve(), costs or token_costs(policy)
     every = list(policy.model.parameters())
     weights = sum(p.numel() * p.element_size() for p in every)
@@ -359,16 +367,20 @@ def forecast(
         min(rows, settings.prompts) * prompt_tokens * costs.layer_linear
     )  # prompts go through a layer at once
     is_local = settings.engine == "local"  # vLLM keeps to its own share of memory
+    optimizer = 2 * (0 if is_region else trained / world) + 2 * second
+    reference = copies / shares + _size_of_model(settings.teacher) / world
+    gradients = vectors * trained / shares + second
+    offloaded = weights / shares + optimizer + second + reference + gradients
     return Forecast(
         device=str(policy.device),
         capacity=capacity(policy.device),
-        weights=weights / shares + layer,
-        optimizer=2 * (0 if is_region else trained / world) + 2 * second,
-        second=second,
-        reference=copies / shares + _size_of_model(settings.teacher) / world,
+        weights=on_device * weights / shares + layer,
+        optimizer=on_device * optimizer,
+        second=on_device * second,
+        reference=on_device * reference,
         sampler=weights if is_local and (settings.max_staleness or world > 1) else 0,
         reward_model=_size_of_model(settings.reward_model),
-        gradients=vectors * trained / shares + layer + second,
+        gradients=on_device * gradients + layer,
         activations=graphs * costs.activations(*shape, recomputed=policy.model.training),
         logits=block
         + is_region * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
@@ -378,6 +390,7 @@ def forecast(
         overlap=is_local and settings.max_staleness > 0,
         checkpoint=3 * (trained + second * world)
         + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
+        offloaded=is_offloaded * offloaded,
         micro_tokens=tokens,
         rows=rows,
         row_tokens=row,
@@ -474,6 +487,26 @@ def _remedy(found: Forecast, config: Config) -> str:
     return "Lower max_tokens, or take a smaller model"
 
 
+def require_offload(config: Config, device: str, world: int) -> None:
+    """Refuse to offload shards where that frees nothing.
+
+    Args:
+        config: settings of the run.
+        device: kind of the device that trains, such as "cuda".
+        world: processes over which the model is sharded.
+
+    Raises:
+        UsageError: there are no shards, or they are in the machine's memory anyway.
+    """
+    if config.offload is not None and (world == 1 or device == "cpu"):
+        where = "one process without shards" if world == 1 else "processes on a CPU"
+        raise UsageError(
+            f"offload is {config.offload!r} in {where}, where it frees nothing: it moves shards "
+            "from GPUs; start several processes on GPUs with torchrun --nproc-per-node N -m -- "
+            "rlvr train …, or leave it out"
+        )
+
+
 def require_room_for_weights(config: Config, device: torch.device, world: int = 1) -> None:
     """Refuse, before the model is loaded, one whose weights, gradients and optimiser cannot fit.
 
@@ -487,6 +520,9 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     Raises:
         UsageError: they cannot fit; the message says what would.
     """
+    is_offloaded = config.offload is not None
+    if is_offloaded:
+        device = torch.device("cpu")
     available = capacity(device)
     try:
         base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
@@ -508,7 +544,10 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
             parts["reference"] = 4 * numbers // shares
         if algorithm.trains_two:  # weights, gradients, optimiser
             parts["critic or reward model"] = 16 * numbers // world
-    if config.engine == "local" and (config.max_staleness or world > 1):
+    if is_offloaded:  # all ranks of a machine have its memory together
+        ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        parts = {name: size * ranks_here for name, size in parts.items()}
+    elif config.engine == "local" and (config.max_staleness or world > 1):
         parts["sampler's weights"] = weight_bytes
     if available is None or sum(parts.values()) <= available:
         return

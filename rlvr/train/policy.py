@@ -172,6 +172,7 @@ class Policy:
         self.tokenization = Tokenization(tokenizer, end_token_ids(model, tokenizer), chat=chat)
         self.autocast, self.max_tokens, self.overhead_tokens = autocast, max_tokens, overhead_tokens
         self._files: WeightFiles | None = None
+        self._device: torch.device | None = None  # where it computes, if weights rest elsewhere
         self._whole: Policy | None = None
         if packing:
             use_packed_attention(model)
@@ -323,6 +324,7 @@ class Policy:
             return
         if self.lora is not None:
             self.lora.fingerprint()  # while the frozen weights are whole
+        self._device = self.device  # offloaded weights rest elsewhere
         self._skeleton, self._shares_prompts = skeleton(self.model), False
         own = [module for module in self.root.children() if module is not self.model]  # a critic's
         ranks.shard(self.root, _layers(self.model), exact=own, dtype=self.autocast)
@@ -456,8 +458,8 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
-        device: torch.device = self.model.device if self._files is None else self._device
+        """The device that computes."""
+        device: torch.device = self._device or self.model.device
         return device
 
     def frozen(self) -> Policy:

@@ -56,20 +56,23 @@ class Ranks:
     Attributes:
         rank: its number; rank 0 collects, scores, writes and prints.
         world: number of processes.
-        device: "cpu" or "cuda", for the messages.
+        device: "cpu" or "cuda", where they compute, for the messages.
+        offload: whether shares rest in the machine's memory, and not on the device.
     """
 
     rank: int = 0
     world: int = 1
     device: str = "cpu"
+    offload: bool = False
 
     @classmethod
     @contextmanager
-    def of_environment(cls, device: torch.device) -> Iterator[Ranks]:
+    def of_environment(cls, device: torch.device, *, offload: bool = False) -> Iterator[Ranks]:
         """The ranks that torchrun has started, connected while inside; one rank without torchrun.
 
         Args:
             device: of this process's model.
+            offload: see `Ranks`.
 
         Raises:
             UsageError: the environment says that there are several processes, but not which one
@@ -97,7 +100,9 @@ class Ranks:
         ours = not dist.is_initialized()
         if ours:
             try:
-                _connect("nccl" if device.type == "cuda" else "gloo")
+                # Sums of offloaded shares, such as a gradient's norm, go between CPUs.
+                on_gpus = "cpu:gloo,cuda:nccl" if offload else "nccl"
+                _connect(on_gpus if device.type == "cuda" else "gloo")
             except RuntimeError as error:  # torch's errors of stores and back ends are such
                 where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
                 why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
@@ -107,7 +112,7 @@ class Ranks:
                 ) from error
         try:
             with _ending_with_launcher():
-                yield cls(dist.get_rank(), dist.get_world_size(), device.type)
+                yield cls(dist.get_rank(), dist.get_world_size(), device.type, offload)
         finally:
             if ours:
                 dist.destroy_process_group()
@@ -157,6 +162,11 @@ class Ranks:
             values: of the same shape on every rank.
         """
         return self._reduced(values, dist.ReduceOp.MAX) if self.world > 1 else values
+
+    @property
+    def home(self) -> str:
+        """The kind of device on which shares rest."""
+        return "cpu" if self.offload else self.device
 
     def _reduced(self, values: Tensor, how: Any) -> Tensor:
         on_device = values.to(self.device)
@@ -250,18 +260,25 @@ class Ranks:
         Raises:
             UsageError: torch cannot shard it.
         """
-        from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+        from torch.distributed.fsdp import (
+            CPUOffloadPolicy,
+            FSDPModule,
+            MixedPrecisionPolicy,
+            fully_shard,
+        )
 
-        mesh = init_device_mesh(self.device, (self.world,))
+        options: dict[str, Any] = {"mesh": init_device_mesh(self.device, (self.world,))}
+        if self.offload:
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device == "cuda")
         mixed = MixedPrecisionPolicy()
         if dtype is not None:
             mixed = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
         try:
             for part in exact:
-                fully_shard(part, mesh=mesh)
+                fully_shard(part, **options)
             for layer in layers:
-                fully_shard(layer, mesh=mesh, mp_policy=mixed)
-            fully_shard(root, mesh=mesh, mp_policy=mixed)
+                fully_shard(layer, mp_policy=mixed, **options)
+            fully_shard(root, mp_policy=mixed, **options)
         except (AssertionError, ValueError, RuntimeError) as error:
             why = str(error).strip().splitlines()[0]
             raise UsageError(
@@ -276,7 +293,7 @@ class Ranks:
                 )  # gloo has no other reduction with a factor
                 part.set_gradient_divide_factor(1.0)
         with torch.no_grad():  # shares of what has no values yet; buffers have theirs
-            root._apply(lambda t: torch.empty_like(t, device=self.device) if t.is_meta else t)
+            root._apply(lambda t: torch.empty_like(t, device=self.home) if t.is_meta else t)
 
     def gather(self, tensor: Tensor) -> Tensor | None:
         """The whole of a tensor; on ranks but the first None.  One that is not sharded is given
@@ -288,7 +305,7 @@ class Ranks:
         if not isinstance(tensor, DTensor):
             return tensor if self.first else None
         with _lost():
-            full: Tensor = tensor.detach().full_tensor()
+            full: Tensor = tensor.detach().to(self.device).full_tensor()
         return full if self.first else None
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -304,7 +321,7 @@ class Ranks:
         tensor: Tensor = distributed_zeros(
             *shape, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]
         )
-        return tensor
+        return tensor.to(self.home)
 
     def spread(self, tree: Any, like: Any) -> Any:
         """A tree of tensors with whole ones as shards, without a message.
@@ -320,10 +337,10 @@ class Ranks:
         if isinstance(tree, DTensor):
             return tree
         if isinstance(tree, Tensor) and isinstance(like, DTensor) and tree.shape == like.shape:
-            on_device = tree.to(like.device)
+            on_device = tree.to(self.device)
             return distribute_tensor(
                 on_device, like.device_mesh, like.placements, src_data_rank=None
-            )
+            ).to(like.device)
         return tree
 
     def load_optimizer(

@@ -163,6 +163,9 @@ def compare_parts_on(ranks: Ranks) -> None:
         state = whole(found.state_dict())
         found.load_state_dict(state)
         assert farthest(state, whole(found.state_dict())) == 0.0
+        if name == "ppo":  # with a critic, so two models
+            offloaded = whole(taught(replace(ranks, offload=True), algorithm).state_dict())
+            assert farthest(state, offloaded) == 0.0
 
 
 def whole(tree: object) -> object:

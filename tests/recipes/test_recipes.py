@@ -263,6 +263,9 @@ def test_a_size_is_planned_for_devices_that_are_not_here(say, size):
     words = ["devices:", "rlvr train math_dapo", "forecast:", "warmup_steps", "recipe math_dapo"]
     words.append("it lies behind the last step")
     assert (code, [word for word in words if word not in said]) == (0, []), said
+    code, said = say("train", "math_dapo", "--size", size, "--job", "kubernetes", *late)
+    assert (code, "kind: Job" in said, "--stage at=9999,lr=1e-7" in said) == (0, True, True), said
+    assert "--job" not in said
     code, said = say("train", "math_dapo", "--size", size, "--dry-run", "--micro-tokens", 2**19)
     assert (code, "it cannot fit.  Lower micro_tokens to" in said) == (2, True), said
 
@@ -276,6 +279,8 @@ def test_the_planned_command_takes_along_what_was_given(say):
     )
     code, said = say("train", "math_grpo", "--env", "nothere.py:Own", "--dry-run")
     assert (code, "there is no file" in said) == (2, True), said
+    code, said = say("train", "math_grpo", "--model", "nothere", "--job", "slurm")
+    assert (code, "--job is 'slurm': it is of a size's own model" in said) == (2, True), said
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])

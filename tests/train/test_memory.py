@@ -23,6 +23,7 @@ from rlvr.train.memory import (
     capacity,
     forecast,
     in_units,
+    require_offload,
     require_room,
     require_room_for_weights,
     token_costs,
@@ -144,6 +145,36 @@ def test_the_forecast_of_weights_and_optimiser_is_exact():
     assert (lora.reference, lora.optimizer, lora.gradients) == (0, 2 * trained, trained)
 
 
+def test_shares_that_are_offloaded_leave_a_layer_on_the_device():
+    """Of two ranks each has half of the weights, reference, gradients, and two means in the machine's memory."""
+    policy = Policy(*tiny(CHARSET, hidden=64, layers=4))
+    costs, settings = token_costs(policy), {"algorithm": "grpo", "prompts": 16}
+    before, found = (
+        forecast(policy, config_of(policy, **settings, **more), prompt_tokens=9, costs=costs, world=2)
+        for more in ({}, {"offload": "cpu"})
+    )  # fmt: skip
+    size = sum(p.numel() * 4 for p in policy.model.parameters())
+    assert [found.weights, found.gradients, found.optimizer, found.reference] == [size / 4] * 2 + [
+        0,
+        0,
+    ]
+    assert found.offloaded == before.peak - found.peak == 5 * size / 2
+    assert before.offloaded == 0
+    assert f"and of each rank {in_units(found.offloaded)} in the machine's memory" in str(found)
+
+
+def test_offloading_that_frees_nothing_is_refused(tmp_path):
+    """One process has no shards, a CPU's are in its memory, a trust region's weights are whole."""
+    said = refusal(lambda: trainer(tmp_path / "run", offload="cpu"))
+    assert said.startswith("offload is 'cpu' in one process without shards, where it frees nothing")
+    config = Config(env="e", model="m", run=tmp_path, offload="cpu")
+    assert "in processes on a CPU, where" in refusal(lambda: require_offload(config, "cpu", 2))
+    require_offload(config, "cuda", 2)
+    said = refusal(lambda: replace(config, algorithm="trpo"))
+    assert "offload is str 'cpu', and nothing reads it with trpo" in said
+    assert not (tmp_path / "run").exists()
+
+
 def test_keys_and_values_are_counted():
     """By hand: 2 · 4 layers · 2 heads · 16 wide · 4 bytes a token; half of that in bfloat16."""
     model, tokenizer = tiny(CHARSET, hidden=64, layers=4, heads=4, kv_heads=2)
@@ -217,7 +248,8 @@ GIB = 2**30
 FOUND = Forecast(
     device="cuda:0", capacity=80 * GIB, weights=6 * GIB, optimizer=12 * GIB, second=0, reference=0, sampler=0,
     reward_model=0, gradients=6 * GIB, activations=70 * GIB, logits=2 * GIB, keys_values=10 * GIB,
-    sampled_logits=1 * GIB, overlap=False, checkpoint=18 * GIB, micro_tokens=16384, rows=256, row_tokens=2048,
+    sampled_logits=1 * GIB, overlap=False, checkpoint=18 * GIB, offloaded=0,
+    micro_tokens=16384, rows=256, row_tokens=2048,
 )  # fmt: skip
 
 
@@ -297,6 +329,9 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(tmp_path, mo
     monkeypatch.setattr(memory, "capacity", lambda device: 20 * weights - 1)
     monkeypatch.setattr(Policy, "load", lambda *a, **k: pytest.fail("it was loaded"))
     said = refusal(lambda: policy_from_config(config))
+    assert f"{in_units(20 * weights)} (weights" in said
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # both halves are in the machine's memory
+    said = refusal(lambda: policy_from_config(replace(config, offload="cpu"), world=2))
     assert f"{in_units(20 * weights)} (weights" in said
     assert "lora_rank=16" in said
     assert require_room_for_weights(replace(config, lora_rank=2), torch.device("cpu")) is None

@@ -13,6 +13,7 @@ from rlvr.train.config.setting import (
     OPTIONAL_ONE,
     POSITIVE,
     ZERO,
+    Reader,
     Settings,
     TextList,
     one_of,
@@ -30,9 +31,14 @@ __all__ = ["OptimiserSettings"]
 
 _Schedule = Literal["constant", "linear", "cosine"]
 _Precision = Literal["fp32", "bf16"]
+_Offload = Literal["cpu"]
 
 
 _LORA: Final = given("lora_rank", "a LoRA adapter (--lora-rank)")
+_SHARDS: Final = Reader(
+    "algorithms whose weights are sharded, so of all but trust regions",
+    lambda _, algorithm: algorithm.trust_region is None,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,9 @@ class OptimiserSettings(Settings):
         micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out
             in the update.
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
+        offload: cpu: shards of weights, gradients and optimiser rest in the machine's memory, and
+            the optimiser's step is made there; a GPU holds a layer at a time.  For several
+            processes on GPUs.
     """
 
     about = "learning rate, LoRA, precision, memory"
@@ -84,6 +93,9 @@ class OptimiserSettings(Settings):
     gradient_checkpointing: bool = setting(False, may_change=True)
     micro_tokens: int = setting(16384, ONE, may_change=True)
     device: str = setting("auto", may_change=True)
+    offload: _Offload | None = setting(
+        None, one_of(_Offload, or_none=True), reader=_SHARDS, may_change=True
+    )
 
     @staticmethod
     def require(config: ResolvedConfig) -> None:
