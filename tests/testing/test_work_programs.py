@@ -241,6 +241,26 @@ def test_brackets_letters_and_primes_belong_to_the_domain():
     assert [lists.has((items,)) for items in ([9, 7], [1, 4], [])] == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_list_meant", "is_word_meant"),
+    [
+        ("if words == []: return ''", True, False),
+        ("if not words:", True, False),
+        ("if len(words) == 0:", True, False),
+        ("for word in words: if word == '':", False, True),
+        ('find_max(["aa", "b"]) == ""aa"', False, False),
+        ("total(words) == []", False, False),
+        ("The list may have empty words.", True, True),
+    ],
+)
+def test_what_a_program_asks_of_one_argument_says_nothing_of_its_items(
+    text, is_list_meant, is_word_meant
+):
+    """An empty word was a false witness where the solution asks whether the list is empty."""
+    domain = Domain([(["tea"],), (["rum", "tea"],)], text, names=["words"])
+    assert (domain.has(([],)), domain.has((["", "tea"],))) == (is_list_meant, is_word_meant)
+
+
 def test_a_maker_of_a_user_takes_a_few_lines():
     """It names the class that it serves, here an environment that verifies by itself."""
 

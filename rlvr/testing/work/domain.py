@@ -49,9 +49,12 @@ _BELOW: Final = re.compile(
 )
 _CLASSES: Final = ((str.islower, "a"), (str.isupper, "A"), (str.isdigit, "0"))
 _LONGEST: Final = 40  # items of a new value
-_EMPTY: Final = re.compile(
-    r"\bempty\b|\bnot \w+:|len\(\w+\) (?:==|<=?|>) [01]\b|== (?:\[\]|''|\"\")"
+_EMPTY: Final = re.compile(r"\bempty\b")
+_IS_EMPTY: Final = re.compile(
+    r"\bnot (\w+):|\blen\((\w+)\) (?:==|<=?|>) [01]\b|"
+    r"\b(\w+)(?:\.strip\(\))? == (?:\[\]|''|\"\")(?![\w'\"])"
 )
+"""What a program asks of a name that may be nothing."""
 _NEGATIVE: Final = re.compile(r"(?<!non-)(?<!non)\bnegative\b|< 0\b")
 _POSITIVE: Final = re.compile(r"(?<!non-)(?<!non)\bpositive (?:integer|number|whole)")
 _MODULUS: Final = re.compile(r"\bmodul|\bprime|\bbase\b")
@@ -85,12 +88,24 @@ class Domain:
             for path, value in _parts(args):
                 self._values[path].append(value)
         for path, values in self._values.items():
-            self._rules[path] = [*_rules(values, self.text), *_stated_most(values, self.prompt)]
+            rules = _rules(values, self.text, self._may_be_empty(path))
+            self._rules[path] = [*rules, *_stated_most(values, self.prompt)]
         stated = _limits(self.prompt, self.names)
         self._relations = [
             *_relations(self.known),
             *(limit for limit in stated if all(map(limit, self.known))),
         ]
+
+    def _may_be_empty(self, path: _Path) -> bool:
+        """Whether the text has the word, or its program asks whether this argument is empty, or one
+        of its parts: a name that is no argument's."""
+        if _EMPTY.search(self.text):
+            return True
+        asked = {name for names in _IS_EMPTY.findall(self.text) for name in names if name}
+        if not self.names:
+            return bool(asked)
+        own = self.names[path[0]] if path[0] in range(len(self.names)) else ""
+        return own in asked if len(path) == 1 else bool(asked - {*self.names})
 
     def values(self, path: Sequence[Any]) -> Sequence[Any]:
         """The known values at a path.
@@ -370,7 +385,7 @@ def _inside(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
 # ------------------------------------------------------------------------------------ properties of one value
 
 
-def _rules(values: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
+def _rules(values: list[Any], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
     """What all values at one path share."""
     kinds = {type(value) for value in values}
     yield lambda value: type(value) in kinds
@@ -378,10 +393,10 @@ def _rules(values: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
     if numbers:
         yield from _of_numbers(numbers, text)
     if texts := [value for value in values if isinstance(value, str)]:
-        yield from _of_texts(texts, text)
+        yield from _of_texts(texts, text, may_be_empty)
     lists = [value for value in values if isinstance(value, list | tuple)]
     if lists and not isinstance(lists[0], Record):
-        yield from _of_lists(lists, text)
+        yield from _of_lists(lists, text, may_be_empty)
 
 
 def _shared(
@@ -432,11 +447,11 @@ def _is_prime(n: int) -> bool:
     return n > 1 and all(n % k for k in range(2, math.isqrt(n) + 1))
 
 
-def _of_texts(texts: list[str], text: str) -> Iterator[Callable[[Any], bool]]:
+def _of_texts(texts: list[str], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
     rule = partial(_shared, texts, str)
     kinds = {_kind(char) for known in texts for char in known}
     yield from rule(lambda value: all(_kind(char) in kinds for char in value))
-    if not _EMPTY.search(text):
+    if not may_be_empty:
         yield from rule(bool)
     if len({len(known) for known in texts}) == 1 and len(set(texts)) >= _FEW:
         yield from rule(lambda value: len(value) == len(texts[0]))
@@ -509,11 +524,11 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"-?\d+(?:\.\d+)?", text) is not None
 
 
-def _of_lists(lists: list[Any], text: str) -> Iterator[Callable[[Any], bool]]:
+def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
     rule = partial(_shared, lists, (list, tuple))
     lengths = {len(known) for known in lists}
     least = min(lengths)
-    if least and not (least == 1 and _EMPTY.search(text)):
+    if least and not (least == 1 and may_be_empty):
         yield from rule(lambda value: len(value) >= min(least, 2))
     if len(lengths) == 1 and (len(lists) > _FEW or isinstance(lists[0], tuple)):
         yield from rule(lambda value: len(value) in lengths)
