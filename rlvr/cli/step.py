@@ -104,10 +104,11 @@ def _with_models(step: StepFile, *folders: str | None) -> list[Quantity]:
 
 def _describe_step(step: StepFile) -> list[str]:
     head, offsets = step.head, step.arrays["offsets"]
-    algorithm = head.get("algorithm", {})
+    algorithm = head.get("algorithm")
+    name = algorithm.get("name") if isinstance(algorithm, dict) else None
     lines = [
         f"step {head.get('step')} of {one_line(str(head.get('trainer')))}, "
-        f"algorithm {one_line(str(algorithm.get('name')))}, {head.get('ranks')} ranks, "
+        f"algorithm {one_line(str(name))}, {head.get('ranks')} ranks, "
         f"{head.get('precision')}",
         f"{len(offsets) - 1} rows in {len(np.unique(step.arrays['group']))} groups, "
         f"{int(offsets[-1])} tokens, "
@@ -115,9 +116,12 @@ def _describe_step(step: StepFile) -> list[str]:
         f"{int((~step.arrays['scored']).sum())} rows UNSCORED",
     ]
     for number, update in enumerate(step.updates):
-        terms = {"loss": update.get("loss"), **update.get("terms", {})}
+        terms = update.get("terms", {})
+        numbers = {"loss": update.get("loss"), **(terms if isinstance(terms, dict) else {})}
         terms_text = ", ".join(
-            f"{name} {value:.6g}" for name, value in terms.items() if value is not None
+            f"{name} {value:.6g}" if isinstance(value, int | float) else f"{name} {value!r:.80}"
+            for name, value in numbers.items()
+            if value is not None
         )
         lines.append(f"update {number}: {update.get('tokens')} tokens; {one_line(terms_text)}")
     for name, array in step.arrays.items():

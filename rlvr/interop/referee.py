@@ -101,6 +101,8 @@ def referee(
         raise UsageError(
             f"there is no driver of {name!r}{nearest(name, PEERS)}; there are {', '.join(PEERS)}"
         )
+    if source is not None and not source.is_dir():
+        raise UsageError(f"source is {source}, which is no folder; give one to import {name} from")
     with tempfile.TemporaryDirectory() as own_folder:
         folder = keep or Path(own_folder)
         cases_folder, answered = folder / "cases", folder / "answers"

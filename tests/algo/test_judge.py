@@ -14,9 +14,11 @@ from rlvr.algo.judge.head import needs, setting_of, what_advantages_lack, what_t
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
 from rlvr.algo.judge.verify import verify
+from rlvr.algo.judge.whatif import what_if
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import algorithm_numbers
-from rlvr.data.step_files import StepFile
+from rlvr.cli.entry import main
+from rlvr.data.step_files import StepFile, write_step
 from rlvr.errors import DataError
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4]
@@ -140,6 +142,37 @@ def test_nan_is_named_with_its_place(name):
     values[sum(LENGTHS[:3]) + 1] = np.nan
     [finding] = verify(StepFile(file.head, {**file.arrays, name: values}))
     assert (finding.quantity, finding.row, finding.token, finding.status) == (name, 3, 1, "departs")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("score", "score of row 3"),
+        ("old_logprobs", "old_logprobs of row 1, token 0"),
+        ("update0.logprobs", "weight of row 1, token 0"),
+    ],
+)
+def test_a_what_if_of_nan_or_of_a_missing_array_is_one_line(name, place):
+    """With its place, and never a cosine of what is left."""
+    file = step()
+    values = file.arrays[name].copy()
+    values[3] = np.nan
+    with pytest.raises(DataError, match=f"{place} is nan"):
+        what_if(StepFile(file.head, {**file.arrays, name: values}))
+    if name.startswith("update"):
+        with pytest.raises(DataError, match="the file has no logprobs"):
+            what_if(without(file, "logprobs"))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"algorithm": None}, {"algorithm": "grpo"}, {"updates": [{"loss": "big"}]}]
+)
+def test_a_hostile_head_is_shown(changed, tmp_path, capsys):
+    """`rlvr step show` prints what is there."""
+    file = step()
+    write_step(tmp_path / "step", StepFile({**file.head, **changed}, file.arrays))
+    assert main(["step", "show", str(tmp_path / "step")]) == 0
+    assert "7 rows in 3 groups" in capsys.readouterr().out
 
 
 def test_what_the_judge_does_not_know_is_not_compared():

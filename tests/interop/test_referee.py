@@ -79,6 +79,8 @@ def test_a_driver_that_does_not_run_is_named(drivers):
         referee("trl", drivers / "no-python")
     with pytest.raises(UsageError, match="verl"):
         referee("verll", Path(sys.executable))
+    with pytest.raises(UsageError, match="which is no folder"):
+        referee("trl", Path(sys.executable), drivers / "nowhere")
 
 
 def test_an_unknown_convention_is_not_compared(drivers):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["foreign_token", "missing_row", "untrained_row", "wrong_sizes"]
+__all__ = ["foreign_token", "missing_row", "not_finite", "untrained_row", "wrong_sizes"]
 
 _GROUPS, _ROWS = 8, 64  # of an update at least, where a batch makes several
 
@@ -52,7 +52,35 @@ def foreign_token(step: StepFile) -> tuple[int, int] | None:
     is_foreign = step.arrays.get("used", False) & ~step.arrays["mask"]
     if not is_foreign.any():
         return None
-    at, offsets = int(np.argmax(is_foreign)), step.arrays["offsets"]
+    return _place(step.arrays["offsets"], int(np.argmax(is_foreign)))
+
+
+def not_finite(step: StepFile) -> tuple[str, int, int | None, float] | None:
+    """The first score or log-probability of before the step that is not finite: its array, row,
+    token and value.  None for none.
+
+    Args:
+        step: the file's.
+    """
+    names = "score behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values".split()
+    offsets = step.arrays["offsets"]
+    for name in names:
+        values = step.arrays.get(name)
+        if values is None:
+            continue
+        used = step.arrays["scored" if name == "score" else "mask"]
+        bad = np.flatnonzero(used & ~np.isfinite(values))
+        if not len(bad):
+            continue
+        at = int(bad[0])
+        if name == "score":
+            return name, at, None, float(values[at])
+        return name, *_place(offsets, at), float(values[at])
+    return None
+
+
+def _place(offsets: NDArray[Any], at: int) -> tuple[int, int]:
+    """Row and token of a place in a flat array."""
     row = int(np.searchsorted(offsets, at, side="right")) - 1
     return row, at - int(offsets[row])
 

@@ -31,7 +31,13 @@ from rlvr.algo.judge.rows import (
     update_rows,
     value_rows,
 )
-from rlvr.algo.judge.updates import foreign_token, missing_row, untrained_row, wrong_sizes
+from rlvr.algo.judge.updates import (
+    foreign_token,
+    missing_row,
+    not_finite,
+    untrained_row,
+    wrong_sizes,
+)
 from rlvr.data.step_files import StepFile, spans
 
 __all__ = ["Quantity", "verify"]
@@ -107,9 +113,9 @@ def verify(
             place.
     """
     setting = setting_of(step, how, own)
-    broken = _not_finite(step)
-    if broken is not None:
-        return [broken]
+    if place := not_finite(step):  # nothing that follows can be compared
+        name, row, token, value = place
+        return [Quantity(name, "departs", row, token, value, np.nan, 0.0)]
     with np.errstate(all="ignore"):
         return _findings(step, setting)
 
@@ -146,25 +152,6 @@ def _left_out(step: StepFile) -> Iterator[Quantity]:
     numbers = [value for value in terms.values() if value is not None]
     if numbers and np.isfinite(numbers).all():
         yield Quantity("update 0: left out", "departs", None, None, 1.0, 0.0, 0.0)
-
-
-def _not_finite(step: StepFile) -> Quantity | None:
-    """The first log-probability or score that is not finite: nothing that follows can be
-    compared."""
-    names = "score behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values".split()
-    trained, offsets = step.arrays["mask"], step.arrays["offsets"]
-    for name in names:
-        values = step.arrays.get(name)
-        if values is None:
-            continue
-        mask = trained if name != "score" else step.arrays["scored"]
-        bad = np.flatnonzero(mask & ~np.isfinite(values))
-        if len(bad):
-            at = int(bad[0])
-            row = at if name == "score" else int(np.searchsorted(offsets, at, side="right")) - 1
-            token = None if name == "score" else at - int(offsets[row])
-            return Quantity(name, "departs", row, token, float(values[at]), np.nan, 0.0)
-    return None
 
 
 # ------------------------------------------------------------------------------ the quantities

@@ -17,9 +17,10 @@ import numpy as np
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.dual import Float64s
-from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack
+from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, update_rows
+from rlvr.algo.judge.updates import not_finite
 from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
 
@@ -73,10 +74,17 @@ def what_if(
         DataError: the file lacks something that the algorithm reads, or the judge has no advantages
             or loss of it.
     """
+    if place := not_finite(step):
+        raise DataError(_names_place(*place))
     other = other_weights(step, scores, parts, algorithm)
     taken = recorded_weights(step)
     mask = step.arrays["mask"]
     own = spans(step.arrays["offsets"])
+    for name, weights in (("weight", taken), ("other weight", other)):
+        for row, place in enumerate(own):
+            bad = np.flatnonzero(~np.isfinite(weights[place]))
+            if len(bad):
+                raise DataError(_names_place(name, row, int(bad[0]), weights[place][bad[0]]))
     by = "token weights"
     pair = taken, other
     if "row_sketches" in step.arrays:
@@ -101,6 +109,11 @@ def what_if(
         by=by,
         turning=turning,
     )
+
+
+def _names_place(name: str, row: int, token: int | None, value: float) -> str:
+    place = f"row {row}" if token is None else f"row {row}, token {token}"
+    return f"{name} of {place} is {value}; a step is compared by finite numbers alone"
 
 
 def recorded_weights(step: StepFile) -> Float64s:
@@ -161,10 +174,8 @@ def other_weights(
 
 def _add_update(found: Float64s, file: StepFile, number: int, setting: Setting) -> None:
     rows, computed = update_rows(file, number)
-    if setting.kl_in("loss") and "ref_logprobs" not in file.arrays:
-        raise DataError(
-            f"the file has no ref_logprobs, which the KL penalty of {setting.name} reads"
-        )
+    if missing := what_the_loss_lacks(file, number, setting):
+        raise DataError(f"the file has no {missing}, from which {setting.name} computes its loss")
     there = {row.index: row for row in computed}
     every = [there.get(row.index) or replace(row, new=row.old) for row in rows]
     made = UpdateLoss(rows, every, setting)
