@@ -198,11 +198,12 @@ def _by_gradients(step: StepFile, found: Turned, folder: str, *changed: Any) -> 
 
 
 def _lines(step: StepFile, found: Turned, totals: Sequence[float | None] | None) -> Iterator[str]:
-    norm = "" if found.norm is None else f", {found.norm:.3g} times as long"
+    turn = "the step took no gradient"
+    if found.norm is not None:
+        turn = f"cosine {found.cosine:.3f}, {found.norm:.3g} times as long (by {found.by})"
     yield (
         f"step {found.step}: {found.flipped} of {found.rows} rows scored otherwise, "
-        f"{found.changed} pushed another "
-        f"way; cosine {found.cosine:.3f}{norm} (by {found.by})"
+        f"{found.changed} pushed another way; {turn}"
     )
     tasks = step.head.get("tasks", [])
     for row, share in found.turning[:3]:
@@ -216,9 +217,8 @@ def _lines(step: StepFile, found: Turned, totals: Sequence[float | None] | None)
 def _summary(turned: Sequence[Turned]) -> str:
     rows = sum(one.rows for one in turned)
     flipped = sum(one.flipped for one in turned)
-    mean = float(np.mean([one.cosine for one in turned]))
-    return (
-        f"{len(turned)} steps: {flipped} of {rows} rows scored otherwise, cosine {mean:.3f} on "
-        f"average, "
-        f"{min(one.cosine for one in turned):.3f} at least"
-    )
+    cosines = [one.cosine for one in turned if one.norm is not None]
+    turn = "none took a gradient"
+    if cosines:
+        turn = f"cosine {np.mean(cosines):.3f} on average, {min(cosines):.3f} at least"
+    return f"{len(turned)} steps: {flipped} of {rows} rows scored otherwise, {turn}"

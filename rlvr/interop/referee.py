@@ -33,6 +33,8 @@ _WHOLE: Final = ("trl", "rlvr")
 """Those that train from tokens; of the others the functions are called."""
 THREADS: Final[Mapping[tuple[str, str], str]] = {
     ("trl", "two updates"): "trl #6024",
+    ("trl", "two updates, one micro-batch empty"): "trl #6024, #6369",
+    ("trl", "ranks, two updates"): "trl #6024",
     ("trl", "truncated"): "trl #6369",
     ("trl", "gspo with kl"): "trl #6586",
     ("verl", "rejected"): "verl #6452",

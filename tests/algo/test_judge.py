@@ -164,6 +164,15 @@ def test_a_what_if_of_nan_or_of_a_missing_array_is_one_line(name, place):
             what_if(without(file, "logprobs"))
 
 
+def test_a_step_without_a_gradient_has_no_cosine(tmp_path, capsys):
+    """All rewards alike: 0 would read as a step at a right angle."""
+    file = step()
+    nothing = np.zeros_like(file.arrays["update0.weights"])
+    write_step(tmp_path / "step", StepFile(file.head, {**file.arrays, "update0.weights": nothing}))
+    assert main(["whatif", str(tmp_path / "step"), "--algorithm", "dr_grpo"]) == 0
+    assert "the step took no gradient" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "changed", [{"algorithm": None}, {"algorithm": "grpo"}, {"updates": [{"loss": "big"}]}]
 )

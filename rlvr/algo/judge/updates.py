@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["foreign_token", "missing_row", "not_finite", "untrained_row", "wrong_sizes"]
+__all__ = ["foreign_token", "missing_row", "not_finite", "place_of", "untrained_row", "wrong_sizes"]
 
 _GROUPS, _ROWS = 8, 64  # of an update at least, where a batch makes several
 
@@ -52,7 +52,7 @@ def foreign_token(step: StepFile) -> tuple[int, int] | None:
     is_foreign = step.arrays.get("used", False) & ~step.arrays["mask"]
     if not is_foreign.any():
         return None
-    return _place(step.arrays["offsets"], int(np.argmax(is_foreign)))
+    return place_of(step.arrays["offsets"], int(np.argmax(is_foreign)))
 
 
 def not_finite(step: StepFile) -> tuple[str, int, int | None, float] | None:
@@ -75,12 +75,17 @@ def not_finite(step: StepFile) -> tuple[str, int, int | None, float] | None:
         at = int(bad[0])
         if name == "score":
             return name, at, None, float(values[at])
-        return name, *_place(offsets, at), float(values[at])
+        return name, *place_of(offsets, at), float(values[at])
     return None
 
 
-def _place(offsets: NDArray[Any], at: int) -> tuple[int, int]:
-    """Row and token of a place in a flat array."""
+def place_of(offsets: NDArray[Any], at: int) -> tuple[int, int]:
+    """Row and token of a place in a flat array.
+
+    Args:
+        offsets: where each row begins, and the end.
+        at: the place.
+    """
     row = int(np.searchsorted(offsets, at, side="right")) - 1
     return row, at - int(offsets[row])
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.dual import Float64s
-from rlvr.algo.judge.head import setting_of
+from rlvr.algo.judge.head import needs, setting_of
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
 from rlvr.algo.papers import load_algorithm
@@ -32,18 +32,21 @@ PAPERS: Final = tuple(sorted((ADVANTAGES.keys() & LOSSES.keys()) - {"gkd", "sdft
 """All with a loss per token that follows from numbers per token, not from whole distributions."""
 _LENGTHS: Final = (3, 8, 5, 6, 2, 7, 4, 8)
 _LONGEST: Final = 8
-_SCORES: Final = {
-    "plain": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
-    "rows": (1.0, 0.0, 0.5, 0.75, 1.0, 1.0, 1.0, 0.625),
-    "far": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
-    "updates": (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625),
-}
-_GROUPS: Final = {
-    "plain": (0, 0, 0, 0, 1, 1, 1, 1),
-    "rows": (0, 0, 0, 0, 1, 1, 1, 2),
-    "far": (0, 0, 0, 0, 1, 1, 1, 1),
-    "updates": (0, 0, 0, 1, 1, 1, 1, 1),
-}
+_SCORES: Final = (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625)
+_SCORES_OF_ROWS: Final = (1.0, 0.0, 0.5, 0.75, 1.0, 1.0, 1.0, 0.625)
+_GROUPS: Final = {"rows": (0, 0, 0, 0, 1, 1, 1, 2), "updates": (0, 0, 0, 1, 1, 1, 1, 1)}
+_TWO_GROUPS: Final = (0, 0, 0, 0, 1, 1, 1, 1)
+_WITH: Final = {"turns": "turn_rewards", "prefixes": "prefix_values"}
+_READ_BY_SOME: Final = (
+    "ref_logprobs",
+    "teacher_logprobs",
+    "values",
+    "implicit_rewards",
+    "score_parts",
+    "selected",
+    *_WITH.keys(),
+    *_WITH.values(),
+)
 _MICRO: Final = ([0, 1, 1], [0, 0, 1, 2, 2])
 """The micro-batch of each row of each of two updates."""
 _MASKED: Final = {"rows": 2, "updates": 5}
@@ -90,16 +93,16 @@ def _asked(name: str, case: str) -> StepFile:
         mask[offsets[_MASKED[case]] : offsets[_MASKED[case] + 1]] = False
     if case == "rows":
         mask[offsets[1] + 2 : offsets[1] + 4] = False
-    unscored = case == "rows"
+    scored = (rows != 3) | (case != "rows")
     numbers = algorithm_numbers(load_algorithm(name), _LONGEST) | {"average": None}
     prefixes = [(row, tokens) for row in rows for tokens in (0, _LENGTHS[row] // 2, _LENGTHS[row])]
     arrays: dict[str, NDArray[Any]] = {
         "token_ids": draw.integers(2, 40, total).astype(np.int32),
         "offsets": offsets.astype(np.int64),
         "mask": mask,
-        "group": np.array(_GROUPS[case], np.int32),
-        "score": np.array([s * (not (unscored and i == 3)) for i, s in enumerate(_SCORES[case])]),
-        "scored": np.array([not (unscored and i == 3) for i in range(8)]),
+        "group": np.array(_GROUPS.get(case, _TWO_GROUPS), np.int32),
+        "score": np.where(scored, _SCORES_OF_ROWS if case == "rows" else _SCORES, 0.0),
+        "scored": scored,
         "truncated": np.array([n == _LONGEST for n in _LENGTHS]),
         "behaviour_logprobs": sampled,
         "old_logprobs": old,
@@ -142,22 +145,11 @@ def _answered(asked: StepFile) -> StepFile:
     """The step with what the judge makes of it, without the inputs that the paper does not read."""
     setting = setting_of(asked)
     arrays = dict(asked.arrays)
-    reads = load_algorithm(setting.name).reads
-    kl = setting.numbers.get("kl")
-    kept = {
-        "ref_logprobs": bool(kl) or "ref_logprobs" in reads,
-        "teacher_logprobs": "teacher_logprobs" in reads,
-        "values": "values" in reads or setting.name in ("ppo", "ppo_kl", "trpo", "a2c"),
-        "implicit_rewards": "implicit_rewards" in reads,
-        "score_parts": setting.name == "gdpo",
-        "turns": setting.name == "grpo_process",
-        "turn_rewards": setting.name == "grpo_process",
-        "prefixes": "prefix_values" in reads,
-        "prefix_values": "prefix_values" in reads,
-        "selected": "selected" in reads,
-    }
+    of_advantages, of_loss = needs(setting.name, setting)
+    read = {*of_advantages, *of_loss, *load_algorithm(setting.name).reads}
+    unread = {*_READ_BY_SOME} - read - {_WITH.get(name) for name in read}
     arrays = {
-        name: array for name, array in arrays.items() if kept.get(name.rpartition(".")[2], True)
+        name: array for name, array in arrays.items() if name.rpartition(".")[2] not in unread
     }
     step = StepFile(asked.head, arrays)
     start = arrays["offsets"]

@@ -20,7 +20,7 @@ from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, update_rows
-from rlvr.algo.judge.updates import not_finite
+from rlvr.algo.judge.updates import not_finite, place_of
 from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
 
@@ -74,17 +74,16 @@ def what_if(
         DataError: the file lacks something that the algorithm reads, or the judge has no advantages
             or loss of it.
     """
-    if place := not_finite(step):
-        raise DataError(_names_place(*place))
+    if found := not_finite(step):
+        raise DataError(_names_place(*found))
     other = other_weights(step, scores, parts, algorithm)
     taken = recorded_weights(step)
     mask = step.arrays["mask"]
     own = spans(step.arrays["offsets"])
     for name, weights in (("weight", taken), ("other weight", other)):
-        for row, place in enumerate(own):
-            bad = np.flatnonzero(~np.isfinite(weights[place]))
-            if len(bad):
-                raise DataError(_names_place(name, row, int(bad[0]), weights[place][bad[0]]))
+        for at in np.flatnonzero(~np.isfinite(weights)).tolist():
+            place = place_of(step.arrays["offsets"], at)
+            raise DataError(_names_place(name, *place, weights[at]))
     by = "token weights"
     pair = taken, other
     if "row_sketches" in step.arrays:
