@@ -252,7 +252,7 @@ def write_examples(path: Path, kind: str | None) -> Path:
         else:
             rows = [
                 {"prompt": prompt, "completion": text, "label": text == right}
-                for text in (right, wrong)
+                for text in ((right,) if kind == "right" else (right, wrong))
             ]
         lines += [json.dumps(row) for row in rows]
     path.write_text("\n".join(lines) + "\n")

@@ -74,10 +74,11 @@ def random_model(seed: int = 0) -> tuple[Any, Any]:
 
 def warm_started(folder: Path, *, seed: int, steps: int, noise: float = 0.08) -> Path:
     """The same model taught on worked `Sums`, a share of whose columns is wrong; made once, then kept."""
-    kept = folder / f"sums-{seed}-{steps}-{noise:g}"
+    kept = folder / f"llama-sums-{seed}-{steps}-{noise:g}"
     if (kept / "config.json").is_file():
         return kept
-    policy = Policy(*tiny(CHARSET, hidden=128, layers=4, heads=4, seed=seed))
+    # transformers reads the tokenizer of a qwen2 folder by its own rules, which drop spaces.
+    policy = Policy(*tiny(CHARSET, hidden=128, layers=4, heads=4, family="llama", seed=seed))
     warm_start(
         policy, Sums(), worked, steps=steps, noise=noise, seed=seed, console=Console(quiet=True)
     )
