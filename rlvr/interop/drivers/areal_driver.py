@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from step_io import Step, main, stand_in
+from step_io import Step, main, module_of, name_of, stand_in
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -19,6 +17,7 @@ CONVENTIONS = {
     "eps": 1e-5,  # there: eps
     "bound": float("inf"),  # functional.py: torch.exp(logprobs - proximal_logprobs)
 }
+_UTILS = Path(sys.argv[3], "areal", "utils")
 _LEVELS = {
     "grpo": {"std_level": "group"},
     "gspo": {"std_level": "group"},
@@ -26,19 +25,6 @@ _LEVELS = {
     "dr_grpo": {"std_level": None},
     "rloo": {"std_level": None, "mean_leave1out": True},
 }
-
-
-def _module(name: str) -> Any:
-    """A module by its file: its package imports servers and engines, which the functions do not
-    call."""
-    path = Path(sys.argv[3], *name.split(".")).with_suffix(".py")
-    spec = importlib.util.spec_from_file_location(f"by_file_{name.replace('.', '_')}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise NotImplementedError(f"there is no {path}; give AReaL's folder by --source")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 stand_in(("areal", "datasets", "einops", "ray", "tensordict", "torchdata"))
@@ -61,13 +47,13 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     config = SimpleNamespace(std_unbiased=True, group_size=sizes.pop(), eps=1e-5, **levels)
     scores = torch.tensor(step.arrays["score"]).float()
     mask = torch.tensor(step.padded("mask")).float()
-    made = _module("areal.utils.data").Normalization(config)(scores)
+    made = module_of(_UTILS / "data.py").Normalization(config)(scores)
     advantages = made[:, None] * mask  # GAE with γ = λ = 1 and without values, trainer/ppo/actor.py
     step.arrays["advantages"] = step.flat(advantages.numpy())
     if numbers["aggregation"] == "token_mean":
         clip = numbers["clip"]
         new, old = step.tensors()
-        loss = _module("areal.utils.functional.functional").ppo_actor_loss_fn(
+        loss = module_of(_UTILS / "functional" / "functional.py").ppo_actor_loss_fn(
             new,
             old,
             old,
@@ -78,10 +64,8 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             c_clip=clip["dual"],
             importance_sampling_level="sequence" if numbers["name"] == "gspo" else "token",
         )[0]
-        loss.backward()
-        step.add_gradient(new, float(loss))
-    known = [one.version for one in distributions(path=[sys.argv[3]]) if one.name == "areal"]
-    return f"areal {known[0] if known else 'of a folder'}", CONVENTIONS
+        step.add_gradient(new, loss)
+    return name_of("areal"), CONVENTIONS
 
 
 if __name__ == "__main__":

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from step_io import Step, main
+from step_io import Step, main, module_of, name_of
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -20,21 +19,13 @@ _KINDS = {"dr_grpo": "none", "grpo": "group"}
 
 
 def _function() -> Any:
-    """By its file, as the package imports much that it does not need."""
-    source = sys.argv[3] or str(distribution("ms-swift").locate_file(""))
-    folder = Path(source)
+    """By its file, with what it imports."""
+    folder = Path(sys.argv[3] or str(distribution("ms-swift").locate_file("")))
     package, utils = ModuleType("swift"), ModuleType("swift.utils")
     utils.nanstd = lambda *args, **more: None  # type: ignore[attr-defined]  # not called for "none"
     package.utils = utils  # type: ignore[attr-defined]
     sys.modules |= {"swift": package, "swift.utils": utils}
-    path = folder / "swift" / "rl_core" / "advantage.py"
-    spec = importlib.util.spec_from_file_location("swift_advantage", path)
-    if spec is None or spec.loader is None:
-        raise NotImplementedError(f"there is no {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["swift_advantage"] = module
-    spec.loader.exec_module(module)
-    return module.compute_advantages
+    return module_of(folder / "swift" / "rl_core" / "advantage.py").compute_advantages
 
 
 def run(step: Step) -> tuple[str, dict[str, Any]]:
@@ -54,10 +45,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     )[0]
     per_token = np.broadcast_to(advantages.reshape(-1, 1).numpy(), step.padded("mask").shape)
     step.arrays["advantages"] = step.flat(per_token)
-    try:
-        return f"ms-swift {distribution('ms-swift').version}", CONVENTIONS
-    except PackageNotFoundError:
-        return "ms-swift of a folder", CONVENTIONS
+    return name_of("ms-swift"), CONVENTIONS
 
 
 if __name__ == "__main__":

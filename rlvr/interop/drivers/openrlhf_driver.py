@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
 
-from step_io import Step, main, stand_in
+from step_io import Step, main, name_of, stand_in
 
 stand_in(
     (
@@ -54,13 +53,8 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
         token_level_loss=numbers["aggregation"] == "token_mean",
         policy_loss_type="gspo" if numbers["name"] == "gspo" else "ppo",
     )(new, old, advantages, mask)[0]
-    loss.backward()
-    step.add_gradient(new, float(loss))
-    try:
-        name = f"openrlhf {version('openrlhf')}"
-    except PackageNotFoundError:
-        name = "openrlhf of a folder"
-    return name, CONVENTIONS
+    step.add_gradient(new, loss)
+    return name_of("openrlhf"), CONVENTIONS
 
 
 def _advantages(step: Step, mask: torch.Tensor, size: int) -> Any:

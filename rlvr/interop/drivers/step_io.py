@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from importlib.metadata import distributions
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Step", "main", "stand_in"]
+__all__ = ["Step", "main", "module_of", "name_of", "stand_in"]
 
 
 _FAULTS = (
@@ -107,19 +108,20 @@ class Step:
         new = torch.tensor(self.padded("new_logprobs")).requires_grad_()
         return new, torch.tensor(self.padded(old))
 
-    def add_gradient(self, new: Any, loss: float) -> None:
-        """Add an optimiser step of all rows, after the loss was differentiated.
+    def add_gradient(self, new: Any, loss: Any) -> None:
+        """Add an optimiser step of all rows.
 
         Args:
             new: the log-probabilities.
-            loss: its value.
+            loss: of them.
         """
+        loss.backward()
         lengths = [len(ids) for ids in self.rows("token_ids")]
         self.add_update(
             list(range(len(lengths))),
             [row[:n].detach().numpy() for row, n in zip(new, lengths, strict=True)],
             [row[:n].numpy() for row, n in zip(new.grad, lengths, strict=True)],
-            loss=loss,
+            loss=float(loss),
         )
 
     def add_alone(self, model: Any) -> None:
@@ -189,6 +191,32 @@ def main(run: Any) -> None:
                 raise
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             (answers / path.with_suffix(".txt").name).write_text(text[:300])
+
+
+def name_of(package: str) -> str:
+    """A trainer's name and version, as its distribution says, in the source's folder or installed.
+
+    Args:
+        package: the distribution.
+    """
+    places = [place for place in (*sys.argv[3:4], *sys.path) if place]
+    known = [one.version for one in distributions(name=package, path=places)]
+    return f"{package} {known[0] if known else 'of a folder'}"
+
+
+def module_of(path: Path) -> Any:
+    """A module by its file, as its package imports much that its functions do not call.
+
+    Args:
+        path: of the file.
+    """
+    spec = importlib.util.spec_from_file_location(f"by_file_{path.parent.name}_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise NotImplementedError(f"there is no {path}; give the trainer's folder by --source")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def _as_decorator(kind: type, *args: Any, **more: Any) -> Any:

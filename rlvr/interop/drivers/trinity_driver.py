@@ -81,9 +81,7 @@ def _add_loss(step: Step, mask: torch.Tensor, advantages: torch.Tensor) -> None:
             **clip, clip_ratio_c=step.numbers["clip"]["dual"] or 1e9, loss_agg_mode=mode
         )
     new, old = step.tensors()
-    loss = function(new, old, mask, advantages)[0]
-    loss.backward()
-    step.add_gradient(new, float(loss))
+    step.add_gradient(new, function(new, old, mask, advantages)[0])
 
 
 if __name__ == "__main__":

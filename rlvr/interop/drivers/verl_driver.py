@@ -92,8 +92,7 @@ def _add_loss(step: Step, mask: torch.Tensor, advantages: torch.Tensor) -> None:
     if kl and kl["place"] == "loss":
         of_tokens = _kl(step, new)
         loss = loss + kl["coefficient"] * core_algos.agg_loss(of_tokens, mask, mode)
-    loss.backward()
-    step.add_gradient(new, float(loss))
+    step.add_gradient(new, loss)
 
 
 def _correction(step: Step, old: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | None:
