@@ -1,7 +1,8 @@
-"""Files that start a plan's commands on a cluster.  A launcher is a function from a job to its file.
+"""Files that start a plan's commands on a cluster: a launcher is a function from a job to its file.
 
-Every node runs the same script.  The first nodes train; the others sample until the first one ends, which they see
-in the folder that all nodes share: run, weights on their way and that mark are in it.  Not tried on clusters.
+Every node runs the same script.  The first nodes train; the others sample until the first one ends,
+which they see in the folder that all nodes share: run, weights on their way and that mark are in
+it.  Not tried on clusters.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _kubernetes(job: Job) -> str:
     names = " ".join(f"{job.name}-{rank}.{job.name}" for rank in range(job.nodes))
     script = textwrap.indent(job.script, " " * 14)
     return f"""\
-# kubectl apply -f FILE, with your IMAGE and the CLAIM of a volume that all nodes can write.  Not tried on a cluster.
+# kubectl apply -f FILE, with your IMAGE and the CLAIM of a volume that all nodes can write.
+# Not tried on a cluster.
 apiVersion: v1
 kind: Service
 metadata: {{name: {job.name}}}
@@ -89,7 +91,9 @@ spec:
           workingDir: /shared
           env:
             - name: job
-              valueFrom: {{fieldRef: {{fieldPath: "metadata.labels['batch.kubernetes.io/controller-uid']"}}}}
+              valueFrom:
+                fieldRef:
+                  fieldPath: metadata.labels['batch.kubernetes.io/controller-uid']
           command: [bash, -c]
           args:
             - |
@@ -97,7 +101,9 @@ spec:
               rank=$JOB_COMPLETION_INDEX
               nodes=({names})
 {script}          resources: {{limits: {{nvidia.com/gpu: {job.devices}}}}}
-          volumeMounts: [{{name: shared, mountPath: /shared}}, {{name: memory, mountPath: /dev/shm}}]
+          volumeMounts:
+            - {{name: shared, mountPath: /shared}}
+            - {{name: memory, mountPath: /dev/shm}}
       volumes:
         - {{name: shared, persistentVolumeClaim: {{claimName: CLAIM}}}}
         - {{name: memory, emptyDir: {{medium: Memory}}}}
@@ -106,7 +112,8 @@ spec:
 
 def _skypilot(job: Job) -> str:
     return f"""\
-# sky launch FILE, in a checkout of rlvr, with the BUCKET that all nodes share.  Not tried on a cluster.
+# sky launch FILE, in a checkout of rlvr, with the BUCKET that all nodes share.
+# Not tried on a cluster.
 name: {job.name}
 num_nodes: {job.nodes}
 workdir: .
