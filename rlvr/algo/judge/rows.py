@@ -224,7 +224,9 @@ def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
     draw = np.random.default_rng([abs(int(way)), row.index])
 
     def moved(values: Any) -> Any:
-        signs = way if isinstance(way, float) else draw.choice([-1.0, 1.0], np.shape(values))
+        if not np.size(values):
+            return values
+        signs = way if isinstance(way, float) else 2.0 * draw.integers(2, size=np.shape(values)) - 1
         return values + 4 * unit * np.abs(values) * signs
 
     def scored(value: float) -> float:
