@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from rlvr.collect.stats import unscored_reasons
 from rlvr.errors import RlvrError
@@ -257,12 +258,14 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
     """A line if one step of AdamW moves weights by more than their size; None if not.
 
     Args:
-        parameters: what is trained.
+        parameters: what is trained; of shards those of this rank count.
         lr: the highest learning rate of the run; AdamW's first step moves each weight by about as
             much.
     """
-    total = sum(float(p.detach().abs().sum(dtype=torch.float64)) for p in parameters)
-    mean = total / max(1, sum(p.numel() for p in parameters))
+    here = [p.detach() for p in parameters]
+    here = [p.to_local() if isinstance(p, DTensor) else p for p in here]
+    total = sum(float(p.abs().sum(dtype=torch.float64)) for p in here)
+    mean = total / max(1, sum(p.numel() for p in here))
     if 0 < mean < lr:
         return (
             f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves "

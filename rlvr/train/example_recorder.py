@@ -100,7 +100,7 @@ class ExampleRecorder(StepWriter):
         for update in updates:  # by their numbers, which all ranks know
             own = {(numbers[of], side): row for (of, side), row in update.rows.items()}
             update.rows = {}
-            for rows in self.learner.ranks.from_all(own):
+            for rows in self.learner.ranks.of_all_rows(own):
                 add_rows(update.rows, rows)
         return self._judge(self._step_file(batch, updates) if self.learner.ranks.first else None)
 

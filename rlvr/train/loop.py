@@ -108,7 +108,7 @@ class Trainer:
         device = policy.device if policy is not None else device_of(config.device)
         with ExitStack() as self._open:
             offload = config.offload is not None
-            ranks = Ranks.of_environment(device, offload=offload)
+            ranks = Ranks.of_environment(device, offload=offload, tensor=config.tensor_parallel)
             self.ranks = self._open.enter_context(ranks)
             require_offload(config, device.type, self.ranks.world)
             self._open.callback(self._free_shards)

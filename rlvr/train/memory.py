@@ -348,6 +348,7 @@ def forecast(
     shares = 1 if is_region else world  # a trust region is of whole weights on each rank
     # A layer is whole while it is computed.
     layer = weights / max(1, text.num_hidden_layers) if shares > 1 else 0.0
+    layer /= settings.tensor_parallel
     per_update = math.ceil(rollouts / settings.updates_per_batch)
     per_batch = min(per_update, max(1, policy.max_tokens // row))
     shape = (1, per_batch * row) if policy.packing else (per_batch, row)

@@ -44,6 +44,7 @@ from rlvr.train.prompt_sharing import (
 )
 from rlvr.train.ranks import Ranks, skeleton
 from rlvr.train.shares import WeightFiles, empty_of_folder, small_twin
+from rlvr.train.tensor_parallel import split_layers, whole_head
 
 __all__ = ["Compare", "Policy", "RootModule"]
 
@@ -87,12 +88,12 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             compare: computes another number of each token, which is returned instead of the
                 entropies.
         """
-        head, states = self.model.get_output_embeddings(), self.states(batch)
+        head, states = whole_head(self.model), self.states(batch)
         logprobs, entropies = token_logprobs(
             states,
             head.weight,
             batch.targets,
-            bias=getattr(head, "bias", None),
+            bias=head.bias,
             logits=self.logits,
             temperature=temperature,
             with_entropy=with_entropy,
@@ -327,6 +328,8 @@ class Policy:
         self._device = self.device  # offloaded weights rest elsewhere
         self._skeleton, self._shares_prompts = skeleton(self.model), False
         own = [module for module in self.root.children() if module is not self.model]  # a critic's
+        if ranks.tensor_mesh is not None:
+            split_layers(self.root, self.model, ranks.tensor_mesh)
         ranks.shard(self.root, _layers(self.model), exact=own, dtype=self.autocast)
         self.ranks = ranks
         if self._fill is not None:

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor import zeros as distributed_zeros
 
@@ -36,6 +36,9 @@ from rlvr.errors import RlvrError, UsageError
 __all__ = ["RankLost", "Ranks", "skeleton"]
 
 _T = TypeVar("_T")
+
+_DATA: Final = "data"
+_TENSOR: Final = "tensor"
 
 _PATIENCE: Final = timedelta(days=7)
 """Ranks wait for rank 0 while it collects, which may take hours.  A rank that ends closes its connections, and the
@@ -58,27 +61,38 @@ class Ranks:
         world: number of processes.
         device: "cpu" or "cuda", where they compute, for the messages.
         offload: whether shares rest in the machine's memory, and not on the device.
+        mesh: what tensors are sharded over: all ranks; or (data, tensor), where the ranks of a row
+            compute the same rows together, each with its part of every layer.
     """
 
     rank: int = 0
     world: int = 1
     device: str = "cpu"
     offload: bool = False
+    mesh: DeviceMesh | None = None
 
     @classmethod
     @contextmanager
-    def of_environment(cls, device: torch.device, *, offload: bool = False) -> Iterator[Ranks]:
+    def of_environment(
+        cls, device: torch.device, *, offload: bool = False, tensor: int = 1
+    ) -> Iterator[Ranks]:
         """The ranks that torchrun has started, connected while inside; one rank without torchrun.
 
         Args:
             device: of this process's model.
             offload: see `Ranks`.
+            tensor: ranks that compute the same rows together.
 
         Raises:
             UsageError: the environment says that there are several processes, but not which one
-                this is; or they do not find each other.
+                this is; they do not find each other; or `tensor` does not divide them.
         """
         count = os.environ.get("WORLD_SIZE") or "1"
+        if tensor > 1 and count.isdecimal() and int(count) % tensor:
+            raise UsageError(
+                f"tensor_parallel is {tensor}, which does not divide the {count} processes that "
+                f"train together; start a multiple of {tensor} with torchrun"
+            )
         if count == "1":
             yield cls()
             return
@@ -112,7 +126,10 @@ class Ranks:
                 ) from error
         try:
             with _ending_with_launcher():
-                yield cls(dist.get_rank(), dist.get_world_size(), device.type, offload)
+                world, kind = dist.get_world_size(), device.type
+                shape = (world // tensor, tensor) if tensor > 1 else (world,)
+                mesh = init_device_mesh(kind, shape, mesh_dim_names=(_DATA, _TENSOR)[: len(shape)])
+                yield cls(dist.get_rank(), world, kind, offload, mesh)
         finally:
             if ours:
                 dist.destroy_process_group()
@@ -147,13 +164,34 @@ class Ranks:
                 dist.all_gather_object(things, thing)
         return things
 
+    @property
+    def tensor_mesh(self) -> DeviceMesh | None:
+        """The ranks that compute the same rows as this one, each a part of every layer; None where
+        each computes its own."""
+        return None if self.mesh is None or self.mesh.ndim == 1 else self.mesh[_TENSOR]
+
+    @property
+    def tensor(self) -> int:
+        """Number of ranks that compute the same rows together."""
+        return 1 if self.tensor_mesh is None else self.tensor_mesh.size()
+
+    def of_all_rows(self, thing: _T) -> list[_T]:
+        """What each rank that has rows of its own gives, in their order, on every rank.
+
+        Args:
+            thing: of this rank.  It is pickled.
+        """
+        return self.from_all(thing)[:: self.tensor]
+
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, in place.
+        """The sum over all ranks that have rows of their own, in place.
 
         Args:
             values: of the same shape on every rank.
         """
-        return self._reduced(values, dist.ReduceOp.SUM) if self.world > 1 else values
+        if self.mesh is None:
+            return values
+        return self._reduced(values, dist.ReduceOp.SUM, self.mesh.get_group(_DATA))
 
     def largest(self, values: Tensor) -> Tensor:
         """The greatest of all ranks, in place.
@@ -168,10 +206,10 @@ class Ranks:
         """The kind of device on which shares rest."""
         return "cpu" if self.offload else self.device
 
-    def _reduced(self, values: Tensor, how: Any) -> Tensor:
+    def _reduced(self, values: Tensor, how: Any, group: Any = None) -> Tensor:
         on_device = values.to(self.device)
         with _lost():
-            dist.all_reduce(on_device, how)
+            dist.all_reduce(on_device, how, group)
         return values.copy_(on_device)
 
     def any(self, flag: bool) -> bool:
@@ -210,12 +248,8 @@ class Ranks:
         Args:
             costs: of each row, such as its tokens.
         """
-        if self.world == 1:
-            return [list(range(len(costs)))]
-        loads, by_rank = (
-            [(0, rank) for rank in range(self.world)],
-            [list[int]() for _ in range(self.world)],
-        )
+        groups = range(self.world // self.tensor)
+        loads, by_rank = [(0, group) for group in groups], [list[int]() for _ in groups]
         for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
             load, rank = heapq.heappop(loads)
             by_rank[rank].append(i)
@@ -235,7 +269,7 @@ class Ranks:
         for share in self.shares(costs):
             parts = split([costs[i] for i in share]) if share else []
             plans.append([[share[i] for i in part] for part in parts])
-        mine, largest = plans[self.rank], max(map(len, plans))
+        mine, largest = plans[self.rank // self.tensor], max(map(len, plans))
         cheapest = min(range(len(costs)), key=lambda i: costs[i])
         return [(part, True) for part in mine] + [([cheapest], False)] * (largest - len(mine))
 
@@ -267,7 +301,8 @@ class Ranks:
             fully_shard,
         )
 
-        options: dict[str, Any] = {"mesh": init_device_mesh(self.device, (self.world,))}
+        assert self.mesh is not None
+        options: dict[str, Any] = {"mesh": self.mesh[_DATA]}
         if self.offload:
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device == "cuda")
         mixed = MixedPrecisionPolicy()
@@ -315,27 +350,29 @@ class Ranks:
             shape: of the whole.
             dtype: its type.
         """
-        if self.world == 1:
+        if self.mesh is None:
             return torch.zeros(tuple(shape), dtype=dtype)
-        mesh = init_device_mesh(self.device, (self.world,))
         tensor: Tensor = distributed_zeros(
-            *shape, dtype=dtype, device_mesh=mesh, placements=[Shard(0)]
+            *shape, dtype=dtype, device_mesh=self.mesh, placements=[Shard(0)] * self.mesh.ndim
         )
         return tensor.to(self.home)
 
     def spread(self, tree: Any, like: Any) -> Any:
-        """A tree of tensors with whole ones as shards, without a message.
+        """A tree of tensors with whole ones as shards.
 
         Args:
             tree: the same on every rank.
             like: a tree of which a tensor is sharded as the one in its place is to be; a single
-                tensor stands for all in its branch of the same shape.
+                tensor stands for all in its branch of the same shape.  Shards that lie otherwise
+                are gathered, one at a time.
         """
         if isinstance(tree, Mapping):
             inner = like if isinstance(like, Mapping) else dict.fromkeys(tree, like)
             return {name: self.spread(value, inner.get(name)) for name, value in tree.items()}
         if isinstance(tree, DTensor):
-            return tree
+            if not isinstance(like, DTensor) or tree.placements == like.placements:
+                return tree
+            tree = tree.to(self.device).full_tensor()
         if isinstance(tree, Tensor) and isinstance(like, DTensor) and tree.shape == like.shape:
             on_device = tree.to(self.device)
             return distribute_tensor(

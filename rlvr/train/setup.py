@@ -25,6 +25,7 @@ from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
 from rlvr.train.run_dir import chat_of_run
+from rlvr.train.tensor_parallel import require_tensor_plan
 
 __all__ = [
     "autocast_dtype",
@@ -366,9 +367,11 @@ def prepare_policy(policy: Policy, config: Config) -> Policy:
         config: settings of the run.
 
     Raises:
-        UsageError: it has no end token, or cannot have this adapter.
+        UsageError: it has no end token, cannot have this adapter, or cannot be computed by so many
+            ranks together.
     """
     require_end(policy, config.stop)
+    require_tensor_plan(policy.model, config.tensor_parallel)
     if config.lora_rank is not None:
         policy.add_lora(
             rank=config.lora_rank,

@@ -126,19 +126,21 @@ class WeightFiles:
 
     def _read(self, place: _Place, share: Tensor) -> None:
         """Read a share's rows, some at once."""
-        local, first = share.detach(), 0
+        local, first, columns = share.detach(), 0, tuple[slice, ...]()
         if isinstance(share, DTensor):
-            _, offset = compute_local_shape_and_global_offset(
+            shape, offset = compute_local_shape_and_global_offset(
                 share.shape, share.device_mesh, share.placements
             )
             local, first = share.detach().to_local(), offset[0]
+            columns = tuple(slice(o, o + n) for o, n in zip(offset[1:], shape[1:], strict=True))
         if not local.numel():
             return
         row = prod(place.shape[1:]) * place.dtype.itemsize
         with place.file.open("rb") as file:
             file.seek(place.start + first * row)
             for part in local.split(max(1, _AT_ONCE // max(1, row))):
-                part.copy_(_read_part(file, place.dtype, part))
+                rows = _read_part(file, place.dtype, (len(part), *place.shape[1:]))
+                part.copy_(rows[:, *columns])
 
     def summary(self) -> str:
         """A checksum of each file."""
@@ -158,11 +160,11 @@ def _files_of(folder: Path) -> Mapping[Path, list[str] | None]:
     return dict(names)
 
 
-def _read_part(file: BinaryIO, dtype: torch.dtype, like: Tensor) -> Tensor:
-    raw = bytearray(like.numel() * dtype.itemsize)
+def _read_part(file: BinaryIO, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    raw = bytearray(prod(shape) * dtype.itemsize)
     if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]  # a buffered file has it
         raise UsageError(f"{file.name} was cut short while it was read")
-    return torch.frombuffer(raw, dtype=dtype).view(like.shape)
+    return torch.frombuffer(raw, dtype=dtype).view(shape)
 
 
 def empty_of_folder(

@@ -237,7 +237,8 @@ class StepRecorder(StepWriter):
             for update in self._updates
             for row, own in update.computed.items()
         }
-        return {row: own for each in self.learner.ranks.from_all(mine) for row, own in each.items()}
+        every = self.learner.ranks.of_all_rows(mine)
+        return {row: own for each in every for row, own in each.items()}
 
     def _close(self, numbers: Mapping[str, float]) -> None:
         self._take_micro()
@@ -267,7 +268,7 @@ class StepRecorder(StepWriter):
         ranks, config = self.learner.ranks, self.learner.config
         if ranks.world > 1:
             mine = [(update.computed, update.valued, update.sketch) for update in updates]
-            every = ranks.from_all(mine)
+            every = ranks.of_all_rows(mine)
             if not ranks.first:
                 return None
             updates = [

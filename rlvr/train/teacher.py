@@ -126,11 +126,11 @@ class Teacher(LearnerPart):
 
         def keep(batch: Padded, states: Tensor, head: Any) -> Tensor:
             weight = head.weight.clone() if self.learner.ranks.world > 1 else head.weight
-            sides.append(_Side(batch, states, weight, getattr(head, "bias", None)))
+            sides.append(_Side(batch, states, weight, head.bias))
             return states.new_zeros(len(states))
 
         def compare(batch: Padded, states: Tensor, head: Any) -> Tensor:
-            student = _Side(batch, states, head.weight, getattr(head, "bias", None))
+            student = _Side(batch, states, head.weight, head.bias)
             transforms = self.learner.policy.root.logits, self.policy.root.logits
             return self._in_blocks(student, sides[0], transforms, temperature)
 

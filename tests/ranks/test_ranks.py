@@ -11,9 +11,11 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import LlamaConfig
 
 from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import NAMES, load_algorithm
@@ -21,9 +23,11 @@ from rlvr.data.rollouts import read_rollouts
 from rlvr.data.step_files import read_step
 from rlvr.errors import UsageError
 from rlvr.train import checkpoint
+from rlvr.train.config import Config
 from rlvr.train.conformance import conforms
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
+from rlvr.train.tensor_parallel import require_tensor_plan
 from rlvr.train.tiny import tiny
 from tests.train.bandit import CHARSET
 
@@ -85,16 +89,24 @@ def same(a, b) -> bool:
     return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
-@pytest.mark.parametrize(
-    ("world", "trained", "head"),
-    [(2, "full", "tied"), (3, "full", "untied"), (2, "lora", "untied")],
-)
-def test_ranks_add_up_to_the_gradient_of_one_process(world, trained, head):
+def test_ranks_add_up_to_the_gradient_of_one_process(tmp_path):
     """In float64 to 1e-12 of each gradient's norm, with a reference and rows that the world size does not divide.
 
     Norm and logged numbers too; what `whole` and `frozen` give computes what the sharded policy does.
+    On shards, with an adapter, and on meshes of 2 x 2 ranks.  A run that goes from such a mesh to one
+    rank, and to a mesh of 1 x 2, is that of one rank to 1e-6, and its files of steps verify.
     """
-    assert "gradients differ by" in finish(start(world, "gradients", trained, head))
+    said = finish(start(1, "gradients", tmp_path), timeout_s=900)
+    found = [line.split(": ")[1] for line in said.splitlines() if "gradients differ by" in line]
+    mesh = ["2 x 2, full, tied False", "2 x 2, full, tied True"]
+    shards = ["2 x 1, full, tied True", "3 x 1, full, tied False", "2 x 1, lora, tied False"]
+    assert found == [*shards, *mesh]
+    assert "alarm: lr" not in said  # of the mean of a rank's own weights
+    weights, wanted = (learned(tmp_path / run, 3)["policy"] for run in ("meshes", "alone"))
+    for name, value in wanted.items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-6)
+    steps = sorted((tmp_path / "meshes" / "steps").iterdir())
+    assert [{one.status for one in verify(read_step(file))} for file in steps] == [{"equal"}] * 3
 
 
 def test_every_algorithm_trains_alike_on_ranks(tmp_path):
@@ -367,6 +379,54 @@ def test_a_rank_that_there_cannot_be_is_refused(monkeypatch, rank, world):
         Ranks.of_environment(torch.device("cpu")),
     ):
         pass
+
+
+@pytest.mark.parametrize("world", ["1", "3"])
+def test_ranks_that_cannot_be_a_mesh_are_refused(monkeypatch, world):
+    monkeypatch.setenv("WORLD_SIZE", world)
+    said = f"tensor_parallel is 2, which does not divide the {world} processes .* start a multiple"
+    with pytest.raises(UsageError, match=said), Ranks.of_environment(torch.device("cpu"), tensor=2):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, r"4, which does not divide the model's 6 \(num_attention_heads\); give a divisor"),
+        ({"num_attention_heads": 4}, r"model's 2 \(num_key_value_heads\)"),
+        ({"num_attention_heads": 4, "num_key_value_heads": 4}, r"model's 98 \(intermediate_size\)"),
+        (
+            {"tp_plan": {}},
+            "transformers has none for the model type 'llama'; leave tensor_parallel",
+        ),
+        ({"tp_plan": {"layers": "packed_colwise"}}, "one with packed_colwise, which .* not tried"),
+    ],
+)
+def test_models_that_ranks_cannot_compute_together_are_refused(change, said):
+    sizes = {
+        "hidden_size": 48,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "intermediate_size": 98,
+    } | change
+    plan = sizes.pop("tp_plan", {"layers.*.mlp.up_proj": "colwise"})
+    config = LlamaConfig(**sizes)
+    with pytest.raises(UsageError, match=said):
+        require_tensor_plan(SimpleNamespace(config=config, tp_plan=plan), 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"lora_rank": 2}, "tensor_parallel is 2, and a LoRA adapter needs whole layers"),
+        ({"algorithm": "trpo"}, "tensor_parallel is 2, and a trust region needs whole layers"),
+        ({"offload": "cpu"}, "tensor_parallel is 2, and offload is 'cpu', .*; give one of them"),
+    ],
+)
+def test_what_needs_whole_layers_is_refused_on_a_mesh(tmp_path, settings, said):
+    config = {"env": "x", "model": "x", "run": tmp_path, "algorithm": "grpo"} | settings
+    with pytest.raises(UsageError, match=said):
+        Config(**config, tensor_parallel=2).resolve()
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])

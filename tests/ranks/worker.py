@@ -1,6 +1,6 @@
 """One of several processes that train together; see tests/ranks/test_ranks.py.
 
-torchrun --nproc-per-node 2 tests/ranks/worker.py gradients full|lora tied|untied
+python tests/ranks/worker.py gradients FOLDER
 torchrun --nproc-per-node 2 tests/ranks/worker.py parts
 torchrun --nproc-per-node 2 tests/ranks/worker.py peaks FOLDER
 torchrun --nproc-per-node 2 tests/ranks/worker.py load FOLDER
@@ -11,7 +11,9 @@ torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 
 import gc
 import json
+import multiprocessing
 import os
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -92,11 +94,44 @@ def gradients(one: Learner) -> tuple[dict[str, torch.Tensor], dict[str, float], 
     )
 
 
-def compare(trained: str, tied: bool) -> None:
+def forked(world: int, call: Callable[..., None], *given: object) -> None:
+    """A call in so many ranks, forked: importing torch takes longer than all that they do."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    fork = multiprocessing.get_context("fork")
+    ranks = [
+        fork.Process(target=as_rank, args=(rank, world, port, call, given)) for rank in range(world)
+    ]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    assert [process.exitcode for process in ranks] == [0] * world
+
+
+def as_rank(rank: int, world: int, port: int, call: Callable[..., None], given: tuple) -> None:
+    places = {"RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
+    os.environ.update({name: str(value) for name, value in places.items()})
+    call(*given)
+
+
+def compare(trained: str, tied: bool, tensor: int = 1) -> None:
     """What is sharded is freed first: if it outlives the process group, it can abort the process."""
-    with Ranks.of_environment(torch.device("cpu")) as ranks:
+    with Ranks.of_environment(torch.device("cpu"), tensor=tensor) as ranks:
         compare_on(ranks, trained, tied)
         gc.collect()
+
+
+def compare_all(folder: str) -> None:
+    """Shards, an adapter, and meshes; a mesh's checkpoint opens on one rank, and on a mesh again."""
+    cases = [(2, "full", True), (3, "full", False), (2, "lora", False)]
+    for world, trained, tied, *tensor in [*cases, (4, "full", False, 2), (4, "full", True, 2)]:
+        forked(world, compare, trained, tied, *tensor)
+    settings = {"checkpoint_every": 1, "step_files": 1, "verify_every": 1, "dtype": "float64"}
+    forked(1, run, f"{folder}/alone", settings | {"steps": 3})
+    for world, tensor, steps in ((4, 2, 1), (1, 1, 2), (2, 2, 3)):
+        mine = settings | {"steps": steps, "tensor_parallel": tensor}
+        forked(world, run, f"{folder}/meshes", mine)
 
 
 def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
@@ -132,7 +167,8 @@ def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
         shared = together.policy.logprobs(ROWS)
     if ranks.first:
         torch.testing.assert_close(alone, shared, rtol=1e-10, atol=1e-10)
-        print(f"gradients differ by {worst:.1e} at most")
+        shape = f"{ranks.world // ranks.tensor} x {ranks.tensor}"
+        print(f"gradients differ by {worst:.1e} at most: {shape}, {trained}, tied {tied}")
 
 
 PARTS = {
@@ -377,9 +413,10 @@ class Fails(Bandit):
 
 
 def run(folder: str, settings: dict) -> None:
-    made = settings.pop("policy", None)
+    made, dtype = settings.pop("policy", None), settings.pop("dtype", "float32")
     env = {"fails": Fails, "turns": Turns}.get(settings.pop("env", None), Bandit)()
-    policy = Policy(*tiny(CHARSET, hidden=16, heads=2, layers=2), **(made or {}))
+    model = tiny(CHARSET, hidden=16, heads=2, layers=2, dtype=getattr(torch, dtype))
+    policy = Policy(*model, **(made or {}))
     with trainer(Path(folder), env=env, made=policy, quietly=False, **settings) as training:
         if settings.get("steps") == training.steps_done:  # opens the run, and writes it again
             training.save()
@@ -399,7 +436,7 @@ if __name__ == "__main__":
     elif sys.argv[1] == "names":
         compare_names(sys.argv[2], sys.argv[3].split(","))
     elif sys.argv[1] == "gradients":
-        compare(sys.argv[2], sys.argv[3] == "tied")
+        compare_all(sys.argv[2])
     else:
         run(sys.argv[2], json.loads(sys.argv[3]))
     # Without the interpreter's own end, in which threads of gloo abort the process now and then: all is checked by now.

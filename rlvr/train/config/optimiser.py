@@ -68,6 +68,8 @@ class OptimiserSettings(Settings):
             memory.
         micro_tokens: Most tokens of a micro-batch, padding included.  Lower it if memory runs out
             in the update.
+        tensor_parallel: Processes of torchrun that compute each layer together, each with some of
+            its heads; it divides them, and rows are shared out over the rest.
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
         offload: cpu: shards of weights, gradients and optimiser rest in the machine's memory, and
             the optimiser's step is made there; a GPU holds a layer at a time.  For several
@@ -92,6 +94,7 @@ class OptimiserSettings(Settings):
     packing: bool = setting(False, may_change=True)
     gradient_checkpointing: bool = setting(False, may_change=True)
     micro_tokens: int = setting(16384, ONE, may_change=True)
+    tensor_parallel: int = setting(1, ONE, may_change=True)
     device: str = setting("auto", may_change=True)
     offload: _Offload | None = setting(
         None, one_of(_Offload, or_none=True), reader=_SHARDS, may_change=True
@@ -116,6 +119,18 @@ class OptimiserSettings(Settings):
             raise UsageError(
                 "mixing with lora_rank: a share of an adapter is not that share of the weights it "
                 "stands for; train all weights, or use a reset"
+            )
+        whole = "a LoRA adapter" if config.lora_rank is not None else ""
+        whole = "a trust region" if config.algorithm.trust_region is not None else whole
+        if config.tensor_parallel > 1 and whole:
+            raise UsageError(
+                f"tensor_parallel is {config.tensor_parallel}, and {whole} needs whole layers; "
+                "leave tensor_parallel out: several processes share the weights without it too"
+            )
+        if config.tensor_parallel > 1 and config.offload is not None:
+            raise UsageError(
+                f"tensor_parallel is {config.tensor_parallel}, and offload is {config.offload!r}, "
+                "which has not been tried together; give one of them"
             )
         if config.algorithm.trust_region is None:
             return
