@@ -429,8 +429,9 @@ class EnvironmentQueue:
         for job in jobs:
             job.finish(refused)
 
-    def _closed_refusal(self) -> Refused:
-        return Refused(503, "closed", f"{self.name} is no longer served; ask again")
+    def _closed_refusal(self, why: UsageError | None = None) -> Refused:
+        reason = "" if why is None else f" ({why})"
+        return Refused(503, "closed", f"{self.name} is no longer served{reason}; ask again")
 
     # ------------------------------------------------------------------------------------------ a chunk
 
@@ -539,7 +540,7 @@ class EnvironmentQueue:
         if isinstance(error, Unscored):
             self._put(parts, [unscored_outcome(error)] * len(parts))
         elif isinstance(error, UsageError):
-            self._end_all([job for job, _ in parts], self._closed_refusal())
+            self._end_all([job for job, _ in parts], self._closed_refusal(error))
         else:
             self._end_for(error, [job for job, _ in parts])
 
