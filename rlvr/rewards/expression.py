@@ -239,4 +239,4 @@ class _Reader:
         self._fail(len(before.decode(errors="replace")), why)
 
     def _fail(self, at: int, why: str) -> NoReturn:
-        raise UsageError(f"reward {brief(self._text)}, character {at + 1}: {why}") from None
+        raise UsageError(f"reward {self._text[:60]!r}, character {at + 1}: {why}") from None
