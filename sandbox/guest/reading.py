@@ -95,6 +95,7 @@ def read(
 
 
 _ARRAY_BYTES = 64 << 20
+_EMPTY_LISTS = 200_000  # of the arrays of a text: a few bytes would else cost seconds and gigabytes
 
 
 class _Decoder:
@@ -103,6 +104,7 @@ class _Decoder:
     def __init__(self, other: Callable[[str, Any], Any] | None, arrays: bool) -> None:
         self.other, self.arrays = other, arrays
         self.named: dict[Any, Any] = {}
+        self.lists_left = _EMPTY_LISTS
 
     def tagged(self, pairs: list[tuple[str, Any]]) -> Any:
         """The value of a JSON object."""
@@ -219,6 +221,10 @@ class _Decoder:
             raise BadValue("malformed: no array")
         numpy = sys.modules.get("numpy") if self.arrays else None
         if numpy is None:
+            # An empty array, or one of many axes, has lists for which no byte was written.
+            self.lists_left -= max(0, sum(sizes[1:-1]) - len(flat))
+            if self.lists_left < 0:
+                raise NotAValue(f"not a value: more than {_EMPTY_LISTS} lists without an item")
             return _nest(flat, shape)
         if dtype in "US" and len(flat) * max(map(len, flat), default=0) > _ARRAY_BYTES // 4:
             raise BadValue("too large an array")

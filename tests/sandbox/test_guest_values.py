@@ -182,6 +182,18 @@ def test_numpy_numbers_and_arrays():
         assert read(write(array), arrays=False) == array.tolist()
 
 
+@pytest.mark.parametrize(
+    ("shape", "most"), [([200_000, 0], 1), ([1_000, 1, 1, 0], 66), ([5, 1, 1, 1], 20_000)]
+)
+def test_lists_for_which_nothing_was_written_are_few(shape, most):
+    """An empty array of a few bytes may have millions; those of a text are counted together."""
+    count = shape[0] if shape[-1] else 0
+    array = {"array": ["<i8", shape, [1] * count]}
+    assert len(read(text([array] * most), arrays=False)) == most
+    with pytest.raises(NotAValue, match="lists without an item"):
+        read(text([array] * (most + 1)), arrays=False)
+
+
 @pytest.mark.slow
 def test_cycles_and_depth_are_refused():
     """With the reason.  A shared list is no cycle."""
