@@ -95,6 +95,7 @@ def read(
 
 
 _ARRAY_BYTES = 64 << 20
+_KEYS, _KEYS_OF_A_HASH = 1000, 200  # honest keys hardly share any
 _EMPTY_LISTS = 200_000  # of the arrays of a text: a few bytes would else cost seconds and gigabytes
 
 
@@ -121,6 +122,7 @@ class _Decoder:
         """A dict of these keys and values in turn, put into an empty one of some class."""
         if type(items) is not list or len(items) % 2:
             raise BadValue("malformed: no list of keys and values")
+        _check_hashes(items[::2])
         iterator = iter(items)
         pairs = zip(iterator, iterator)  # noqa: B905  it has as many keys as values
         if type(empty) is Counter:  # whose own update adds
@@ -182,6 +184,7 @@ class _Decoder:
         """
         if type(payload) is not list:
             raise BadValue("malformed: no list")
+        _check_hashes(payload)
         values = set(payload)
         if len(values) != len(payload):
             raise BadValue("malformed: a key twice")
@@ -248,6 +251,18 @@ def _check_size(n: int, items: Any) -> Any:
     if type(items) is not list or len(items) != n:
         raise BadValue(f"malformed: no list of {n}")
     return items
+
+
+def _check_hashes(keys: list[Any]) -> None:
+    """Each key of a table is compared with those before it that have its hash: multiples of
+    2**61 - 1 all have 0, so that a megabyte of them took ten seconds.  Those of texts are drawn."""
+    if len(keys) <= _KEYS:
+        return
+    others = [key for key in keys if type(key) is not str]
+    if len(others) - len(set(map(hash, others))) < _KEYS_OF_A_HASH:
+        return
+    if max(Counter(map(hash, others)).values()) > _KEYS_OF_A_HASH:  # that of -1 is that of -2
+        raise NotAValue(f"not a value: more than {_KEYS_OF_A_HASH} keys of one hash")
 
 
 def _ints(n: int, items: Any) -> Any:

@@ -194,6 +194,18 @@ def test_lists_for_which_nothing_was_written_are_few(shape, most):
         read(text([array] * (most + 1)), arrays=False)
 
 
+def test_keys_that_were_chosen_to_have_one_hash_are_few():
+    """Comparing each with all before it took ten CPU seconds a megabyte; honest keys of any kind stay."""
+    keys = [{"int": hex(k * (2**61 - 1))} for k in range(1001)]
+    for tag, items in (("set", keys), ("dict", [part for key in keys for part in (key, 0)])):
+        with pytest.raises(NotAValue, match="more than 200 keys of one hash"):
+            read(text({tag: items}))
+    assert len(read(text({"set": keys[:1000]}))) == 1000
+    honest = {*range(-5000, 5000), *map(str, range(5000)), *((k, -k) for k in range(5000))}
+    pairs = {(x, y) for x in range(-900, 900) for y in (-1, -2)}  # two share each hash
+    assert crossed(honest | pairs) == honest | pairs
+
+
 @pytest.mark.slow
 def test_cycles_and_depth_are_refused():
     """With the reason.  A shared list is no cycle."""
