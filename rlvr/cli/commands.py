@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from rlvr.errors import UsageError
 
-__all__ = ["COMMANDS", "AddedCommand", "ListedCommand", "every_command"]
+__all__ = ["AddedCommand", "COMMANDS", "ListedCommand", "every_command"]
 
 _GROUP: Final = "rlvr.commands"
 
