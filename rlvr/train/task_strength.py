@@ -40,6 +40,7 @@ class TaskStrengths:
         if env is None:
             return
         tasks = islice(env.tasks(), _DRAWN if env.size is None else _LOOKED_AT)
+        # Which raises where the report has another reference.
         known = [self._strengths.of(task.id, task.reference) for task in tasks]
         is_whole = env.size is not None and env.size <= _LOOKED_AT
         if is_whole and not any(known):

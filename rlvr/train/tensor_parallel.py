@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+import transformers
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, distribute_tensor
-from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
 from rlvr.errors import UsageError
 
 __all__ = ["Head", "require_tensor_plan", "split_layers", "whole_head"]
 
+_LEAST_VERSION: Final = 5, 19  # of transformers, whose function takes a plan from then on
 _SUMMED: Final = "replicated_with_grad_allreduce"  # a norm of heads: each rank sees its own
 _STYLES: Final = {"colwise", "rowwise", "colwise_gather_output", "embedding_rowwise", _SUMMED}
 _DIVIDED: Final = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
@@ -32,11 +33,18 @@ def require_tensor_plan(model: Any, size: int) -> None:
         size: ranks of a tensor group; 1 for none.
 
     Raises:
-        UsageError: its type has no plan, or one with styles that are not tried; its heads or its
-            MLP cannot be shared out evenly.
+        UsageError: transformers is too old; the model's type has no plan, or one with styles that
+            are not tried; its heads or its MLP cannot be shared out evenly.
     """
     if size == 1:
         return
+    installed = transformers.__version__
+    if tuple(map(int, installed.split(".")[:2])) < _LEAST_VERSION:
+        least = ".".join(map(str, _LEAST_VERSION))
+        raise UsageError(
+            f"tensor_parallel is {size}, which needs transformers {least} or later, and {installed} "
+            f"is installed; leave it out, or run pip install 'transformers>={least}'"
+        )
     kind, config = model.config.model_type, model.config.get_text_config()
     plan: Mapping[str, str] = model.tp_plan or {}
     other = sorted(set(plan.values()) - _STYLES)
@@ -67,6 +75,8 @@ def split_layers(root: nn.Module, model: Any, mesh: DeviceMesh) -> None:
         UsageError: see `require_tensor_plan`.
     """
     require_tensor_plan(model, mesh.size())
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
     plan: dict[str, str] = model._expand_parallel_plan(model.tp_plan)
     summed = {id(m) for name, m in model.named_modules() if plan.get(name) == _SUMMED}
     # Of tied weights the first has its place.

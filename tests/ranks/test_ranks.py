@@ -415,6 +415,14 @@ def test_models_that_ranks_cannot_compute_together_are_refused(change, said):
         require_tensor_plan(SimpleNamespace(config=config, tp_plan=plan), 4)
 
 
+def test_an_old_transformers_is_refused_by_its_version(monkeypatch):
+    """It is asked for where layers are split alone: a run without that works with older ones."""
+    monkeypatch.setattr("transformers.__version__", "5.17.0")
+    require_tensor_plan(None, 1)
+    with pytest.raises(UsageError, match=r"needs transformers 5.19 or later, and 5.17.0 is inst"):
+        require_tensor_plan(None, 2)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
