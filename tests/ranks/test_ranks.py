@@ -416,8 +416,12 @@ def test_models_that_ranks_cannot_compute_together_are_refused(change, said):
 
 
 def test_an_old_transformers_is_refused_by_its_version(monkeypatch):
-    """It is asked for where layers are split alone: a run without that works with older ones."""
-    monkeypatch.setattr("transformers.__version__", "5.17.0")
+    """It is asked for where layers are split alone: a run without that works with older ones.
+
+    Through our module's name: transformers runs its own `__init__` again when it loads a model,
+    and `sys.modules` has another object from then on.
+    """
+    monkeypatch.setattr("rlvr.train.tensor_parallel.transformers.__version__", "5.17.0")
     require_tensor_plan(None, 1)
     with pytest.raises(UsageError, match=r"needs transformers 5.19 or later, and 5.17.0 is inst"):
         require_tensor_plan(None, 2)
