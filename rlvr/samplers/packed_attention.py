@@ -11,6 +11,7 @@ not packed is computed as under "sdpa".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,11 +24,25 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-__all__ = ["PACKED", "is_torchs_own", "use_packed_attention"]
+__all__ = ["PACKED", "attend_by", "is_torchs_own", "use_packed_attention"]
 
 PACKED: Final = "rlvr_packed"
 _HAS_KERNEL: Final = TorchVersion(torch.__version__) >= (2, 11)  # with windows, which 2.10 lacks
 _starts: Any = WeakIdKeyDictionary()  # of the rows, by positions: all layers ask for the same
+_ways: Any = WeakIdKeyDictionary()  # to attend, by positions
+
+_Attend = Callable[[Tensor, Tensor, Tensor, float | None, int | None], Tensor]
+
+
+def attend_by(position_ids: Tensor, attend: _Attend) -> None:
+    """Have the tokens with these positions attend in another way, as where other ranks have keys too.
+
+    Args:
+        position_ids: [1, L], as the model gets them.
+        attend: of queries [1, H, L, D], keys, values, the scale and the window: [1, L, H, D].  It
+            must not hold the positions: it lives as long as they do.
+    """
+    _ways[position_ids] = attend
 
 
 def is_torchs_own(config: Any) -> bool:
@@ -76,6 +91,8 @@ def _attention(
     **options: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls: queries [B, H, L, D], keys and values with as many heads or fewer."""
+    if position_ids is not None and position_ids in _ways:
+        return _ways[position_ids](query, key, value, scaling, sliding_window), None
     length = query.shape[2]
     if attention_mask is not None or len(query) > 1 or length != key.shape[2]:
         found, _ = sdpa_attention_forward(

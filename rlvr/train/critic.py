@@ -52,12 +52,12 @@ class ValueModule(RootModule):
         nn.init.zeros_(self.head.bias)
         self.learns_layers = True
 
-    def forward(
+    def numbers(
         self,
         batch: Padded,
-        temperature: float = 1.0,
-        with_entropy: bool = False,
-        compare: Compare | None = None,
+        temperature: float,
+        with_entropy: bool,
+        compare: Compare | None,
     ) -> tuple[Float[Tensor, " N"], None]:
         """The numbers of a micro-batch.
 

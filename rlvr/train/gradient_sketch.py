@@ -34,7 +34,9 @@ def _signs(name: str, count: int) -> Tensor:
 
 
 def sketch(model: nn.Module) -> NDArray[np.float64]:
-    """The sketch of a model's gradient, or of this rank's shard of it.
+    """The sketch of a model's gradient, or of this rank's part: those of all ranks add up to it.
+
+    On shards all ranks call it together.
 
     Args:
         model: after a backward pass; parameters without gradient count as 0.
@@ -42,7 +44,7 @@ def sketch(model: nn.Module) -> NDArray[np.float64]:
     start, parts = 0, []
     for parameter in model.parameters():
         if parameter.grad is not None:
-            parts.append((start + _offset(parameter.grad), _local(parameter.grad)))
+            parts += [(start + at, part) for at, part in _parts(parameter.grad)]
         start += parameter.numel()
     return sketch_of(parts, start)
 
@@ -75,19 +77,17 @@ def sketch_of(parts: list[tuple[int, Tensor]], size: int) -> NDArray[np.float64]
     return np.bincount(places, weights=signed, minlength=PLACES).astype(np.float64)
 
 
-def _local(gradient: Tensor) -> Tensor:
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
-
-
-def _offset(gradient: Tensor) -> int:
-    """Where this rank's shard begins in the flat tensor, which is sharded by its first
-    dimension."""
+def _parts(gradient: Tensor) -> list[tuple[int, Tensor]]:
+    """Where this rank's part begins in the flat tensor, and its numbers."""
     if not isinstance(gradient, DTensor):
-        return 0
-    _, offsets = compute_local_shape_and_global_offset(
-        gradient.shape, gradient.device_mesh, gradient.placements
-    )
-    return int(offsets[0]) * gradient[0].numel() if gradient.dim() else 0
+        return [(0, gradient)]
+    mesh = gradient.device_mesh
+    if mesh.ndim > 1:  # parts of rows, or the same on several ranks: the first has it whole
+        whole = gradient.full_tensor()
+        return [] if any(mesh.get_coordinate() or ()) else [(0, whole)]
+    _, offsets = compute_local_shape_and_global_offset(gradient.shape, mesh, gradient.placements)
+    begin = int(offsets[0]) * gradient[0].numel() if gradient.dim() else 0
+    return [(begin, gradient.to_local())]
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -107,8 +107,12 @@ class Trainer:
         # Fails now, and not after the data.
         device = policy.device if policy is not None else device_of(config.device)
         with ExitStack() as self._open:
-            offload = config.offload is not None
-            ranks = Ranks.of_environment(device, offload=offload, tensor=config.tensor_parallel)
+            ranks = Ranks.of_environment(
+                device,
+                offload=config.offload is not None,
+                tensor=config.tensor_parallel,
+                context=config.context_parallel,
+            )
             self.ranks = self._open.enter_context(ranks)
             require_offload(config, device.type, self.ranks.world)
             self._open.callback(self._free_shards)

@@ -14,7 +14,7 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -336,7 +336,7 @@ def forecast(
     on_device = not is_offloaded  # what the shares take there
     settings, costs = config.resolve(), costs or token_costs(policy)
     every = list(policy.model.parameters())
-    weights = sum(p.numel() * p.element_size() for p in every)
+    weights, numbers = sum(p.nbytes for p in every), sum(p.numel() for p in every)
     trained = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
     second = trained / world if settings.algorithm.trains_two else 0  # a critic's head is small
     copies = 0 if not settings.algorithm.has_reference or policy.lora is not None else weights
@@ -352,8 +352,13 @@ def forecast(
     per_update = math.ceil(rollouts / settings.updates_per_batch)
     per_batch = min(per_update, max(1, policy.max_tokens // row))
     shape = (1, per_batch * row) if policy.packing else (per_batch, row)
+    together = settings.context_parallel
+    shape = (1, math.ceil(per_batch * row / together)) if together > 1 else shape
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight
+    # Keys and values of the other ranks' tokens, for each head.
+    of_others = 2.0 * (together - 1) * tokens * _width_of_heads(text) * weights / numbers
+    of_others *= 1 if policy.model.training else text.num_hidden_layers
     width = max(1024, 2**21 // max(1, tokens))
     # Its steps have distributions whole, and second derivatives.
     vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if is_region else (1, 1)
@@ -382,7 +387,8 @@ def forecast(
         sampler=weights if is_local and (settings.max_staleness or world > 1) else 0,
         reward_model=_size_of_model(settings.reward_model),
         gradients=on_device * gradients + layer,
-        activations=graphs * costs.activations(*shape, recomputed=policy.model.training),
+        activations=graphs * costs.activations(*shape, recomputed=policy.model.training)
+        + of_others,
         logits=block
         + is_region * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
         + (head.numel() * head.element_size() if head.requires_grad else 0),
@@ -396,6 +402,13 @@ def forecast(
         rows=rows,
         row_tokens=row,
     )
+
+
+def _width_of_heads(config: Any) -> int:
+    """Numbers that all heads of a layer have for a token."""
+    heads = getattr(config, "num_attention_heads", 1)
+    each = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(heads * each)
 
 
 def _size_of_model(place: str | None) -> float:

@@ -24,6 +24,7 @@ from rlvr.samplers.packed_attention import use_packed_attention
 from rlvr.samplers.protocol import Tokenized
 from rlvr.samplers.tokenization import Tokenization, end_token_ids
 from rlvr.train.batches import Padded, buckets, pad, ragged_to_padded
+from rlvr.train.context_parallel import ContextGroup
 from rlvr.train.loading import (
     empty_model,
     load_model,
@@ -66,11 +67,13 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
 
     Attributes:
         model, logits: see above.
+        context: the ranks that read packs together; None where each reads its own.
     """
 
     def __init__(self, model: Any, logits: LogitsTransform) -> None:
         super().__init__()
         self.model, self.logits = model, logits
+        self.context: ContextGroup | None = None
 
     def forward(
         self,
@@ -79,7 +82,31 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
         with_entropy: bool = False,
         compare: Compare | None = None,
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
-        """Log-probabilities of the completion tokens of a micro-batch, and their entropies or None.
+        """The numbers of the completion tokens of a micro-batch, see `numbers`.
+
+        Args:
+            batch: padded, packed, or with shared prompts; of a pack this rank's share is computed
+                where there is a context group.
+            temperature, with_entropy, compare: see `numbers`.
+        """
+        context = self.context
+        # What is kept of a teacher without gradients is looked up by any rank's tokens.
+        kept = compare is not None and not torch.is_grad_enabled()
+        if context is None or kept or not isinstance(batch, Packed):
+            return self.numbers(batch, temperature, with_entropy, compare)
+        share = context.share(batch)
+        first, second = self.numbers(share, temperature, with_entropy, compare)
+        joined = None if second is None else context.joined(second, share)
+        return context.joined(first, share), joined
+
+    def numbers(
+        self,
+        batch: Padded,
+        temperature: float,
+        with_entropy: bool,
+        compare: Compare | None,
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"] | None]:
+        """Log-probabilities of the completion tokens, and their entropies or None.
 
         Args:
             batch: padded, packed, or with shared prompts.
@@ -330,6 +357,8 @@ class Policy:
         own = [module for module in self.root.children() if module is not self.model]  # a critic's
         if ranks.tensor_mesh is not None:
             split_layers(self.root, self.model, ranks.tensor_mesh)
+        if ranks.context_mesh is not None:
+            self.root.context = ContextGroup(ranks.context_mesh)
         ranks.shard(self.root, _layers(self.model), exact=own, dtype=self.autocast)
         self.ranks = ranks
         if self._fill is not None:

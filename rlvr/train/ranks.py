@@ -39,6 +39,7 @@ _T = TypeVar("_T")
 
 _DATA: Final = "data"
 _TENSOR: Final = "tensor"
+_CONTEXT: Final = "context"
 
 _PATIENCE: Final = timedelta(days=7)
 """Ranks wait for rank 0 while it collects, which may take hours.  A rank that ends closes its connections, and the
@@ -63,6 +64,8 @@ class Ranks:
         offload: whether shares rest in the machine's memory, and not on the device.
         mesh: what tensors are sharded over: all ranks; or (data, tensor), where the ranks of a row
             compute the same rows together, each with its part of every layer.
+        grid: (data, tensor) or (data, context), where the ranks of a row compute the same rows
+            together; with all ranks in one column where each computes its own.
     """
 
     rank: int = 0
@@ -70,28 +73,36 @@ class Ranks:
     device: str = "cpu"
     offload: bool = False
     mesh: DeviceMesh | None = None
+    grid: DeviceMesh | None = None
 
     @classmethod
     @contextmanager
     def of_environment(
-        cls, device: torch.device, *, offload: bool = False, tensor: int = 1
+        cls,
+        device: torch.device,
+        *,
+        offload: bool = False,
+        tensor: int = 1,
+        context: int = 1,
     ) -> Iterator[Ranks]:
         """The ranks that torchrun has started, connected while inside; one rank without torchrun.
 
         Args:
             device: of this process's model.
             offload: see `Ranks`.
-            tensor: ranks that compute the same rows together.
+            tensor: ranks that compute each layer together.
+            context: ranks that read the same rows together; one of the two is 1.
 
         Raises:
             UsageError: the environment says that there are several processes, but not which one
-                this is; they do not find each other; or `tensor` does not divide them.
+                this is; they do not find each other; or `tensor` or `context` does not divide them.
         """
         count = os.environ.get("WORLD_SIZE") or "1"
-        if tensor > 1 and count.isdecimal() and int(count) % tensor:
+        by, together = (_CONTEXT, context) if context > 1 else (_TENSOR, tensor)
+        if together > 1 and count.isdecimal() and int(count) % together:
             raise UsageError(
-                f"tensor_parallel is {tensor}, which does not divide the {count} processes that "
-                f"train together; start a multiple of {tensor} with torchrun"
+                f"{by}_parallel is {together}, which does not divide the {count} processes that "
+                f"train together; start a multiple of {together} with torchrun"
             )
         if count == "1":
             yield cls()
@@ -127,9 +138,13 @@ class Ranks:
         try:
             with _ending_with_launcher():
                 world, kind = dist.get_world_size(), device.type
-                shape = (world // tensor, tensor) if tensor > 1 else (world,)
-                mesh = init_device_mesh(kind, shape, mesh_dim_names=(_DATA, _TENSOR)[: len(shape)])
-                yield cls(dist.get_rank(), world, kind, offload, mesh)
+                shape = (world // together, together) if together > 1 else (world,)
+                names = (_DATA, by)[: len(shape)]
+                grid = init_device_mesh(kind, shape, mesh_dim_names=names)
+                mesh = grid
+                if context > 1:  # weights are in shards on all ranks
+                    mesh = init_device_mesh(kind, (world,), mesh_dim_names=(_DATA,))
+                yield cls(dist.get_rank(), world, kind, offload, mesh, grid)
         finally:
             if ours:
                 dist.destroy_process_group()
@@ -166,14 +181,25 @@ class Ranks:
 
     @property
     def tensor_mesh(self) -> DeviceMesh | None:
-        """The ranks that compute the same rows as this one, each a part of every layer; None where
-        each computes its own."""
-        return None if self.mesh is None or self.mesh.ndim == 1 else self.mesh[_TENSOR]
+        """The ranks that compute the same rows as this one, each a part of every layer; None for
+        none."""
+        return self._row_of(_TENSOR)
 
     @property
-    def tensor(self) -> int:
-        """Number of ranks that compute the same rows together."""
-        return 1 if self.tensor_mesh is None else self.tensor_mesh.size()
+    def context_mesh(self) -> DeviceMesh | None:
+        """The ranks that read the same rows as this one, each some of their tokens; None for
+        none."""
+        return self._row_of(_CONTEXT)
+
+    def _row_of(self, name: str) -> DeviceMesh | None:
+        names = () if self.grid is None else self.grid.mesh_dim_names or ()
+        return self.grid[name] if self.grid is not None and name in names else None
+
+    @property
+    def together(self) -> int:
+        """Number of ranks that compute the same rows."""
+        mesh = self.tensor_mesh or self.context_mesh
+        return 1 if mesh is None else mesh.size()
 
     def of_all_rows(self, thing: _T) -> list[_T]:
         """What each rank that has rows of its own gives, in their order, on every rank.
@@ -181,7 +207,7 @@ class Ranks:
         Args:
             thing: of this rank.  It is pickled.
         """
-        return self.from_all(thing)[:: self.tensor]
+        return self.from_all(thing)[:: self.together]
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks that have rows of their own, in place.
@@ -189,9 +215,9 @@ class Ranks:
         Args:
             values: of the same shape on every rank.
         """
-        if self.mesh is None:
+        if self.grid is None:
             return values
-        return self._reduced(values, dist.ReduceOp.SUM, self.mesh.get_group(_DATA))
+        return self._reduced(values, dist.ReduceOp.SUM, self.grid.get_group(_DATA))
 
     def largest(self, values: Tensor) -> Tensor:
         """The greatest of all ranks, in place.
@@ -248,7 +274,7 @@ class Ranks:
         Args:
             costs: of each row, such as its tokens.
         """
-        groups = range(self.world // self.tensor)
+        groups = range(self.world // self.together)
         loads, by_rank = [(0, group) for group in groups], [list[int]() for _ in groups]
         for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
             load, rank = heapq.heappop(loads)
@@ -269,7 +295,7 @@ class Ranks:
         for share in self.shares(costs):
             parts = split([costs[i] for i in share]) if share else []
             plans.append([[share[i] for i in part] for part in parts])
-        mine, largest = plans[self.rank // self.tensor], max(map(len, plans))
+        mine, largest = plans[self.rank // self.together], max(map(len, plans))
         cheapest = min(range(len(costs)), key=lambda i: costs[i])
         return [(part, True) for part in mine] + [([cheapest], False)] * (largest - len(mine))
 

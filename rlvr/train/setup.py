@@ -21,6 +21,7 @@ from rlvr.samplers.local import LocalSampler
 from rlvr.scoring.engines import ServedReward
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.config.setting import require_not_given
+from rlvr.train.context_parallel import require_context
 from rlvr.train.learned_reward import LearnedReward
 from rlvr.train.memory import require_room_for_weights
 from rlvr.train.policy import Policy
@@ -354,7 +355,7 @@ def policy_from_config(config: Config, world: int = 1) -> Policy:
         chat=chat_of_run(config.run, config.chat_settings),
         autocast=autocast,
         gradient_checkpointing=config.gradient_checkpointing,
-        packing=config.packing,
+        packing=config.packing or config.context_parallel > 1,
         max_tokens=config.micro_tokens,
     )
 
@@ -372,6 +373,7 @@ def prepare_policy(policy: Policy, config: Config) -> Policy:
     """
     require_end(policy, config.stop)
     require_tensor_plan(policy.model, config.tensor_parallel)
+    require_context(policy.model, policy.packing, config.context_parallel)
     if config.lora_rank is not None:
         policy.add_lora(
             rank=config.lora_rank,

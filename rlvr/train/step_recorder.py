@@ -267,12 +267,15 @@ class StepRecorder(StepWriter):
         """What a file has of a step; None on other ranks than the first."""
         ranks, config = self.learner.ranks, self.learner.config
         if ranks.world > 1:
-            mine = [(update.computed, update.valued, update.sketch) for update in updates]
-            every = ranks.of_all_rows(mine)
+            every = ranks.of_all_rows([(update.computed, update.valued) for update in updates])
+            sketches = ranks.from_all([update.sketch for update in updates])
             if not ranks.first:
                 return None
             updates = [
-                _join_ranks(update, each) for update, *each in zip(updates, *every, strict=True)
+                _join_ranks(update, rows, parts)
+                for update, rows, parts in zip(
+                    updates, zip(*every, strict=True), zip(*sketches, strict=True), strict=True
+                )
             ]
         algorithm = algorithm_numbers(self.learner.algorithm, config.max_tokens)
         step = step_of_batch(batch, algorithm | {"average": self._more.get("average")})
@@ -319,14 +322,18 @@ def _with_gradient(name: str, values: Tensor) -> RowArrays:
     }
 
 
-def _join_ranks(update: _Update, each: Sequence[tuple[Any, Any, Any]]) -> _Update:
-    """An update with the rows of all ranks, and the sum of the sketches of their shards."""
+def _join_ranks(
+    update: _Update,
+    each: Sequence[tuple[Any, Any]],
+    parts: Sequence[NDArray[np.float64] | None],
+) -> _Update:
+    """An update with the rows of all ranks, and the sum of their parts of the sketch."""
     computed: dict[int, RowArrays] = {}
     valued: dict[int, RowArrays] = {}
-    for rows, own_valued, _ in each:
+    for rows, own_valued in each:
         add_rows(computed, rows)
         add_rows(valued, own_valued)
-    sketches = [sketch for _, _, sketch in each if sketch is not None]
+    sketches = [part for part in parts if part is not None]
     total_sketch = sum(sketches[1:], start=sketches[0]) if sketches else None
     return dataclasses.replace(update, computed=computed, valued=valued, sketch=total_sketch)
 

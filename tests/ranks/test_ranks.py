@@ -22,9 +22,12 @@ from rlvr.algo.papers import NAMES, load_algorithm
 from rlvr.data.rollouts import read_rollouts
 from rlvr.data.step_files import read_step
 from rlvr.errors import UsageError
+from rlvr.samplers.protocol import TokenRow
 from rlvr.train import checkpoint
 from rlvr.train.config import Config
 from rlvr.train.conformance import conforms
+from rlvr.train.context_parallel import ContextGroup, require_context
+from rlvr.train.packing import pack
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.tensor_parallel import require_tensor_plan
@@ -93,20 +96,26 @@ def test_ranks_add_up_to_the_gradient_of_one_process(tmp_path):
     """In float64 to 1e-12 of each gradient's norm, with a reference and rows that the world size does not divide.
 
     Norm and logged numbers too; what `whole` and `frozen` give computes what the sharded policy does.
-    On shards, with an adapter, and on meshes of 2 x 2 ranks.  A run that goes from such a mesh to one
-    rank, and to a mesh of 1 x 2, is that of one rank to 1e-6, and its files of steps verify.
+    On shards, with an adapter, and on grids of 2 x 2 ranks that compute layers or read rows together.
+    A run that goes from such a grid to one rank, and to a grid of 1 x 2, is that of one rank to 1e-6,
+    and its files of steps verify.  Sketches of the gradient are those of one process.
     """
     said = finish(start(1, "gradients", tmp_path), timeout_s=900)
     found = [line.split(": ")[1] for line in said.splitlines() if "gradients differ by" in line]
-    mesh = ["2 x 2, full, tied False", "2 x 2, full, tied True"]
+    grids = ["2 x 2, full, tied False", "2 x 2, full, tied True", "2 x 2, full, tied True"]
     shards = ["2 x 1, full, tied True", "3 x 1, full, tied False", "2 x 1, lora, tied False"]
-    assert found == [*shards, *mesh]
+    assert found == [*shards, *grids, "1 x 3, lora, tied False"]
+    assert said.count("differs by") == 3
     assert "alarm: lr" not in said  # of the mean of a rank's own weights
-    weights, wanted = (learned(tmp_path / run, 3)["policy"] for run in ("meshes", "alone"))
-    for name, value in wanted.items():
-        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-6)
-    steps = sorted((tmp_path / "meshes" / "steps").iterdir())
-    assert [{one.status for one in verify(read_step(file))} for file in steps] == [{"equal"}] * 3
+    wanted = learned(tmp_path / "alone", 3)["policy"]
+    for by in ("tensor", "context"):
+        weights = learned(tmp_path / by, 3)["policy"]
+        for name, value in wanted.items():
+            torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-6)
+        steps = sorted((tmp_path / by / "steps").iterdir())
+        assert [{one.status for one in verify(read_step(file))} for file in steps] == [
+            {"equal"}
+        ] * 3
 
 
 def test_every_algorithm_trains_alike_on_ranks(tmp_path):
@@ -381,12 +390,47 @@ def test_a_rank_that_there_cannot_be_is_refused(monkeypatch, rank, world):
         pass
 
 
+@pytest.mark.parametrize("by", ["tensor", "context"])
 @pytest.mark.parametrize("world", ["1", "3"])
-def test_ranks_that_cannot_be_a_mesh_are_refused(monkeypatch, world):
+def test_ranks_that_cannot_be_a_grid_are_refused(monkeypatch, world, by):
     monkeypatch.setenv("WORLD_SIZE", world)
-    said = f"tensor_parallel is 2, which does not divide the {world} processes .* start a multiple"
-    with pytest.raises(UsageError, match=said), Ranks.of_environment(torch.device("cpu"), tensor=2):
+    said = f"{by}_parallel is 2, which does not divide the {world} processes .* start a multiple"
+    connected = Ranks.of_environment(torch.device("cpu"), **{by: 2})
+    with pytest.raises(UsageError, match=said), connected:
         pass
+
+
+@pytest.mark.parametrize(
+    ("packing", "attention", "said"),
+    [(False, "sdpa", "and packing is off; .* switch packing on"), (True, "eager", "is 'eager'; ")],
+)
+def test_models_whose_rows_ranks_cannot_read_together_are_refused(packing, attention, said):
+    model = SimpleNamespace(config=SimpleNamespace(_attn_implementation=attention))
+    require_context(model, packing, 1)
+    with pytest.raises(UsageError, match=f"context_parallel is 2, .*{said}"):
+        require_context(model, packing, 2)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("lengths", [[2], [7, 3, 11], [9] * 6])
+def test_shares_of_a_pack_are_its_tokens(size, lengths):
+    """Each token and each completion token on one rank, of any number; what fills up is a row of its own."""
+    pack_of = pack([TokenRow(range(3, 4 + n // 2), range(n - n // 2)) for n in lengths])
+    shares = []
+    for rank in range(size):
+        mesh = SimpleNamespace(get_group=str, size=lambda: size, get_local_rank=lambda r=rank: r)
+        shares.append(ContextGroup(mesh).share(pack_of))
+    sizes = {share.input_ids.shape[1] for share in shares}
+    assert len(sizes) == 1
+    places = torch.cat([share.own for share in shares])
+    assert places.sort().values.tolist() == list(range(len(pack_of.targets)))
+    for share in shares:
+        for name in ("targets", "rows", "columns"):
+            assert getattr(share, name).tolist() == getattr(pack_of, name)[share.own].tolist()
+        read, whole = share.input_ids[0][share.sources], pack_of.input_ids[0][pack_of.sources]
+        assert read.tolist() == whole[share.own].tolist()
+    tokens = sum(int(share.input_ids.sum()) for share in shares)
+    assert tokens == int(pack_of.input_ids.sum())
 
 
 @pytest.mark.parametrize(
@@ -439,6 +483,13 @@ def test_what_needs_whole_layers_is_refused_on_a_mesh(tmp_path, settings, said):
     config = {"env": "x", "model": "x", "run": tmp_path, "algorithm": "grpo"} | settings
     with pytest.raises(UsageError, match=said):
         Config(**config, tensor_parallel=2).resolve()
+
+
+@pytest.mark.parametrize("other", [{"tensor_parallel": 2}, {"algorithm": "trpo"}])
+def test_what_cannot_be_beside_a_context_group_is_refused(tmp_path, other):
+    config = {"env": "x", "model": "x", "run": tmp_path, "algorithm": "grpo"} | other
+    with pytest.raises(UsageError, match=r"context_parallel is 2, and beside .*; give one of them"):
+        Config(**config, context_parallel=2).resolve()
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])

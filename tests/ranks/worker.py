@@ -21,8 +21,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, GPT2Config, MistralConfig, Qwen3MoeConfig
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
@@ -31,6 +33,7 @@ from rlvr.samplers.protocol import TokenRow
 from rlvr.train import checkpoint
 from rlvr.train.config import Config
 from rlvr.train.credit import Batch
+from rlvr.train.gradient_sketch import sketch
 from rlvr.train.learner import Learner
 from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, Examples
@@ -70,9 +73,11 @@ def batch() -> Batch:
 
 
 def learner(ranks: Ranks, trained: str, tied: bool) -> Learner:
-    """In float64, with a KL penalty in the loss, and small micro-batches."""
+    """In float64, with a KL penalty in the loss, and small micro-batches; packs that are read together
+    are computed twice."""
     model, tokenizer = tiny(CHARSET, hidden=16, heads=2, layers=2, tied=tied, dtype=torch.float64)
-    policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24)
+    packs = {"packing": True, "gradient_checkpointing": tied} if ranks.context_mesh else {}
+    policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24, **packs)
     if trained == "lora":
         policy.add_lora(rank=2)
         with torch.no_grad():  # as after some steps: a fresh adapter is 0
@@ -115,29 +120,65 @@ def as_rank(rank: int, world: int, port: int, call: Callable[..., None], given: 
     call(*given)
 
 
-def compare(trained: str, tied: bool, tensor: int = 1) -> None:
+def compare(trained: str, tied: bool, by: str = "tensor", together: int = 1) -> None:
     """What is sharded is freed first: if it outlives the process group, it can abort the process."""
-    with Ranks.of_environment(torch.device("cpu"), tensor=tensor) as ranks:
+    with Ranks.of_environment(torch.device("cpu"), **{by: together}) as ranks:
         compare_on(ranks, trained, tied)
         gc.collect()
 
 
 def compare_all(folder: str) -> None:
-    """Shards, an adapter, and meshes; a mesh's checkpoint opens on one rank, and on a mesh again."""
+    """Shards, an adapter, and grids; a grid's checkpoint opens on one rank, and on a grid again."""
     cases = [(2, "full", True), (3, "full", False), (2, "lora", False)]
-    for world, trained, tied, *tensor in [*cases, (4, "full", False, 2), (4, "full", True, 2)]:
-        forked(world, compare, trained, tied, *tensor)
+    cases += [(4, "full", False, "tensor", 2), (4, "full", True, "tensor", 2)]
+    cases += [(4, "full", True, "context", 2), (3, "lora", False, "context", 3)]
+    for world, trained, tied, *groups in cases:
+        forked(world, compare, trained, tied, *groups)
+    Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, seed=5)).save(f"{folder}/teacher")
+    forked(2, read_together, f"{folder}/teacher")
     settings = {"checkpoint_every": 1, "step_files": 1, "verify_every": 1, "dtype": "float64"}
     forked(1, run, f"{folder}/alone", settings | {"steps": 3})
-    for world, tensor, steps in ((4, 2, 1), (1, 1, 2), (2, 2, 3)):
-        mine = settings | {"steps": steps, "tensor_parallel": tensor}
-        forked(world, run, f"{folder}/meshes", mine)
+    for by in ("tensor", "context"):
+        for world, together, steps in ((4, 2, 1), (1, 1, 2), (2, 2, 3)):
+            mine = settings | {"steps": steps, f"{by}_parallel": together}
+            forked(world, run, f"{folder}/{by}", mine)
+
+
+def read_together(teacher: str) -> None:
+    """Models with windows, learned positions, experts; a critic, and teachers whose distributions are compared."""
+    sizes = {"vocab_size": 23, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    experts = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
+    gpt2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    exact, single = (torch.float64, 1e-12), (torch.float32, 1e-5)  # experts have no float64
+    configs = [
+        (MistralConfig(**sizes, **heads, sliding_window=4), *exact),
+        (GPT2Config(vocab_size=23, bos_token_id=1, eos_token_id=2, **gpt2), *exact),
+        (Qwen3MoeConfig(**sizes, **heads, **experts), *single),
+    ]
+    with Ranks.of_environment(torch.device("cpu"), context=2) as ranks:
+        for config, dtype, allowed in configs:
+            torch.manual_seed(0)
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+            policy = Policy(model, tiny(CHARSET, hidden=8)[1], packing=True, max_tokens=24)
+            with torch.no_grad():
+                alone = policy.logprobs(ROWS)
+                policy.shard(ranks)
+                together = policy.logprobs(ROWS)
+            torch.testing.assert_close(together, alone, rtol=0, atol=allowed)
+        for name in ("ppo", "gkd", "sdft"):
+            compare_one(ranks, load_algorithm(name), teacher)
+        gc.collect()
 
 
 def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
-    wanted, their_numbers, their_norm = gradients(learner(Ranks(), trained, tied))
+    one_process = learner(Ranks(), trained, tied)
+    wanted, their_numbers, their_norm = gradients(one_process)
     together = learner(ranks, trained, tied)
     found, numbers, norm = gradients(together)
+    parts = np.array(ranks.from_all(sketch(together.policy.model)))
+    sketched = sketch(one_process.policy.model)
+    np.testing.assert_allclose(parts.sum(0), sketched, rtol=0, atol=1e-6 * norm)
     assert found.keys() == wanted.keys()
     worst = max(
         ((found[n] - g).norm() / g.norm().clamp(min=1e-300)).item() for n, g in wanted.items()
@@ -167,7 +208,7 @@ def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
         shared = together.policy.logprobs(ROWS)
     if ranks.first:
         torch.testing.assert_close(alone, shared, rtol=1e-10, atol=1e-10)
-        shape = f"{ranks.world // ranks.tensor} x {ranks.tensor}"
+        shape = f"{ranks.world // ranks.together} x {ranks.together}"
         print(f"gradients differ by {worst:.1e} at most: {shape}, {trained}, tied {tied}")
 
 
@@ -248,7 +289,8 @@ def examples(kind: str) -> Examples:
 
 def taught(ranks: Ranks, algorithm: Algorithm, teacher: str = "") -> Learner:
     model, tokenizer = tiny(CHARSET, hidden=16, heads=2, layers=2, dtype=torch.float64)
-    policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24)
+    packs = {"packing": True} if ranks.context_mesh else {}
+    policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24, **packs)
     more = {"env": "x"} if algorithm.examples is None else {"pairs": Path("p")}
     more |= {"teacher": teacher} if algorithm.needs_teacher else {}
     config = Config(model="x", run=Path("x"), algorithm=algorithm, lr=1e-2, **more)
@@ -416,7 +458,8 @@ def run(folder: str, settings: dict) -> None:
     made, dtype = settings.pop("policy", None), settings.pop("dtype", "float32")
     env = {"fails": Fails, "turns": Turns}.get(settings.pop("env", None), Bandit)()
     model = tiny(CHARSET, hidden=16, heads=2, layers=2, dtype=getattr(torch, dtype))
-    policy = Policy(*model, **(made or {}))
+    packs = {"packing": True} if "context_parallel" in settings else {}
+    policy = Policy(*model, **(made or packs))
     with trainer(Path(folder), env=env, made=policy, quietly=False, **settings) as training:
         if settings.get("steps") == training.steps_done:  # opens the run, and writes it again
             training.save()

@@ -163,6 +163,23 @@ def test_shares_that_are_offloaded_leave_a_layer_on_the_device():
     assert f"and of each rank {in_units(found.offloaded)} in the machine's memory" in str(found)
 
 
+def test_ranks_that_read_rows_together_keep_the_keys_of_each_other():
+    """Half of the tokens, and in each of 4 layers 64 float32 keys and values of each token of the others."""
+    policy = Policy(*tiny(CHARSET, hidden=64, layers=4), packing=True, max_tokens=840)
+    costs = token_costs(policy)
+    before, found = (
+        forecast(policy, config_of(policy, **more), prompt_tokens=9, costs=costs, world=2)
+        for more in ({}, {"context_parallel": 2})
+    )
+    half = before.micro_tokens // 2
+    assert found.micro_tokens == half
+    keys_values = 4 * half * 2 * 64 * 4
+    assert found.activations == pytest.approx(
+        costs.activations(1, half, recomputed=False) + keys_values
+    )
+    assert 0.5 * before.activations < found.activations < before.activations
+
+
 def test_offloading_that_frees_nothing_is_refused(tmp_path):
     """One process has no shards, a CPU's are in its memory, a trust region's weights are whole."""
     said = refusal(lambda: trainer(tmp_path / "run", offload="cpu"))

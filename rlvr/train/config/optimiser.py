@@ -70,6 +70,9 @@ class OptimiserSettings(Settings):
             in the update.
         tensor_parallel: Processes of torchrun that compute each layer together, each with some of
             its heads; it divides them, and rows are shared out over the rest.
+        context_parallel: Processes of torchrun that read the same rows together, each some of their
+            tokens, for rows too long for one device; it divides them, and rows, side by side as
+            with packing, are shared out over the rest.
         device: Device of the model, such as cpu or cuda.  auto: a GPU if there is one.
         offload: cpu: shards of weights, gradients and optimiser rest in the machine's memory, and
             the optimiser's step is made there; a GPU holds a layer at a time.  For several
@@ -95,6 +98,7 @@ class OptimiserSettings(Settings):
     gradient_checkpointing: bool = setting(False, may_change=True)
     micro_tokens: int = setting(16384, ONE, may_change=True)
     tensor_parallel: int = setting(1, ONE, may_change=True)
+    context_parallel: int = setting(1, ONE, may_change=True)
     device: str = setting("auto", may_change=True)
     offload: _Offload | None = setting(
         None, one_of(_Offload, or_none=True), reader=_SHARDS, may_change=True
@@ -131,6 +135,12 @@ class OptimiserSettings(Settings):
             raise UsageError(
                 f"tensor_parallel is {config.tensor_parallel}, and offload is {config.offload!r}, "
                 "which has not been tried together; give one of them"
+            )
+        if config.context_parallel > 1 and (config.tensor_parallel > 1 or whole.endswith("region")):
+            other = whole if whole.endswith("region") else "tensor_parallel"
+            raise UsageError(
+                f"context_parallel is {config.context_parallel}, and beside {other} rows are not "
+                "divided; give one of them"
             )
         if config.algorithm.trust_region is None:
             return

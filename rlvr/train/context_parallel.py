@@ -1,0 +1,204 @@
+"""Rows too long for one device: ranks that read a pack together, each some of its tokens.
+
+Axes: C ranks of a context group, L tokens of the pack, l = L / C of them on each rank, N completion
+tokens, n of them on this rank.
+
+    rank 0  [chunk 0]                              [chunk 3]
+    rank 1           [chunk 1]           [chunk 2]
+
+Of 2 C chunks a rank has one from either end: late tokens see many others and early ones few, so all
+ranks have as much attention to compute.  In attention keys and values of all ranks are gathered; the
+rest of a layer, and the head, see a rank's own tokens alone (Llama 3, arXiv:2407.21783, section
+3.3.2).  What comes out, a number of each completion token, is on every rank of the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from rlvr.errors import RlvrError, UsageError
+from rlvr.samplers.packed_attention import PACKED, attend_by
+from rlvr.train.packing import Packed
+
+__all__ = ["ContextGroup", "PackShare", "require_context"]
+
+
+def require_context(model: Any, packing: bool, size: int) -> None:
+    """Refuse a model whose rows so many ranks cannot read together.
+
+    Args:
+        model: of transformers.
+        packing: whether its rows lie side by side.
+        size: ranks of a context group; 1 for none.
+
+    Raises:
+        UsageError: its rows are padded, or its attention is not PyTorch's own.
+    """
+    kind = model.config._attn_implementation
+    if size > 1 and not (packing and kind == PACKED):
+        why = f"attention is {kind!r}" if packing else "packing is off"
+        raise UsageError(
+            f"context_parallel is {size}, and {why}; ranks share rows that lie side by side, under "
+            "'sdpa': switch packing on, and leave attention out"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PackShare(Packed):
+    """A rank's tokens of a pack; `sources` count these tokens.
+
+    Attributes:
+        own: the places of its completion tokens among those of the pack.
+        total: N.
+    """
+
+    own: Tensor
+    total: int
+
+
+class ContextGroup:
+    """The ranks that read packs together.
+
+    Args:
+        mesh: of the group, one-dimensional.
+    """
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._group, self._size, self._rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
+        self._attention: _Attention | None = None  # of the last share
+
+    def share(self, pack: Packed) -> PackShare:
+        """This rank's tokens of a pack.
+
+        Args:
+            pack: the same one on every rank.
+        """
+        length = pack.input_ids.shape[1]
+        chunk = -(-length // (2 * self._size))
+        filling = 2 * self._size * chunk - length
+        more = torch.arange(filling, device=pack.position_ids.device)[None]  # a row of its own
+        positions = torch.cat([pack.position_ids, more], dim=1)
+        starts = (positions[0] == 0).nonzero().flatten().tolist()
+        begins = [number * chunk for number in (self._rank, 2 * self._size - 1 - self._rank)]
+        ids = pad(pack.input_ids, (0, filling))
+        input_ids, position_ids = (
+            torch.cat([all_of[:, begin : begin + chunk] for begin in begins], dim=1)
+            for all_of in (ids, positions)
+        )
+        first, second = (pack.sources - begin for begin in begins)
+        is_first, is_second = ((at >= 0) & (at < chunk) for at in (first, second))
+        own = (is_first | is_second).nonzero().flatten()
+        attention = _Attention(self._group, self._size, chunk, begins, [*starts, len(positions[0])])
+        attend_by(position_ids, attention)
+        self._attention = attention
+        named = {field.name: getattr(pack, field.name) for field in fields(Packed)}
+        named |= {name: named[name][own] for name in ("targets", "rows", "columns")}
+        sources = torch.where(is_first, first, second + chunk)[own]
+        named |= {"input_ids": input_ids, "position_ids": position_ids, "sources": sources}
+        return PackShare(**named, own=own, total=len(pack.targets))
+
+    def joined(self, values: Tensor, share: PackShare) -> Tensor:
+        """[N] of all ranks' tokens, in the pack's order; the gradient is that of this rank's own.
+
+        Args:
+            values: [n], of the share's.
+            share: this rank's tokens.
+
+        Raises:
+            RlvrError: the model has attended in its own way, each rank to its own tokens.
+        """
+        if self._attention is not None and not self._attention.was_called:
+            raise RlvrError(
+                "the model's attention did not get the positions that it was given, so each rank "
+                "read its own tokens alone; leave context_parallel out"
+            )
+        joined: Tensor = _Joined.apply(values, share.own, share.total, self._group)
+        return joined
+
+
+class _Attention:
+    """Attention of this rank's queries over the keys of all ranks."""
+
+    def __init__(
+        self, group: Any, size: int, chunk: int, begins: list[int], ends: list[int]
+    ) -> None:
+        self._group, self._size, self._chunk = group, size, chunk
+        self._begins, self._rows, self.was_called = begins, list(pairwise(ends)), False
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None
+    ) -> Tensor:
+        """Queries [1, H, l, D]; keys and values with as many heads or fewer.  Returns [1, l, H, D]."""
+        self.was_called = True
+        groups = query.shape[1] // key.shape[1]
+        key, value = (self._of_all(x).repeat_interleave(groups, dim=1) for x in (key, value))
+        found = []
+        for begin, own in zip(self._begins, query.split(self._chunk, dim=2), strict=True):
+            for start, end in self._rows:
+                first, last = max(begin, start), min(begin + self._chunk, end)
+                if first < last:
+                    low = start if window is None else max(start, first + 1 - window)
+                    q = own[:, :, first - begin : last - begin]
+                    seen = _seen(last - first, first - low, window, q.device)
+                    k, v = key[:, :, low:last], value[:, :, low:last]
+                    found.append(
+                        scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling)
+                    )
+        return torch.cat(found, dim=2).transpose(1, 2).contiguous()
+
+    def _of_all(self, own: Tensor) -> Tensor:
+        """[1, h, L, D] of all ranks' [1, h, l, D], in the pack's order."""
+        gathered: Tensor = _Gathered.apply(own[0], self._group, self._size)
+        front, back = gathered.split(self._chunk, dim=2)
+        return torch.cat([front, back.flip(0)]).transpose(0, 1).flatten(1, 2)[None]
+
+
+def _seen(queries: int, before: int, window: int | None, device: torch.device) -> Tensor:
+    """Which keys a query sees, of `before` and its own: [queries, before + queries], or the rule of it
+    that kernels know."""
+    if window is None:
+        return causal_lower_right(queries, before + queries)
+    ones = torch.ones(queries, before + queries, dtype=torch.bool, device=device)
+    return ones.tril(before).triu(before + 1 - window)
+
+
+class _Gathered(torch.autograd.Function):  # type: ignore[misc]
+    """[C, …] of all ranks; a rank's gradient is the sum of what all ranks have for its part."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, group: Any, size: int) -> Tensor:
+        ctx.group = group
+        gathered = own.new_empty(size * len(own), *own.shape[1:])
+        dist.all_gather_into_tensor(gathered, own.contiguous(), group=group)
+        return gathered.unflatten(0, (size, len(own)))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        own = gradient.new_empty(gradient.shape[1:])
+        dist.reduce_scatter_tensor(own, gradient.flatten(0, 1).contiguous(), group=ctx.group)
+        return own, None, None
+
+
+class _Joined(torch.autograd.Function):  # type: ignore[misc]
+    """Each rank computes the same loss of the joined values, so its gradient is whole already."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, own: Tensor, total: int, group: Any) -> Tensor:
+        ctx.save_for_backward(own)
+        joined = values.new_zeros(total).index_put((own,), values)
+        dist.all_reduce(joined, group=group)  # 0 + x is exact
+        return joined
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        (own,) = ctx.saved_tensors
+        return gradient[own], None, None, None
