@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -30,6 +30,10 @@ from rlvr.samplers.packed_attention import PACKED, attend_by
 from rlvr.train.packing import Packed
 
 __all__ = ["ContextGroup", "PackShare", "require_context"]
+
+_NEWER: Final = hasattr(dist, "all_gather_single")  # torch 2.13 warns of the older names
+_all_gather: Any = dist.all_gather_single if _NEWER else dist.all_gather_into_tensor
+_reduce_scatter: Any = dist.reduce_scatter_single if _NEWER else dist.reduce_scatter_tensor
 
 
 def require_context(model: Any, packing: bool, size: int) -> None:
@@ -178,13 +182,13 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, own: Tensor, group: Any, size: int) -> Tensor:
         ctx.group = group
         gathered = own.new_empty(size * len(own), *own.shape[1:])
-        dist.all_gather_into_tensor(gathered, own.contiguous(), group=group)
+        _all_gather(gathered, own.contiguous(), group=group)
         return gathered.unflatten(0, (size, len(own)))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         own = gradient.new_empty(gradient.shape[1:])
-        dist.reduce_scatter_tensor(own, gradient.flatten(0, 1).contiguous(), group=ctx.group)
+        _reduce_scatter(own, gradient.flatten(0, 1).contiguous(), group=ctx.group)
         return own, None, None
 
 
