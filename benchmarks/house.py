@@ -1,0 +1,137 @@
+"""Size and style of the source, room by room: the page docs/house.md.
+
+    python -m benchmarks.house > docs/house.md
+
+A token is one of Python's own, without comments, docstrings and layout.  A room is a folder under
+`rlvr/`, or a folder of the root.  A broad handler catches `Exception` or all, and does not raise
+again.  How many files and functions a call passes is counted by `benchmarks.walk`.
+"""
+
+import ast
+import io
+import subprocess
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+ROOMS = ("rlvr", "envs", "verifiers", "sandbox", "recipes")
+LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+WIDTH = 100
+
+
+def main() -> None:
+    rooms: dict[str, Counter[str]] = defaultdict(Counter)
+    style, places = Counter[str](), defaultdict[str, set[str]](set)
+    for name in listed(*ROOMS):
+        text = Path(name).read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        rooms[room_of(name)] += sizes(text, tree)
+        style += manners(tree)
+        style["comments"] += sum(line.lstrip().startswith("#") for line in text.splitlines())
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                places[node.name].add(name)
+    total = sum(rooms.values(), Counter[str]())
+    twice = sum(len(of) > 1 for name, of in places.items() if not name.startswith("_"))
+    tests = sum(tokens_of(Path(name).read_text(encoding="utf-8"))[0] for name in listed("tests"))
+    pages = [
+        *Path("docs").rglob("*.md"),
+        *map(Path, ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    ]
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    print("# The house\n")
+    print(
+        f"`python -m benchmarks.house`, {date.today()}, on top of commit {commit.stdout.strip()}.\n"
+    )
+    print("| | |\n|---|--:|")
+    for what, value in {
+        "code tokens": f"{total['tokens']:,}",
+        "tokens a line": f"{total['tokens'] / total['code']:.1f}",
+        f"lines over {WIDTH} columns": f"{total['long']:,}",
+        "annotations with `Any`": f"{style['any'] / style['annotations']:.1%}",
+        "broad handlers that do not raise": style["broad"],
+        "public names in two modules": twice,
+        "lines of comment alone": f"{style['comments'] / total['code']:.1%}",
+        "tokens of tests": f"{tests:,}",
+        "words of docs": f"{words:,}",
+    }.items():
+        print(f"| {what} | {value} |")
+    print(
+        "\n| room | files | lines of code | tokens | a line | over 100 |\n|---|--:|--:|--:|--:|--:|"
+    )
+    for name, size in sorted(rooms.items(), key=lambda item: -item[1]["tokens"]):
+        a_line = size["tokens"] / max(1, size["code"])
+        print(
+            f"| `{name}` | {size['files']} | {size['code']:,} | {size['tokens']:,} | {a_line:.1f} | {size['long']} |"
+        )
+
+
+def listed(*tops: str) -> list[str]:
+    """The Python files of the checkout below these folders."""
+    shown = subprocess.run(["git", "ls-files", *tops], capture_output=True, text=True, check=True)
+    return [name for name in shown.stdout.split() if name.endswith(".py")]
+
+
+def room_of(name: str) -> str:
+    parts = name.split("/")
+    return "/".join(parts[: 2 if parts[0] == "rlvr" and len(parts) > 2 else 1])
+
+
+def sizes(text: str, tree: ast.Module) -> Counter[str]:
+    docs = {
+        line for one in docstrings(tree) for line in range(one.lineno, (one.end_lineno or 0) + 1)
+    }
+    tokens, lines = tokens_of(text, docs)
+    long = sum(len(line) > WIDTH for line in text.splitlines())
+    return Counter(files=1, tokens=tokens, code=lines, long=long)
+
+
+def tokens_of(text: str, without: set[int] = frozenset()) -> tuple[int, int]:  # type: ignore[assignment]
+    """How many tokens, and on how many lines they lie."""
+    kept = [
+        token
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in LAYOUT and token.start[0] not in without
+    ]
+    return len(kept), len({n for one in kept for n in range(one.start[0], one.end[0] + 1)})
+
+
+def docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield from [node] * isinstance(node.value.value, str)
+
+
+def manners(tree: ast.Module) -> Counter[str]:
+    found = Counter[str]()
+    for node in ast.walk(tree):
+        for hint in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if hint is not None:
+                found["annotations"] += 1
+                names = (one for one in ast.walk(hint) if isinstance(one, ast.Name))
+                found["any"] += any(name.id == "Any" for name in names)
+        if isinstance(node, ast.ExceptHandler):
+            raises = any(isinstance(one, ast.Raise) for one in ast.walk(node))
+            found["broad"] += is_broad(node.type) and not raises
+    return found
+
+
+def is_broad(kind: ast.expr | None) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(
+        one is None or getattr(one, "id", "") in ("Exception", "BaseException") for one in kinds
+    )
+
+
+if __name__ == "__main__":
+    main()
