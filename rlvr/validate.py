@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+import re
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import TypeGuard, TypeVar
@@ -18,6 +20,7 @@ __all__ = [
     "is_number",
     "is_whole",
     "nearest",
+    "read_key",
     "require_number",
     "require_one_of",
     "require_optional_whole",
@@ -196,3 +199,29 @@ def _show_typed(value: object) -> str:
     """The value as it would be typed; with its type if it is too long to be shown whole."""
     text = brief(value)
     return text if text.endswith(("…", "shown")) else text.partition(" ")[2]
+
+
+def read_key(variable: str | None) -> str:
+    """The key in an environment variable; "" without one.
+
+    Args:
+        variable: its name; None where no key is wanted.
+
+    Raises:
+        UsageError: the variable is not set, or holds what is no key.
+    """
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        # A key that was typed in place of the name is not repeated.
+        name = f"{variable!r} " if re.fullmatch(r"[A-Z0-9]+(_[A-Z0-9]+)+", variable) else ""
+        raise UsageError(
+            f"the environment variable {name}that key_env names is not set or empty; put the key "
+            "into one, as in `export MY_API_KEY=…`, and give the name of the variable"
+        )
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError(
+            f"the environment variable {variable!r} holds a key with spaces or unusual characters"
+        )
+    return key

@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
@@ -62,6 +62,7 @@ from rlvr.samplers.protocol import (
 )
 from rlvr.types import Message, Rollout, Score, Task
 from rlvr.validate import require_whole
+from rlvr.workers.closing import Closing
 
 __all__ = ["AgentEndpoint", "AgentEpisode", "as_message"]
 
@@ -72,7 +73,7 @@ _MOST_REFUSED: Final = (
 )
 
 
-class AgentEpisode:
+class AgentEpisode(Closing):
     """What one agent asks for and gets, behind a key of its own.  Close it, or use it as a context manager.
 
     Made by `AgentEndpoint.open`.
@@ -165,12 +166,6 @@ class AgentEpisode:
             self.closed = True
         for future in list(self.pending):
             future.cancel()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """The agent's own time begins now."""
@@ -398,7 +393,7 @@ def _gone() -> Refused:
     return Refused(401, "unauthorized", "this episode is over, or there was none with this key")
 
 
-class AgentEndpoint:
+class AgentEndpoint(Closing):
     """The endpoint, see above.  Close it, or use it as a context manager.
 
     Args:
@@ -518,12 +513,6 @@ class AgentEndpoint:
         self._samples.close()
         self._server.close()
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     # ------------------------------------------------------------------------------------------ requests
 

@@ -38,6 +38,7 @@ from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
 from rlvr.types import Group, Rollout
 from rlvr.validate import require_one_of, require_whole
+from rlvr.workers.closing import Closing
 
 __all__ = ["Collected", "Collector"]
 
@@ -70,7 +71,7 @@ class Collected:
         )
 
 
-class Collector:
+class Collector(Closing):
     """Collects groups from an environment.  Close it, or use it as a context manager.
 
         with Collector(env, sampler, group_size=16, sampling=Sampling(max_tokens=1024),
@@ -184,12 +185,6 @@ class Collector:
         """End the threads, and the workers unless a scorer was given."""
         self._flight.close()
         self.groups.close()
-
-    def __enter__(self) -> Collector:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @property
     def position(self) -> int:

@@ -14,6 +14,7 @@ from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
 from rlvr.types import Completion, Rollout, Score, Task
 from rlvr.validate import require_seconds, require_whole
+from rlvr.workers.closing import Closing
 
 __all__ = ["Groups", "STEP_S"]
 
@@ -21,7 +22,7 @@ STEP_S = 30.0
 """Wall seconds that an agent may work between two completions."""
 
 
-class Groups:
+class Groups(Closing):
     """Samples and scores groups of one environment.  Close it, or use it as a context manager.
 
     Rollouts are scored by a `Scorer`: each as soon as it is finished or, if the reward compares
@@ -97,12 +98,6 @@ class Groups:
         self.player.close()
         if self._own is not None:
             self._own.close()
-
-    def __enter__(self) -> Groups:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def sample_with(self, sampling: Sampling) -> None:
         """Sample otherwise from here on.  Nothing may be under way.

@@ -18,6 +18,7 @@ from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
 from rlvr.scoring.records import record, require_same_run, score_from
 from rlvr.types import Group, Rollout
+from rlvr.workers.closing import Closing
 
 __all__ = ["RolloutFile", "Usage", "find_unfinished", "is_lost", "results_from", "rollout_records"]
 
@@ -165,7 +166,7 @@ class Usage:
         return asdict(self) | {"cost": self.cost(price)}
 
 
-class RolloutFile:
+class RolloutFile(Closing):
     """A file with the rollouts of an evaluation.  Close it, or use it as a context manager.
 
     Args:
@@ -235,9 +236,3 @@ class RolloutFile:
     def close(self) -> None:
         """Close the file; what was written stays in `PATH.partial`, unless `finish` was called."""
         self._journal.__exit__()
-
-    def __enter__(self) -> RolloutFile:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from rlvr.environment.call_formats import read_arguments, read_turn_of
 from rlvr.environment.tools import Tool
@@ -20,6 +20,7 @@ from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, ToolCall, 
 from rlvr.errors import Unscored, UsageError, brief
 from rlvr.types import Completion, Prompt, Task
 from rlvr.validate import require_number, require_whole
+from rlvr.workers.closing import Closing
 
 if TYPE_CHECKING:
     from rlvr.environment.base import Environment
@@ -89,7 +90,7 @@ _ONE_REPLY = EpisodeLimits(turns=1, calls=0)
 _NO_TOOLS: Mapping[str, Tool] = {}
 
 
-class Episode:
+class Episode(Closing):
     """An episode of one reply; others derive from it.  Close it, or use it as a context manager.
 
     For one caller at a time, in any thread.
@@ -181,12 +182,6 @@ class Episode:
     def __init__(self, env: Environment, task: Task) -> None:
         self.env, self.task, self.end = env, task, ""
         self._completion: Completion | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @property
     def prompt(self) -> Prompt:

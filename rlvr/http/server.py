@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Self
 
 import uvicorn
 
@@ -27,6 +26,7 @@ from rlvr.http.connections import Connection, Connections
 from rlvr.http.memory import MIB
 from rlvr.http.metrics import Metrics, are_shared, forget_process, share_in
 from rlvr.validate import require_whole
+from rlvr.workers.closing import Closing
 
 __all__ = ["ServerThread", "is_loopback", "listen", "run", "run_processes", "url_of"]
 
@@ -123,7 +123,7 @@ def run(
             sys.setswitchinterval(before_s)
 
 
-class ServerThread:
+class ServerThread(Closing):
     """A server in a thread of this process, which keeps its signals.  Close it, or use it as a context manager.
 
     Args:
@@ -151,12 +151,6 @@ class ServerThread:
         """Stop at once.  Idempotent."""
         self._server.should_exit = True
         self._thread.join(_STOP_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _allow_files(wanted: int) -> None:

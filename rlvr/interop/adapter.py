@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rlvr.environment import Environment, require_environment, require_one_reply
 from rlvr.errors import DataError, Unscored, UsageError, brief
@@ -19,6 +19,7 @@ from rlvr.scoring.items import Item
 from rlvr.types import Completion, Message, Prompt, Score, Task
 from rlvr.validate import require_number, require_optional_whole
 from rlvr.workers import ship
+from rlvr.workers.closing import Closing
 
 __all__ = [
     "Adapter",
@@ -44,7 +45,7 @@ CountTokens: TypeAlias = Callable[[str], int]
 """From a completion's text to its number of tokens, for trainers that pass on the text alone."""
 
 
-class Adapter:
+class Adapter(Closing):
     """An environment with a scorer of its own, behind a trainer's calling convention.
 
     Workers start with the first call, in the process that makes it: a pickled or forked copy has
@@ -87,12 +88,6 @@ class Adapter:
     def close(self) -> None:
         """End the workers; later calls are refused.  May be called again."""
         self.scorer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Uses cloudpickle, so that classes of a script or notebook, and lambdas, reach a spawned

@@ -44,6 +44,7 @@ from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Completion, Outcome, Score, Task
 from rlvr.validate import require_optional_whole
 from rlvr.workers import ship
+from rlvr.workers.closing import Closing
 
 __all__ = ["VerlReward", "VerlStopped", "to_verl"]
 
@@ -117,7 +118,7 @@ def _heard() -> Iterator[None]:
         raise
 
 
-class VerlReward:
+class VerlReward(Closing):
     """verl's `compute_score`; made by `to_verl`.  Picklable.
 
     Every reply has the same keys, and all but the last two are numbers: `score`, the total; `acc`,
@@ -307,12 +308,6 @@ class VerlReward:
         """End the workers.  May be called again."""
         for adapter in self._adapters.values():
             adapter.close()
-
-    def __enter__(self) -> VerlReward:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Uses cloudpickle, as `Adapter` does: `count_tokens` may be a lambda."""

@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Final, Literal, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
@@ -38,9 +35,10 @@ from rlvr.samplers.protocol import (
     Tokenized,
 )
 from rlvr.types import Prompt
-from rlvr.validate import is_whole, require_number, require_one_of, require_whole
+from rlvr.validate import is_whole, read_key, require_number, require_one_of, require_whole
 from rlvr.workers import BoundedCalls
-from rlvr.workers.loops import loop_thread
+from rlvr.workers.closing import Closing
+from rlvr.workers.loops import loop_thread, take_ready
 
 __all__ = ["EndpointSampler"]
 
@@ -66,7 +64,7 @@ def _as_spoken(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
 
 
-class EndpointSampler:
+class EndpointSampler(Closing):
     """A `Sampler` for evaluation, see above.  Close it, or use it as a context manager.
 
     A request that fails for good gives a `SamplingFailed` in place of a sample, so that its rollout
@@ -113,7 +111,7 @@ class EndpointSampler:
             )
         self.model, self.api, self.body = model, api, dict(body or {})
         self.url, query = _place(url)
-        self._key_env, self._key = key_env, _key(key_env)
+        self._key_env, self._key = key_env, read_key(key_env)
         self._client = openai.AsyncOpenAI(
             base_url=self.url,
             api_key=self._key or "none",
@@ -156,13 +154,10 @@ class EndpointSampler:
             ServiceFailed: it cannot be reached, or many requests failed, one after the other.
         """
         results: list[tuple[Hashable, Sample | SamplingFailed]] = []
-        with suppress(Empty):
-            name, future = self._done.get(timeout=_POLL_S)
-            while True:
-                if self._asked.get(name) is future:  # else it was dropped
-                    del self._asked[name]
-                    results.append((name, future.result()))
-                name, future = self._done.get_nowait()
+        for name, future in take_ready(self._done, _POLL_S):
+            if self._asked.get(name) is future:  # else it was dropped
+                del self._asked[name]
+                results.append((name, future.result()))
         if self._fatal is not None:
             raise self._fatal
         return results
@@ -256,12 +251,6 @@ class EndpointSampler:
     async def _disconnect(self) -> None:
         await asyncio.sleep(0)  # what was dropped ends first
         await self._client.close()
-
-    def __enter__(self) -> EndpointSampler:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _body_of(self, context: TokenIds, sampling: Sampling) -> dict[str, Any]:
         parts = [token.message for token in context if isinstance(token, TextToken)]
@@ -424,26 +413,6 @@ def _place(url: str) -> tuple[str, dict[str, str]]:
         )
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc}{path}", dict(parse_qsl(parts.query))
-
-
-def _key(variable: str | None) -> str:
-    """The key in an environment variable; "" without one."""
-    if variable is None:
-        return ""
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        # A key that was typed in place of the name is not repeated.
-        name = f"{variable!r} " if re.fullmatch(r"[A-Z0-9]+(_[A-Z0-9]+)+", variable) else ""
-        raise UsageError(
-            f"the environment variable {name}that key_env names is not set or empty; put the key "
-            f"into one, as in "
-            "`export MY_API_KEY=…`, and give the name of the variable"
-        )
-    if not (key.isascii() and key.isprintable() and " " not in key):
-        raise UsageError(
-            f"the environment variable {variable!r} holds a key with spaces or unusual characters"
-        )
-    return key
 
 
 class _MisshapenError(Exception):

@@ -8,14 +8,15 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
+
+import httpx
 
 from rlvr.errors import UsageError
+from rlvr.workers.closing import Closing
 
 __all__ = ["StartedServers"]
 
@@ -23,7 +24,7 @@ _START_S: Final = 900.0  # a large model on a loaded machine
 _GRACE_S: Final = 30.0  # for the first process to end the others
 
 
-class StartedServers:
+class StartedServers(Closing):
     """Starts servers, and ends them when it is closed; use it as a context manager.
 
     Each is in a process group of its own, whose first process holds one end of a pipe.  When this
@@ -163,24 +164,14 @@ class StartedServers:
             os.close(self._theirs)
             self._alive = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
 
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> bool:
-    try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{url}/health", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/health", timeout=2, trust_env=False).status_code == 200
+    return False

@@ -15,7 +15,14 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,21 +32,21 @@ import torch
 from torch import Tensor
 
 from rlvr.errors import MissingDependency, SamplingFailed, UsageError
-from rlvr.samplers.protocol import Begun, Probe, Request, Sample, Sampling, Tokenized
+from rlvr.samplers.protocol import Request, Sample, Tokenized
 from rlvr.samplers.tokenization import Tokenization
-from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings
+from rlvr.samplers.vllm_client import ONE_TOKEN, VLLMClient
+from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings, WrittenAdapter
 from rlvr.samplers.vllm_shared import (
     EXTENSION,
     TESTED,
-    VLLMClient,
-    begun_with,
+    Answer,
     is_tested,
     prompt_of,
     require_head_size,
-    sample_of,
-    sampling_parameters,
+    token_versions,
 )
 from rlvr.validate import require_number, require_whole
+from rlvr.workers.loops import finish
 
 __all__ = ["VLLMSampler"]
 
@@ -82,7 +89,6 @@ class VLLMSampler(VLLMClient):
     Attributes:
         version: of the weights; -1 before the first `sync`.
         positions: see above.
-        asleep: True between `sleep` and the next `sync`.
 
     Raises:
         MissingDependency: vLLM is not installed in this environment.
@@ -107,67 +113,167 @@ class VLLMSampler(VLLMClient):
         require_whole("max_rows", max_rows, 1)
         require_number("memory", memory, above=0, most=1)
         super().__init__(tokenization, adapter, timeout_s)
-        self._asked: dict[
-            str, tuple[Request, float]
-        ] = {}  # requests by the engine's name for them; when they began
-        self._names: dict[Hashable, str] = {}
-        self._sofar: dict[str, Any] = {}  # what the engine last said of each
-        self._count = itertools.count()
-        self._taken: Sequence[str] = ()
-        self.asleep = False
-        self._lora: Any = None
-        self._files: AdapterFiles | None = None
+        self._running: dict[str, tuple[Request, float]] = {}  # by the engine's names; since when
+        self._engine: _EngineHere | None = None
+        self._run = lambda function, *args: finish(function(*args))
         _require_vllm()
+        lora: dict[str, Any] = {}
+        if self._swaps:
+            lora = {"enable_lora": True, "max_loras": 2, "max_cpu_loras": 2}
+            lora["max_lora_rank"] = self._swaps.engine_rank
         with _generators_kept():
-            self._llm = _engine(
-                Path(folder),
-                dtype,
-                positions,
-                max_rows,
-                memory,
-                sleeps=sleeps,
-                load=load,
-                adapter=adapter,
-                more=options,
+            from vllm import LLM
+
+            llm = LLM(
+                model=str(folder),
+                tokenizer=str(folder),
+                dtype=dtype,
+                max_model_len=positions,
+                max_num_seqs=max_rows,
+                generation_config="vllm",  # not the model's: it would change what is left out
+                logprobs_mode="processed_logprobs",  # of what tokens are sampled from
+                load_format="auto" if load else "dummy",
+                worker_extension_cls=EXTENSION,
+                enable_prefix_caching=True,
+                disable_log_stats=True,
+                **{**_device_options(folder, memory, sleeps=sleeps), **lora, **options},
             )
-        self._engine = self._llm.llm_engine
-        self._about: Mapping[str, Any] = self._llm.collective_rpc("rlvr_describe")[0]
-        self.positions: int = self._about["positions"]
-        if adapter is not None and adapter.swap:
-            self._files = AdapterFiles(Path(tempfile.mkdtemp(prefix="rlvr-vllm-")), adapter)
+        self._engine = _EngineHere(llm)
+        self._about = self._engine.about
+        self.positions = self._about["positions"]
+        if self._swaps:
+            self._files = AdapterFiles(Path(tempfile.mkdtemp(prefix="rlvr-vllm-")), self._swaps)
+
+    # ------------------------------------------------------------------------------ see `VLLMClient`
 
     def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
-        self._add(request, f"rlvr-{next(self._count)}", parameters)
+        name = self._engines()[0].begin(prompt_of(request), parameters)
+        self._running[name] = request, time.monotonic()
 
-    def _add(self, request: Request, name: str, parameters: Mapping[str, Any]) -> None:
-        from vllm import SamplingParams
-
-        prompt = {"type": "token", "prompt_token_ids": prompt_of(request)}
-        self._engine.add_request(
-            name, prompt, SamplingParams(**parameters), lora_request=self._lora
-        )
-        self._asked[name] = request, time.monotonic()
-        self._names[request.id] = name
-
-    def poll(self) -> list[tuple[Hashable, Sample | SamplingFailed]]:
-        """See `Sampler.poll`.  Makes at most 16 steps of the engine."""
-        results: list[tuple[Hashable, Sample | SamplingFailed]] = []
+    def _receive(self) -> list[tuple[Request, Sample | SamplingFailed]]:
+        [engine] = self._engines()
+        results: list[tuple[Request, Sample | SamplingFailed]] = []
         for _ in range(_STEPS):
-            if not self._asked or results:
+            if not self._running or results:
                 break
-            for output in self._step():
-                if output.request_id not in self._asked:
-                    continue
-                self._sofar[output.request_id] = output.outputs[0]
-                if output.finished:
-                    request, _ = self._forget(output.request_id)
-                    results.append((request.id, self._sample(request, output.outputs[0])))
+            engine.step()
+            for name in [name for name in self._running if name in engine.finished]:
+                request, _ = self._running.pop(name)
+                results.append((request, self._sample(request, engine.take(name))))
         return results or self._overdue()
 
-    def _step(self) -> Sequence[Any]:
+    def _overdue(self) -> list[tuple[Request, Sample | SamplingFailed]]:
+        """Requests that were not finished in time; they are dropped."""
+        late = time.monotonic() - self.timeout_s
+        failed = SamplingFailed(f"vLLM has not finished the completion within {self.timeout_s:g} s")
+        overdue = [request for request, began in self._running.values() if began < late]
+        self._drop({request.id for request in overdue})
+        return [(request, failed) for request in overdue]
+
+    def _recall(self, ids: Set[Hashable]) -> dict[Hashable, Answer]:
+        names = [name for name, (request, _) in self._running.items() if request.id in ids]
+        return {self._running.pop(name)[0].id: self._engines()[0].abort(name) for name in names}
+
+    _drop = _recall
+
+    def _engines(self) -> Sequence[_EngineHere]:
+        assert self._engine is not None
+        return (self._engine,)
+
+    def _store(self, checkpoints: Iterable[Mapping[str, Tensor]], version: int) -> Any:
+        # In the only process: references to the trainer's own.
+        return {name: value for bucket in checkpoints for name, value in bucket.items()}
+
+    async def _update(self) -> None:
+        weights, self._weights = self._weights, None
+        await self._engines()[0].update(weights, self._swapped, self.version)
+
+    @property
+    def asleep(self) -> bool:
+        """True between `sleep` and the next `sync`."""
+        return self._engines()[0].asleep
+
+    def sleep(self) -> None:
+        """Free the GPU's memory until the next `sync`: weights and cache are dropped (vLLM's level
+        2).
+
+        On a CPU the calls are made and free nothing.  What is under way ends.
+        """
+        self._engines()[0].sleep()
+
+    def close(self) -> None:
+        """End the engine and free its memory.  Idempotent."""
+        if self._engine is None:
+            return
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        self._engine.llm.llm_engine.engine_core.shutdown()
+        self._engine = None
+        if self._files:
+            shutil.rmtree(self._files.folder, ignore_errors=True)
+        gc.collect()
+        cleanup_dist_env_and_memory()
+
+
+class _EngineHere:
+    """vLLM's engine in this process.
+
+    Args:
+        llm: a `vllm.LLM`.
+
+    Attributes:
+        finished: names of requests that have ended, and were not taken yet.
+        asleep: whether weights and cache are dropped.
+    """
+
+    def __init__(self, llm: Any) -> None:
+        self.name, self.version = "vLLM in this process", -1
+        self.llm, self._count = llm, itertools.count()
+        self.about: Mapping[str, Any] = llm.collective_rpc("rlvr_describe")[0]
+        self.taken: Sequence[str] = ()
+        self.finished: set[str] = set()
+        self._outputs: dict[str, Any] = {}  # what the engine last said of each request
+        self._lora: Any = None
+        self.asleep = False
+
+    def begin(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> str:
+        """Begin a request; returns its name."""
+        from vllm import SamplingParams
+
+        name, prompt = f"rlvr-{next(self._count)}", {"type": "token", "prompt_token_ids": list(ids)}
+        self.llm.llm_engine.add_request(
+            name, prompt, SamplingParams(**parameters), lora_request=self._lora
+        )
+        self._outputs[name] = None
+        return name
+
+    def step(self) -> None:
+        """Compute a token more of each request."""
         with self._without_compilation():
-            outputs: Sequence[Any] = self._engine.step()
-            return outputs
+            outputs = self.llm.llm_engine.step()
+        for output in outputs:
+            if output.request_id in self._outputs:
+                self._outputs[output.request_id] = output.outputs[0]
+                if output.finished:
+                    self.finished.add(output.request_id)
+
+    def take(self, name: str) -> Answer:
+        """The answer to a finished request."""
+        self.finished.remove(name)
+        output = self._outputs.pop(name)
+        versions = token_versions((s.version, s.start, s.end) for s in output.weight_versions)
+        logprobs = _values(output.token_ids, output.logprobs)
+        return Answer(output.token_ids, logprobs, versions, output.finish_reason)
+
+    def abort(self, name: str) -> Answer:
+        """End a request; returns what it has so far."""
+        self.llm.llm_engine.abort_request([name])
+        self.finished.discard(name)
+        output = self._outputs.pop(name)
+        if output is None:
+            return Answer()
+        versions = [self.version] * len(output.token_ids)
+        return Answer(output.token_ids, _values(output.token_ids, output.logprobs), versions)
 
     def _without_compilation(self) -> AbstractContextManager[Any]:
         """On a CPU, vLLM's small functions are not compiled: that takes ten seconds each, and a C++
@@ -178,218 +284,80 @@ class VLLMSampler(VLLMClient):
             torch.compiler.set_stance("force_eager") if current_platform.is_cpu() else nullcontext()
         )
 
-    def _overdue(self) -> list[tuple[Hashable, Sample | SamplingFailed]]:
-        """Requests that were not finished in time; they are dropped."""
-        late = time.monotonic() - self.timeout_s
-        names = [name for name, (_, began) in self._asked.items() if began < late]
-        if names:
-            self._engine.abort_request(names)
-        why = f"vLLM has not finished the completion within {self.timeout_s:g} s"
-        return [(self._forget(name)[0].id, SamplingFailed(why)) for name in names]
+    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> Answer:
+        name = self.begin(ids, parameters)
+        while name not in self.finished:
+            self.step()
+        return self.take(name)
 
-    def _forget(self, name: str) -> tuple[Request, float]:
-        request, began = self._asked.pop(name)
-        del self._names[request.id]
-        self._sofar.pop(name, None)
-        return request, began
-
-    def _sample(self, request: Request, output: Any) -> Sample | SamplingFailed:
-        if output.finish_reason not in ("stop", "length"):
-            return SamplingFailed(f"vLLM ended the completion with {output.finish_reason!r}")
-        logprobs = _logprobs_of(output)
-        spans = [(span.version, span.start, span.end) for span in output.weight_versions]
-        return sample_of(
-            request,
-            self.tokenization,
-            output.token_ids,
-            logprobs,
-            finish=output.finish_reason,
-            spans=spans,
-        )
-
-    def abort(self, ids: Iterable[Hashable]) -> None:
-        """See `Sampler.abort`.
-
-        Args:
-            ids: of requests.
-        """
-        names = [self._names[dropped] for dropped in set(ids) if dropped in self._names]
-        if names:
-            self._engine.abort_request(names)
-        for name in names:
-            self._forget(name)
-
-    def take_back(self, ids: Iterable[Hashable]) -> dict[Hashable, Begun]:
-        """Drop requests and return the tokens that they have, see `Sampler`.
-
-        Args:
-            ids: of requests.
-        """
-        begun_by_id, dropped = {}, set(ids)
-        for name, (request, _) in self._asked.items():
-            if (
-                request.id in dropped
-                and (output := self._sofar.get(name)) is not None
-                and output.token_ids
-            ):
-                versions = [self.version] * len(output.token_ids)
-                begun_by_id[request.id] = begun_with(
-                    request, output.token_ids, _logprobs_of(output), versions
-                )
-            elif request.id in dropped and request.begun is not None:
-                begun_by_id[request.id] = request.begun
-        self.abort(dropped)
-        return begun_by_id
-
-    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
-        """Use new weights.  Requests that are under way go on with them; their prompts are read
-        again.
-
-        Args:
-            weights: see `Sampler.sync`; those of an adapter included.
-            version: of the new weights.
-
-        Raises:
-            UsageError: they are not all of the engine's.
-        """
-        # In the trainer's process, which is the only one: these are references to its own.
-        state = {name: value for bucket in weights for name, value in bucket.items()}
-        if self.asleep:
-            self._wake(state)
-        elif self._files is None or self.version < 0:
-            self._load(state)
-        if self._files is not None:
-            self._swap(self._files, state, version)
-        self._reset_cache()
-        self._llm.update_weight_version(str(version))
-        self.version = version
-
-    def _load(self, weights: Mapping[str, Tensor]) -> None:
-        checkpoint = self._checkpoint(weights, self._about)
-        with torch.no_grad():
-            self._taken = self._llm.collective_rpc("rlvr_load", args=(checkpoint,))[0]
-
-    def _swap(self, files: AdapterFiles, weights: Mapping[str, Tensor], version: int) -> None:
-        """Put the adapter's weights under a new name, and drop the old one."""
-        from vllm.lora.request import LoRARequest
-
-        before, self._lora = self._lora, None
-        name, number, folder = files.write(weights, version)
-        request = LoRARequest(name, number, str(folder))
-        self._engine.add_lora(request)
-        self._lora = request
-        if before is not None:
-            self._engine.remove_lora(before.lora_int_id)
-
-    def _reset_cache(self) -> None:
-        """Drop keys and values of the old weights, those of requests that are under way
-        included."""
-        if not self._llm.reset_prefix_cache(reset_running_requests=True):
-            raise UsageError(
-                "vLLM keeps its prefix cache, of the old weights; sync while nothing is being "
-                "sampled"
-            )
-
-    def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
-        """The model's own log-probabilities of given completions, one list per row.
-
-        They are computed in one pass over each row, which does not use the cache of earlier
-        prompts: see `probe`.
-
-        Args:
-            rows: prompts and completions.
-        """
+    async def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         from vllm import SamplingParams
 
-        parameters = SamplingParams(
-            max_tokens=1, temperature=1.0, seed=0, prompt_logprobs=0, detokenize=False
-        )
         prompts = [
             {"type": "token", "prompt_token_ids": [*row.prompt_ids, *row.completion_ids]}
             for row in rows
         ]
         with self._without_compilation():
-            outputs = self._llm.generate(
-                prompts, parameters, use_tqdm=False, lora_request=self._lora
+            outputs = self.llm.generate(
+                prompts,
+                SamplingParams(**ONE_TOKEN, prompt_logprobs=0),
+                use_tqdm=False,
+                lora_request=self._lora,
             )
         return [
-            [
-                entry[token].logprob
-                for token, entry in zip(row.completion_ids, _last(output, row), strict=True)
-            ]
+            _values(row.completion_ids, output.prompt_logprobs[len(row.prompt_ids) :])
             for row, output in zip(rows, outputs, strict=True)
         ]
 
-    def probe(self, rows: Sequence[Tokenized], prompt_ids: Sequence[int]) -> list[Probe]:
-        """See `Sampler`.
+    async def update(self, weights: Any, adapter: WrittenAdapter | None, version: int) -> None:
+        if adapter is None or self.version < 0:
+            if self.asleep:  # first room for the weights, then these, then room for the cache
+                self.llm.wake_up(tags=["weights"])
+            self._load(weights)
+            if self.asleep:
+                self.llm.wake_up(tags=["kv_cache"])
+                self.llm.wake_up()  # and let requests be scheduled
+                self.asleep = False
+        if adapter is not None:
+            self._swap(adapter)
+        self._clear_cache()
+        self.llm.update_weight_version(str(version))
+        self.version = version
 
-        Args:
-            rows: prompts and completions, whose log-probabilities are asked for.
-            prompt_ids: the long prompt after which a token is sampled.
-        """
-        logprobs, name = self.logprobs(rows) if rows else [], f"rlvr-{next(self._count)}"
-        request = Request(name, tuple(prompt_ids), Sampling(max_tokens=1), seed=0, limit=1)
-        self._add(request, name, sampling_parameters(request, self.tokenization))
-        sample = None
-        while sample is None:
-            for output in self._step():
-                if output.request_id == name:
-                    sample = self._sample(request, output.outputs[0])
-        self._forget(name)
-        assert isinstance(sample, Sample)
-        return [
-            self._probe_of(
-                "vLLM in this process",
-                self._llm.get_weight_version(),
-                self._about,
-                self._taken,
-                logprobs,
-                sample,
+    def _load(self, weights: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            self.taken = self.llm.collective_rpc("rlvr_load", args=(weights,))[0]
+
+    def _swap(self, adapter: WrittenAdapter) -> None:
+        """Put the adapter's weights under a new name, and drop the old one."""
+        from vllm.lora.request import LoRARequest
+
+        before, self._lora = self._lora, None
+        request = LoRARequest(adapter.name, adapter.number, str(adapter.folder))
+        self.llm.llm_engine.add_lora(request)
+        self._lora = request
+        if before is not None:
+            self.llm.llm_engine.remove_lora(before.lora_int_id)
+
+    def _clear_cache(self) -> None:
+        if not self.llm.reset_prefix_cache(reset_running_requests=True):
+            raise UsageError(
+                "vLLM keeps its prefix cache, of the old weights; sync while nothing is being "
+                "sampled"
             )
-        ]
 
     def sleep(self) -> None:
-        """Free the GPU's memory until the next `sync`: weights and cache are dropped (vLLM's level
-        2).
+        """Drop weights and cache."""
+        self.llm.sleep(level=2)
+        self.asleep, self.version = True, -1
 
-        On a CPU the calls are made and free nothing.  What is under way ends.
-        """
-        self._llm.sleep(level=2)
-        self.asleep = True
-
-    def _wake(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the memory back: first room for the weights, then these, then room for the cache."""
-        self._llm.wake_up(tags=["weights"])
-        self._load(weights)
-        self._llm.wake_up(tags=["kv_cache"])
-        self._llm.wake_up()  # and let requests be scheduled
-        self.asleep = False
-
-    def close(self) -> None:
-        """End the engine and free its memory.  Idempotent."""
-        if self._llm is None:
-            return
-        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
-
-        self._engine.engine_core.shutdown()
-        self._llm = self._engine = None
-        if self._files is not None:
-            shutil.rmtree(self._files.folder, ignore_errors=True)
-        gc.collect()
-        cleanup_dist_env_and_memory()
+    async def label(self) -> str:
+        return str(self.llm.get_weight_version())
 
 
-def _logprobs_of(output: Any) -> list[float]:
-    """The log-probabilities of a completion's tokens."""
-    return [
-        entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs, strict=True)
-    ]
-
-
-def _last(output: Any, row: Tokenized) -> Sequence[Mapping[int, Any]]:
-    """The entries of a prompt's log-probabilities that are of the row's completion."""
-    entries: Sequence[Mapping[int, Any]] = output.prompt_logprobs[len(row.prompt_ids) :]
-    return entries
+def _values(ids: Sequence[int], entries: Sequence[Mapping[int, Any]]) -> list[float]:
+    """The log-probabilities of tokens, of vLLM's entry for each."""
+    return [entry[token].logprob for token, entry in zip(ids, entries, strict=True)]
 
 
 def _require_vllm() -> None:
@@ -419,59 +387,27 @@ def _require_vllm() -> None:
         )
 
 
-def _engine(
-    folder: Path,
-    dtype: str,
-    positions: int | None,
-    max_rows: int,
-    memory: float,
-    *,
-    sleeps: bool,
-    load: bool,
-    adapter: AdapterSettings | None,
-    more: Mapping[str, Any],
-) -> Any:
+def _device_options(folder: str | Path, memory: float, *, sleeps: bool) -> dict[str, Any]:
+    """Arguments of vLLM for this device."""
     from transformers import AutoConfig
-    from vllm import LLM
     from vllm.platforms import current_platform
 
-    options: dict[str, Any] = {"gpu_memory_utilization": memory, "enable_sleep_mode": sleeps}
-    if current_platform.is_cpu():
-        from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+    if not current_platform.is_cpu():
+        return {"gpu_memory_utilization": memory, "enable_sleep_mode": sleeps}
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-        require_head_size(
-            AutoConfig.from_pretrained(folder), CPUAttentionBackend.get_supported_head_sizes()
-        )
-        # Blocks of 32 tokens, not 128: shorter prompts are read once for their group.  And prompts
-        # in one piece: behind each other piece vLLM turns the request's generator back, which those
-        # of a CPU refuse, and the engine ends.
-        options = {
-            "kv_cache_memory_bytes": _CPU_CACHE_BYTES,
-            "block_size": 32,
-            "enforce_eager": True,
-        }
-        options |= {"enable_chunked_prefill": False}
-    if adapter is not None and adapter.swap:
-        options |= {
-            "enable_lora": True,
-            "max_loras": 2,
-            "max_cpu_loras": 2,
-            "max_lora_rank": adapter.engine_rank,
-        }
-    return LLM(
-        model=str(folder),
-        tokenizer=str(folder),
-        dtype=dtype,
-        max_model_len=positions,
-        max_num_seqs=max_rows,
-        generation_config="vllm",  # not the model's: it would change what a request leaves out
-        logprobs_mode="processed_logprobs",  # of the distribution that tokens are sampled from
-        load_format="auto" if load else "dummy",
-        worker_extension_cls=EXTENSION,
-        enable_prefix_caching=True,
-        disable_log_stats=True,
-        **{**options, **more},
+    require_head_size(
+        AutoConfig.from_pretrained(folder), CPUAttentionBackend.get_supported_head_sizes()
     )
+    # Blocks of 32 tokens, not 128: shorter prompts are read once for their group.  And prompts in
+    # one piece: behind each other piece vLLM turns the request's generator back, which those of a
+    # CPU refuse, and the engine ends.
+    return {
+        "kv_cache_memory_bytes": _CPU_CACHE_BYTES,
+        "block_size": 32,
+        "enforce_eager": True,
+        "enable_chunked_prefill": False,
+    }
 
 
 @contextmanager

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from torch import Tensor
 
 from rlvr.errors import UsageError
 from rlvr.validate import require_number
 
-__all__ = ["AdapterFiles", "AdapterSettings"]
+__all__ = ["AdapterFiles", "AdapterSettings", "WrittenAdapter"]
 
 _RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can be started for
 _ENDS: Final = ("lm_head", "embed_tokens")
@@ -80,6 +80,19 @@ class AdapterSettings:
         return next(rank for rank in _RANKS if rank >= self.rank)
 
 
+class WrittenAdapter(NamedTuple):
+    """A version of an adapter that engines can read.
+
+    Attributes:
+        name, number: which no other one has had.
+        folder: of its files.
+    """
+
+    name: str
+    number: int
+    folder: Path
+
+
 class AdapterFiles:
     """Writes each version of an adapter to a folder of its own, which vLLM reads.
 
@@ -92,8 +105,8 @@ class AdapterFiles:
         self.folder, self.settings = folder, settings
         self._count, self._last = 0, folder
 
-    def write(self, weights: Mapping[str, Tensor], version: int) -> tuple[str, int, Path]:
-        """The name, number and folder of this version; the version before it is deleted.
+    def write(self, weights: Mapping[str, Tensor], version: int) -> WrittenAdapter:
+        """Write this version; the one before it is deleted.
 
         Each call has a number that no other has had: under a number that it knows, vLLM would go on
         with what it has.
@@ -124,7 +137,7 @@ class AdapterFiles:
         save_file(parts, self._last / "adapter_model.safetensors", metadata={"format": "pt"})
         text = json.dumps(dict(self.settings.config))
         (self._last / "adapter_config.json").write_text(text, encoding="utf-8")
-        return f"rlvr-{self._count}-v{version}", self._count, self._last
+        return WrittenAdapter(f"rlvr-{self._count}-v{version}", self._count, self._last)
 
 
 def _peft_name(name: str) -> str:

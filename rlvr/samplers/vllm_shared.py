@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rlvr.errors import UsageError
-from rlvr.samplers.protocol import Begun, Probe, Request, Sample, cut_at_stop, rollout_seed
-from rlvr.samplers.tokenization import Tokenization, TokenSampler
-from rlvr.validate import require_number
+from rlvr.samplers.protocol import Begun, Request, Sample, cut_at_stop, rollout_seed
+from rlvr.samplers.tokenization import Tokenization
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rlvr.samplers.vllm_lora import AdapterSettings
-
 __all__ = [
     "EXTENSION",
     "TESTED",
-    "VLLMClient",
+    "Answer",
     "begun_with",
     "checkpoint_weights",
     "differing_sizes",
@@ -35,6 +32,7 @@ __all__ = [
     "require_room",
     "sample_of",
     "sampling_parameters",
+    "token_versions",
     "version_of",
 ]
 
@@ -60,80 +58,29 @@ _SIZES: Final = (
 )
 
 
-class VLLMClient(TokenSampler):
-    """A `Sampler` over vLLM.  A subclass is its transport: an engine in this process, or servers.
-
-    Args:
-        tokenization: prompts to tokens, and the tokens that end a completion.
-        adapter: of a policy with LoRA; None for one without.
-        timeout_s: wall seconds that a completion may take.
+class Answer(NamedTuple):
+    """What an engine answered to a request, or has of it so far.  T = number of its tokens.
 
     Attributes:
-        version: of the weights; -1 before the first `sync`.
-        positions: most tokens of prompt and completion together.
+        ids: of the tokens, shape [T].
+        logprobs: of the distribution that each was sampled from, shape [T].
+        versions: version of the weights that sampled each token, shape [T].
+        finish: why it ended, as vLLM says: "stop", "length", or "abort"; None for an unfinished one.
     """
 
-    version = -1
-    positions: int
+    ids: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    versions: Sequence[int] = ()
+    finish: str | None = None
 
-    def __init__(
-        self, tokenization: Tokenization, adapter: AdapterSettings | None, timeout_s: float
-    ) -> None:
-        self.timeout_s = require_number("timeout_s", timeout_s, above=0)
-        self.tokenization, self._adapter = tokenization, adapter
 
-    def submit(self, request: Request) -> None:
-        """See `Sampler.submit`.
+def token_versions(spans: Iterable[tuple[str, int, int]]) -> list[int]:
+    """The version of the weights of each token.
 
-        Args:
-            request: what is asked for.
-
-        Raises:
-            UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this
-                way.
-        """
-        require_room(request, self.positions)
-        self._send(request, sampling_parameters(request, self.tokenization))
-
-    def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
-    def _checkpoint(
-        self, weights: Mapping[str, Tensor], about: Mapping[str, Any]
-    ) -> dict[str, Tensor]:
-        """Weights by the names that the engine loads, with the adapter merged unless it is
-        swapped."""
-        merged = None if self._adapter is None or self._adapter.swap else self._adapter.scale
-        return checkpoint_weights(weights, tied=about["tied"], lora_scale=merged)
-
-    @staticmethod
-    def _probe_of(
-        where: str,
-        label: str,
-        about: Mapping[str, Any],
-        taken: Sequence[str],
-        logprobs: list[list[float]],
-        sample: Sample,
-    ) -> Probe:
-        return Probe(
-            where,
-            version_of(label),
-            frozenset(about["names"]),
-            frozenset(taken),
-            logprobs,
-            sample.completion_ids[0],
-            sample.logprobs[0],
-        )
-
-    def close(self) -> None:
-        """Free what the sampler holds.  Idempotent."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    Args:
+        spans: (label of the weights, first token, end) as vLLM labels them.
+    """
+    return [version_of(label) for label, start, end in spans for _ in range(start, end)]
 
 
 def is_tested(version: str) -> bool:
@@ -191,32 +138,17 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
     }
 
 
-def sample_of(
-    request: Request,
-    tokenization: Tokenization,
-    ids: Sequence[int],
-    logprobs: Sequence[float],
-    *,
-    finish: str | None,
-    spans: Iterable[tuple[str, int, int]],
-) -> Sample:
+def sample_of(request: Request, tokenization: Tokenization, answer: Answer) -> Sample:
     """A sample of what the engine answered.
 
     Args:
         request: what was asked for; the tokens with which it was begun are put before the others.
         tokenization: of the policy; the text is made here, as the policy's other samplers make it.
-        ids, logprobs: of the completion, or of what was added to it.
-        finish: why it ended, as vLLM says: "stop" or "length".
-        spans: (label of the weights, first token, end) as vLLM labels them.
+        answer: a finished one.
     """
-    begun = begun_with(
-        request,
-        ids,
-        logprobs,
-        [version_of(version) for version, start, end in spans for _ in range(start, end)],
-    )
+    begun = begun_with(request, answer)
     tokens, stop = len(begun.completion_ids), request.sampling.stop
-    truncated = finish == "length"
+    truncated = answer.finish == "length"
     if request.begun is not None and stop:  # vLLM looks for stop texts in what it has added alone
         for end in range(len(request.begun.completion_ids) + 1, tokens):
             text = tokenization.decode(begun.completion_ids[:end])
@@ -236,23 +168,19 @@ def sample_of(
     )
 
 
-def begun_with(
-    request: Request, ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int]
-) -> Begun:
+def begun_with(request: Request, answer: Answer) -> Begun:
     """The tokens of a completion so far: those with which it was begun, and those that were added.
 
     Args:
         request: what was asked for.
-        ids, logprobs, versions: of what was added.
+        answer: what was added.
     """
-    before = request.begun
-    if before is None:
-        return Begun(list(ids), list(logprobs), None, list(versions))
+    before = request.begun or Begun((), (), None, ())
     return Begun(
-        [*before.completion_ids, *ids],
-        [*before.logprobs, *logprobs],
+        [*before.completion_ids, *answer.ids],
+        [*before.logprobs, *answer.logprobs],
         None,
-        [*before.versions, *versions],
+        [*before.versions, *answer.versions],
     )
 
 

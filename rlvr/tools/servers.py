@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from rlvr.environment.tools import Tool
 from rlvr.errors import MissingDependency, ServiceFailed, ToolError, UsageError, brief
+from rlvr.workers.closing import Closing
 
 __all__ = ["Server", "mcp"]
 
@@ -48,7 +49,7 @@ def mcp(where: str | Sequence[str], *, env: Mapping[str, str] | None = None) -> 
     return Server(where, env=env)
 
 
-class Server:
+class Server(Closing):
     """A connection to an MCP server; see `mcp`.
 
     Attributes:
@@ -75,12 +76,6 @@ class Server:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the connection, and the process of a command.  Idempotent."""

@@ -43,13 +43,14 @@ from rlvr.train.run_parts import run_parts_of
 from rlvr.train.setup import device_of, policy_from_config, prepare_policy, say_prompts
 from rlvr.train.sources import source_of
 from rlvr.train.stages import Stages
+from rlvr.workers.closing import Closing
 
 __all__ = ["Trainer"]
 
 _P = TypeVar("_P", bound=RunPart)
 
 
-class Trainer:
+class Trainer(Closing):
     """One training run.  Close it, or use it as a context manager.
 
         with Trainer(Config(env="arithmetic-v1", model="Qwen/Qwen3-0.6B", run=Path("runs/a"))) as
@@ -338,9 +339,3 @@ class Trainer:
             for name in ("learner", "policy", "source", "parts"):
                 vars(self).pop(name, None)
             gc.collect()
-
-    def __enter__(self) -> Trainer:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

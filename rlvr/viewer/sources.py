@@ -18,6 +18,7 @@ from rlvr.errors import DataError, brief
 from rlvr.viewer.folders import STEP_SUFFIX, find_sources, is_run, require_shown
 from rlvr.viewer.index import Index, RowsFile
 from rlvr.viewer.reports import Report, read_report
+from rlvr.workers.closing import Closing
 
 if TYPE_CHECKING:
     from rlvr.viewer.metrics import RunMetrics
@@ -266,7 +267,7 @@ class ReportSource(Source):
         return State(False, "")
 
 
-class Shown:
+class Shown(Closing):
     """All that one viewer shows, by number; nothing else can be reached through it.
 
     Args:
@@ -363,12 +364,6 @@ class Shown:
     def close(self) -> None:
         """Stop reading, and remove the temporary files."""
         self._stack.close()
-
-    def __enter__(self) -> Shown:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def read_step_report(path: Path) -> Report:

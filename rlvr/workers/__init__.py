@@ -6,6 +6,7 @@ async_pool, async_process   `AsyncPool`, whose processes each await many items a
 loops           event loops of this process, with a bound on how many calls run at once
 threads         daemon threads that run calls in order
 framing, clock  messages on a pipe; the CPU clock of another process
+closing         what a `with` block closes
 per_process     things that a process makes once, at their first use
 """
 

@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from rlvr.errors import UsageError
 from rlvr.workers.per_process import once_per_process
 
-__all__ = ["BoundedCalls", "LoopThread", "finish", "loop_thread"]
+__all__ = ["BoundedCalls", "LoopThread", "finish", "loop_thread", "take_ready"]
 
 _T = TypeVar("_T")
 
@@ -42,6 +43,21 @@ def finish(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise UsageError(
         f"{name} waits for something that is async; score it with an environment or a Scorer"
     )
+
+
+def take_ready(queue: SimpleQueue[_T], timeout_s: float) -> list[_T]:
+    """What is in a queue; waits for the first one.
+
+    Args:
+        queue: what another thread fills.
+        timeout_s: most wall seconds to wait.
+    """
+    ready: list[_T] = []
+    with suppress(Empty):
+        ready.append(queue.get(timeout=timeout_s))
+        while True:
+            ready.append(queue.get_nowait())
+    return ready
 
 
 class LoopThread:

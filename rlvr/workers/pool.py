@@ -33,6 +33,7 @@ from typing import Any, TypeAlias
 from rlvr.errors import Unscored, UsageError, WorkerDied, WorkerError, WorkerTimeout
 from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
+from rlvr.workers.closing import Closing
 from rlvr.workers.framing import FrameTooLong, frame_payload, take_frame
 
 __all__ = ["GivenUp", "Handler", "REPLY_MIB", "WorkerPool", "ship", "usable_cores"]
@@ -50,7 +51,7 @@ _SLICE_S = (
 )
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """Runs items in killable processes; safe from any thread, any number of callers at once.
 
     Processes are started when callers need them.  They end with the pool, with the interpreter, and
@@ -216,12 +217,6 @@ class WorkerPool:
             worker.strike()  # the thread that waits for it sees it die and clears up
         for worker in idle:
             worker.kill()
-
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @contextlib.contextmanager
     def _checkout(self) -> Iterator[_Worker]:

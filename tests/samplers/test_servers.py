@@ -15,12 +15,14 @@ from rlvr.samplers.protocol import Begun, TokenRow
 from rlvr.samplers.servers import ServerSampler
 from rlvr.samplers.vllm_lora import AdapterSettings
 from rlvr.samplers.vllm_shared import (
+    Answer,
     checkpoint_weights,
     model_sizes,
     require_head_size,
     require_names,
     sample_of,
     sampling_parameters,
+    token_versions,
     version_of,
 )
 from tests.rewards.parts import refusal
@@ -238,7 +240,7 @@ def test_a_sync_without_any_server_ends_the_run(fakes, over, weights):
     sampler.sync([weights], 0)
     assert [probe.engine for probe in sampler.probe([], [1, 5])] == [two[1].url]
     two[1].kill()
-    with pytest.raises(ServiceFailed, match="no server took the weights of version 1"):
+    with pytest.raises(ServiceFailed, match="no server could take the weights of version 1"):
         sampler.sync([weights], 1)
 
 
@@ -275,8 +277,8 @@ def test_what_is_aborted_does_not_come(fakes, over, weights):
 def test_what_is_taken_back_has_its_tokens_and_goes_on_from_them(fakes, over, weights):
     """Those that have begun come with what they have, the others without; all go on with the new weights."""
     [fake] = fakes(1)
-    fake.slow_s = 30.0
     sampler = over([fake])
+    fake.slow_s = 30.0  # after the greeting
     sampler.sync([weights], 3)
     submit(sampler, range(6))
     until = time.monotonic() + 60
@@ -464,16 +466,11 @@ def test_labels_of_weights():
 def test_spans_of_weights_become_a_version_per_token(policy):
     """None where all tokens are of one version."""
     request = Request("a", (1,), PLAIN, 0, 8)
-    both = sample_of(
-        request,
-        policy.tokenization,
-        [5, 6, 7],
-        [-1.0] * 3,
-        finish="length",
-        spans=[("4", 0, 1), ("6", 1, 3)],
-    )
+    versions = token_versions([("4", 0, 1), ("6", 1, 3)])
+    answer = Answer([5, 6, 7], [-1.0] * 3, versions, "length")
+    both = sample_of(request, policy.tokenization, answer)
     assert (both.weights_version, list(both.token_versions), both.truncated) == (4, [4, 6, 6], True)
-    one = sample_of(request, policy.tokenization, [5], [-1.0], finish="stop", spans=[("4", 0, 1)])
+    one = sample_of(request, policy.tokenization, Answer([5], [-1.0], [4], "stop"))
     assert (one.weights_version, one.token_versions, one.truncated) == (4, None, False)
 
 
@@ -483,9 +480,8 @@ def test_a_stop_text_that_began_before_the_weights_changed_is_found(policy):
     more = policy.tokenizer("345", add_special_tokens=False)["input_ids"]
     stopping = Sampling(max_tokens=8, stop=("23",))
     request = Request("a", (1,), stopping, 0, 8, begun=Begun(ids, [-0.5, -0.25], None, [1, 1]))
-    found = sample_of(
-        request, policy.tokenization, more, [-1.0, -2.0, -3.0], finish="length", spans=[("2", 0, 3)]
-    )
+    answer = Answer(more, [-1.0, -2.0, -3.0], [2] * 3, "length")
+    found = sample_of(request, policy.tokenization, answer)
     assert (found.text, list(found.logprobs), found.truncated) == ("1", [-0.5, -0.25, -1.0], False)
     assert list(found.token_versions) == [1, 1, 2]
 

@@ -77,7 +77,7 @@ def test_a_stale_prefix_cache_ends_the_run(tied, tmp_path, monkeypatch):
     """Trap 2: keys and values of the old weights stay, and are used for prompts that were read before."""
     with trainer(tmp_path, tied) as made:
         assert canary(made) < 1e-4
-        monkeypatch.setattr(tied.sampler, "_reset_cache", lambda: None)
+        monkeypatch.setattr(tied.sampler._engine, "_clear_cache", lambda: None)
         said = canary(made)
     assert "uses keys and values of other weights" in said
 
@@ -85,10 +85,10 @@ def test_a_stale_prefix_cache_ends_the_run(tied, tmp_path, monkeypatch):
 def test_a_part_of_the_weights_ends_the_run(tied, tmp_path, monkeypatch):
     """Trap 4: the engine takes a part of the weights without a word, where names are not compared before."""
     monkeypatch.setattr(vllm_worker, "require_names", lambda given, expected: None)
-    load = tied.sampler._load
+    load = tied.sampler._engine._load
     with trainer(tmp_path, tied) as made:
         monkeypatch.setattr(
-            tied.sampler,
+            tied.sampler._engine,
             "_load",
             lambda weights: load(
                 {name: one for name, one in weights.items() if name != "model.norm.weight"}
@@ -109,7 +109,7 @@ def test_the_same_weights_of_another_run_are_noticed(tied, tmp_path):
     """Another program wrote to the engine between two syncs."""
     with trainer(tmp_path, tied) as made:
         assert canary(made) < 1e-4
-        tied.sampler._llm.update_weight_version("99")
+        tied.sampler._engine.llm.update_weight_version("99")
         said = ""
         try:
             made.source._canary.check(
@@ -121,7 +121,7 @@ def test_the_same_weights_of_another_run_are_noticed(tied, tmp_path):
 
 
 def checksums(engine):
-    return engine.sampler._llm.collective_rpc("compute_weight_checksums")[0]
+    return engine.sampler._engine.llm.collective_rpc("compute_weight_checksums")[0]
 
 
 def test_checksums_alone_do_not_see_a_stale_head(tied, monkeypatch):
@@ -138,7 +138,7 @@ def test_checksums_alone_do_not_see_a_stale_head(tied, monkeypatch):
         perturbed(tied.policy, seed=2)
         tied.sampler.sync(tied.policy.weights(), 1)
     stale, difference = checksums(tied), apart()
-    tied.sampler._llm.apply_model(vllm_worker.pack_tied_head)
+    tied.sampler._engine.llm.apply_model(vllm_worker.pack_tied_head)
     assert checksums(tied) == stale
     assert difference > 1e-2
     assert apart() < 1e-4
@@ -148,7 +148,7 @@ def test_log_probabilities_of_given_rows_alone_do_not_see_a_stale_cache(tied, mo
     """Trap 5: they skip the cache that completions go through; the probe of the long prompt does not."""
     ids = tuple(tied.sampler.encode("12+34=" * 30))
     tied.sampler.probe([], ids)
-    monkeypatch.setattr(tied.sampler, "_reset_cache", lambda: None)
+    monkeypatch.setattr(tied.sampler._engine, "_clear_cache", lambda: None)
     perturbed(tied.policy, seed=2)
     tied.sampler.sync(tied.policy.weights(), 1)
     rows = [TokenRow(ids[:90], ids[90:])]

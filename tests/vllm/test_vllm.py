@@ -155,7 +155,7 @@ def test_what_is_aborted_does_not_come_and_leaves_the_engine(tied):
     assert sorted(found) == [0, 2, 3]
     tied.sampler.submit(Request(5, tuple(tied.sampler.encode("1+1=")), PLAIN, 5, 24))
     tied.sampler.abort([5])
-    assert not tied.sampler._engine.has_unfinished_requests()
+    assert not tied.sampler._engine.llm.llm_engine.has_unfinished_requests()
     assert tied.sampler.poll() == []
 
 
@@ -163,10 +163,10 @@ def test_a_request_over_its_time_fails_and_leaves_the_engine(tied, monkeypatch):
     """Its rollout is UNSCORED; the others go on."""
     tied.sampler.submit(Request("late", tuple(tied.sampler.encode("1+1=")), PLAIN, 5, 24))
     monkeypatch.setattr(tied.sampler, "timeout_s", 0.0)
-    monkeypatch.setattr(tied.sampler, "_step", list)  # an engine that makes no progress
+    monkeypatch.setattr(tied.sampler._engine, "step", lambda: None)  # it makes no progress
     [(name, failed)] = tied.sampler.poll()
     assert (name, type(failed)) == ("late", SamplingFailed)
-    assert not tied.sampler._engine.has_unfinished_requests()
+    assert not tied.sampler._engine.llm.llm_engine.has_unfinished_requests()
 
 
 def test_what_cannot_be_sampled_is_refused(tied):
@@ -282,7 +282,7 @@ def test_what_is_taken_back_goes_on_from_its_tokens(tied):
     found = dict(tied.sampler.poll())
     begun = tied.sampler.take_back(range(8))
     assert begun
-    assert not tied.sampler._engine.has_unfinished_requests()
+    assert not tied.sampler._engine.llm.llm_engine.has_unfinished_requests()
     perturbed(tied.policy)
     tied.sampler.sync(tied.policy.weights(), 1)
     for name in set(range(8)) - found.keys():

@@ -36,6 +36,7 @@ from rlvr.scoring.identity import IDENTITY_HEADER, Identity, require_acceptable
 from rlvr.scoring.records import score_from
 from rlvr.types import Score, plain
 from rlvr.validate import require_number, require_whole
+from rlvr.workers.closing import Closing
 
 __all__ = [
     "Address",
@@ -79,7 +80,7 @@ class ServedScore:
     error: str = ""
 
 
-class Client:
+class Client(Closing):
     """Asks services for scores.  Safe from any thread; connections are kept and used again.
 
     Args:
@@ -165,12 +166,6 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._connections.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)
