@@ -165,6 +165,8 @@ def fenced_blocks(text: str) -> Iterator[FencedBlock]:
     Args:
         text: a completion, with "\n" at the end of lines.
     """
+    if "```" not in text and "~~~" not in text:
+        return
     begin, indent, fence, language = -1, "", "", ""
     for line in _FENCE_LINE.finditer(text):
         own, marks, info = line.groups()

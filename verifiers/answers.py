@@ -18,10 +18,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from rlvr.text import (
     ANSWER_TAGS,
@@ -63,8 +63,7 @@ ExtractionMethod = Literal[
 Flaw = Literal["", "empty-box", "unclosed-box", "hedged", "denied", "asked", "retracted"]
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
+class Extraction(NamedTuple):
     """The answer found in a text, with `answer == text[start:stop]`.
 
     Attributes:
@@ -115,8 +114,7 @@ class Form:
     prefers: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer without its wrappings, and the prompt that it answers.
 
     Attributes:
@@ -196,6 +194,7 @@ _AROUND = (
     ("\\[", "\\]"),
     ("<answer>", "</answer>"),
 )
+_OPENING = tuple(opening for opening, _ in _AROUND)
 _COMMAND = re.compile(
     r"\\(?:boxed|fbox|framebox|text|textbf|textit|mathrm|mathbf|mbox|textrm)\s?\{"
 )
@@ -408,7 +407,7 @@ def unwrap(answer: str) -> str:
     """
     for _ in range(_NESTED):
         inner = answer.strip()
-        for opening, closing in _AROUND:
+        for opening, closing in _AROUND if inner.startswith(_OPENING) else ():
             if (
                 inner.startswith(opening)
                 and inner.endswith(closing)
@@ -448,7 +447,7 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     found = None if whole and not blocks else _last_explicit(shown, begin, _openers(shown))
     if found is not None:
         if shown is not text:
-            found = replace(found, answer=text[found.start : found.stop])
+            found = found._replace(answer=text[found.start : found.stop])
         return _as_meant(shown, found)
     if kept:
         kept = kept[_last_corrected(text[begin:], kept) :]
@@ -616,7 +615,7 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
         flaw = "retracted"
     elif any(word in before for word in _NOT) and _DENIED.search(before):
         flaw = "denied"
-    return replace(found, flaw=flaw) if flaw else found
+    return found._replace(flaw=flaw) if flaw else found
 
 
 def _is_withdrawn(after: str) -> bool:
@@ -721,10 +720,10 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     if final is None:
         return empty
     if len(parts) < 2:
-        return replace(final, flaw="hedged", others=tuple(alternatives)) if alternatives else final
+        return final._replace(flaw="hedged", others=tuple(alternatives)) if alternatives else final
     named = tuple(_name_before(text, at) + answer for at, answer in reversed(parts))
-    return replace(
-        final, flaw="hedged" if alternatives else "", others=tuple(alternatives), parts=named
+    return final._replace(
+        flaw="hedged" if alternatives else "", others=tuple(alternatives), parts=named
     )
 
 
@@ -760,7 +759,7 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
     return (
         extraction
         if is_closed_by_line
-        else replace(extraction, answer="", stop=extraction.start, flaw="unclosed-box")
+        else extraction._replace(answer="", stop=extraction.start, flaw="unclosed-box")
     )
 
 

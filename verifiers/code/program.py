@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -61,7 +60,7 @@ def find_program(
     begun = next((name for name in languages if _begins(name, answer.text)), None)
     if answer.method == "bare" and begun is None:
         return None
-    answer = replace(answer, language=named or begun or languages[0])
+    answer = answer._replace(language=named or begun or languages[0])
     return answer if prompt is None else _complete_program(answer, prompt, entry_point)
 
 
@@ -101,8 +100,8 @@ def _complete_program(found: Answer, prompt: str, entry_point: str | None) -> An
     function's head too."""
     if entry_point and _definition(entry_point).search(found.text):
         head = _definition(entry_point).search(prompt)
-        return replace(found, text=precede(prompt[: head.start()] if head else "", found.text))
-    return replace(found, text=continue_prompt(prompt, found.text))
+        return found._replace(text=precede(prompt[: head.start()] if head else "", found.text))
+    return found._replace(text=continue_prompt(prompt, found.text))
 
 
 def _starts_indented(text: str) -> bool:

@@ -107,7 +107,9 @@ def _frequency(text: str, strict: bool, keyword: str, frequency: int, relation: 
     return compare_count(count, relation, frequency, f"times {keyword!r}")
 
 
-_MARKS_IN_WORDS = re.compile(r"(?<=\w)[*_]{1,3}(?=\w)|(?<!\w)[*_]{1,3}(?=\w[*_])|\*\*(?=\w)")
+_MARKS_IN_WORDS = re.compile(  # begins with a character, which the search jumps to
+    r"[*_](?:(?<=\w.)[*_]{0,2}(?=\w)|(?<!\w.)[*_]{0,2}(?=\w[*_])|(?<=\*)\*(?=\w))"
+)
 
 
 @_kind("keywords:forbidden_words", forbidden_words=WORDS)
@@ -400,6 +402,7 @@ def _constrained(text: str, strict: bool) -> str:
 
 
 _HIGHLIGHT = re.compile(r"(\*(?<![\w*]\*)\*{0,2}+)(?=[^\s*])[^\n*]++(?<=[^\s*])\1(?![\w*])")
+_TWO_LETTERS = re.compile(r"[^\W\d_][\W\d_]*+[^\W\d_]")
 _ONE_STAR = re.compile(r"\*[^\n*]*\*")
 _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 
@@ -407,9 +410,7 @@ _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 @_kind("detectable_format:number_highlighted_sections", num_highlights=COUNT)
 def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     if strict:
-        count = sum(
-            1 for match in _HIGHLIGHT.finditer(text) if len(re.sub(r"[\W\d_]", "", match[0])) > 1
-        )
+        count = sum(1 for match in _HIGHLIGHT.finditer(text) if _TWO_LETTERS.search(match[0]))
     else:
         count = sum(1 for match in _ONE_STAR.finditer(text) if match[0].strip("*").strip())
         count += sum(1 for match in _TWO_STARS.finditer(text) if match[0][2:-2].strip())

@@ -26,10 +26,16 @@ _ARTICLE: Final = re.compile(
     r"[AaTt](?<![\w'’-].)(?:(?<=a)n?|(?<=A)(?:n|N|(?![.)]))|(?<=[Tt])he|(?<=T)HE)(?![\w'’-])"
     r"(?=[ \t*_\"'“(]{0,4}([A-Za-z]+|[.,;!?\n]|\Z))"
 )
+_APART: Final = bytes(  # what may stand in a word, or keeps letters beside it from being one
+    code if chr(code).isalnum() or chr(code) in "_@/.:\\'" or code > 127 else 32
+    for code in range(256)
+)
 _SIGNS: Final = re.compile(r"(?:(?:[\n,;:.!?|{}\[\]\"*]|(?<!\w)-|-(?!\w)) ?)+")
 _LONGEST_NAME: Final = 20  # letters
-_FIRST: Final = re.compile(r"[A-Za-z]{3,}")
-_DIGITS: Final = "0123456789"
+_FIRST: Final = re.compile(  # word of three letters of a line
+    r"\n[^A-Za-z\n]*+(?:[A-Za-z]{1,2}+(?![A-Za-z])[^A-Za-z\n]*+)*+([A-Za-z]{3,})"
+)
+_DIGITS: Final = b"0123456789"
 _LETTERS: Final = frozenset("bcdefghjklmnpqrstuvwxyz")  # that are no words alone
 _MIXED: Final = re.compile(r"\b(?:[A-Za-z]+\d+|\d+[A-Za-z]{2,})\w*\b")
 # What no noun phrase begins with, so that no article stands before it.
@@ -174,12 +180,13 @@ def senseless(
     """
     text = text[:_LOOKED_AT]
     prose = _without_code(text)
-    counts = Counter(_WORD.findall(prose.lower()))
-    refusal = _REFUSAL.search(prose[:250]) if counts.total() < 60 else None
-    if refusal is not None:
-        return f"refusal: {refusal[0]!r}"
-    if counts.total() < 60 and (filler := _FILLER.match(prose)) is not None:
-        return f"says-nothing: {filler[0].strip()[:40]!r}"
+    counts = _count_words(prose)
+    total = counts.total()
+    if total < 60:
+        if (refusal := _REFUSAL.search(prose[:250])) is not None:
+            return f"refusal: {refusal[0]!r}"
+        if (filler := _FILLER.match(prose)) is not None:
+            return f"says-nothing: {filler[0].strip()[:40]!r}"
     rest = prose.strip()
     while rest and (found := _EMPTY.match(rest)) is not None:
         rest = rest[found.end() :]
@@ -187,18 +194,34 @@ def senseless(
         return "says-nothing: an acknowledgement alone"
     if not english:
         return _repetition(prose)
+    if total >= 50 and 10 * len(counts) <= total:
+        return f"repeats-itself: {len(counts)} different words of {total}"
     own = dict(counts)
     for word in keywords:
         own.pop(word, None)
-    listed = "" if lists else _no_list(prose, own, needed)
-    if counts.total() >= 50 and 10 * len(counts) <= counts.total():
-        return f"repeats-itself: {len(counts)} different words of {counts.total()}"
-    return _repetition(prose) or _no_words(prose, own) or listed or _no_order(prose, counts)
+    return (
+        _repetition(prose)
+        or _no_words(prose, own)
+        or ("" if lists else _no_list(prose, own, needed))
+        or _no_order(prose, counts)
+    )
+
+
+def _count_words(text: str) -> Counter[str]:
+    """How often each word stands in a text, in lower case."""
+    spaced = text.lower().encode("utf-8", "surrogatepass").translate(_APART)
+    # What is not ASCII is decoded as what is no letter.
+    counts = Counter(spaced.decode("ascii", "surrogateescape").split())
+    for chunk in [*filterfalse(str.isalpha, counts)]:
+        times = counts.pop(chunk)
+        if not chunk.isascii():
+            chunk = chunk.encode("ascii", "surrogateescape").decode("utf-8", "surrogatepass")
+        for word in _WORD.findall(chunk):
+            counts[word] += times
+    return counts
 
 
 def _without_code(text: str) -> str:
-    if "```" not in text and "~~~" not in text:
-        return text
     parts, at = [], 0
     for block in fenced_blocks(text):
         parts.append(text[at : block.start])
@@ -211,10 +234,18 @@ def _repetition(text: str) -> str:
     text = text.casefold()
     for end in ".!?*":
         text = text.replace(end, "\n")
-    beginnings = [line.split(None, 3) for line in text.split("\n") if line.count(" ") >= 2]
-    beginnings = [words for words in beginnings if len(words) >= 3]
+    lines = [line for line in text.split("\n") if line.count(" ") >= 2]
+    beginnings: list[list[str]] = []
+    first_words: set[str] = set()
+    for line in lines:
+        words = line.split(None, 3)
+        if len(words) >= 3:
+            beginnings.append(words)
+            first_words.add(words[0])
+            if 4 * len(first_words) > len(lines):
+                return ""
     total = len(beginnings)
-    if total < 5 or 4 * len({words[0] for words in beginnings}) > total:
+    if total < 5 or 4 * len(first_words) > total:
         return ""
     different = len({tuple(" ".join(words).split()) for words in beginnings})
     if 4 * different <= total:
@@ -231,30 +262,35 @@ def _no_words(text: str, own: Mapping[str, int]) -> str:
     if total >= 3 and all(len(word) == 1 for word in own):
         return "no-language: nothing but single letters"
     fewest = max(8, total + 1)
-    if sum(map(text.count, _DIGITS)) >= fewest:
+    signs = text.encode("utf-8", "surrogatepass")
+    if len(signs) - len(signs.translate(None, _DIGITS)) >= fewest:
         mixed = len(_MIXED.findall(text))
         if mixed >= fewest:
             return f"no-language: {mixed} words with digits"
-    odd = list(filterfalse(_is_word, own))
-    if any(len(word) >= _LONGEST_NAME for word in odd) and len(own) == 1:
-        return f"no-language: {odd[0][:40]!r}"
-    long = sum(len(word) >= 3 for word in own) if len(odd) > 1 else 0
-    if long < (4 if len(odd) < long else 3):  # one odd word is a name
+    long_words = [word for word in own if len(word) >= 3]
+    odd = set(filterfalse(_is_word, long_words))
+    if len(own) == 1 and any(len(word) >= _LONGEST_NAME for word in odd):
+        return f"no-language: {min(odd)[:40]!r}"
+    long = len(long_words)
+    if len(odd) < 2 or long < (4 if len(odd) < long else 3):  # one odd word is a name
         return ""
     foreign = sum(own[word] for word in _OTHER_LANGUAGES.intersection(own))
     if 10 * foreign > total:
         return ""
     if len(odd) > (0.25 if long >= 10 else 0.5) * long:
         return f"no-language: {len(odd)} of {long} words, such as {min(odd)!r}"
-    return _odd_line(text, set(odd))
+    return _odd_line(text, odd)
 
 
 def _odd_line(text: str, odd: set[str]) -> str:
     """A title, bullet, postscript or paragraph of letters alone, within an answer that says
     something."""
+    first_words = _FIRST.findall("\n" + text.replace("***", "\n"))
+    if odd.isdisjoint(map(str.lower, first_words)):
+        return ""
     for line in re.split(r"\n|\*\*\*+", text):
-        first = _FIRST.search(line)
-        if first is None or first[0].lower() not in odd:
+        first = _FIRST.match("\n" + line)
+        if first is None or first[1].lower() not in odd:
             continue
         long_words = {word for word in _WORD.findall(line) if len(word) >= 3}
         is_name = any(
@@ -267,9 +303,9 @@ def _odd_line(text: str, odd: set[str]) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def _is_word(word: str) -> bool:
-    """Whether a word may be one; those of one or two letters and with an apostrophe are not looked
+    """Whether a word of three letters or more may be one; those with an apostrophe are not looked
     at."""
-    if len(word) < 3 or "'" in word or "’" in word:
+    if "'" in word or "’" in word:
         return True
     padded = f"^{word[:40]}$"
     return all(
@@ -292,7 +328,7 @@ def _no_order(text: str, counts: Mapping[str, int]) -> str:
     """English words in no order: articles before function words or signs."""
     if sum(counts.get(article, 0) for article in ("a", "an", "the")) < 3:
         return ""
-    function_count = sum(counts[word] for word in _FUNCTION.intersection(counts))
+    function_count = sum(map(counts.__getitem__, _FUNCTION.intersection(counts)))
     if 8 * function_count < sum(counts.values()):
         return ""  # another language, names, or a table
     after = _ARTICLE.findall(text)

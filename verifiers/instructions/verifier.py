@@ -204,7 +204,8 @@ def _flaw(answer: str, asked: Sequence[Instruction], prompt: str) -> str:
         if flaw := senseless(answer, keywords, needed=needed, english=english, lists=lists):
             return flaw
     request = "" if whole else prompt
-    answer = _MARKUP.sub(" ", answer)  # a box around the request is no word of its own
+    if "<" in answer or "\\" in answer:  # a box around the request is no word of its own
+        answer = _MARKUP.sub(" ", answer)
     counted = keywords if needed > 1 else set()
     if len(different_words(answer, needed, counted | _words_of(request))) >= needed:
         return ""  # enough words that are not even in the prompt
