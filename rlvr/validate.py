@@ -37,7 +37,8 @@ def is_whole(value: object) -> TypeGuard[int]:
     Args:
         value: any value.
     """
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    # Asking for the exact type first: the other is a search in a registry.
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -22,10 +22,10 @@ from rlvr.errors import DataError, OutOfTime
 
 __all__ = [
     "READ_CPU_S",
+    "ReadLater",
     "ReadingBudget",
     "is_read_later",
     "limited_reading",
-    "read_later",
 ]
 
 READ_CPU_S: Final = 5.0
@@ -36,18 +36,18 @@ _SHORT_S: Final = 1e-3  # to a caller's timer that was due meanwhile
 _is_later: ContextVar[bool] = ContextVar("references are read later", default=False)
 
 
-@contextmanager
-def read_later() -> Iterator[None]:
-    """Leave references unread meanwhile, since the worker that judges will read them."""
-    token = _is_later.set(True)
-    try:
-        yield
-    finally:
-        _is_later.reset(token)
+class ReadLater:
+    """Within it references are left unread, since the worker that judges will read them."""
+
+    def __enter__(self) -> None:
+        self._token = _is_later.set(True)
+
+    def __exit__(self, *exc: object) -> None:
+        _is_later.reset(self._token)
 
 
 def is_read_later() -> bool:
-    """Whether `read_later` is on."""
+    """Whether this is within a `ReadLater`."""
     return _is_later.get()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import ipaddress
@@ -32,6 +33,7 @@ __all__ = ["ServerThread", "is_loopback", "listen", "run", "run_processes", "url
 
 _CLOSE_S = 5  # for connections to close once every response is sent
 _OTHER_FILES = 512  # descriptors beside those of connections: pipes of workers, files
+_M_ARENA_MAX = -8  # of mallopt(3)
 _LINES, _LINES_S = 10, 10.0  # log lines of one kind in so many seconds
 _RESTART_S = 1.0
 _START_S = 30.0
@@ -109,6 +111,7 @@ def run(
         on_ready: called before the first request.
     """
     _allow_files(app.state.limits.connections + _OTHER_FILES)
+    _share_freed_memory()
     with _few_log_lines(app.state.metrics):
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
@@ -160,6 +163,16 @@ def _allow_files(wanted: int) -> None:
         target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+
+
+def _share_freed_memory() -> None:
+    """Let threads that start later allocate what others have freed.
+
+    Else each has an arena of its own: rows that one has parsed, and lines that another makes of
+    them, would take the greatest size of both.
+    """
+    with suppress(OSError, AttributeError):  # another library than glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 class _Server(uvicorn.Server):

@@ -273,7 +273,7 @@ class Reward(ABC):
         present = [
             i for i, o in enumerate(observations) if o.verdict.outcome is not Outcome.UNSCORED
         ]
-        joint: dict[str, list[float]] = {}
+        values = [dict(observation.values) for observation in observations]
         for leaf, waits in self._plan.joint:
             compared = [completions[i] for i in present]
             _require_length(leaf, compared, task)
@@ -293,15 +293,14 @@ class Reward(ABC):
                     f"{len(present)} completions; "
                     "it must give one for each"
                 )
-            joint[leaf.name] = [_check_value(leaf, value, task) for value in column]
-        scored = {
-            i: self._score(
-                {**observations[i].values, **{n: column[k] for n, column in joint.items()}},
-                observations[i],
-            )
-            for k, i in enumerate(present)
-        }
-        return [scored.get(i) or Score(None, {}, o.verdict) for i, o in enumerate(observations)]
+            for i, value in zip(present, column, strict=True):
+                values[i][leaf.name] = _check_value(leaf, value, task)
+        return [
+            Score(None, {}, o.verdict)
+            if o.verdict.outcome is Outcome.UNSCORED
+            else self._score(raw, o)
+            for o, raw in zip(observations, values, strict=True)
+        ]
 
     def _score(self, values: Mapping[str, float], seen: Observation) -> Score:
         total, parts = self.evaluate(values)

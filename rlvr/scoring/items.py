@@ -25,7 +25,7 @@ from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
-from rlvr.environment.reading import limited_reading, read_later
+from rlvr.environment.reading import ReadLater, limited_reading
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, RlvrError, UsageError
 from rlvr.types import Completion, Task
@@ -173,7 +173,7 @@ class Items:
         Raises:
             DataError: it cannot be made here.
         """
-        with read_later():
+        with ReadLater():
             return replace(item, task=task_of_row(self._env, item.task.meta))
 
     def refuse(self, number: int, error: DataError) -> None:
@@ -304,10 +304,9 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
                 fields[name] = _cell(name, value)
         elif value is not None:
             fields[name] = value
-    episode = (
-        EpisodeRecord.from_dict(fields["episode"]) if _is_record(fields.get("episode")) else None
-    )
-    if episode is not None:
+    episode = None
+    if "episode" in fields and _is_record(fields["episode"]):
+        episode = EpisodeRecord.from_dict(fields["episode"])
         fields.setdefault("completion", episode.answer)
     if "completion" not in fields:
         names = ", ".join(map(repr, fields)) or "none"
@@ -328,7 +327,7 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
     if not read and (columns := _columns_of_task(env, fields)) is not None:
         task: Task = RowTask(columns)
     else:
-        with nullcontext() if read else read_later():
+        with nullcontext() if read else ReadLater():
             task = task_of_row(env, fields)
     used = COLUMNS if episode is not None else _WITHOUT_EPISODE
     extra = {

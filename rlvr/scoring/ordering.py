@@ -156,7 +156,8 @@ class Ordering(Generic[_R]):
             yield from self._finished(most)
         if self.ended and not self._window and self._source.error is None:
             self._flush()
-        yield from self._finished(most)
+        if self._groups:
+            yield from self._finished(most)
 
     def _make_task(self, taken: Taken) -> None:
         """Of a row of which a worker has made one."""

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rlvr.environment import Environment
-from rlvr.environment.reading import ReadingBudget, read_later
+from rlvr.environment.reading import ReadingBudget, ReadLater
 from rlvr.errors import DataError, Unscored, UsageError, WorkerDied, WorkerError, describe_error
 from rlvr.rewards import Observation
 from rlvr.scoring.engine import QUICK_READ_CPU_S, Engine, OnSeen
@@ -285,7 +285,7 @@ def _read_task(env: Environment, task: Task) -> Task | UnreadReference:
     cannot."""
     try:
         if type(task) is RowTask:
-            with read_later():
+            with ReadLater():
                 task = task_of_row(env, task.meta)
         env.read_task(task)
     except DataError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -135,7 +135,7 @@ class Job:
         self.is_alone = owner is None
         self.owner: Hashable = object() if owner is None else owner
         self.lines: list[bytes] = []
-        self.outcomes = Counter[str]()  # of the lines
+        self.outcomes: dict[str, int] = {}  # of the lines
         self.readers = 0
         self.finished = False
         self.refused: Refused | None = None  # set if it ended before its last row
@@ -242,13 +242,15 @@ class Job:
             for taken, seen in parts:
                 was_under_way = taken in self._under_way
                 self._under_way.pop(taken, None)
-                if isinstance(seen, SlowReference):  # it may be told twice
-                    if was_under_way and self.is_awaited(taken):
+                if seen is None or not self.is_awaited(taken):
+                    continue
+                if isinstance(seen, SlowReference):
+                    if was_under_way:  # it may be told twice
                         self._slow.append(taken)
-                elif seen is not None and self.is_awaited(taken):
-                    taken.seen = seen
-                    if isinstance(seen, DataError):
-                        self._ids[taken.number] = taken.item.id
+                    continue
+                taken.seen = seen
+                if isinstance(seen, DataError):
+                    self._ids[taken.number] = taken.item.id
             if not self.finished:
                 self._advance()
             self._let_go()
@@ -326,7 +328,8 @@ class Job:
             fresh.append(_line({"id": item.id, **_fields(result)}))
             outcome = result.verdict.outcome.value
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        self._put_errors(fresh, outcomes)
+        if self._errors:
+            self._put_errors(fresh, outcomes)
         combining = ordering.combining
         if combining is not None and combining is not self._combining:
             self._combining = combining
@@ -359,7 +362,9 @@ class Job:
             return
         self._size += size
         self.lines += fresh
-        self.outcomes.update({outcome or "refused": n for outcome, n in outcomes.items()})
+        for outcome, rows in outcomes.items():
+            name = outcome or "refused"
+            self.outcomes[name] = self.outcomes.get(name, 0) + rows
         self._on_lines(outcomes)
         if self._at_lines:
             self._wakes.wake(self)

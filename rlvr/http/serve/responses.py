@@ -83,7 +83,7 @@ class ScoresResponse:
 
     def _entry(self, queue: EnvironmentQueue) -> dict[str, Any]:
         """What the log of requests has of this one."""
-        outcomes = dict(self._job.outcomes) if isinstance(self._job, Job) else {}
+        outcomes = self._job.outcomes if isinstance(self._job, Job) else {}
         identity = queue.scorer.identity().whole
         return {
             "env": queue.name,
