@@ -302,8 +302,11 @@ def _totals(env: Environment, judge: Scorer) -> Any:
     def rlvr_total() -> Any:
         async def score(state: Any, target: Any) -> Any:
             task = task_of(env, {TASK: state.metadata[TASK]})
-            record = EpisodeRecord.from_dict(state.metadata[_RECORD])
-            found = await judge.ascore(task, env.completion_of(record))
+            completion = state.output.completion
+            if _RECORD in state.metadata:  # else another solver than ours has replied
+                record = EpisodeRecord.from_dict(state.metadata[_RECORD])
+                completion = env.completion_of(record)
+            found = await judge.ascore(task, completion)
             verdict = found.verdict
             if found.total is None:
                 return Score.unscored(reason="scoring_failed", explanation=verdict.why)
