@@ -9,6 +9,7 @@ again.  How many files and functions a call passes is counted by `benchmarks.wal
 
 import ast
 import io
+import platform
 import subprocess
 import tokenize
 from collections import Counter, defaultdict
@@ -43,16 +44,13 @@ def main() -> None:
     total = sum(rooms.values(), Counter[str]())
     twice = sum(len(of) > 1 for name, of in places.items() if not name.startswith("_"))
     tests = sum(tokens_of(Path(name).read_text(encoding="utf-8"))[0] for name in listed("tests"))
-    pages = [
-        *Path("docs").rglob("*.md"),
-        *map(Path, ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
-    ]
+    pages = [page for page in Path("docs").rglob("*.md") if page.name != "house.md"]
+    pages += map(Path, ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))
     words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     print("# The house\n")
-    print(
-        f"`python -m benchmarks.house`, {date.today()}, on top of commit {commit.stdout.strip()}.\n"
-    )
+    below, python = commit.stdout.strip(), platform.python_version()
+    print(f"`python -m benchmarks.house`, {date.today()}, Python {python}, on commit {below}.\n")
     print("| | |\n|---|--:|")
     for what, value in {
         "code tokens": f"{total['tokens']:,}",

@@ -3,7 +3,8 @@
     python -m benchmarks.walk
 
 Three jobs: scoring an integer completion, `rlvr score` of three rows, a step of GRPO.  Each runs once before it is
-counted, so that imports and caches do not count.  Counted are names in files of the folder rlvr, in all threads.
+counted, so that imports and caches do not count.  Counted are names in files of the folder rlvr, in this thread and in
+those that begin meanwhile.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def score(folder: Path) -> None:
     sys.argv = ["rlvr", "score", ENV, str(rows), "-o", str(out), "--workers", "0"]
     with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         command()
+    assert len(out.read_text().splitlines()) == 3
 
 
 def main() -> None:

@@ -37,6 +37,9 @@ _HAS_WORD = re.compile(r"[A-Za-z]{2}")
 # takes quadratic time.
 _FENCE_LINE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^`\n]*+)$", re.ASCII | re.MULTILINE)
 _INFO = re.compile(r"[{.]*([^\s{},:]*)")
+_MOST_FENCES: Final = (
+    20_000  # of a text, which is no answer with more; to pair them takes 40 CPU ms
+)
 
 
 class FencedBlock(NamedTuple):
@@ -160,12 +163,12 @@ def fenced_blocks(text: str) -> Iterator[FencedBlock]:
 
     A block ends with a fence of the same character that is at least as long as its opening fence.
     One that is indented by four or more columns than the opening fence does not end it: it belongs
-    to a docstring.
+    to a docstring.  A text of more than 20,000 fences has no block.
 
     Args:
         text: a completion, with "\n" at the end of lines.
     """
-    if "```" not in text and "~~~" not in text:
+    if not 0 < text.count("```") + text.count("~~~") <= _MOST_FENCES:
         return
     begin, indent, fence, language = -1, "", "", ""
     for line in _FENCE_LINE.finditer(text):

@@ -12,6 +12,7 @@ from rlvr.text import (
     same_statement,
     squeeze_text,
 )
+from rlvr.verifiers.answers import unwrap
 
 
 def test_white_space_and_case_do_not_tell_answers_apart():
@@ -87,6 +88,13 @@ def test_a_statement_ends_with_its_sentence_or_line(between, same):
 def test_fenced_blocks_are_commonmarks(text, blocks):
     """Positions are in characters, so that what stands before a block can be told from what stands in it."""
     assert list(fenced_blocks(text)) == blocks
+
+
+@pytest.mark.parametrize(("fences", "blocks"), [(20_000, 10_000), (20_001, 0)])
+def test_a_text_of_more_than_20_000_fences_has_no_block(fences, blocks):
+    text = "```\n" * fences
+    assert len(list(fenced_blocks(text))) == blocks
+    assert unwrap(f" {text}") == text.strip()
 
 
 @pytest.mark.parametrize(

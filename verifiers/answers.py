@@ -420,9 +420,11 @@ def unwrap(answer: str) -> str:
             if _closing(inner, command.end()) == len(inner) - 1:
                 inner = inner[command.end() : -1].strip()
         elif inner.startswith(("```", "~~~")):
-            [block, *others] = fenced_blocks(inner)
-            rest = inner[block.end :] if block.closed else ""
-            inner = inner if others or rest.strip("`~ ") else block.code.strip()
+            blocks = list(fenced_blocks(inner))
+            if len(blocks) == 1:
+                [block] = blocks
+                rest = inner[block.end :] if block.closed else ""
+                inner = inner if rest.strip("`~ ") else block.code.strip()
         elif inner.startswith("#") and (heading := _HEADING.match(inner)) is not None:
             inner = inner[heading.end() :]
         elif (phrase := _PHRASE_FIRST.match(inner)) is not None:

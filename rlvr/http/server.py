@@ -103,7 +103,8 @@ def run(
     under way, return.
 
     Requests that are not finished `limits.drain_s` later are ended by the application's `on_abort`.
-    A second signal does not wait for them.
+    A second signal does not wait for them.  From then on threads of this process share one arena of
+    malloc's.
 
     Args:
         app: what to serve.

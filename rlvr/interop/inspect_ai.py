@@ -287,8 +287,8 @@ def _player(env: Environment) -> Any:
                     turn = _turn(state.output.message)
                     told = await asyncio.to_thread(episode.reply, turn)
                     state.messages += [_their_message(message) for message in told or ()]
+            finally:  # also of an episode that a limit of inspect_ai ends
                 state.metadata[_RECORD] = episode.record.as_dict()
-            finally:
                 await asyncio.to_thread(episode.close)
             return state
 

@@ -35,12 +35,12 @@ from rlvr.errors import RlvrError, SamplingFailed, ServiceFailed, UsageError, br
 from rlvr.samplers.protocol import Probe, Request, Sample, Tokenized
 from rlvr.samplers.tokenization import Tokenization
 from rlvr.samplers.vllm_client import VLLMClient
-from rlvr.samplers.vllm_http import CONNECT_S, GONE, START, Server
+from rlvr.samplers.vllm_http import CONNECT_S, GONE, START, VLLMServer
 from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings
 from rlvr.samplers.vllm_shared import (
     EXTENSION,
     TESTED,
-    Answer,
+    EngineAnswer,
     differing_sizes,
     is_tested,
     prompt_of,
@@ -106,7 +106,7 @@ class ServerSampler(VLLMClient):
         super().__init__(tokenization, adapter, timeout_s)
         self.in_flight = require_whole("in_flight", in_flight, 1)
         self.patience_s = require_number("patience_s", patience_s, 0)
-        self._servers = [Server(url.rstrip("/"), key_env, self.timeout_s) for url in urls]
+        self._servers = [VLLMServer(url.rstrip("/"), key_env, self.timeout_s) for url in urls]
         if not self._servers or len({server.name for server in self._servers}) < len(urls):
             raise UsageError(
                 f"the servers are {brief(list(urls))}; give at least one, and each once"
@@ -115,7 +115,7 @@ class ServerSampler(VLLMClient):
         self._queue: deque[Request] = deque()
         self._failures: dict[Hashable, int] = {}  # how often a server has failed on each
         self._done: SimpleQueue[tuple[Request, Sample | SamplingFailed]] = SimpleQueue()
-        self._taken_back: dict[Hashable, Answer] = {}  # requests that are taken back just now
+        self._taken_back: dict[Hashable, EngineAnswer] = {}  # requests that are taken back just now
         self._fatal: Exception | None = None
         self._none_since: float | None = None
         self._syncing = asyncio.Lock()
@@ -159,10 +159,10 @@ class ServerSampler(VLLMClient):
     def _drop(self, ids: Set[Hashable]) -> None:
         self._loop.loop.call_soon_threadsafe(self._cancel, ids)
 
-    def _recall(self, ids: Set[Hashable]) -> Mapping[Hashable, Answer]:
+    def _recall(self, ids: Set[Hashable]) -> Mapping[Hashable, EngineAnswer]:
         return self._loop.call(self._end, ids)
 
-    def _engines(self) -> Sequence[Server]:
+    def _engines(self) -> Sequence[VLLMServer]:
         ready = [server for server in self._servers if server.ready]
         if not ready:
             raise ServiceFailed(f"there is no server: {self._reasons()}")
@@ -255,9 +255,9 @@ class ServerSampler(VLLMClient):
                 server.running.pop(name)[1].cancel()
         self._dispatch()
 
-    async def _end(self, taken: Set[Hashable]) -> dict[Hashable, Answer]:
+    async def _end(self, taken: Set[Hashable]) -> dict[Hashable, EngineAnswer]:
         """End these completions; the servers answer with the tokens that they have."""
-        self._taken_back = answers = dict.fromkeys(taken, Answer())
+        self._taken_back = answers = dict.fromkeys(taken, EngineAnswer())
         try:
             while True:
                 self._queue = deque(request for request in self._queue if request.id not in taken)
@@ -280,7 +280,7 @@ class ServerSampler(VLLMClient):
         finally:
             self._taken_back = {}
 
-    async def _serve(self, server: Server, request: Request) -> None:
+    async def _serve(self, server: VLLMServer, request: Request) -> None:
         """Ask a server for a completion.  If it is gone the request waits for another one."""
         parameters = sampling_parameters(request, self.tokenization)
         try:
@@ -305,7 +305,9 @@ class ServerSampler(VLLMClient):
                 self._queue.append(request)
                 self._dispatch()
 
-    def _finish(self, server: Server, request: Request, result: Sample | SamplingFailed) -> None:
+    def _finish(
+        self, server: VLLMServer, request: Request, result: Sample | SamplingFailed
+    ) -> None:
         server.running.pop(request.id, None)
         self._done.put((request, result))
         self._dispatch()
@@ -320,7 +322,7 @@ class ServerSampler(VLLMClient):
             self._done.put((request, SamplingFailed(str(error))))
         self._dispatch()
 
-    def _lose(self, server: Server, why: str) -> None:
+    def _lose(self, server: VLLMServer, why: str) -> None:
         """A server takes no work any more; its requests go to the front of the queue."""
         server.ready, server.why = False, why
         server.version = -1  # it may come back with weights of its own
@@ -351,7 +353,7 @@ class ServerSampler(VLLMClient):
                 *(self._look(server) for server in self._servers), return_exceptions=True
             )
 
-    async def _look(self, server: Server) -> None:
+    async def _look(self, server: VLLMServer) -> None:
         try:
             answer = await server.client.get(f"{server.name}/health", timeout=_HEALTH_TIMEOUT_S)
             is_well = answer.status_code == 200
@@ -370,7 +372,7 @@ class ServerSampler(VLLMClient):
             with suppress(*GONE, RlvrError):
                 await self._welcome(server)
 
-    async def _has_our_weights(self, server: Server) -> bool:
+    async def _has_our_weights(self, server: VLLMServer) -> bool:
         """False for a server that was started anew since, and so has weights of its own."""
         expected = server.version
         with suppress(*GONE, RlvrError, KeyError):
@@ -378,7 +380,7 @@ class ServerSampler(VLLMClient):
             return version_of(label) == expected or server.version != expected  # synced meanwhile
         return True  # the next look at /health says more
 
-    async def _welcome(self, server: Server) -> None:
+    async def _welcome(self, server: VLLMServer) -> None:
         """Use a server again, with the current weights."""
         try:
             await self._meet(server)
@@ -408,18 +410,20 @@ class ServerSampler(VLLMClient):
             self._engines(),
             lambda server: self._probe(server, rows, prompt_ids),
             "answer the probe",
+            GONE,  # an error is an answer: a check of weights that it cannot make must be seen
         )
 
     async def _each(
         self,
-        servers: Sequence[Server],
-        call: Callable[[Server], Coroutine[Any, Any, _T]],
+        servers: Sequence[VLLMServer],
+        call: Callable[[VLLMServer], Coroutine[Any, Any, _T]],
         what: str,
+        losing: tuple[type[Exception], ...] = (*GONE, ServiceFailed),
     ) -> list[_T]:
         """The results of a call of each server, but of those that are lost by it; at least one."""
         results = await asyncio.gather(*map(call, servers), return_exceptions=True)
         for server, error in zip(servers, results, strict=True):
-            if isinstance(error, (*GONE, ServiceFailed)):
+            if isinstance(error, losing):
                 self._lose(server, f"did not {what} ({type(error).__name__}: {error})")
             elif isinstance(error, BaseException):
                 raise error
@@ -430,7 +434,7 @@ class ServerSampler(VLLMClient):
 
     # ------------------------------------------------------------------------------------------ meeting servers
 
-    async def _meet(self, server: Server) -> None:
+    async def _meet(self, server: VLLMServer) -> None:
         """Learn what a server runs, and refuse one that cannot be used; the message says what mends
         it.
 
@@ -469,7 +473,7 @@ class ServerSampler(VLLMClient):
         server.about = server_info
         await self._require_fitting(server, nonce)
 
-    async def _require_fitting(self, server: Server, nonce: str) -> None:
+    async def _require_fitting(self, server: VLLMServer, nonce: str) -> None:
         url, server_info = server.name, server.about
         if server_info.get("note") != nonce:
             raise UsageError(
@@ -502,7 +506,7 @@ class ServerSampler(VLLMClient):
         await server.choice([min(self.tokenization.end_ids, default=0)], parameters)
 
 
-def _folder(folder: Path | None, servers: Sequence[Server]) -> Path:
+def _folder(folder: Path | None, servers: Sequence[VLLMServer]) -> Path:
     """A new folder for weights that the servers see.
 
     Raises:

@@ -39,7 +39,7 @@ from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings, WrittenAdapte
 from rlvr.samplers.vllm_shared import (
     EXTENSION,
     TESTED,
-    Answer,
+    EngineAnswer,
     is_tested,
     prompt_of,
     require_head_size,
@@ -170,7 +170,7 @@ class VLLMSampler(VLLMClient):
         self._drop({request.id for request in overdue})
         return [(request, failed) for request in overdue]
 
-    def _recall(self, ids: Set[Hashable]) -> dict[Hashable, Answer]:
+    def _recall(self, ids: Set[Hashable]) -> dict[Hashable, EngineAnswer]:
         names = [name for name, (request, _) in self._running.items() if request.id in ids]
         return {self._running.pop(name)[0].id: self._engines()[0].abort(name) for name in names}
 
@@ -253,27 +253,28 @@ class _EngineHere:
             outputs = self.llm.llm_engine.step()
         for output in outputs:
             if output.request_id in self._outputs:
-                self._outputs[output.request_id] = output.outputs[0]
+                self._outputs[output.request_id] = output
                 if output.finished:
                     self.finished.add(output.request_id)
 
-    def take(self, name: str) -> Answer:
+    def take(self, name: str) -> EngineAnswer:
         """The answer to a finished request."""
         self.finished.remove(name)
-        output = self._outputs.pop(name)
+        output = self._outputs.pop(name).outputs[0]
         versions = token_versions((s.version, s.start, s.end) for s in output.weight_versions)
         logprobs = _values(output.token_ids, output.logprobs)
-        return Answer(output.token_ids, logprobs, versions, output.finish_reason)
+        return EngineAnswer(output.token_ids, logprobs, versions, output.finish_reason)
 
-    def abort(self, name: str) -> Answer:
+    def abort(self, name: str) -> EngineAnswer:
         """End a request; returns what it has so far."""
         self.llm.llm_engine.abort_request([name])
         self.finished.discard(name)
-        output = self._outputs.pop(name)
-        if output is None:
-            return Answer()
+        result = self._outputs.pop(name)
+        if result is None:
+            return EngineAnswer()
+        output = result.outputs[0]
         versions = [self.version] * len(output.token_ids)
-        return Answer(output.token_ids, _values(output.token_ids, output.logprobs), versions)
+        return EngineAnswer(output.token_ids, _values(output.token_ids, output.logprobs), versions)
 
     def _without_compilation(self) -> AbstractContextManager[Any]:
         """On a CPU, vLLM's small functions are not compiled: that takes ten seconds each, and a C++
@@ -284,26 +285,21 @@ class _EngineHere:
             torch.compiler.set_stance("force_eager") if current_platform.is_cpu() else nullcontext()
         )
 
-    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> Answer:
+    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> EngineAnswer:
         name = self.begin(ids, parameters)
         while name not in self.finished:
             self.step()
         return self.take(name)
 
     async def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
-        from vllm import SamplingParams
-
-        prompts = [
-            {"type": "token", "prompt_token_ids": [*row.prompt_ids, *row.completion_ids]}
-            for row in rows
-        ]
-        with self._without_compilation():
-            outputs = self.llm.generate(
-                prompts,
-                SamplingParams(**ONE_TOKEN, prompt_logprobs=0),
-                use_tqdm=False,
-                lora_request=self._lora,
-            )
+        # Not by `generate`, which swallows what other requests are given meanwhile.
+        parameters = {**ONE_TOKEN, "prompt_logprobs": 0}
+        texts = ([*row.prompt_ids, *row.completion_ids] for row in rows)
+        names = [self.begin(ids, parameters) for ids in texts]
+        while not self.finished.issuperset(names):
+            self.step()
+        self.finished.difference_update(names)
+        outputs = [self._outputs.pop(name) for name in names]
         return [
             _values(row.completion_ids, output.prompt_logprobs[len(row.prompt_ids) :])
             for row, output in zip(rows, outputs, strict=True)

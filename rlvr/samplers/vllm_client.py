@@ -1,7 +1,7 @@
 """The client of vLLM: requests, results, log-probabilities and weights, the same for every transport.
 
 submit, poll, abort, take_back ─▶ VLLMClient ─▶ a queue of requests, which is the transport's
-sync, logprobs, probe          ─▶     │      ─▶ Engine: calls of one engine, here or over HTTP
+sync, logprobs, probe          ─▶     │      ─▶ VLLMEngine: calls of one engine, here or over HTTP
 
 `rlvr.samplers.vllm` is the transport to an engine in this process, `rlvr.samplers.servers` that to
 servers.  Calls of an engine are coroutines; those of one in this process never wait.
@@ -15,12 +15,12 @@ from typing import Any, Final, Protocol
 
 from torch import Tensor
 
-from rlvr.errors import SamplingFailed
+from rlvr.errors import SamplingFailed, ServiceFailed
 from rlvr.samplers.protocol import Begun, Probe, Request, Sample, Tokenized
 from rlvr.samplers.tokenization import Tokenization, TokenSampler
 from rlvr.samplers.vllm_lora import AdapterFiles, AdapterSettings, WrittenAdapter
 from rlvr.samplers.vllm_shared import (
-    Answer,
+    EngineAnswer,
     begun_with,
     checkpoint_weights,
     require_names,
@@ -32,7 +32,7 @@ from rlvr.samplers.vllm_shared import (
 from rlvr.validate import require_number
 from rlvr.workers.closing import Closing
 
-__all__ = ["ONE_TOKEN", "Engine", "VLLMClient"]
+__all__ = ["ONE_TOKEN", "VLLMClient", "VLLMEngine"]
 
 ONE_TOKEN: Final = {
     "n": 1,
@@ -49,7 +49,7 @@ ONE_TOKEN: Final = {
 """Parameters by which vLLM samples a token and its log-probability."""
 
 
-class Engine(Protocol):
+class VLLMEngine(Protocol):
     """One engine of vLLM.
 
     Attributes:
@@ -64,7 +64,7 @@ class Engine(Protocol):
     version: int
     taken: Sequence[str]
 
-    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> Answer:
+    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> EngineAnswer:
         """The completion of some tokens.
 
         Args:
@@ -139,11 +139,11 @@ class VLLMClient(TokenSampler, Closing):
         """Spend no more on these requests."""
         raise NotImplementedError
 
-    def _recall(self, ids: Set[Hashable]) -> Mapping[Hashable, Answer]:
+    def _recall(self, ids: Set[Hashable]) -> Mapping[Hashable, EngineAnswer]:
         """End these requests, and return what the engines have of those that they have begun."""
         raise NotImplementedError
 
-    def _engines(self) -> Sequence[Engine]:
+    def _engines(self) -> Sequence[VLLMEngine]:
         """Those that have the current weights, at least one."""
         raise NotImplementedError
 
@@ -207,12 +207,12 @@ class VLLMClient(TokenSampler, Closing):
         begun_by_id = {}
         for name, request in asked.items():
             del self._asked[name]
-            begun = begun_with(request, answers.get(name, Answer()))
+            begun = begun_with(request, answers.get(name, EngineAnswer()))
             if begun.completion_ids:
                 begun_by_id[name] = begun
         return begun_by_id
 
-    def _sample(self, request: Request, answer: Answer) -> Sample | SamplingFailed:
+    def _sample(self, request: Request, answer: EngineAnswer) -> Sample | SamplingFailed:
         if answer.finish not in ("stop", "length"):
             return SamplingFailed(f"vLLM ended the completion with {answer.finish!r}")
         return sample_of(request, self.tokenization, answer)
@@ -290,10 +290,12 @@ class VLLMClient(TokenSampler, Closing):
         return [await self._probe(engine, rows, prompt_ids) for engine in self._engines()]
 
     async def _probe(
-        self, engine: Engine, rows: Sequence[Tokenized], prompt_ids: Sequence[int]
+        self, engine: VLLMEngine, rows: Sequence[Tokenized], prompt_ids: Sequence[int]
     ) -> Probe:
         logprobs = await engine.logprobs(rows) if rows else []
         answer = await engine.answer(prompt_ids, ONE_TOKEN)
+        if not answer.ids:
+            raise ServiceFailed(f"{engine.name}: another program has ended the probe")
         return Probe(
             engine.name,
             version_of(await engine.label()),

@@ -13,10 +13,10 @@ from rlvr.errors import RlvrError, SamplingFailed, ServiceFailed, UsageError, br
 from rlvr.samplers.protocol import Request, Tokenized
 from rlvr.samplers.vllm_client import ONE_TOKEN
 from rlvr.samplers.vllm_lora import WrittenAdapter
-from rlvr.samplers.vllm_shared import Answer, token_versions
+from rlvr.samplers.vllm_shared import EngineAnswer, token_versions
 from rlvr.validate import read_key
 
-__all__ = ["CONNECT_S", "GONE", "START", "Server"]
+__all__ = ["CONNECT_S", "GONE", "START", "VLLMServer"]
 
 CONNECT_S: Final = 10.0
 """Wall seconds that connecting may take."""
@@ -30,7 +30,7 @@ GONE: Final = (httpx.TransportError, httpx.RemoteProtocolError, OSError)
 _LOAD_S: Final = 600.0  # that loading weights may take
 
 
-class Server:
+class VLLMServer:
     """One server.
 
     Args:
@@ -62,11 +62,11 @@ class Server:
         self._adapter: str | None = None
         self.key = read_key(key_env)
 
-    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> Answer:
+    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> EngineAnswer:
         choice = await self.choice(ids, parameters)
         try:
             spans = choice["weight_versions"] or []
-            answer = Answer(
+            answer = EngineAnswer(
                 choice["token_ids"] or [],
                 [token["logprob"] for token in (choice["logprobs"] or {}).get("content") or []],
                 token_versions((span["version"], span["start"], span["end"]) for span in spans),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTENSION",
+    "EngineAnswer",
     "TESTED",
-    "Answer",
     "begun_with",
     "checkpoint_weights",
     "differing_sizes",
@@ -58,7 +58,7 @@ _SIZES: Final = (
 )
 
 
-class Answer(NamedTuple):
+class EngineAnswer(NamedTuple):
     """What an engine answered to a request, or has of it so far.  T = number of its tokens.
 
     Attributes:
@@ -138,7 +138,7 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
     }
 
 
-def sample_of(request: Request, tokenization: Tokenization, answer: Answer) -> Sample:
+def sample_of(request: Request, tokenization: Tokenization, answer: EngineAnswer) -> Sample:
     """A sample of what the engine answered.
 
     Args:
@@ -168,7 +168,7 @@ def sample_of(request: Request, tokenization: Tokenization, answer: Answer) -> S
     )
 
 
-def begun_with(request: Request, answer: Answer) -> Begun:
+def begun_with(request: Request, answer: EngineAnswer) -> Begun:
     """The tokens of a completion so far: those with which it was begun, and those that were added.
 
     Args:

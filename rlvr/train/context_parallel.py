@@ -48,12 +48,17 @@ def require_context(model: Any, packing: bool, size: int) -> None:
         UsageError: its rows are padded, or its attention is not PyTorch's own.
     """
     kind = model.config._attn_implementation
-    if size > 1 and not (packing and kind == PACKED):
-        why = f"attention is {kind!r}" if packing else "packing is off"
-        raise UsageError(
-            f"context_parallel is {size}, and {why}; ranks share rows that lie side by side, under "
-            "'sdpa': switch packing on, and leave attention out"
-        )
+    if size == 1 or (packing and kind == PACKED):
+        return
+    if not packing:
+        why, remedy = "packing is off", "switch packing on"
+    elif kind == "sdpa":
+        why, remedy = "this model attends in chunks, which they cannot", "leave it out"
+    else:
+        why, remedy = f"attention is {kind!r}", "leave attention out, for 'sdpa'"
+    raise UsageError(
+        f"context_parallel is {size}: ranks share rows that lie side by side, and {why}; {remedy}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

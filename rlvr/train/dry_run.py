@@ -113,8 +113,10 @@ def dry_run(
     )
     try:
         with activity.working("measuring the memory that tokens take"):
-            found = forecast(policy, config, prompt_tokens=longest_prompt(groups))
-        _line(out, str(found))
+            together = max(config.tensor_parallel, config.context_parallel)
+            longest = longest_prompt(groups)
+            found = forecast(policy, config, prompt_tokens=longest, world=together)
+        _line(out, f"of each of {together} processes: {found}" if together > 1 else str(found))
         require_room(found, config)
         before = cut.tokens
         with activity.task("sampling the first group", settings.group_size) as advance:

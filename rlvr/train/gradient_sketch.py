@@ -8,6 +8,7 @@ shards add up to that of the whole.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -41,15 +42,10 @@ def sketch(model: nn.Module) -> NDArray[np.float64]:
     Args:
         model: after a backward pass; parameters without gradient count as 0.
     """
-    start, parts = 0, []
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parts += [(start + at, part) for at, part in _parts(parameter.grad)]
-        start += parameter.numel()
-    return sketch_of(parts, start)
+    return sketch_of(_parts(model), sum(p.numel() for p in model.parameters()))
 
 
-def sketch_of(parts: list[tuple[int, Tensor]], size: int) -> NDArray[np.float64]:
+def sketch_of(parts: Iterable[tuple[int, Tensor]], size: int) -> NDArray[np.float64]:
     """The sketch of a flat vector.
 
     Args:
@@ -57,10 +53,10 @@ def sketch_of(parts: list[tuple[int, Tensor]], size: int) -> NDArray[np.float64]
         size: of the vector.
     """
     signs = _signs("rlvr rows", -(-size // ROW) + 1)
-    device = parts[0][1].device if parts else torch.device("cpu")
-    rows, total = signs.to(device), torch.zeros(ROW, device=device)
+    rows, total = signs, torch.zeros(ROW)
     for start, values in parts:
-        flat = values.detach().reshape(-1).to(device, torch.float32)
+        rows, total = rows.to(values.device), total.to(values.device)
+        flat = values.detach().reshape(-1).to(torch.float32)
         row, column = divmod(start, ROW)
         if column:  # up to the end of a row
             flat, first = flat[ROW - column :], flat[: ROW - column]
@@ -77,17 +73,26 @@ def sketch_of(parts: list[tuple[int, Tensor]], size: int) -> NDArray[np.float64]
     return np.bincount(places, weights=signed, minlength=PLACES).astype(np.float64)
 
 
-def _parts(gradient: Tensor) -> list[tuple[int, Tensor]]:
-    """Where this rank's part begins in the flat tensor, and its numbers."""
-    if not isinstance(gradient, DTensor):
-        return [(0, gradient)]
-    mesh = gradient.device_mesh
-    if mesh.ndim > 1:  # parts of rows, or the same on several ranks: the first has it whole
-        whole = gradient.full_tensor()
-        return [] if any(mesh.get_coordinate() or ()) else [(0, whole)]
-    _, offsets = compute_local_shape_and_global_offset(gradient.shape, mesh, gradient.placements)
-    begin = int(offsets[0]) * gradient[0].numel() if gradient.dim() else 0
-    return [(begin, gradient.to_local())]
+def _parts(model: nn.Module) -> Iterator[tuple[int, Tensor]]:
+    """Where a part of this rank begins in the flat gradient, and its numbers; one at a time."""
+    start = 0
+    for parameter in model.parameters():
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor):
+            mesh = gradient.device_mesh
+            if mesh.ndim > 1:  # parts of rows, or the same on several ranks: the first has it whole
+                whole = gradient.full_tensor()
+                if not any(mesh.get_coordinate() or ()):
+                    yield start, whole
+            else:
+                _, offsets = compute_local_shape_and_global_offset(
+                    gradient.shape, mesh, gradient.placements
+                )
+                begin = int(offsets[0]) * gradient[0].numel() if gradient.dim() else 0
+                yield start + begin, gradient.to_local()
+        elif gradient is not None:
+            yield start, gradient
+        start += parameter.numel()
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -357,8 +357,10 @@ def forecast(
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight
     # Keys and values of the other ranks' tokens, for each head.
-    of_others = 2.0 * (together - 1) * tokens * _width_of_heads(text) * weights / numbers
-    of_others *= 1 if policy.model.training else text.num_hidden_layers
+    of_others = 0.0
+    if together > 1:
+        of_others = 2.0 * (together - 1) * tokens * _width_of_heads(text) * weights / numbers
+        of_others *= 1 if policy.model.training else text.num_hidden_layers
     width = max(1024, 2**21 // max(1, tokens))
     # Its steps have distributions whole, and second derivatives.
     vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if is_region else (1, 1)
@@ -405,10 +407,13 @@ def forecast(
 
 
 def _width_of_heads(config: Any) -> int:
-    """Numbers that all heads of a layer have for a token."""
-    heads = getattr(config, "num_attention_heads", 1)
-    each = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(heads * each)
+    """Numbers that all heads of a layer have for a token; of the widest, where layers differ."""
+    widths = []
+    for layer in getattr(config, "per_layer_config", None) or [config]:
+        heads = getattr(layer, "num_attention_heads", None) or 1
+        each = getattr(layer, "head_dim", None) or layer.hidden_size // heads
+        widths.append(heads * each)
+    return int(max(widths))
 
 
 def _size_of_model(place: str | None) -> float:
@@ -487,7 +492,8 @@ def _remedy(found: Forecast, config: Config) -> str:
         return "Set max_staleness to 0: then sampling and update take turns, and no second copy of the weights is kept"
     if found.update >= found.sampling and room > found.gradients + found.logits:
         per_token = found.activations / found.micro_tokens
-        fitting = int((room - found.gradients - found.logits) / per_token)
+        # Of a pack that ranks read together, each has so many tokens.
+        fitting = config.context_parallel * int((room - found.gradients - found.logits) / per_token)
         if fitting >= found.row_tokens:
             return f"Lower micro_tokens to {fitting} or less"
         if not config.gradient_checkpointing:

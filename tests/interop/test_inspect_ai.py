@@ -13,6 +13,7 @@ inspect_ai = pytest.importorskip("inspect_ai", reason="inspect_ai is not install
 pytestmark = pytest.mark.filterwarnings("ignore")  # its own, and of the libraries below it
 
 from inspect_ai.model import ModelAPI, ModelOutput, get_model, modelapi  # noqa: E402
+from inspect_ai.solver import generate  # noqa: E402
 
 from rlvr.agents import AgentEnv  # noqa: E402
 from rlvr.collect import Groups, Sampling, ScriptedSampler  # noqa: E402
@@ -118,10 +119,14 @@ class Scripted(ModelAPI):
         return 1
 
 
-def evaluated(env, outputs, tmp_path, **settings):
+def evaluated(env, outputs, tmp_path, *, played=None, **settings):
     model = get_model("scripted/model", outputs=outputs, memoize=False)
     [log] = inspect_ai.eval(
-        to_inspect(env, tasks=1, **settings), model=model, display="none", log_dir=str(tmp_path)
+        to_inspect(env, tasks=1, **settings),
+        model=model,
+        display="none",
+        log_dir=str(tmp_path),
+        **(played or {}),
     )
     assert log.status == "success", log.error
     return log.samples[0]
@@ -140,6 +145,22 @@ def test_ours_is_a_task_with_its_tools(tmp_path):
     [score] = sample.scores.values()
     assert (score.value, score.metadata["outcome"]) == (1.0, "correct")
     assert next(iter(evaluated(Adds(), [answer], tmp_path).scores.values())).value == 0.0
+
+
+def test_a_task_of_ours_that_another_solver_plays_is_scored_by_its_last_text(tmp_path):
+    sums = rlvr.make("arithmetic-v1")
+    output = ModelOutput.from_content("mockllm/model", sums.example(sums.task(0)))
+    sample = evaluated(sums, [output], tmp_path, workers=0, played={"solver": generate()})
+    assert next(iter(sample.scores.values())).value == 1.0
+
+
+def test_an_episode_that_a_limit_ends_is_not_paid_for_a_stray_text(tmp_path):
+    """What a model says beside its call is no answer."""
+    call = ModelOutput.for_tool_call("mockllm/model", "add", {"x": 0, "y": 1}, content="1")
+    sample = evaluated(Adds(), [call] * 3, tmp_path, workers=0, played={"message_limit": 4})
+    [score] = sample.scores.values()
+    assert sample.limit.type == "message"
+    assert score.value == 0.0
 
 
 def test_one_reply_of_ours_and_what_is_unscored(tmp_path):

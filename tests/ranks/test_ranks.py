@@ -402,7 +402,11 @@ def test_ranks_that_cannot_be_a_grid_are_refused(monkeypatch, world, by):
 
 @pytest.mark.parametrize(
     ("packing", "attention", "said"),
-    [(False, "sdpa", "and packing is off; .* switch packing on"), (True, "eager", "is 'eager'; ")],
+    [
+        (False, "sdpa", "and packing is off; switch packing on"),
+        (True, "eager", "and attention is 'eager'; leave attention out"),
+        (True, "sdpa", "attends in chunks, which they cannot; leave it out"),
+    ],
 )
 def test_models_whose_rows_ranks_cannot_read_together_are_refused(packing, attention, said):
     model = SimpleNamespace(config=SimpleNamespace(_attn_implementation=attention))

@@ -27,7 +27,7 @@ class FakeLLM:
 
     def add_request(self, name, prompt, parameters, lora_request):
         assert type(prompt["prompt_token_ids"]) is list  # vLLM copies it
-        self.open[name] = parameters, []
+        self.open[name] = parameters, [], prompt["prompt_token_ids"]
 
     def abort_request(self, names):
         for name in names:
@@ -35,10 +35,14 @@ class FakeLLM:
 
     def step(self):
         outputs = []
-        for name, (parameters, ids) in list(self.open.items()):
-            ids.append(self.end if ids else 4 + parameters["seed"] % 8)
+        for name, (parameters, ids, prompt) in list(self.open.items()):
+            ids.append(self.end if ids else 4 + parameters.get("seed", 0) % 8)
             finished = len(ids) == min(2, parameters["max_tokens"])
             outputs.append(self._output(name, list(ids), finished))
+            if "prompt_logprobs" in parameters:
+                outputs[-1].prompt_logprobs = [
+                    {token: SimpleNamespace(logprob=-0.5)} for token in prompt
+                ]
             if finished:
                 del self.open[name]
         return outputs
@@ -51,11 +55,6 @@ class FakeLLM:
             weight_versions=[SimpleNamespace(version=self.label, start=0, end=len(ids))],
         )
         return SimpleNamespace(request_id=name, finished=finished, outputs=[completion])
-
-    def generate(self, prompts, parameters, **_):
-        rows = [prompt["prompt_token_ids"] for prompt in prompts]
-        entries = [[{token: SimpleNamespace(logprob=-0.5)} for token in row] for row in rows]
-        return [SimpleNamespace(prompt_logprobs=row) for row in entries]
 
     def reset_prefix_cache(self, *, reset_running_requests):
         self.calls.append("reset")

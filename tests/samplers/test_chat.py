@@ -10,7 +10,7 @@ from rlvr.errors import DataError
 from rlvr.samplers.chat import ChatFormat, ChatSettings, prompts_line, recorded_format
 from rlvr.samplers.protocol import Request, Sampling
 from rlvr.samplers.tokenization import Tokenization
-from rlvr.samplers.vllm_shared import Answer, sample_of
+from rlvr.samplers.vllm_shared import EngineAnswer, sample_of
 from rlvr.train.tiny import character_tokenizer
 from rlvr.types import Rollout, Task
 from tests.rewards.parts import refusal
@@ -200,7 +200,7 @@ def test_texts_of_engines_and_steps_have_the_beginning():
     made = tokens("thinking")
     prompt, ids = made.encode("hi"), made.tokenizer("a\nb", add_special_tokens=False).input_ids
     request = Request(0, tuple(prompt), Sampling(max_tokens=9), seed=0, limit=9)
-    answer = Answer(ids, [0.0] * len(ids), [0] * len(ids), "stop")
+    answer = EngineAnswer(ids, [0.0] * len(ids), [0] * len(ids), "stop")
     sample = sample_of(request, made, answer)
     assert sample.text == "<think>\na\nb"
     again = sample_of(replace(request, context=(40,)), made, answer)

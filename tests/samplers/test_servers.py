@@ -15,7 +15,7 @@ from rlvr.samplers.protocol import Begun, TokenRow
 from rlvr.samplers.servers import ServerSampler
 from rlvr.samplers.vllm_lora import AdapterSettings
 from rlvr.samplers.vllm_shared import (
-    Answer,
+    EngineAnswer,
     checkpoint_weights,
     model_sizes,
     require_head_size,
@@ -467,10 +467,10 @@ def test_spans_of_weights_become_a_version_per_token(policy):
     """None where all tokens are of one version."""
     request = Request("a", (1,), PLAIN, 0, 8)
     versions = token_versions([("4", 0, 1), ("6", 1, 3)])
-    answer = Answer([5, 6, 7], [-1.0] * 3, versions, "length")
+    answer = EngineAnswer([5, 6, 7], [-1.0] * 3, versions, "length")
     both = sample_of(request, policy.tokenization, answer)
     assert (both.weights_version, list(both.token_versions), both.truncated) == (4, [4, 6, 6], True)
-    one = sample_of(request, policy.tokenization, Answer([5], [-1.0], [4], "stop"))
+    one = sample_of(request, policy.tokenization, EngineAnswer([5], [-1.0], [4], "stop"))
     assert (one.weights_version, one.token_versions, one.truncated) == (4, None, False)
 
 
@@ -480,7 +480,7 @@ def test_a_stop_text_that_began_before_the_weights_changed_is_found(policy):
     more = policy.tokenizer("345", add_special_tokens=False)["input_ids"]
     stopping = Sampling(max_tokens=8, stop=("23",))
     request = Request("a", (1,), stopping, 0, 8, begun=Begun(ids, [-0.5, -0.25], None, [1, 1]))
-    answer = Answer(more, [-1.0, -2.0, -3.0], [2] * 3, "length")
+    answer = EngineAnswer(more, [-1.0, -2.0, -3.0], [2] * 3, "length")
     found = sample_of(request, policy.tokenization, answer)
     assert (found.text, list(found.logprobs), found.truncated) == ("1", [-0.5, -0.25, -1.0], False)
     assert list(found.token_versions) == [1, 1, 2]

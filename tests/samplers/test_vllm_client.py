@@ -133,7 +133,8 @@ def test_a_probe_loses_no_completion_that_is_under_way(engine, weights):
     engine.sync([weights], 0)
     ask(engine, range(3))
     engine._engine.step()
-    engine.probe([], [1, 5])
+    [probe] = engine.probe([TokenRow([1], [5, 6])], [1, 5])
+    assert probe.logprobs == [[-0.5, -0.5]]
     assert sorted(collect(engine, 3)) == [0, 1, 2]
 
 

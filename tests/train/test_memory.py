@@ -1,5 +1,6 @@
 """The forecast of memory against what a run really takes, and refusals where it cannot fit."""
 
+import re
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, Gemma4TextConfig
 
 import rlvr
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.parts import Critic
+from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Request, Sampling
 from rlvr.train import memory
 from rlvr.train.config import Config
@@ -20,6 +23,7 @@ from rlvr.train.critic import CriticLearner
 from rlvr.train.learner import Learner
 from rlvr.train.memory import (
     Forecast,
+    _width_of_heads,
     capacity,
     forecast,
     in_units,
@@ -178,6 +182,36 @@ def test_ranks_that_read_rows_together_keep_the_keys_of_each_other():
         costs.activations(1, half, recomputed=False) + keys_values
     )
     assert 0.5 * before.activations < found.activations < before.activations
+
+
+def test_the_remedy_counts_whole_packs():
+    """Room for half of the activations: half of `micro_tokens`, of which each rank has its part."""
+    policy = Policy(*tiny(CHARSET, hidden=64, layers=4), packing=True, max_tokens=4096)
+    costs, said, tokens = token_costs(policy), [], 24 * (9 + 100)
+    for more in ({}, {"context_parallel": 2}):
+        config = config_of(policy, max_tokens=100, **more)
+        found = forecast(policy, config, prompt_tokens=9, costs=costs, world=2)
+        most = found.standing + found.gradients + found.logits + found.activations / 2
+        with pytest.raises(UsageError, match=r"Lower micro_tokens to (\d+)") as refused:
+            require_room(replace(found, capacity=int(most)), config)
+        said.append(int(re.search(r"micro_tokens to (\d+)", str(refused.value))[1]))
+    assert said == [pytest.approx(tokens // 2, abs=2)] * 2
+
+
+def test_a_model_whose_layers_have_heads_of_several_widths_is_forecast():
+    """transformers refuses `head_dim` of such a config; the widest layer counts."""
+    sizes = {"vocab_size": 20, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+    heads = {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "global_head_dim": 16,
+    }
+    config = Gemma4TextConfig(**sizes, **heads, layer_types=["sliding_attention", "full_attention"])
+    assert _width_of_heads(config) == 32
+    model = AutoModelForCausalLM.from_config(config)
+    policy = Policy(model, tiny(CHARSET, hidden=8)[1], share_prompts=False)
+    assert forecast(policy, config_of(policy), prompt_tokens=9).activations > 0
 
 
 def test_offloading_that_frees_nothing_is_refused(tmp_path):
