@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -150,11 +151,14 @@ def test_an_open_that_fails_is_unscored():
 
 
 def test_episodes_that_are_dropped_are_closed():
-    """A caller that stops early leaves no state open."""
+    """A caller that stops early leaves no state open; one that a thread is opening is closed by that thread."""
     with collector(Counted()) as made:
         sampled = sample_groups(made.groups, [(i, i) for i in range(8)])
         next(sampled)
         sampled.close()
+    until = time.monotonic() + 30
+    while OPEN and time.monotonic() < until:
+        time.sleep(0.01)
     assert not OPEN
 
 
