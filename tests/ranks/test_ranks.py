@@ -411,7 +411,7 @@ def test_ranks_that_cannot_be_a_grid_are_refused(monkeypatch, world, by):
 def test_models_whose_rows_ranks_cannot_read_together_are_refused(packing, attention, said):
     model = SimpleNamespace(config=SimpleNamespace(_attn_implementation=attention))
     require_context(model, packing, 1)
-    with pytest.raises(UsageError, match=f"context_parallel is 2, .*{said}"):
+    with pytest.raises(UsageError, match=f"context_parallel is 2: .*{said}"):
         require_context(model, packing, 2)
 
 
