@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -25,6 +25,12 @@ _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whet
 _BEAT_S = 3.0
 _JSON = ((b"content-type", b"application/json"),)
 _NDJSON = (b"content-type", b"application/x-ndjson")
+
+
+def _entry(queue: EnvironmentQueue, rows: int, outcomes: Mapping[str, int]) -> dict[str, Any]:
+    """What the log of requests has of one."""
+    identity = queue.scorer.identity().whole
+    return {"env": queue.name, "rows": rows, "outcomes": outcomes, "identity": identity}
 
 
 class ScoresResponse:
@@ -77,20 +83,14 @@ class ScoresResponse:
         finally:
             if writer.began:
                 self.status = 200
-            if self._queue is not None:
-                scope[AUDIT_SCOPE] = functools.partial(self._entry, self._queue)
+            if (
+                self._queue is not None
+            ):  # without the job, which would live as long as the connection
+                outcomes = self._job.outcomes if isinstance(self._job, Job) else {}
+                scope[AUDIT_SCOPE] = functools.partial(
+                    _entry, self._queue, self._job.count, outcomes
+                )
             self._on_end()
-
-    def _entry(self, queue: EnvironmentQueue) -> dict[str, Any]:
-        """What the log of requests has of this one."""
-        outcomes = self._job.outcomes if isinstance(self._job, Job) else {}
-        identity = queue.scorer.identity().whole
-        return {
-            "env": queue.name,
-            "rows": self._job.count,
-            "outcomes": outcomes,
-            "identity": identity,
-        }
 
     async def _is_soon(self) -> bool:
         """Wait a little for the answer, unless the caller leaves."""
