@@ -16,7 +16,7 @@ from rlvr.train.critic import CriticLearner
 from rlvr.train.parts import EntropyBonus, Reference, SubsetChoice
 from tests.rounding import additions, assert_same
 from tests.train.bandit import policy
-from tests.train.test_learner import batch_of, learner, rollout
+from tests.train.test_learner import batch_of, learner, own_folder, rollout  # noqa: F401  `own_folder` is used by all
 
 PPO = dataclasses.replace(load_algorithm("ppo"), kl=None, whiten=False, critic=Critic(lr=1e-2))
 

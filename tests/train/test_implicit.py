@@ -11,7 +11,7 @@ from rlvr.train.implicit import ImplicitRewards
 from rlvr.train.metrics import read_metrics
 from rlvr.types import Group, Task
 from tests.train.bandit import Bandit, policy, trainer
-from tests.train.test_learner import learner, rollout
+from tests.train.test_learner import learner, own_folder, rollout  # noqa: F401  `own_folder` is used by all
 
 BETA = 0.5
 TOTALS = [1.0, 0.0, 0.25, None, 1.0]

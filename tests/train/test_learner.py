@@ -71,7 +71,7 @@ def rollout(
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def own_folder(tmp_path, monkeypatch):
     """A bad mini-batch becomes a file of the run, whose folder is relative here."""
     monkeypatch.chdir(tmp_path)
 

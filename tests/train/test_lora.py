@@ -19,7 +19,7 @@ from tests.rewards.parts import refusal
 from tests.train.bandit import CHARSET as BANDIT
 from tests.train.bandit import policy as bandit
 from tests.train.bandit import trainer
-from tests.train.test_learner import batch_of, learner
+from tests.train.test_learner import batch_of, learner, own_folder  # noqa: F401  `own_folder` is used by all
 from tests.train.test_packing import GPT2, MOE, made
 from tests.train.test_policy import ROWS, weights
 

@@ -39,7 +39,7 @@ from rlvr.train.tiny import tiny
 from tests.policies import CHARSET
 from tests.rewards.parts import refusal
 from tests.train.bandit import trainer
-from tests.train.test_learner import rollout
+from tests.train.test_learner import own_folder, rollout  # noqa: F401  `own_folder` is used by all
 
 MIB = 2**20
 

@@ -18,7 +18,7 @@ from rlvr.train.critic import CriticLearner
 from tests.rounding import additions, assert_same, in_float64, unit
 from tests.train.bandit import policy
 from tests.train.test_critic import ready
-from tests.train.test_learner import batch_of, learner
+from tests.train.test_learner import batch_of, learner, own_folder  # noqa: F401  `own_folder` is used by all
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
