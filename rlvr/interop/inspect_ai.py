@@ -52,6 +52,7 @@ try:
     from inspect_ai.scorer import Score, mean, scorer, stderr, value_to_float
     from inspect_ai.solver import solver
     from inspect_ai.tool import ToolInfo
+    from inspect_ai.util import LimitExceededError
 except ImportError as error:
     raise MissingDependency(
         "inspect_ai, whose tasks these are,", "", "pip install inspect-ai==0.3.285"
@@ -276,8 +277,10 @@ def _player(env: Environment) -> Any:
     @solver  # type: ignore[untyped-decorator]  # inspect_ai is not looked into
     def rlvr_episode() -> Any:
         async def solve(state: Any, generate: Any) -> Any:
+            state.metadata[_RECORD] = None  # of an episode that the environment or the model fails
             task = task_of(env, {TASK: state.metadata[TASK]})
             episode = await asyncio.to_thread(env.open, task)
+            failed = False
             try:
                 tools = [ToolInfo.model_validate(one["function"]) for one in episode.schemas]
                 told: Any = ()
@@ -287,8 +290,12 @@ def _player(env: Environment) -> Any:
                     turn = _turn(state.output.message)
                     told = await asyncio.to_thread(episode.reply, turn)
                     state.messages += [_their_message(message) for message in told or ()]
-            finally:  # also of an episode that a limit of inspect_ai ends
-                state.metadata[_RECORD] = episode.record.as_dict()
+            except Exception as error:
+                failed = not isinstance(error, LimitExceededError)
+                raise
+            finally:  # an episode that a limit of inspect_ai ends has a record, too
+                if not failed:
+                    state.metadata[_RECORD] = episode.record.as_dict()
                 await asyncio.to_thread(episode.close)
             return state
 
@@ -304,6 +311,8 @@ def _totals(env: Environment, judge: Scorer) -> Any:
             task = task_of(env, {TASK: state.metadata[TASK]})
             completion = state.output.completion
             if _RECORD in state.metadata:  # else another solver than ours has replied
+                if state.metadata[_RECORD] is None:
+                    return Score.unscored(reason="scoring_failed", explanation="episode-failed")
                 record = EpisodeRecord.from_dict(state.metadata[_RECORD])
                 completion = env.completion_of(record)
             found = await judge.ascore(task, completion)

@@ -64,8 +64,8 @@ class Ranks:
         offload: whether shares rest in the machine's memory, and not on the device.
         mesh: what tensors are sharded over: all ranks; or (data, tensor), where the ranks of a row
             compute the same rows together, each with its part of every layer.
-        grid: (data, tensor) or (data, context), where the ranks of a row compute the same rows
-            together; with all ranks in one column where each computes its own.
+        grid: (data, tensor) or (data, context), where the ranks of a line compute the same rows of a
+            batch together; (data,) where each computes its own.
     """
 
     rank: int = 0

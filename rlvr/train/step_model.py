@@ -367,8 +367,8 @@ def _distributions(policy: Policy, row: TokenRow, temperature: float) -> torch.T
     made: list[torch.Tensor] = []
 
     def keep(batch: Padded, states: torch.Tensor, head: Any) -> torch.Tensor:
-        made_of = torch.nn.functional.linear(states, head.weight, head.bias)
-        logits = policy.root.logits.apply_(made_of.clone())
+        raw = torch.nn.functional.linear(states, head.weight, head.bias)
+        logits = policy.root.logits.apply_(raw.clone())
         made.append((logits / temperature).log_softmax(dim=-1))
         return states.new_zeros(len(states))
 

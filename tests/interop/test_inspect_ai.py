@@ -163,6 +163,30 @@ def test_an_episode_that_a_limit_ends_is_not_paid_for_a_stray_text(tmp_path):
     assert score.value == 0.0
 
 
+class Full(Adds):
+    """Opens no episode."""
+
+    def setup(self, task):
+        raise OSError("no room")
+
+
+@pytest.mark.parametrize("env", [Full(), Adds()], ids=["the environment", "the model"])
+def test_an_episode_that_something_of_ours_fails_is_unscored(env, tmp_path):
+    """Also where inspect_ai is told to score what has failed; the model has no output to give."""
+    model = get_model("scripted/model", outputs=[], memoize=False)
+    [log] = inspect_ai.eval(
+        to_inspect(env, tasks=1, workers=0),
+        model=model,
+        display="none",
+        log_dir=str(tmp_path),
+        fail_on_error=False,
+        score_on_error=True,
+    )
+    [score] = log.samples[0].scores.values()
+    assert math.isnan(score.value)
+    assert score.explanation == "episode-failed"
+
+
 def test_one_reply_of_ours_and_what_is_unscored(tmp_path):
     sums = rlvr.make("arithmetic-v1")
     text = sums.example(sums.task(0))

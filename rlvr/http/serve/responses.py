@@ -83,9 +83,8 @@ class ScoresResponse:
         finally:
             if writer.began:
                 self.status = 200
-            if (
-                self._queue is not None
-            ):  # without the job, which would live as long as the connection
+            if self._queue is not None:
+                # Without the job, which would live as long as the connection.
                 outcomes = self._job.outcomes if isinstance(self._job, Job) else {}
                 scope[AUDIT_SCOPE] = functools.partial(
                     _entry, self._queue, self._job.count, outcomes
