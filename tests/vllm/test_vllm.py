@@ -273,6 +273,24 @@ def test_completions_that_are_under_way_go_on_with_the_new_weights(tied):
         assert max(map(abs, differences([expected], [one.logprobs]))) < 1e-4
 
 
+def test_a_probe_goes_beside_completions_that_are_under_way(tied):
+    """Neither loses a token, and the probe's log-probabilities are right."""
+    names, found = list(range(4)), {}
+    for name in names:
+        prompt = tuple(tied.sampler.encode("1+1="))
+        tied.sampler.submit(Request(name, prompt, Sampling(max_tokens=60), name, 60))
+    found.update(tied.sampler.poll())
+    rows = [
+        TokenRow(tied.sampler.encode(text), tied.sampler.encode("46 7+8")[1:])
+        for text in PROMPTS[:2]
+    ]
+    [probe] = tied.sampler.probe(rows, tied.sampler.encode("1+1="))
+    assert max(map(abs, differences(tied.policy.logprobs(rows).tolist(), probe.logprobs))) < 1e-4
+    while len(found) < len(names):
+        found.update(tied.sampler.poll())
+    assert apart(tied.policy, found.values()) < 1e-4
+
+
 def test_what_is_taken_back_goes_on_from_its_tokens(tied):
     """As the trainer does between steps: tokens of the old weights, then tokens of the new ones, all of them right."""
     long, old = Sampling(max_tokens=100), made(tied=True)
