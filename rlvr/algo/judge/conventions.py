@@ -158,7 +158,6 @@ def markdown() -> str:
     """The conventions as a Markdown table, for docs/reference/step_files.md."""
     lines = ["| convention | choice: what it says |", "|---|---|"]
     for name, choices in CHOICES.items():
-        for choice, says in choices.items():
-            lines.append(f"| `{name}` | {choice}: {says} |")
-            name = ""
-    return "\n".join(lines).replace("| `` |", "| |") + "\n"
+        meanings = "; ".join(f"*{choice}*: {says}" for choice, says in choices.items())
+        lines.append(f"| `{name}` | {meanings} |")
+    return "\n".join(lines) + "\n"
