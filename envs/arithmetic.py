@@ -1,4 +1,28 @@
-"""Integer arithmetic: tasks without end, for demonstrations, tests and first training runs."""
+"""Integer arithmetic: tasks without end, for demonstrations, tests and first training runs.
+
+The map of `rlvr.envs`, one file for each environment, under its id:
+
+arithmetic, gsm8k, math              numbers and formulas
+science, chemistry                   quantities with units; formulas and equations
+science_problems, reactions          … what these draw from
+code, humaneval, mbpp, code_stdio    programs: the base, and data sets
+code_dialects, code_drills           how data sets store a problem; small functions without end
+qa, mcq, rows                        short answers; options; any rows with a verifier by name
+function_call, json_objects, sql     structures
+ifeval, iftrain, instruction_tasks   instructions: rows, procedural, and their words
+puzzles, countdown, sudoku           what procedural ones share; expressions; grids
+knights, claims, zebra, clues        roles and what they say; houses and their clues
+games                                moves without tools
+tool_math, search, bash              tools: Python, a corpus, files
+desk, desk_worlds                    errands under rules, and their worlds
+swe_lite, swe_projects, swe_finder   bugs of small projects; the projects; how tasks are found
+swe                                  the table of found tasks
+
+Contract: `rlvr.Environment`, registered by an entry point in pyproject.toml.
+Sees `verifiers`, `tools`, `sandbox` and below, not `testing`; `cli` finds them by id.
+Goes wrong: splits that share tasks (seed by `rlvr.seeded`), and a changed prompt, task or verdict
+without another `-vN`.
+"""
 
 from __future__ import annotations
 

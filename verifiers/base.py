@@ -10,6 +10,24 @@
 
 `verify` puts them together and is not to be overridden.  `extract` is inherited: it finds the final
 answer in its usual wrappings, see `rlvr.verifiers.answers`.
+
+The map of `rlvr.verifiers`:
+
+base, answers                  this file; the final answer of a completion, in one linear pass
+named                          verifiers by name
+math, code, instructions       rooms of their own
+qa, short_answers, choices     short answers; what they are; an option by letter or text
+science, chemistry             answers with a unit; formulas and balanced equations
+json_schema, calls             JSON by its schema; function calls by BFCL's rules
+sql, sql_operators             queries on fillings of a database; slips in queries
+logic, logic_solvers           puzzles by their own rules; solvers for generators
+parts, matching                answers of several parts; what can stand for what
+patterns, patches              RE2 in references; `diff -u` in replies
+judge                          a model as a judge, behind a rule
+
+Contract: `BaseVerifier`; a new verifier is one file and its line in `named`.
+Sees `sandbox`, `workers` and the ground, no environment; `envs`, `testing` and above see it.
+Goes wrong: a verifier that raises on a completion lets a policy choose UNSCORED.
 """
 
 from __future__ import annotations

@@ -1,11 +1,30 @@
-"""Environments for others (TRL, verl, OpenRLHF, OpenEnv, verifiers, Gymnasium), and theirs for rlvr; a module for each.
+"""Environments for other trainers and libraries, and theirs for rlvr.
 
     from rlvr.interop import to_trl
     reward = to_trl(rlvr.make("gsm8k-v4"))      # reward.reward_funcs, reward.dataset
 
-Every `to_…` scores through `rlvr.Scorer`: it gives the same totals as `rlvr score`, and a completion that hangs or
-crashes the verifier affects no other.  With `scorer="http://…"` services score single turns, as with the command's
-flag.  Each adapter is imported when it is first used, and its library when needed.
+adapter                                   what adapters share: scorer, tasks as JSON, our failure
+trl, trl_environment                      TRL: rewards both ways; `environment_factory`
+verl, verl_agent, verl_episodes           verl: `compute_score`, and its agent loop
+openrlhf, gymnasium                       `reward_func`; `gymnasium.Env` and vectors
+openenv, nemo_gym                         their servers as environments here
+verifiers, verifiers_loop                 tasksets in our loop, and those that own their loop
+inspect_ai, inspect_run, inspect_sandbox  tasks both ways; a sample in a process; our sandbox there
+harbor, harbor_folder, harbor_trial       task folders: both ways, as read, and one trial
+harbor_validation, harbor_write           which folders may be used; ours written
+harbor_sandbox                            our sandbox for harbor's own trials
+reported, session_exec                    tasks that a library plays and scores; its bash commands
+reasoning_gym                             families of puzzles; scorers in a killable process
+atif, step_recorders                      episodes as ATIF; step files of TRL and verl
+referee, drivers                          other trainers on cases, run by their own Python
+
+Every `to_…` scores through `rlvr.Scorer`: the same totals as `rlvr score`.  An adapter is imported
+when it is first used, and its library when needed.
+
+Contract: a module for each peer; `to_NAME(env)` there, `from_NAME(…)` here.
+Sees `train` and all below, not `compare`; `http`, `agents`, `viewer`, `cli` see it.
+Goes wrong: a peer that turns our failure into 0 (raise, or give what it masks), a peer's release
+that renames what we call (say which versions were tried), a peer's exception taken for ours.
 """
 
 from __future__ import annotations

@@ -1,14 +1,24 @@
 """Samplers generate completions.
 
-protocol      the interface: `Sampler`, `Request`, `Sampling`, `Sample`
-scripted      completions from a list or a function; for tests
-local         a transformers model in this process (torch), with decoding, token_sampling, preallocated_cache and
-              banded_attention
-vllm_client   over vLLM (vllm_shared, vllm_lora and, inside of vLLM, vllm_worker), by one of two transports:
-vllm          an engine in this process
-servers       servers that are given the policy's weights (vllm_http); vllm_server starts one, servers_started several
-endpoint      a model behind an OpenAI-compatible API (openai); for evaluation
-tokenization  prompts to tokens, and completions to text
+protocol                      the interface: `Sampler`, `Request`, `Sampling`, `Sample`
+scripted                      completions from a list or a function; for tests
+tokenization, chat, template  prompts to tokens and back; by the chat template or raw
+local                         a transformers model in this process (torch)
+decoding, token_sampling      one token per row and step, with refill; how it is drawn
+preallocated_cache            keys and values of a batch whose rows come and go
+banded_attention              attention of a decode step, in bands of rows
+packed_attention              attention of packed rows, each over itself alone
+vllm_client, vllm_shared      over vLLM, whatever the transport
+vllm, servers, vllm_http      an engine in this process; servers that get weights; HTTP
+vllm_server, servers_started  starts one server, and several that end with the run
+vllm_worker, vllm_lora        what vLLM itself loads; adapters, swapped or merged
+endpoint                      a model behind an OpenAI-compatible API; for evaluation
+
+Contract: `protocol.Sampler`: `submit`, `poll`, `sync`, `logprobs`, `encode`, `decode`; a new engine
+is one file, or two with a worker.
+Sees `environment`, `data` and the ground; `collect`, `train` and above see it.
+Goes wrong: weights that did not arrive (the canary compares after each sync), rows whose neighbours
+change their last bits, and log-probabilities at another temperature than the trainer's.
 """
 
 from rlvr.samplers.protocol import (

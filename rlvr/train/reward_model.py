@@ -1,4 +1,4 @@
-"""Reward models: a scalar head on a language model; `rlvr.train.reward_learner` trains them.
+"""Reward models: a scalar head on a language model; `rlvr.train.reward_losses` trains them.
 
 A completion's reward is read after its last token, a step's after the step.
 

@@ -1,16 +1,23 @@
 """`rlvr view`: scored files and training runs in the browser (docs/using/viewing.md).
 
-sources           what a path holds: scored rows, a run, or a report
-reports           audits, checks and evaluations as tables and cases; needs Jinja2 alone
-index             one table per source in DuckDB, of all that rows are counted and filtered by; texts stay in the files
-texts             completions as safe HTML: escaped, cut, the answer marked
-curves            metrics as inline SVG
-labels            verdicts that a person called right or wrong
-rendering         the templates
-pages, app        what a page shows; the routes, and who may ask
-one_page          one page that needs no server
+sources, folders         what a path holds: rows, a run, a report; and what a folder holds
+index, search            one table per source in DuckDB; texts found in the files
+filters                  the filters of an address as a condition in SQL
+app, pages, home         the routes and who may ask; what pages show; the first page
+reports                  audits, checks and evaluations as tables and cases; needs Jinja2 alone
+steps, verdicts, tokens  a recorded step; what a verdict rests on; tokens coloured by a number
+changes, heat, overlay   between two steps or files; tasks by steps; runs over each other
+metrics, curves          metrics as columns; as inline SVG
+labels                   verdicts that a person called right or wrong
+texts, markdown          completions as safe HTML, plain or rendered
+rendering, one_page      the templates; one page that needs no server
 
 Completions are written by a model that may be hostile: their texts are data on every page.
+
+Contract: a page of a report is a function that gives a `Report` (docs/adding.md).
+Sees `http`, `compare`, `algo` and below, not `train`; `cli` and `audit` see it.
+Goes wrong: a text that reaches the page unescaped, an address that names a path of the machine, and
+files that grow while they are read.
 """
 
 from importlib import import_module
