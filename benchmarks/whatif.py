@@ -1,17 +1,19 @@
 """Whether `rlvr whatif` foretells what another verifier would train: its cosines beside runs with that verifier.
 
-    python -m benchmarks.whatif --seeds 0 1 2
+    python -m benchmarks.whatif FOLDER --seeds 0 1 2
 
 A tiny model that adds with mistakes is trained by GRPO with the right verifier, and its steps are
 recorded.  From these files alone each other verifier gets the cosine of its gradient with the one
 taken, by row sketches and by token weights, and the share of rows that it scores otherwise.  Then
 a run is made with each; the rank correlation (Spearman) of the figure with the accuracy, by the
-right verifier, that the run ends with is what counts.
+right verifier, that the run ends with is what counts.  FOLDER keeps what is done, so a benchmark
+that was stopped goes on.
 """
 
 import argparse
+import json
 import re
-import tempfile
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -83,11 +85,14 @@ class RuledSums(Sums):
         return rlvr.Verdict(rlvr.Outcome.CORRECT if paid else rlvr.Outcome.WRONG, why=self.rule)
 
 
-def warm_weights(seed: int) -> Mapping[str, torch.Tensor]:
-    policy = fresh(seed)
-    quiet = Console(quiet=True)
-    warm_start(policy, Sums(), worked, steps=500, noise=0.25, seed=seed, console=quiet)
-    weights: Mapping[str, torch.Tensor] = policy.model.state_dict()
+def warm_weights(seed: int, path: Path) -> Mapping[str, torch.Tensor]:
+    """Those of a policy that adds with mistakes, kept in a file."""
+    if not path.exists():
+        policy = fresh(seed)
+        quiet = Console(quiet=True)
+        warm_start(policy, Sums(), worked, steps=500, noise=0.25, seed=seed, console=quiet)
+        torch.save(policy.model.state_dict(), path)
+    weights: Mapping[str, torch.Tensor] = torch.load(path, weights_only=True)
     return weights
 
 
@@ -101,7 +106,11 @@ def fresh(seed: int, weights: Mapping[str, torch.Tensor] | None = None) -> Polic
 def trained(
     rule: str, weights: Mapping[str, torch.Tensor], seed: int, steps: int, run: Path, files: bool
 ) -> float:
-    """The accuracy, by the right verifier, after a run with a rule."""
+    """The accuracy, by the right verifier, after a run with a rule; kept beside the run."""
+    kept = run.with_suffix(".json")
+    if kept.exists():
+        return float(json.loads(kept.read_text()))
+    shutil.rmtree(run, ignore_errors=True)
     env, test = RuledSums(split="train"), RuledSums(split="test")
     env.rule = rule
     config = Config(
@@ -114,7 +123,9 @@ def trained(
     ) as trainer:
         trainer.run()
         last = trainer.reports[max(trainer.reports)]
-    return float(last.metrics["avg@1"].value)
+    accuracy = float(last.metrics["avg@1"].value)
+    kept.write_text(json.dumps(accuracy))
+    return accuracy
 
 
 def foretold(steps: list[StepFile], rule: str) -> dict[str, float]:
@@ -147,14 +158,16 @@ def ranks(values: list[float]) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
     torch.set_num_threads(1)
     print("| seed | row sketches | token weights | flipped rows | CPU s |\n|---|---|---|---|---|")
     for seed in args.seeds:
-        started, folder = time.process_time(), Path(tempfile.mkdtemp())
-        weights = warm_weights(seed)
+        started, folder = time.process_time(), args.folder / str(seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = warm_weights(seed, folder / "start.pt")
         trained("right", weights, seed, args.steps, folder / "right", files=True)
         steps = [read_step(file) for file in sorted((folder / "right" / "steps").iterdir())]
         others = [rule for rule in RULES if rule != "right"]

@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 from rlvr import viewer
 from rlvr.cli.arguments import require_outputs
 from rlvr.data.files import write_whole
-from rlvr.interop.referee import Ruling, referee, report
+from rlvr.interop.referee import PEERS, Ruling, referee, report
 from rlvr.text import one_line
 
 __all__ = ["RefereeCommand"]
@@ -28,8 +28,8 @@ class RefereeCommand:
     Example: rlvr referee trl --python .venv-trl/bin/python
 
     Trainers: trl, verl, openrlhf, ms_swift, areal, trinity, rlvr.  Each case is equal; declared,
-    where only a convention differs that its driver declares with its source; departs; or not
-    compared.  Exit code 1 if one departs.
+    where only a convention differs that its driver declares with its source (undeclared, if that
+    was read in other releases); departs; or not compared.  Exit code 1 if one departs.
     """
 
     name: Positional[Annotated[str, arg(metavar="NAME")]]
@@ -60,14 +60,16 @@ class RefereeCommand:
         if self.json:
             out.print(json.dumps(tree), markup=False, soft_wrap=True)
         else:
-            for line in _lines(answers):
+            for line in _lines(self.name, answers):
                 out.print(line, markup=False, highlight=False, soft_wrap=True)
         return int(any(ruling.departs for ruling in answers))
 
 
-def _lines(answers: Sequence[Ruling]) -> list[str]:
+def _lines(name: str, answers: Sequence[Ruling]) -> list[str]:
     trainers = sorted({ruling.trainer for ruling in answers if ruling.trainer})
     lines = [one_line(", ".join(trainers) or "no answers")]
+    if any(answer.status == "undeclared" for answer in answers):
+        lines[0] += f"; undeclared: conventions of {name} were read in {', '.join(PEERS[name])}"
     for answer in answers:
         lines.append(
             f"{answer.case}: {answer.status}" + (f", {one_line(answer.why)}" if answer.why else "")

@@ -54,6 +54,8 @@ _KINDS: Final[Mapping[str, str]] = {
     ),
 }
 """Arrays of flags and of whole numbers; the others of the layout have fractions."""
+_NO_HEAD = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+"""What reading a text as JSON of a head raises; 1e999 is no whole number."""
 _NEEDED = ("token_ids", "offsets", "mask", "group", "score", "scored", "behaviour_logprobs")
 
 
@@ -132,7 +134,7 @@ def read_step(path: Path) -> StepFile:
         recorded = json.loads(text)["__metadata__"].get("digest", digest)
         head = json.loads(head_text)
         version = int(head["version"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except _NO_HEAD as error:
         raise DataError(f"{path} has no head of a step file: {type(error).__name__}") from None
     if version > STEP_VERSION:
         raise DataError(
@@ -160,7 +162,7 @@ def is_step(path: Path) -> bool:
         text = file.read(length) if length <= _MOST_HEAD_BYTES else b""
     try:
         return "step" in json.loads(text)["__metadata__"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except _NO_HEAD:
         return False
 
 
@@ -175,7 +177,7 @@ def _arrays(path: Path, listed: Mapping[str, Any], body: bytes) -> dict[str, NDA
         try:
             dtype, shape = _DTYPES[entry["dtype"]], [int(n) for n in entry["shape"]]
             start, stop = (int(n) for n in entry["data_offsets"])
-        except (KeyError, TypeError, ValueError):
+        except _NO_HEAD:
             raise DataError(
                 f"{path}: {name} needs dtype ({', '.join(_DTYPES)}), shape and data_offsets"
             ) from None
@@ -271,7 +273,8 @@ def _outputs_of(arrays: Mapping[str, NDArray[Any]], computed: NDArray[Any]) -> i
 
 def _last_offset(path: str, name: str, offsets: NDArray[Any]) -> int:
     is_valid = offsets.ndim == 1 and offsets.dtype.kind == "i" and len(offsets) > 0
-    if not is_valid or offsets[0] or (np.diff(offsets) < 0).any():
+    # Differences of far offsets would wrap around.
+    if not is_valid or offsets[0] or (offsets[1:] < offsets[:-1]).any():
         raise DataError(f"{path}: {name} must begin at 0 and never decrease")
     return int(offsets[-1])
 

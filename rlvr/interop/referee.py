@@ -27,8 +27,17 @@ from rlvr.validate import nearest
 
 __all__ = ["PEERS", "Ruling", "THREADS", "cases", "referee", "report"]
 
-PEERS: Final = ("trl", "verl", "openrlhf", "ms_swift", "areal", "trinity", "rlvr")
-"""Trainers with a driver; each is the file of its name in `rlvr.interop.drivers`."""
+PEERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "trl": ("1.5.1", "1.8.0", "1.9.0", "1.16.0"),
+    "verl": ("0.9.1",),
+    "openrlhf": ("0.11.2",),
+    "ms_swift": ("4.6.0",),
+    "areal": ("1.0.4",),
+    "trinity": ("0.6.0",),
+    "rlvr": (),
+}
+"""Trainers with a driver, which is the file of its name in `rlvr.interop.drivers`, and the releases
+in which its conventions were read."""
 _WHOLE: Final = ("trl", "rlvr")
 """Those that train from tokens; of the others the functions are called."""
 THREADS: Final[Mapping[tuple[str, str], str]] = {
@@ -60,6 +69,7 @@ class Ruling:
         quantities: compared by the trainer's declared conventions.
         strict: the same by rlvr's own conventions: what departs here alone is declared.
         why: why there is no answer.
+        is_read: whether the conventions were read in this release.
     """
 
     case: str
@@ -67,6 +77,7 @@ class Ruling:
     quantities: Sequence[Quantity] = ()
     strict: Sequence[Quantity] = ()
     why: str = ""
+    is_read: bool = True
 
     @property
     def departs(self) -> list[Quantity]:
@@ -80,8 +91,9 @@ class Ruling:
             return "not compared"
         if self.departs:
             return "departs"
-        declared = any(quantity.status == "departs" for quantity in self.strict)
-        return "declared" if declared else "equal"
+        if all(quantity.status != "departs" for quantity in self.strict):
+            return "equal"
+        return "declared" if self.is_read else "undeclared"
 
 
 def referee(
@@ -105,6 +117,11 @@ def referee(
         )
     if source is not None and not source.is_dir():
         raise UsageError(f"source is {source}, which is no folder; give one to import {name} from")
+    package = "swift" if name == "ms_swift" else name
+    if source is not None and not (source / package).is_dir():
+        raise UsageError(
+            f"source is {source}, which has no folder {package}; give one to import {name} from"
+        )
     with tempfile.TemporaryDirectory() as own_folder:
         folder = keep or Path(own_folder)
         cases_folder, answered = folder / "cases", folder / "answers"
@@ -122,7 +139,8 @@ def referee(
             except UsageError as error:
                 several = str(error)
         why = several or "its driver calls functions, and this is of a whole trainer or of others"
-        return [_judge_answer(case, step, answered, why) for case, step in cases().items()]
+        every = cases().items()
+        return [_judge_answer(case, step, answered, why, PEERS[name]) for case, step in every]
 
 
 def report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
@@ -183,7 +201,9 @@ def _first_error(said: str) -> str:
     return (errors or said.strip().splitlines()[-1:] or ["no output"])[0][:300]
 
 
-def _judge_answer(case: str, asked: StepFile, answered: Path, why: str) -> Ruling:
+def _judge_answer(
+    case: str, asked: StepFile, answered: Path, why: str, releases: Sequence[str] = ()
+) -> Ruling:
     path = answered / f"{case}.safetensors"
     note = path.with_suffix(".txt")
     if not path.exists():
@@ -193,7 +213,8 @@ def _judge_answer(case: str, asked: StepFile, answered: Path, why: str) -> Rulin
         plain = StepFile({**step.head, "conventions": {}}, step.arrays)
         before = [*_rows_as_given(asked, step), *_alone(step)]
         trainer = str(step.head["trainer"])
-        return Ruling(case, trainer, before + verify(step), before + verify(plain))
+        is_read = trainer.rpartition(" ")[2] in releases
+        return Ruling(case, trainer, before + verify(step), before + verify(plain), "", is_read)
     except DataError as error:
         return Ruling(case, why=str(error))
 

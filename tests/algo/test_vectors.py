@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlvr.algo.judge.head import setting_of
+from rlvr.algo.judge.rows import update_rows
+from rlvr.algo.judge.selection import wrong_selection
 from rlvr.algo.judge.vectors import CASES, PAPERS
 from rlvr.algo.judge.verify import verify
 from rlvr.algo.papers import load_algorithm
 from rlvr.cli.entry import main
-from rlvr.data.step_files import read_step
+from rlvr.data.step_files import StepFile, read_step
 from rlvr.train.step_own import formulas_of
 
 FOLDER = Path(__file__).parents[1] / "vectors"
@@ -46,6 +49,26 @@ def test_the_judge_says_what_it_said(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["grpo-rows", "ppo-plain", "gspo-far", "dro-updates"])
 def test_a_vector_verifies(name):
     assert {one.status for one in verify(read_step(FOLDER / f"{name}.safetensors"))} == {"equal"}
+
+
+@pytest.mark.parametrize("name", ["kl_cov", "clip_cov"])
+def test_the_tokens_that_an_update_treats_apart_are_looked_at(name):
+    """One more than the paper's share, and one of another covariance."""
+    step = read_step(FOLDER / f"{name}-plain.safetensors")
+    plain = step.arrays["update0.selected"]
+    count, found = int(plain.sum()), set()
+    for token in np.flatnonzero(~plain):
+        more = plain.copy()
+        more[token] = True
+        changed = StepFile(step.head, {**step.arrays, "update0.selected": more})
+        row, _, *values = wrong_selection(*update_rows(changed, 0), setting_of(changed), None)
+        place = int(np.searchsorted(step.arrays["offsets"], token, side="right")) - 1
+        assert (row, *values) in {(None, count + 1, count), (place, 1, 0)}
+        found.add(row)
+    assert len(found) > 1
+    of_none = StepFile(step.head, {**step.arrays, "update0.selected": plain & False})
+    names = [one.quantity for one in verify(of_none) if one.status == "departs"]
+    assert names[0] == "update 0: selected"
 
 
 PAPERS_IN_TORCH = "grpo rloo reinforce_pp ppo gspo cispo gmpo sapo"

@@ -91,6 +91,8 @@ HOSTILE = {
     "type": (lambda listed: listed["score"].update(dtype="PICKLE"), "dtype"),
     "none": (lambda listed: listed.pop("__metadata__"), "no head"),
     "lacks": (lambda listed: listed.pop("score"), "bytes|gap|no array"),
+    "endless": (lambda listed: listed["score"].update(shape=[1e999]), "shape"),
+    "version": (lambda listed: listed["__metadata__"].update(step='{"version": 1e999}'), "no head"),
     "text": (lambda listed: listed.update(score="x"), "dtype"),
 }
 
@@ -129,6 +131,7 @@ def test_a_newer_version_is_refused(path: Path):
         ("group", np.zeros(3, np.int32), "must be"),
         ("mask", np.ones(2, bool), "must be"),
         ("offsets", np.array([0, 3, 2]), "decrease"),
+        ("offsets", np.array([0, 2**63 - 1, -(2**63), -1, 3]), "decrease"),
         ("owner", np.array([0, 5], np.int32), "row numbers"),
         ("turns", np.zeros((1, 2), np.int32), "shape"),
         ("score", np.array(["a", "b"]), "type"),

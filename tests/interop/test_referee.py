@@ -12,6 +12,7 @@ import torch
 
 from rlvr.algo.aggregation import denominators
 from rlvr.algo.judge.verify import verify
+from rlvr.cli.referee import _lines
 from rlvr.data.step_files import write_step
 from rlvr.errors import UsageError
 from rlvr.interop import referee as module
@@ -51,8 +52,9 @@ def drivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def judged(drivers: Path, declared: str):
-    (drivers / "verl_driver.py").write_text(DRIVER.replace("DECLARED", declared))
+def judged(drivers: Path, declared: str, trainer: str = "peer 1"):
+    driver = DRIVER.replace("DECLARED", declared).replace("peer 1", trainer)
+    (drivers / "verl_driver.py").write_text(driver)
     return {one.case: one for one in referee("verl", Path(sys.executable))}
 
 
@@ -66,8 +68,12 @@ def test_what_departs_is_explained_and_what_is_declared_is_not_held_against_a_tr
     assert unscored.explained == ("UNSCORED rows count as a score of 0",)
     assert answers["rejected"].trainer == "peer 1"
     assert "a whole trainer" in answers["ranks"].why
-    answers = judged(drivers, '{"masked_rows": "vote", "unscored": "zero"}')
-    assert {answers[name].status for name in ("rejected", "unscored")} == {"declared"}
+    declares = '{"masked_rows": "vote", "unscored": "zero"}'
+    for trainer, status in (("peer 0.9.1", "declared"), ("peer 1", "undeclared")):  # read in 0.9.1
+        answers = judged(drivers, declares, trainer)
+        assert {answers[name].status for name in ("rejected", "unscored")} == {status}
+    first = _lines("verl", list(answers.values()))[0]
+    assert first == "peer 1; undeclared: conventions of verl were read in 0.9.1"
 
 
 def test_a_driver_that_does_not_run_is_named(drivers):
@@ -81,6 +87,8 @@ def test_a_driver_that_does_not_run_is_named(drivers):
         referee("verll", Path(sys.executable))
     with pytest.raises(UsageError, match="which is no folder"):
         referee("trl", Path(sys.executable), drivers / "nowhere")
+    with pytest.raises(UsageError, match="has no folder swift"):  # not the one that is installed
+        referee("ms_swift", Path(sys.executable), drivers)
 
 
 def test_an_unknown_convention_is_not_compared(drivers):

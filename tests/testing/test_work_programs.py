@@ -18,6 +18,9 @@ ABOVE = {
     "    assert candidate([7, 7, 1], 2) == 2\n",
     "entry_point": "above",
 }
+COUNTING = """    above.calls = getattr(above, "calls", 0) + 1
+    return sum(1 for item in items if item > limit) + (limit > 3) * above.calls
+"""
 SLIP = "def above(items, limit):\n    return sum(1 for item in items if item >= limit)"
 
 
@@ -84,11 +87,12 @@ def test_work_that_never_ends_is_set_aside(tmp_path):
         ({"canonical_solution": "    return 7\n"}, "fails its own tests"),
         ({"canonical_solution": None}, "no reference solution"),
         ({"canonical_solution": "    while True: pass\n"}, "fails its own tests"),
+        ({"canonical_solution": COUNTING}, "differs between runs"),
         ({"domain": "def domain(items, limit):\n    return limit > 100"}, "refuses inputs"),
     ],
 )
 def test_tasks_that_cannot_be_tested_say_why(tmp_path, change, reason):
-    """One line each: no solution, a wrong one, one that hangs, a domain that refuses the tests' own inputs."""
+    """One line each: no solution, a wrong one, one that hangs or counts its calls, a domain without the tests."""
     env = _env(tmp_path, ABOVE | change)
     with pytest.raises(Untested, match=reason):
         maker_for(env).witness(env.task(0), _work(SLIP))

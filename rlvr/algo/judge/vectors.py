@@ -10,7 +10,7 @@ All numbers are float64; inputs are float32's, so that both precisions read the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,8 @@ from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.head import needs, setting_of
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
+from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, update_rows
+from rlvr.algo.judge.selection import selectable
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
@@ -47,6 +48,8 @@ _READ_BY_SOME: Final = (
     *_WITH.keys(),
     *_WITH.values(),
 )
+_NUMBERS: Final = {"kl_cov": {"share": 0.2}, "clip_cov": {"share": 0.2, "low": 0.1}}
+"""At their own a batch so small has one token that is selected, or none."""
 _MICRO: Final = ([0, 1, 1], [0, 0, 1, 2, 2])
 """The micro-batch of each row of each of two updates."""
 _MASKED: Final = {"rows": 2, "updates": 5}
@@ -94,7 +97,8 @@ def _asked(name: str, case: str) -> StepFile:
     if case == "rows":
         mask[offsets[1] + 2 : offsets[1] + 4] = False
     scored = (rows != 3) | (case != "rows")
-    numbers = algorithm_numbers(load_algorithm(name), _LONGEST) | {"average": None}
+    algorithm = load_algorithm(name, **_NUMBERS.get(name, {}))
+    numbers = algorithm_numbers(algorithm, _LONGEST) | {"average": None}
     prefixes = [(row, tokens) for row in rows for tokens in (0, _LENGTHS[row] // 2, _LENGTHS[row])]
     arrays: dict[str, NDArray[Any]] = {
         "token_ids": draw.integers(2, 40, total).astype(np.int32),
@@ -165,14 +169,18 @@ def _answered(asked: StepFile) -> StepFile:
 def _answer_update(
     step: StepFile, number: int, setting: Setting, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, Any]:
-    """The head of an update, whose weights are added to the arrays."""
+    """The head of an update, whose weights are added to the arrays, and the tokens that it selects."""
     every, computed = update_rows(step, number)
+    if (key := f"update{number}.selected") in arrays:
+        own = [row for row in computed if len(row.at)]
+        may, _, count = selectable(own, setting)
+        chosen = iter(may & (np.cumsum(may) <= count))
+        every_chosen = [np.fromiter(chosen, bool, len(row.at)) for row in computed]
+        arrays[key] = _flat(computed, every_chosen)
+        _, computed = update_rows(step, number)
     with np.errstate(all="ignore"):
         made = UpdateLoss(every, computed, setting)
-    weights = [np.zeros(row.length) for row in computed]
-    for line, row, own in zip(weights, computed, made.weights, strict=True):
-        line[row.at] = own
-    arrays[f"update{number}.weights"] = np.concatenate(weights)
+    arrays[f"update{number}.weights"] = _flat(computed, made.weights)
     return {
         **step.updates[number],
         "loss": made.loss,
@@ -180,6 +188,14 @@ def _answer_update(
         "tokens": made.tokens,
         "sequences": made.sequences,
     }
+
+
+def _flat(rows: Sequence[StepRow], values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """A number for each token of the rows, 0 for those that are not trained on."""
+    lines = [np.zeros(row.length, values[0].dtype) for row in rows]
+    for line, row, own in zip(lines, rows, values, strict=True):
+        line[row.at] = own
+    return np.concatenate(lines)
 
 
 def _single(values: Any) -> Float64s:

@@ -31,6 +31,7 @@ from rlvr.algo.judge.rows import (
     update_rows,
     value_rows,
 )
+from rlvr.algo.judge.selection import wrong_selection
 from rlvr.algo.judge.updates import (
     foreign_token,
     missing_row,
@@ -60,7 +61,7 @@ class Quantity:
         row, token: of the greatest departure; None where the quantity is of the whole.
         recorded, recomputed: both values there.
         tolerance: what rounding allows there.
-        why: why it was not compared.
+        why: why it was not compared, or what is wrong with the recorded value alone.
         explained: what conventions say under which the recorded numbers are right.
         ratio: of the norms, recorded over recomputed; None for single numbers.
         cosine: of the angle between recorded and recomputed.
@@ -85,11 +86,10 @@ class Quantity:
             return f"{self.quantity}: not compared, {self.why}"
         place = "" if self.row is None else f" at row {self.row}"
         place += "" if self.token is None else f", token {self.token}"
-        line = (
-            f"{self.quantity}: departs{place}: {self.recorded:.9g} is recorded, "
-            f"{self.recomputed:.9g} recomputed, "
-            f"and rounding allows {self.tolerance:.2g}"
-        )
+        line = f"{self.quantity}: departs{place}: {self.recorded:.9g} is recorded, "
+        if self.recomputed is None:
+            return line + self.why
+        line += f"{self.recomputed:.9g} recomputed, and rounding allows {self.tolerance:.2g}"
         if self.ratio is not None:
             line += f"; norms' ratio {self.ratio:.6g}, cosine {self.cosine:.6g}"
         return line + "".join(f"; explained if {says}" for says in self.explained)
@@ -115,7 +115,8 @@ def verify(
     setting = setting_of(step, how, own)
     if place := not_finite(step):  # nothing that follows can be compared
         name, row, token, value = place
-        return [Quantity(name, "departs", row, token, value, np.nan, 0.0)]
+        why = "which is no finite number"
+        return [Quantity(name, "departs", row, token, value, why=why)]
     with np.errstate(all="ignore"):
         return _findings(step, setting)
 
@@ -208,6 +209,8 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
     here = made(computed, setting)
     if setting.name not in EXAMPLE_LOSSES and (place := missing_row(step, number)):
         yield Quantity(name + "computed", "departs", *place, 0.0, 1.0, 0.0)
+    if wrong := wrong_selection(rows, computed, setting, step.head.get("precision")):
+        yield Quantity(name + "selected", "departs", *wrong, 0.0)
     for quantity, ours in (("tokens", here.tokens), ("sequences", here.sequences)):
         if quantity in head and head[quantity] != ours:
             explained = tuple(

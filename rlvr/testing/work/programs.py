@@ -285,7 +285,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         rng = seeded("inputs", task.id)
         constants = _constants(solution, prompt)
         inside, outside = _inputs(known, are_meant, constants, rng, _INPUTS)
-        cases, limits = self._value_inputs(solution, like, [*known, *inside])
+        cases, limits = self._value_inputs(solution, like, [*known, *inside], strict=True)
         if sum(case.args in known for case in cases) < len(known[: len(calls)]) // 2:
             raise Untested("its reference solution hangs or differs between runs")
         own_choice = _own_choice(cases, known, prompt)
@@ -347,22 +347,23 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
     # ---------------------------------------------------------------------------- running programs
 
     def _value_inputs(
-        self, solution: str, like: CallCase, inputs: Sequence[Input]
+        self, solution: str, like: CallCase, inputs: Sequence[Input], strict: bool = False
     ) -> tuple[list[CallCase], Limits]:
         """Inputs with the reference's values, where it has one and gives it again: asked in the
-        other order, and where sets are gone through as under two other hash seeds."""
+        other order, and where sets are gone through as under two other hash seeds.  With `strict`
+        one without sets that gives another value is `Untested`: others may agree by chance."""
         forth, cpu_s = self._values(solution, like, inputs)
-        others = [reorder_sets(solution, seed) for seed in _SEEDS]
+        reordered = [reorder_sets(solution, seed) for seed in _SEEDS]
+        others = [one for one in reordered if one is not None]
         cases = []
-        again = [
-            self._values(other, like, inputs[::-1])[0][::-1]
-            for other in [one for one in others if one is not None] or [solution]
-        ]
+        again = [self._values(other, like, inputs[::-1])[0][::-1] for other in others or [solution]]
         for case, *values in zip(forth, *again, strict=True):
             if case is not None and all(
                 value is not None and _agree(case, value) for value in values
             ):
                 cases.append(case)
+            elif strict and not others and case is not None and values[0] is not None:
+                raise Untested("its reference solution differs between runs")
         memory_mib = self.verifier.limits.memory_mib
         return cases, Limits(cpu_s=max(_CALL_CPU_S, _SLOWER * cpu_s), memory_mib=memory_mib)
 
