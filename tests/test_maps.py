@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NO_PACKAGE = {"verifiers": "base.py", "envs": "arithmetic.py"}  # an __init__.py would shadow others
+NO_PACKAGE = {
+    "verifiers": "base.py",
+    "envs": "arithmetic.py",
+    "recipes": "recipe.py",
+}  # an __init__.py would shadow others
 ROOMS = sorted(path.parent for path in ROOT.glob("rlvr/*/__init__.py"))
-ROOMS += [ROOT / name for name in ("sandbox", "verifiers", "envs")]
+ROOMS += [ROOT / name for name in ("sandbox", "verifiers", "envs", "recipes")]
 ROOMS += [ROOT / "verifiers" / name for name in ("math", "code", "instructions")]
 ENTRY = re.compile(r"^(\w+(?:, \w+)*)  +\S")
 

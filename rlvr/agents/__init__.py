@@ -13,7 +13,7 @@ conversations  requests as rows of tokens: one that extends a former one reuses 
 sampling       the one thread that works with the sampler
 tools          the tools of an episode, by call and by MCP
 
-Contract: `programs.Program`; a new kind of program is a class with `run(call)`.
+Contract: `programs.AgentProgram`, a function of an `AgentCall`; a new kind is a class that is one.
 Sees `http` and all below; `cli` and recipes see it.  Needs the extra `serve`.
 Goes wrong: the end of an episode while requests are under way (who closes, who waits), and whose
 fault an error is: before the first completion ours (UNSCORED), later the policy's (WRONG).

@@ -10,7 +10,7 @@ text                               words, sentences and paragraphs, in linear ti
 language                           which language a text is in
 sense, triples                     whether an answer says anything; letter triples of English
 
-Contract: a kind is a function under `registry`'s decorator, for `strict` and for `reference`.
+Contract: a kind is a function under `registry.kind`, for `strict` and for `reference`.
 Sees `verifiers` and the ground.
 Goes wrong: `reference` must give the published checkers' verdicts, holes included, `strict` must
 not; a pattern that is not linear in the text.
