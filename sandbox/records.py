@@ -12,9 +12,9 @@ from typing import Any
 from rlvr.errors import UsageError, brief
 from rlvr.sandbox import readings
 from rlvr.sandbox.guest import suite as guest_suite
-from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
+from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage, require_language
 from rlvr.sandbox.outputs import Output
-from rlvr.validate import require_number, require_one_of, require_whole
+from rlvr.validate import require_number, require_whole
 
 __all__ = [
     "Call",
@@ -145,7 +145,7 @@ class Program:
     entry: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        require_one_of("the language", self.language, LANGUAGES)
+        require_language("the language", self.language)
         files = dict(self.files)
         main, entry = _main(LANGUAGES[self.language], self.source, files)
         object.__setattr__(self, "main", main)

@@ -26,6 +26,7 @@ from rlvr.sandbox.languages import (
     typescript,
 )
 from rlvr.sandbox.languages.base import PRECOMPILED, PROGRAM, ProgramLanguage
+from rlvr.validate import nearest
 
 __all__ = [
     "LANGUAGES",
@@ -33,6 +34,7 @@ __all__ = [
     "PROGRAM",
     "ProgramLanguage",
     "register",
+    "require_language",
     "table",
 ]
 
@@ -68,6 +70,25 @@ def register(name: str, path: str | Path) -> ProgramLanguage:
     if entry not in entries:
         os.environ[_VARIABLE] = ",".join([*entries, entry])
     return row
+
+
+def require_language(name: str, language: str) -> str:
+    """The language unchanged, if it is one of `LANGUAGES`.
+
+    Args:
+        name: of the argument or setting, as the caller knows it.
+        language: the value that was given.
+
+    Raises:
+        UsageError: there is none of this name; says how one is added.
+    """
+    if language in LANGUAGES:
+        return language
+    names = ", ".join(map(repr, LANGUAGES))
+    raise UsageError(
+        f"{name} is {language!r}; it must be one of {names}{nearest(language, LANGUAGES)}; "
+        f"a file of yours adds one: {_VARIABLE}=NAME.py (docs/adding.md)"
+    )
 
 
 def _add(name: str, row: ProgramLanguage) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, Sandbox, TestSuite
-from rlvr.sandbox.languages import LANGUAGES
+from rlvr.sandbox.languages import LANGUAGES, require_language
 from rlvr.sandbox.levels import LEVELS
 from rlvr.sandbox.toolchains import missing
 from rlvr.text import after_thinking
@@ -94,7 +94,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
 
     def __post_init__(self) -> None:
         for name in self._languages:
-            require_one_of("language", name, LANGUAGES)
+            require_language("language", name)
         if not isinstance(self.language, str):
             if not self.language:
                 raise UsageError("language is empty; name at least one, such as 'python'")
