@@ -180,12 +180,11 @@ def _digest(module: ModuleType) -> str:
 
 def markdown() -> str:
     """The published algorithms as a Markdown table, for docs/algorithms.md."""
-    lines = ["| name | algorithm | equations | updates; the paper's | mean over |"]
+    lines = ["| name | algorithm | equations | updates | mean over |"]
     lines.append("|---|---|---|---|---|")
     for name in NAMES:
         algorithm = load_algorithm(name)
-        printed = algorithm.printed.updates
-        updates = f"{algorithm.updates}; {'ours' if printed is None else printed}"
+        updates = f"{algorithm.updates}{'°' if algorithm.printed.updates is None else ''}"
         equations = f"{algorithm.paper}, {algorithm.equations}"
         lines.append(
             f"| `{name}` | {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} |"
