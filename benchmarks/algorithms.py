@@ -163,10 +163,8 @@ def names(args: argparse.Namespace) -> None:
     """Train each name at its defaults, and print its row of the table as soon as it is there."""
     print(about("torch", "transformers"))
     print(f"{args.steps} steps, learning rate {args.lr:g}, seed {args.seed}\n")
-    print(
-        "| | updates of groups × completions | ratio, greatest | clipped, % | held out | CPU s per step |"
-    )
-    print("|---|---|--:|--:|--:|--:|", flush=True)
+    print("| | ratio, greatest | clipped, % | held out | CPU s per step |")
+    print("|---|--:|--:|--:|--:|", flush=True)
     teacher = warm_started(args.models, seed=0, steps=args.warm_steps)
     rows = args.to.read_text().splitlines() if args.to and args.to.is_file() else []
     done = {row.split("`")[1] for row in rows}
@@ -182,7 +180,7 @@ def names(args: argparse.Namespace) -> None:
 
 
 def trained(name: str, teacher: Path, folder: Path, args: argparse.Namespace) -> str:
-    """The row of a run: what its updates were, how far ratios went, and what it learned."""
+    """The row of a run: how far ratios went, and what it learned."""
     algorithm = load_algorithm(name)
     settings: dict[str, Any] = {
         "env": SUMS,
@@ -224,7 +222,6 @@ def trained(name: str, teacher: Path, folder: Path, args: argparse.Namespace) ->
     held_out = [row["eval/avg@1"] for row in rows if "eval/avg@1" in row]
     cells = [
         f"`{name}`",
-        config.resolve().updates_line.partition(";")[0].partition(": ")[2],
         f"{max(ratios):.3f}" if ratios else "–",
         f"{100 * fmean(clipped):.2f}" if clipped else "–",
         f"{held_out[0]:.3f} → {held_out[-1]:.3f}" if held_out else "–",
