@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from rlvr.errors import UsageError
+from rlvr.workers.threads import settle
 
 __all__ = ["BackgroundCalls", "Timings"]
 
@@ -123,7 +124,7 @@ class BackgroundCalls:
         """Do calls until there are none for a while: a thread for each would cost more than most calls."""
         while (call := self._next()) is not None:
             if call.future.set_running_or_notify_cancel():
-                self._run(call)
+                settle(call.future, partial(self._timed, call.function))
             del call
 
     def _next(self) -> _Call | None:
@@ -136,16 +137,10 @@ class BackgroundCalls:
             self._free += 1
             return None
 
-    def _run(self, call: _Call) -> None:
+    def _timed(self, function: Callable[[], Any]) -> Any:
         started = time.monotonic()
-        result, error = None, None
         try:
-            result = call.function()
-        except BaseException as raised:  # noqa: BLE001  it belongs to the caller that reads the future
-            error = raised
-        with self._lock:
-            self._timings.scoring_s += time.monotonic() - started
-        if error is not None:
-            call.future.set_exception(error)
-        else:
-            call.future.set_result(result)
+            return function()
+        finally:
+            with self._lock:
+                self._timings.scoring_s += time.monotonic() - started

@@ -36,6 +36,7 @@ from rlvr.environment.tools import Tool, by_name, clean, text_of, tools_of, unre
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, ToolCall, reply_message
 from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, describe_error
 from rlvr.types import Completion, Task, is_async
+from rlvr.workers.threads import settle
 
 if TYPE_CHECKING:
     from rlvr.environment.base import Environment
@@ -95,19 +96,20 @@ def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> N
     try:
         while (work := jobs.get()) is not None:
             future, job = work
-            try:
-                result = job()
-                if inspect.iscoroutine(result):
-                    result = runner.run(result)
-            except Exception as error:  # noqa: BLE001  it belongs to the caller that reads the future
-                future.set_exception(error)
-            except BaseException as error:  # noqa: BLE001  exit() in a tool is to end no process of ours
-                future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
-            else:
-                future.set_result(result)
+            settle(future, partial(_do, job, runner))
             del work, future, job
     finally:
         runner.close()
+
+
+def _do(job: Callable[[], Any], runner: asyncio.Runner) -> Any:
+    try:
+        result = job()
+        return runner.run(result) if inspect.iscoroutine(result) else result
+    except Exception:
+        raise
+    except BaseException as error:  # noqa: BLE001  exit() in a tool is to end no process of ours
+        raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -509,15 +511,13 @@ async def _all_awaited(
 ) -> None:
     """Await all, each of which has a future of its own."""
 
-    async def await_one(function: Callable[[], Any], future: Future[Any]) -> None:
-        try:
-            value = await _await_result(function(), limit_s)
-        except Exception as error:  # noqa: BLE001  it belongs to the caller that reads the future
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+    async def await_one(function: Callable[[], Any]) -> Any:
+        return await _await_result(function(), limit_s)
 
-    await asyncio.gather(*map(await_one, functions, futures))
+    tasks = [asyncio.ensure_future(await_one(function)) for function in functions]
+    for task, future in zip(tasks, futures, strict=True):
+        task.add_done_callback(lambda done, future=future: settle(future, done.result))
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _tools(env: Environment, state: Any) -> Sequence[Tool]:

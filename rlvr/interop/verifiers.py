@@ -42,6 +42,7 @@ from rlvr.interop.verifiers_loop import VerifiersLoopEnv
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import Outcome, Prompt, Task, Verdict
 from rlvr.validate import require_number, require_one_of, require_optional_whole
+from rlvr.workers.threads import settle
 
 try:
     import verifiers.v1 as vf
@@ -428,10 +429,7 @@ def _run(function: Callable[[], Any]) -> Any:
     done: Future[Any] = Future()
 
     def work() -> None:
-        try:
-            done.set_result(asyncio.run(function()))
-        except BaseException as error:  # noqa: BLE001  it belongs to the caller
-            done.set_exception(error)
+        settle(done, lambda: asyncio.run(function()))
 
     threading.Thread(target=work, daemon=True).start()
     return done.result()

@@ -20,7 +20,7 @@ from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import Unscored, brief
 from rlvr.testing.answers import plain_answer
 from rlvr.testing.cheats import cheat_breaches
-from rlvr.testing.findings import Breach, Severity
+from rlvr.testing.findings import Breach, Severity, authors_code, describe_exception
 from rlvr.testing.plays import play
 from rlvr.testing.scores import as_completion
 from rlvr.types import Outcome, Score, Task
@@ -81,14 +81,14 @@ def gym_breaches(env: Environment, seed: int) -> list[Breach]:
     if env.reward.group_level:
         return []  # such a reward compares a group, and a step has one completion
     action = as_completion("nonsense") if env.reward.needs_length else "nonsense"
-    try:
+    with authors_code() as errors:
         first, second = env.reset(seed=seed), env.reset(seed=seed)
         for _ in range(env.limits.turns or _TURNS):
             step = env.step(action)
             if any(_step_breaches(step)) or step[2] or step[3]:
                 break
-    except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
-        return [_hole("step", "reset or step raises", _describe_error(error))]
+    if errors:
+        return [_hole("step", "reset or step raises", describe_exception(errors[0]))]
     breaches: list[Breach] = []
     if first != second:
         breaches.append(_hole("reset", "reset with the same seed gives another task"))
@@ -115,7 +115,7 @@ def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
     all_breaches: list[Breach] = []
     replies_of_tasks: list[tuple[Task, str, list[str]]] = []
     for task in tasks:
-        try:
+        with authors_code() as errors:
             all_breaches += _example(env, task)
             replies_text, breaches = _probe_replies(env, task)
             all_breaches += breaches
@@ -125,10 +125,10 @@ def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
             all_breaches += _junk(env, task)
             all_breaches += _many(env, task, tasks)
             all_breaches += cheat_breaches(env, task, _played, first=task is tasks[0])
-        except Unscored as error:
-            all_breaches.append(_hole("crash", "an episode fails", str(error)))
-        except Exception as error:  # noqa: BLE001  the author's code may raise anything, see above
-            all_breaches.append(_hole("crash", "an episode raises", _describe_error(error)))
+        for error in errors:
+            fails = isinstance(error, Unscored)
+            what, got = ("fails", str(error)) if fails else ("raises", describe_exception(error))
+            all_breaches.append(_hole("crash", f"an episode {what}", got))
     all_breaches += _secrets(env, replies_of_tasks)
     return list(dict.fromkeys(all_breaches))
 
@@ -534,7 +534,3 @@ def _is_bool(value: Any) -> bool:
 
 def _hole(hole: str, what: str, got: str = "") -> Breach:
     return hole, Severity.HOLE, what, got[:500]
-
-
-def _describe_error(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

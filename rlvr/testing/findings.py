@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -14,7 +15,17 @@ from rlvr.validate import nearest
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Breach", "CHECKS", "CheckReport", "Finding", "Findings", "HOLES", "Severity"]
+__all__ = [
+    "Breach",
+    "CHECKS",
+    "CheckReport",
+    "Finding",
+    "Findings",
+    "HOLES",
+    "Severity",
+    "authors_code",
+    "describe_exception",
+]
 
 Breach: TypeAlias = tuple[str, str, str, str]
 """A finding as another process gives it: hole, severity, what, got."""
@@ -23,6 +34,29 @@ CHECKS: Final = ("tasks", "references", "exploits", "verifier", "repeats", "epis
 """The groups of checks, in the order in which they run."""
 
 _LONGEST = 500  # characters of a result: its reason may quote the whole completion
+
+
+@contextmanager
+def authors_code() -> Iterator[list[Exception]]:
+    """Run an author's code, which may raise anything: that is a finding and no end of a check.
+
+    Yields:
+        A list that has the exception afterwards, if there was one.
+    """
+    errors: list[Exception] = []
+    try:
+        yield errors
+    except Exception as error:  # noqa: BLE001  see above
+        errors.append(error)
+
+
+def describe_exception(error: Exception) -> str:
+    """An exception as text: its type and message.
+
+    Args:
+        error: the exception.
+    """
+    return f"{type(error).__name__}: {error}"
 
 
 class Severity(StrEnum):

@@ -16,7 +16,7 @@ from rlvr.errors import RlvrError, Unscored, UsageError
 from rlvr.scoring import MEMORY_MIB
 from rlvr.testing.episodes import JUNK, TASK_S, episode_breaches, gym_breaches, trace
 from rlvr.testing.exploits import harmless
-from rlvr.testing.findings import HOLES, Findings, Severity
+from rlvr.testing.findings import HOLES, Findings, Severity, authors_code, describe_exception
 from rlvr.testing.scores import TimeBudget, Tries
 from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
@@ -236,11 +236,9 @@ def _handler(env: Environment) -> Handler:
 
 def _score_work(env: Environment, work: tuple[Task, Completion]) -> Any:
     task, completion = work
-    try:
+    with authors_code() as errors:
         [score] = env.score_group(task, [completion])
-    except Exception as error:  # noqa: BLE001  it did not raise the first time, and that is the finding
-        return f"{type(error).__name__}: {error}"
-    return _comparable(score)
+    return describe_exception(errors[0]) if errors else _comparable(score)
 
 
 def _comparable(score: Score) -> list[Any]:
@@ -250,10 +248,9 @@ def _comparable(score: Score) -> list[Any]:
 
 
 def _found(env: Environment, name: str) -> str | None:
-    try:
+    with authors_code():  # which need not find a task by its id
         return _task_text(env.find(name))
-    except Exception:  # noqa: BLE001  an environment need not find its tasks by id
-        return None
+    return None
 
 
 def _task_text(task: Task) -> str:

@@ -27,7 +27,7 @@ from rlvr.testing.exploits import (
     harmless,
     is_code,
 )
-from rlvr.testing.findings import Findings, Severity
+from rlvr.testing.findings import Findings, Severity, authors_code, describe_exception
 from rlvr.testing.searched import search_texts
 from rlvr.testing.tried_work import try_work
 from rlvr.text import prompt_text, squeeze_text
@@ -318,15 +318,16 @@ def _examples(
             budget.left_out += len(tasks) - number
             break
         _try_checker(run, task)
-        try:
+        example = None
+        with authors_code() as errors:
             example = run.env.example(task)
             if not (example is None or isinstance(example, str)):
                 raise TypeError(f"it gave {example!r}")
-        except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
+        for error in errors:
             run.found.add(
                 "example-raises",
                 task=task.id,
-                got=f"{type(error).__name__}: {error}",
+                got=describe_exception(error),
                 wanted="a text, or None where none can be written down",
             )
             example = None
@@ -368,7 +369,7 @@ def _describe_known(run: _Run, task: Task, example: str | None, answer: str | No
 def _is_readable(run: _Run, task: Task) -> bool:
     """True if the verifier can read the reference; a note if it can read it only as text."""
     run.found.tried("reference-as-text")
-    try:
+    with authors_code() as errors:
         run.env.reference_of(task.reference)
         primary = run.env.reward.primary
         if primary is not None and isinstance(primary.verifier, BaseVerifier):
@@ -380,10 +381,9 @@ def _is_readable(run: _Run, task: Task) -> bool:
                     task=task.id,
                     got=f"{str(task.reference)[:80]!r}: {why}",
                 )
-    except Exception as error:  # noqa: BLE001  a DataError, or anything that the author's code raises
-        run.found.add("reference-unreadable", task=task.id, got=f"{type(error).__name__}: {error}")
-        return False
-    return True
+    for error in errors:
+        run.found.add("reference-unreadable", task=task.id, got=describe_exception(error))
+    return not errors
 
 
 def _try_checker(run: _Run, task: Task) -> None:

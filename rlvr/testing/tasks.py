@@ -14,11 +14,11 @@ from rlvr.environment import Environment
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.testing.answers import plain_answer
 from rlvr.testing.exploits import harmless
-from rlvr.testing.findings import Findings, Severity
+from rlvr.testing.findings import Findings, Severity, authors_code, describe_exception
 from rlvr.text import prompt_text
 from rlvr.types import Task
 
-__all__ = ["check_tasks", "compare_tasks", "describe_exception", "sample"]
+__all__ = ["check_tasks", "compare_tasks", "sample"]
 
 _FIRST = 5  # number of tasks that are made twice
 _SCANNED = 10_000  # number of tasks of a finite set that are compared with one another
@@ -39,7 +39,7 @@ def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Ran
     Raises:
         UsageError: `tasks` is None for tasks without end, or the environment's data cannot be read.
     """
-    try:
+    with authors_code() as errors:
         size = env.size
         several = range(size if size is not None else _FAR)
         if tasks is None and size is None:
@@ -53,9 +53,9 @@ def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Ran
             several = range(_end(env, indices[-1]))
             indices = sorted(rng.sample(several, min(count, len(several))))
             drawn_tasks = [env.task(index) for index in indices]
-    except DataError:  # such as a missing file or network, which says nothing about the environment
-        raise
-    except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
+    for error in errors:
+        if isinstance(error, DataError):  # of a missing file or network, not the environment's
+            raise error
         found.add("tasks-raise", got=describe_exception(error))
         return []
     for task in drawn_tasks:
@@ -78,13 +78,13 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> lis
     Returns:
         The first tasks; none if they are so broken that further checks have no meaning.
     """
-    try:
+    with authors_code() as errors:
         first = _listed(env, _FIRST)
         again = _listed(env, len(first))
         by_index = [env.task(index) for index in range(len(first))]
         scanned = _listed(env, _SCANNED if env.size is not None else _DRAWN)
-    except Exception as error:  # noqa: BLE001  see above
-        found.add("tasks-raise", got=describe_exception(error))
+    if errors:
+        found.add("tasks-raise", got=describe_exception(errors[0]))
         return []
     if not _recordable([*first, *drawn], found):
         return []  # nor can they be compared: `==` of numpy's arrays has no single truth value
@@ -145,15 +145,6 @@ def _listed(env: Environment, most: int) -> list[Task]:
         if env.size is not None or not tasks:
             raise
     return tasks
-
-
-def describe_exception(error: Exception) -> str:
-    """An exception as text: its type and message.
-
-    Args:
-        error: the exception.
-    """
-    return f"{type(error).__name__}: {error}"
 
 
 def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
@@ -224,20 +215,19 @@ def _splits(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     """Prompts that another split has too, compared without case and punctuation."""
     base = env.split.partition("[")[0]  # train[:10] shares its tasks with train, and has to
     split = "test" if base == "train" else "train"
-    try:
+    with authors_code() as errors:
         other_env: Any = type(env)(**(env.config | {"split": split}))
         limit = _SCANNED if env.size is not None else _DRAWN
         other_tasks = {
             fold_text(prompt_text(task.prompt)): task for task in _listed(other_env, limit)
         }
-    except UsageError:
-        return  # there is no such split
-    except Exception as error:  # noqa: BLE001  see above
-        found.add(
-            "split-raises", Severity.HOLE, f"split {split!r} fails instead of being refused",
-            got=describe_exception(error),
-            wanted="rlvr.UsageError for a split that is not there",
-        )  # fmt: skip
+    for error in errors:
+        if not isinstance(error, UsageError):  # which says that there is no such split
+            found.add(
+                "split-raises", Severity.HOLE, f"split {split!r} fails instead of being refused",
+                got=describe_exception(error),
+                wanted="rlvr.UsageError for a split that is not there",
+            )  # fmt: skip
         return
     own_tasks = {fold_text(prompt_text(task.prompt)): task for task in tasks}
     shared = [words for words in own_tasks if words in other_tasks]

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from rlvr.environment import Environment
 from rlvr.errors import RlvrError
 from rlvr.testing.exploits import harmless
-from rlvr.testing.findings import Findings
+from rlvr.testing.findings import Findings, authors_code, describe_exception
 from rlvr.testing.rewritings import REWRITINGS, both_answers
 from rlvr.types import Task, Verdict
 from rlvr.verifiers.answers import Answer, find_answer
@@ -115,12 +115,12 @@ def _change_value(value: Any) -> Iterator[Any]:
 def _try_references(verifier: BaseVerifier[Any, Any], task: Task, found: Findings) -> None:
     for reference in strange_references(task.reference):
         found.tried("reference-raises")
-        try:
+        with authors_code() as errors:
             verifier.read(reference)
-        except RlvrError:
-            continue
-        except Exception as error:  # noqa: BLE001  the author's code may raise anything, and that is the finding
-            got_text, rule = f"{type(error).__name__}: {error}", "read, or refused by DataError"
+        for error in errors:
+            if isinstance(error, RlvrError):
+                continue
+            got_text, rule = describe_exception(error), "read, or refused by DataError"
             case = {"task": task.id, "completion": harmless(repr(reference))}
             found.add("reference-raises", **case, got=got_text, wanted=rule)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from rlvr.errors import UsageError
 
-__all__ = ["Threads"]
+__all__ = ["Threads", "settle"]
 
 _T = TypeVar("_T")
 _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
@@ -99,9 +99,19 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
 
 def _run(future: Future[Any], function: Callable[[], Any]) -> None:
     if future.set_running_or_notify_cancel():
-        try:
-            result = function()
-        except BaseException as error:  # noqa: BLE001  it belongs to the caller that reads the future
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        settle(future, function)
+
+
+def settle(future: Future[_T], function: Callable[[], _T]) -> None:
+    """Make a call, and give what it returns or raises to the caller that reads the future.
+
+    Args:
+        future: neither done nor cancelled.
+        function: what to call.
+    """
+    try:
+        result = function()
+    except BaseException as error:  # noqa: BLE001  it belongs to the caller that reads the future
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -18,8 +18,9 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from rlvr.errors import Unscored, UsageError, WorkerDied
@@ -313,10 +314,8 @@ class EnvironmentQueue:
             if jobs is None:
                 return
             self._spur()
-            try:
+            with self._bugs_end(jobs):
                 self._begin(jobs, is_slow=is_slow)
-            except Exception as error:  # noqa: BLE001  a bug of rlvr: the callers are told that their requests are not at fault
-                self._end_for(error, jobs)
 
     def _next_slow(self) -> list[Job] | None:
         """A job of which one slow row is next; it stays in the ring while it has more."""
@@ -449,10 +448,8 @@ class EnvironmentQueue:
                     if self.scorer.awaits
                     else max(1, min(int(job.chunk * share), _CHUNK_BYTES // job.row_bytes))
                 )
-                try:
+                with self._bugs_end([job]):  # which the other jobs' rows did not meet
                     parts += [(job, taken) for taken in job.take(most)]
-                except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment, which the other jobs' rows did not meet
-                    self._end_for(error, [job])
                 self._return(job)
         except BaseException:
             self._finish(jobs, parts, 0.0)
@@ -506,12 +503,11 @@ class EnvironmentQueue:
                 done(future, took_s)
 
         def done(future: Future[list[Seen]], took_s: float) -> None:
-            try:
-                self._put([(job, taken)], future.result())
-            except CancelledError:
-                pass
-            except BaseException as error:  # noqa: BLE001  it belongs to the item; nothing else waits for this future
-                self._fail_parts([(job, taken)], error)
+            if not future.cancelled():
+                if (error := future.exception()) is None:
+                    self._put([(job, taken)], future.result())
+                else:
+                    self._fail_parts([(job, taken)], error)
             self._finish([job], [(job, taken)], took_s, is_slow=is_slow)
 
         try:
@@ -528,12 +524,19 @@ class EnvironmentQueue:
         for (job, taken), one in zip(parts, seen, strict=True):
             by_job.setdefault(job, []).append((taken, one))
         for job, observed in by_job.items():
-            try:
+            with self._bugs_end([job]):
                 job.observed(observed)
                 if job.slow:
                     self._return(job)
-            except Exception as error:  # noqa: BLE001  as above
-                self._end_for(error, [job])
+
+    @contextmanager
+    def _bugs_end(self, jobs: list[Job]) -> Iterator[None]:
+        """A bug of rlvr or of an environment ends jobs; their callers are told that their requests
+        are not at fault."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  of whatever kind the bug is
+            self._end_for(error, jobs)
 
     def _fail_parts(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
