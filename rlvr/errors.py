@@ -23,6 +23,8 @@ A completion's own fault is none of these: it is a `Verdict` with a reason.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -50,6 +52,8 @@ __all__ = [
     "WorkerTimeout",
     "brief",
     "describe_error",
+    "foreign_code",
+    "text_of_error",
     "import_optional",
 ]
 
@@ -235,15 +239,38 @@ def describe_error(error: BaseException) -> tuple[str, str, str]:
     """
     import traceback  # here, so that `import rlvr` stays light
 
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001  the exception's class may define __str__
-        message = "(its text cannot be had)"
     return (
         type(error).__name__,
-        _cut(message, 500),
+        _cut(text_of_error(error), 500),
         _cut("".join(traceback.format_exception(error)), 20_000),
     )
+
+
+def text_of_error(error: BaseException) -> str:
+    """What `str` gives of an exception, whose class may define a `__str__` that raises.
+
+    Args:
+        error: the exception.
+    """
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  see above
+        return "(its text cannot be had)"
+
+
+@contextmanager
+def foreign_code() -> Iterator[list[Exception]]:
+    """Run code of others, which may raise anything: an environment's author's, a plugin's, a
+    library's.  docs/reference/borders.md lists where.
+
+    Yields:
+        A list that has the exception afterwards, if there was one.
+    """
+    errors: list[Exception] = []
+    try:
+        yield errors
+    except Exception as error:  # noqa: BLE001  see above
+        errors.append(error)
 
 
 def _cut(text: str, most: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from rlvr.errors import RlvrError, SamplingFailed, UsageError
+from rlvr.errors import RlvrError, SamplingFailed, UsageError, foreign_code
 from rlvr.samplers.protocol import Request, Sample, Sampler
 
 __all__ = ["Order", "SamplerThread"]
@@ -136,13 +136,13 @@ class SamplerThread:
             self._fail(one, self._ended())
             return
         number = next(self._ids)
-        try:
+        with foreign_code() as errors:  # the sampler's; the asker gets the error
             request = one.order.request(number)
             if request is None:
                 self._waiting.append(one)
                 return
             self.sampler.submit(request)
-        except Exception as error:  # noqa: BLE001  a request that cannot be sampled; its asker gets the error
+        for error in errors:
             one.order.dropped()
             self._fail(one, error)
             return

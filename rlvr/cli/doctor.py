@@ -21,7 +21,14 @@ from rlvr.cli.arguments import print_json
 from rlvr.cli.machine_report import report_lines
 from rlvr.console import label_text
 from rlvr.environment.registry import environment_ids, load
-from rlvr.errors import INSTALL_EXTRA, RlvrError, UsageError, WorkerError, WorkerTimeout
+from rlvr.errors import (
+    INSTALL_EXTRA,
+    RlvrError,
+    UsageError,
+    WorkerError,
+    WorkerTimeout,
+    foreign_code,
+)
 from rlvr.samplers.vllm_shared import TESTED, is_tested
 from rlvr.text import inert
 from rlvr.workers import Handler, WorkerPool, usable_cores
@@ -146,12 +153,13 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
     yield from _examine_workers()
     yield from _examine_sandbox(full)
     for name in environment_ids():
-        try:
+        with foreign_code() as errors:
             load(name)
-            yield PartStatus("environments", name, True, "loads")
-        except Exception as error:  # noqa: BLE001  a plugin may raise anything; the report goes on
-            version = f"{type(error).__name__}: {error}"
+        if errors:
+            version = f"{type(errors[0]).__name__}: {errors[0]}"
             yield PartStatus("environments", name, False, version, "fix or uninstall its package")
+        else:
+            yield PartStatus("environments", name, True, "loads")
 
 
 def _vllm() -> PartStatus:

@@ -16,6 +16,7 @@ from tyro.conf import Positional, arg
 from rlvr.console import label_text
 from rlvr.data.named_sets import NAMED_SETS
 from rlvr.environment.registry import environment_ids, load
+from rlvr.errors import foreign_code
 
 if TYPE_CHECKING:
     from rlvr.environment.base import Environment
@@ -46,10 +47,10 @@ class EnvsCommand:
         checked = json.loads(files("rlvr.testing").joinpath("checked.json").read_text())
         failed = 0
         for name in names:
-            try:
+            with foreign_code() as errors:
                 cls = load(name)
-            except Exception as error:  # noqa: BLE001  a plugin may raise anything; the others are listed all the same
-                table.add_row(name, "", "", "", label_text("cannot be loaded:", error, "red"))
+            if errors:
+                table.add_row(name, "", "", "", label_text("cannot be loaded:", errors[0], "red"))
                 failed = 1
                 continue
             turns = str(cls.options().get("turns", 1))

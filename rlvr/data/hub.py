@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
+from rlvr.errors import foreign_code
+
 __all__ = ["at_once"]
 
 _PATIENCE_S = 2.5
@@ -39,8 +41,6 @@ def _answers() -> bool:
     respected."""
     from huggingface_hub import constants, get_session
 
-    try:
+    with foreign_code() as errors:  # of requests or of httpx, whichever it uses
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_S)
-    except Exception:  # noqa: BLE001  the errors of requests and of httpx, whichever it uses
-        return False
-    return True
+    return not errors

@@ -29,7 +29,7 @@ from rlvr.collect.player import Player
 from rlvr.collect.scheduler import Play
 from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment
-from rlvr.errors import SamplingFailed, Unscored, UsageError
+from rlvr.errors import SamplingFailed, Unscored, UsageError, foreign_code
 from rlvr.interop.adapter import (
     TASK,
     chat_messages,
@@ -234,16 +234,13 @@ class VerlEpisodes:
         try:
             needs = play.send(None)
             while True:
-                try:
+                with foreign_code() as errors:  # verl's; they belong to the play
                     sent = await (
                         self._sample(needs, generate)
                         if isinstance(needs, Request)
                         else asyncio.wrap_future(needs)
                     )
-                except Exception as error:  # noqa: BLE001  it belongs to the play
-                    needs = play.throw(error)
-                else:
-                    needs = play.send(sent)
+                needs = play.throw(errors[0]) if errors else play.send(sent)
         except StopIteration as end:
             rollout: Rollout = end.value
             return rollout

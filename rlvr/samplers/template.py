@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from rlvr.data.tokens import PromptFrame
-from rlvr.errors import UsageError, brief
+from rlvr.errors import UsageError, brief, foreign_code
 from rlvr.types import Message
 from rlvr.validate import nearest
 
@@ -209,10 +209,9 @@ class Template:
 
     def _tried(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """A rendered conversation without system prompt; None where the template refuses it."""
-        try:
+        with foreign_code():  # the template's, or jinja's
             return self.render(messages, prompt=False)
-        except Exception:  # noqa: BLE001  the template's own, or jinja's
-            return None
+        return None
 
     def _require_option(self, name: str) -> None:
         if name in _RESERVED:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rlvr.environment.call_formats import FORMATS, read_arguments, read_turn_of
 from rlvr.episode import Ask, PolicyTurn, read_turn
-from rlvr.errors import UsageError, brief
+from rlvr.errors import UsageError, brief, foreign_code
 from rlvr.samplers.chat import ChatFormat, ChatMode, ChatSettings
 from rlvr.samplers.template import TURN, Template, common_prefix
 from rlvr.types import Prompt
@@ -398,15 +398,13 @@ class Tokenization:
         ]
         rendered = ""
         for calls_tried in (calls, calls[-1:]):  # some templates take one call in a turn
-            try:
+            with foreign_code() as errors:  # the template's, or jinja's
                 rendered = self.template.render(
                     [{"role": "user", "content": "?"}, _calling(calls_tried), *messages]
                 )
                 break
-            except Exception as error:  # noqa: BLE001  the template's own, or jinja's
-                refused = error
-        else:
-            raise UsageError(f"the chat template refuses replies of tools: {refused}") from refused
+        for error in errors:
+            raise UsageError(f"the chat template refuses replies of tools: {error}") from error
         rendered = rendered.rpartition(TURN)[2]
         ends = [(at, text) for text in self._end_texts if (at := rendered.find(text)) >= 0]
         if not ends:

@@ -27,7 +27,7 @@ from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
 from rlvr.environment.reading import ReadLater, limited_reading
 from rlvr.episode import EpisodeRecord
-from rlvr.errors import DataError, RlvrError, UsageError
+from rlvr.errors import DataError, RlvrError, UsageError, foreign_code
 from rlvr.types import Completion, Task
 
 __all__ = [
@@ -151,7 +151,7 @@ class Items:
         self._seen = Ids()
 
     def __iter__(self) -> Iterator[tuple[int, Item]]:
-        try:
+        with foreign_code() as errors:  # of a user's iterator
             for number, row in enumerate(self._rows, 1):
                 if isinstance(row, Line):
                     number = row.number  # errors name the line of the file
@@ -161,7 +161,7 @@ class Items:
                     self.refuse(number, error)
                 else:
                     yield number, item
-        except Exception as error:  # noqa: BLE001  raised by the scorer when what is under way is finished
+        for error in errors:  # the scorer raises it when what is under way is finished
             self.error = error
 
     def made(self, item: Item) -> Item:

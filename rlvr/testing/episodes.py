@@ -17,10 +17,10 @@ from typing import Any, Final, TypeAlias
 
 from rlvr.environment import Environment
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
-from rlvr.errors import Unscored, brief
+from rlvr.errors import Unscored, brief, foreign_code
 from rlvr.testing.answers import plain_answer
 from rlvr.testing.cheats import cheat_breaches
-from rlvr.testing.findings import Breach, Severity, authors_code, describe_exception
+from rlvr.testing.findings import Breach, Severity, describe_exception
 from rlvr.testing.plays import play
 from rlvr.testing.scores import as_completion
 from rlvr.types import Outcome, Score, Task
@@ -81,7 +81,7 @@ def gym_breaches(env: Environment, seed: int) -> list[Breach]:
     if env.reward.group_level:
         return []  # such a reward compares a group, and a step has one completion
     action = as_completion("nonsense") if env.reward.needs_length else "nonsense"
-    with authors_code() as errors:
+    with foreign_code() as errors:
         first, second = env.reset(seed=seed), env.reset(seed=seed)
         for _ in range(env.limits.turns or _TURNS):
             step = env.step(action)
@@ -115,7 +115,7 @@ def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
     all_breaches: list[Breach] = []
     replies_of_tasks: list[tuple[Task, str, list[str]]] = []
     for task in tasks:
-        with authors_code() as errors:
+        with foreign_code() as errors:
             all_breaches += _example(env, task)
             replies_text, breaches = _probe_replies(env, task)
             all_breaches += breaches

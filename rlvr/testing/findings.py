@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -23,7 +22,6 @@ __all__ = [
     "Findings",
     "HOLES",
     "Severity",
-    "authors_code",
     "describe_exception",
 ]
 
@@ -34,20 +32,6 @@ CHECKS: Final = ("tasks", "references", "exploits", "verifier", "repeats", "epis
 """The groups of checks, in the order in which they run."""
 
 _LONGEST = 500  # characters of a result: its reason may quote the whole completion
-
-
-@contextmanager
-def authors_code() -> Iterator[list[Exception]]:
-    """Run an author's code, which may raise anything: that is a finding and no end of a check.
-
-    Yields:
-        A list that has the exception afterwards, if there was one.
-    """
-    errors: list[Exception] = []
-    try:
-        yield errors
-    except Exception as error:  # noqa: BLE001  see above
-        errors.append(error)
 
 
 def describe_exception(error: Exception) -> str:

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rlvr.environment import Environment
-from rlvr.errors import RlvrError, Unscored, UsageError
+from rlvr.errors import RlvrError, Unscored, UsageError, foreign_code
 from rlvr.scoring import MEMORY_MIB
 from rlvr.testing.episodes import JUNK, TASK_S, episode_breaches, gym_breaches, trace
 from rlvr.testing.exploits import harmless
-from rlvr.testing.findings import HOLES, Findings, Severity, authors_code, describe_exception
+from rlvr.testing.findings import HOLES, Findings, Severity, describe_exception
 from rlvr.testing.scores import TimeBudget, Tries
 from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
@@ -236,7 +236,7 @@ def _handler(env: Environment) -> Handler:
 
 def _score_work(env: Environment, work: tuple[Task, Completion]) -> Any:
     task, completion = work
-    with authors_code() as errors:
+    with foreign_code() as errors:
         [score] = env.score_group(task, [completion])
     return describe_exception(errors[0]) if errors else _comparable(score)
 
@@ -248,7 +248,7 @@ def _comparable(score: Score) -> list[Any]:
 
 
 def _found(env: Environment, name: str) -> str | None:
-    with authors_code():  # which need not find a task by its id
+    with foreign_code():  # which need not find a task by its id
         return _task_text(env.find(name))
     return None
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from rlvr.environment import Environment, seeded
-from rlvr.errors import DataError, RlvrError, Unscored, UsageError
+from rlvr.errors import DataError, RlvrError, Unscored, UsageError, foreign_code
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
 from rlvr.testing.answers import answer_in, mentions, plain_answer, same
@@ -27,7 +27,7 @@ from rlvr.testing.exploits import (
     harmless,
     is_code,
 )
-from rlvr.testing.findings import Findings, Severity, authors_code, describe_exception
+from rlvr.testing.findings import Findings, Severity, describe_exception
 from rlvr.testing.searched import search_texts
 from rlvr.testing.tried_work import try_work
 from rlvr.text import prompt_text, squeeze_text
@@ -319,7 +319,7 @@ def _examples(
             break
         _try_checker(run, task)
         example = None
-        with authors_code() as errors:
+        with foreign_code() as errors:
             example = run.env.example(task)
             if not (example is None or isinstance(example, str)):
                 raise TypeError(f"it gave {example!r}")
@@ -369,7 +369,7 @@ def _describe_known(run: _Run, task: Task, example: str | None, answer: str | No
 def _is_readable(run: _Run, task: Task) -> bool:
     """True if the verifier can read the reference; a note if it can read it only as text."""
     run.found.tried("reference-as-text")
-    with authors_code() as errors:
+    with foreign_code() as errors:
         run.env.reference_of(task.reference)
         primary = run.env.reward.primary
         if primary is not None and isinstance(primary.verifier, BaseVerifier):

@@ -11,10 +11,10 @@ from typing import Any
 
 from rlvr.data.overlap import fold_text, near_duplicates
 from rlvr.environment import Environment
-from rlvr.errors import DataError, UsageError, brief
+from rlvr.errors import DataError, UsageError, brief, foreign_code
 from rlvr.testing.answers import plain_answer
 from rlvr.testing.exploits import harmless
-from rlvr.testing.findings import Findings, Severity, authors_code, describe_exception
+from rlvr.testing.findings import Findings, Severity, describe_exception
 from rlvr.text import prompt_text
 from rlvr.types import Task
 
@@ -39,7 +39,7 @@ def sample(env: Environment, found: Findings, tasks: int | None, rng: random.Ran
     Raises:
         UsageError: `tasks` is None for tasks without end, or the environment's data cannot be read.
     """
-    with authors_code() as errors:
+    with foreign_code() as errors:
         size = env.size
         several = range(size if size is not None else _FAR)
         if tasks is None and size is None:
@@ -78,7 +78,7 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> lis
     Returns:
         The first tasks; none if they are so broken that further checks have no meaning.
     """
-    with authors_code() as errors:
+    with foreign_code() as errors:
         first = _listed(env, _FIRST)
         again = _listed(env, len(first))
         by_index = [env.task(index) for index in range(len(first))]
@@ -215,7 +215,7 @@ def _splits(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
     """Prompts that another split has too, compared without case and punctuation."""
     base = env.split.partition("[")[0]  # train[:10] shares its tasks with train, and has to
     split = "test" if base == "train" else "train"
-    with authors_code() as errors:
+    with foreign_code() as errors:
         other_env: Any = type(env)(**(env.config | {"split": split}))
         limit = _SCANNED if env.size is not None else _DRAWN
         other_tasks = {

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rlvr.environment import Environment
-from rlvr.errors import RlvrError
+from rlvr.errors import RlvrError, foreign_code
 from rlvr.testing.exploits import harmless
-from rlvr.testing.findings import Findings, authors_code, describe_exception
+from rlvr.testing.findings import Findings, describe_exception
 from rlvr.testing.rewritings import REWRITINGS, both_answers
 from rlvr.types import Task, Verdict
 from rlvr.verifiers.answers import Answer, find_answer
@@ -115,7 +115,7 @@ def _change_value(value: Any) -> Iterator[Any]:
 def _try_references(verifier: BaseVerifier[Any, Any], task: Task, found: Findings) -> None:
     for reference in strange_references(task.reference):
         found.tried("reference-raises")
-        with authors_code() as errors:
+        with foreign_code() as errors:
             verifier.read(reference)
         for error in errors:
             if isinstance(error, RlvrError):

@@ -18,7 +18,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from rlvr.collect.stats import unscored_reasons
-from rlvr.errors import RlvrError
+from rlvr.errors import RlvrError, foreign_code
 from rlvr.samplers.chat import ChatFormat
 from rlvr.samplers.protocol import rollout_seed
 from rlvr.train.rollout_batch import RolloutBatch
@@ -394,11 +394,11 @@ class OpinionAlarm:
         )
 
     def _verdict(self, rollout: Rollout) -> Verdict:
-        try:
+        with foreign_code() as errors:  # the verifier's
             opinion = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]  # made one above
             return opinion if isinstance(opinion, Verdict) else _await_verdict(opinion)
-        except Exception as error:  # noqa: BLE001  our fault, as in scoring: no opinion
-            return Verdict(Outcome.UNSCORED, why=f"{type(error).__name__}: {error}")
+        name = type(errors[0]).__name__
+        return Verdict(Outcome.UNSCORED, why=f"{name}: {errors[0]}")  # as in scoring
 
 
 def _await_verdict(given: Any) -> Verdict:

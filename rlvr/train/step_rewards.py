@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rlvr.algo.papers import module_at
 from rlvr.collect.groups import Groups
 from rlvr.collect.prefixes import PrefixValues, prefix_values_and_costs, step_boundaries
-from rlvr.errors import UsageError, brief
+from rlvr.errors import UsageError, brief, foreign_code
 from rlvr.samplers.protocol import Sampler
 from rlvr.scoring.engines import ServedSteps
 from rlvr.train.part import LearnerPart
@@ -133,9 +133,9 @@ class StepRewards(LearnerPart):
         ends = step_boundaries(rollout, sampler, self._delimiter)
         spans = list(pairwise(ends))
         steps = [sampler.decode(rollout.completion_ids[start:stop]) for start, stop in spans]
-        try:
+        with foreign_code() as errors:  # of the rule: not the completion's fault
             rewards = _check_rewards(rule(rollout.task, steps), len(steps))
-        except Exception as error:  # noqa: BLE001  of the rule: our fault, and not the completion's
+        for error in errors:
             return _as_unscored(rollout, f"step rewards: {type(error).__name__}: {error}")
         turns = [Turn(*span, reward) for span, reward in zip(spans, rewards, strict=True)]
         return replace(rollout, turns=turns, score=_raise_score(rollout.score, sum(rewards)))

@@ -23,7 +23,7 @@ import orjson
 from rlvr.data.lines import Line, Row, json_lines, parquet
 from rlvr.data.rollouts import is_rollouts, read_rollouts, rollout_table, rollouts_with
 from rlvr.data.rows import dump_row
-from rlvr.errors import DataError, MissingDependency
+from rlvr.errors import DataError, MissingDependency, foreign_code
 from rlvr.viewer.search import hits_in_lines, needles_of
 
 if TYPE_CHECKING:
@@ -327,10 +327,10 @@ class Index:
                     self._wanted.notify_all()
                     return
                 self._again = False
-            try:
+            with foreign_code() as errors:  # a thread that ends would leave pages that say "whole"
                 self._read_changed()
                 self._failed = ""
-            except Exception as error:  # noqa: BLE001  a thread that ends silently would leave pages that say "whole"
+            for error in errors:
                 self._failed = _first_line_of(error)
                 with self._wanted:
                     self._changed = {}
@@ -370,20 +370,19 @@ class Index:
             with self._error_is_kept(read):
                 if (table := self._update_file(read)) is not None:
                     rollouts.append((read, *table))
-        try:
+        with foreign_code() as errors:
             self._store_rollouts(rollouts)
-        except Exception:  # noqa: BLE001  one of them is to blame
-            for rollout_file in rollouts:
-                with self._error_is_kept(rollout_file[0]):
-                    rollout_file[0].stamp = rollout_file[1]
-                    self._store_rollouts([rollout_file])
+        for rollout_file in rollouts * len(errors):  # one of them is to blame
+            with self._error_is_kept(rollout_file[0]):
+                rollout_file[0].stamp = rollout_file[1]
+                self._store_rollouts([rollout_file])
 
     @contextmanager
     def _error_is_kept(self, read: _Read) -> Iterator[None]:
         """What is wrong with a file is shown on the pages, and the others are read."""
-        try:
+        with foreign_code() as errors:  # a file of another program may hold anything
             yield
-        except Exception as error:  # noqa: BLE001  a file of another program may hold anything
+        for error in errors:
             text = _first_line_of(error)
             read.error = text if str(read.file.path) in text else f"{read.file.path}: {text}"
             read.failed |= not isinstance(error, OSError)

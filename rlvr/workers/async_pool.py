@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rlvr.errors import Unscored, WorkerDied, WorkerError, WorkerTimeout
+from rlvr.errors import Unscored, WorkerDied, WorkerError, WorkerTimeout, foreign_code
 from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers.async_process import GRACE_S, TICK_S, Mark
 from rlvr.workers.framing import frame_payload
@@ -302,9 +302,9 @@ class _AsyncWorker(_Worker):
         self._started = self._loop.create_task(self._get_ready(threads, start_s))
 
     async def _get_ready(self, threads: Threads, start_s: float) -> Exception | None:
-        try:
+        with foreign_code() as errors:  # the set-up's; the callers that wait for it raise it
             await asyncio.wrap_future(threads.submit(self.wait_ready, start_s))
-        except Exception as error:  # noqa: BLE001  the callers that wait for it raise it
+        for error in errors:
             self.fit = False
             self.lose(WorkerDied("it did not start"))
             return error

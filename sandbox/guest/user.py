@@ -333,38 +333,50 @@ def _ending(run: Callable[[], Any], judging: bool) -> int:
 def _exit(code: int) -> NoReturn:
     """End as an interpreter does: wait for threads, run atexit functions, flush, drop what
     `__main__` holds."""
-    try:
-        threads: Any = threading
-        if _thread._count() or threads._threading_atexits:
-            threads._shutdown()  # what the interpreter itself calls
-        atexit._run_exitfuncs()
-    except BaseException:  # noqa: BLE001  the program's own
+    if not _works(_wait_for_threads):
         code = code or 1
     for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None and not getattr(stream, "closed", False):
-                stream.flush()
-        except BaseException:  # noqa: BLE001  the program's own
-            code = code or 120
-    try:  # noqa: SIM105  objects of contextlib are pages of their own
-        _let_go(sys.modules["__main__"].__dict__)
-    except BaseException:  # noqa: BLE001  the program's own
-        pass
+        if not _works(_flush, stream):
+            code = code or 120  # as Python's own main
+    _works(_let_go)
     os._exit(code)
 
 
-def _let_go(namespace: dict[str, Any]) -> None:
+def _works(step: Callable[..., None], *args: Any) -> bool:
+    """Run what may run the program's own code; objects of contextlib would be pages of their
+    own."""
+    try:
+        step(*args)
+    except BaseException:  # noqa: BLE001  the program's
+        return False
+    return True
+
+
+def _wait_for_threads() -> None:
+    threads: Any = threading
+    if _thread._count() or threads._threading_atexits:
+        threads._shutdown()  # what the interpreter itself calls
+    atexit._run_exitfuncs()
+
+
+def _flush(stream: Any) -> None:
+    if stream is not None and not getattr(stream, "closed", False):
+        stream.flush()
+
+
+def _let_go() -> None:
     """Flush open files and finalize objects among the globals.  Objects further down are not looked
     for: too slow."""
+    namespace = sys.modules["__main__"].__dict__
     for name in list(namespace):
-        try:
-            if isinstance(
-                namespace[name], _io._IOBase
-            ):  # without the search of io.IOBase, an abstract class
-                namespace[name].flush()
-            elif hasattr(type(namespace[name]), "__del__"):
-                namespace[name] = None
-        except BaseException:  # noqa: BLE001  a closed file, or the program's own objects
-            pass
+        _works(_release, namespace, name)
     if sys.__stdout__ is not None:
         sys.__stdout__.flush()
+
+
+def _release(namespace: dict[str, Any], name: str) -> None:
+    # Not io.IOBase, an abstract class, which is searched.
+    if isinstance(namespace[name], _io._IOBase):
+        namespace[name].flush()
+    elif hasattr(type(namespace[name]), "__del__"):
+        namespace[name] = None

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from rlvr.errors import UsageError, brief
+from rlvr.errors import UsageError, brief, foreign_code, text_of_error
 from rlvr.sandbox.guest import calls
 from rlvr.sandbox.outputs import Readable
 from rlvr.sandbox.readings import bytes_of
@@ -70,18 +70,18 @@ def _compare_outputs(
     input_text, expected_text = _text(bytes_of(stdin)), _text(bytes_of(expected or b""))
     data = bytes_of(stdout)
     got = cut(data)
-    try:
+    why = None
+    with foreign_code() as errors:  # a comparator, over the text of a program
         why = _difference(compares, input_text, _text(data), expected_text)
-    except (UsageError, MemoryError):
-        raise
-    except Exception as error:  # noqa: BLE001  a comparator over the text of a program
-        if expected is not None:
-            try:
-                _difference(compares, input_text, expected_text, expected_text)
-            except Exception:  # noqa: BLE001  the same over the reference
-                reason = f"the comparator raised {_describe_error(error)}, and on the expected output too"
-                return _IE, reason, got
-        return _WA, f"the comparator cannot read it: {_describe_error(error)}", got
+    for error in errors:
+        if isinstance(error, UsageError | MemoryError):
+            raise error
+        described = _describe_error(error)
+        with foreign_code() as own_errors:  # over the reference
+            _difference(compares, input_text, expected_text, expected_text)
+        if own_errors and expected is not None:
+            return _IE, f"the comparator raised {described}, and on the expected output too", got
+        return _WA, f"the comparator cannot read it: {described}", got
     return (_AC, "", got) if why is None else (_WA, one_line(why), got)
 
 
@@ -137,25 +137,24 @@ def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]
         foreign = error.startswith("NotAValue: ")
         return _WA if foreign else _RE, one_line(error.removeprefix("NotAValue: ")), cut(error)
     got = "an iterator" if reply.listed else show_value(reply.value)
-    try:
+    right = False
+    with foreign_code() as errors:  # values of a program
         right = case.holds(reply.value, reply.listed)
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001  values of a program
-        try:
+    for error in errors:
+        if isinstance(error, MemoryError):
+            raise error
+        described = _describe_error(error)
+        with foreign_code() as own_errors:  # over the reference
             case.holds(case.itself())
-        except Exception:  # noqa: BLE001  the same over the reference
-            return _IE, f"the expected value cannot be compared: {_describe_error(error)}", got
-        return _WA, one_line(f"{got}, which cannot be compared: {_describe_error(error)}"), got
+        if own_errors:
+            return _IE, f"the expected value cannot be compared: {described}", got
+        return _WA, one_line(f"{got}, which cannot be compared: {described}"), got
     return (_AC, "", got) if right else (_WA, one_line(f"{got}, not {case.wanted()}"), got)
 
 
 def _describe_error(error: Exception) -> str:
     """An exception in a few words.  Its text may be a large value's, which raises too."""
-    try:
-        return one_line(f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001  see above
-        return type(error).__name__
+    return one_line(f"{type(error).__name__}: {text_of_error(error)}")
 
 
 # ------------------------------------------------------------------------------------------------ how a run ended

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 
 from mpmath import mp
 
+from rlvr.errors import foreign_code
 from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
@@ -69,11 +70,12 @@ def handle(request: Request) -> Reply:
     worker."""
     answer, reference, policy, prove = request
     opinions: list[bool | None] = []
-    try:
+    right: Form | str = ""
+    with foreign_code() as errors:  # a fault of ours must not make right answers wrong
         right = _reference(reference)
-    except MemoryError:
-        raise
-    except (Exception, RecursionError) as error:  # noqa: BLE001  # a fault of ours must not make right answers wrong
+    for error in errors:
+        if isinstance(error, MemoryError):
+            raise error
         right = f"the engine fails at it: {type(error).__name__}"
     if isinstance(right, str) or answer is None:
         return (None, right) if isinstance(right, str) else (True, "readable")
@@ -184,7 +186,7 @@ def _confirm(
 
 def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> bool | None:
     """None where it has none, or where a convention decided and not algebra."""
-    try:
+    with foreign_code() as errors:  # SymPy raises anything
         a, b = map(resolve_indices, _in_one_measure(answer, reference))
         if a == b:
             return equal
@@ -202,11 +204,9 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
         zero = is_zero(gap)
         if zero is False and equal and _holds_by_convention(policy, answer, reference, gap):
             return None
-    except (Unreadable, TooLarge, Undefined):
-        return None
-    except MemoryError:
-        raise
-    except (Exception, RecursionError):  # noqa: BLE001  # SymPy raises anything
+    for error in errors:
+        if isinstance(error, MemoryError):
+            raise error
         return None
     return None if zero is None else zero is equal
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from rlvr.errors import ServiceFailed, UsageError
+from rlvr.errors import ServiceFailed, UsageError, foreign_code
 from rlvr.scoring.pool import Pool
 from rlvr.scoring.wire import decoded_item, encoded_seen
 
@@ -217,10 +217,10 @@ class Fleet:
 
     def _follow(self) -> None:
         while not self._over.wait(_LOOK_S):
-            try:
+            with foreign_code() as errors:  # a cluster may answer at the next look
                 self.look()
                 self._follow_demand()
-            except Exception as error:  # noqa: BLE001  a cluster that does not answer now may do so at the next look
+            for error in errors:
                 _log.warning("the nodes of the Ray cluster are not known: %s", last_line(error))
 
     def _follow_demand(self) -> None:

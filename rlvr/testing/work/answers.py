@@ -14,6 +14,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any, Final
 
+from rlvr.errors import foreign_code
 from rlvr.testing.answers import number_in, same
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.types import Task
@@ -233,9 +234,9 @@ def _formula(text: str) -> Any:
         return None
     from latex2sympy2_extended import latex2sympy
 
-    try:
+    with foreign_code() as errors:  # what this parser cannot read proves nothing
         read = latex2sympy(text)
-    except Exception:  # noqa: BLE001  a parser of others: what it cannot read proves nothing
+    if errors:
         return None
     return read.rhs if getattr(read, "is_Equality", False) else read
 
