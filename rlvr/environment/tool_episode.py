@@ -514,9 +514,12 @@ async def _all_awaited(
     async def await_one(function: Callable[[], Any]) -> Any:
         return await _await_result(function(), limit_s)
 
+    def give(future: Future[Any], task: asyncio.Task[Any]) -> None:
+        settle(future, task.result)
+
     tasks = [asyncio.ensure_future(await_one(function)) for function in functions]
     for task, future in zip(tasks, futures, strict=True):
-        task.add_done_callback(lambda done, future=future: settle(future, done.result))
+        task.add_done_callback(partial(give, future))
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -161,8 +161,7 @@ class Items:
                     self.refuse(number, error)
                 else:
                     yield number, item
-        for error in errors:  # the scorer raises it when what is under way is finished
-            self.error = error
+        self.error = next(iter(errors), None)  # raised when what is under way is finished
 
     def made(self, item: Item) -> Item:
         """The item with its task, when a worker could make that of the same columns.

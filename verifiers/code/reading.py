@@ -140,10 +140,10 @@ def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]
     right = False
     with foreign_code() as errors:  # values of a program
         right = case.holds(reply.value, reply.listed)
-    for error in errors:
-        if isinstance(error, MemoryError):
-            raise error
-        described = _describe_error(error)
+    for raised in errors:
+        if isinstance(raised, MemoryError):
+            raise raised
+        described = _describe_error(raised)
         with foreign_code() as own_errors:  # over the reference
             case.holds(case.itself())
         if own_errors:
