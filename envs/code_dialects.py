@@ -1,6 +1,6 @@
 """How public data sets of programming problems store a problem: its text, its tests, its checker and its limits.
 
-Each dialect is a function from a row to a `Problem`, read from the loader or the card that it
+Each dialect is a function from a row to a `CodeProblem`, read from the loader or the card that it
 names.  A row that no program can be judged on (without tests, interactive without an interactor, or
 with files in place of standard input) gives a reason instead.
 """
@@ -20,7 +20,7 @@ from typing import Any, Final
 import rlvr
 from rlvr.errors import brief
 
-__all__ = ["DIALECTS", "NotJudged", "Problem", "dialect_of"]
+__all__ = ["DIALECTS", "RowNotJudged", "CodeProblem", "dialect_of"]
 
 _CONTEST_LANGUAGES: Final = {
     2: "cpp",
@@ -36,12 +36,12 @@ _UNITS: Final = {
 }  # fmt: skip
 
 
-class NotJudged(Exception):
+class RowNotJudged(Exception):
     """No program can be judged on this row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class CodeProblem:
     """One problem.
 
     Attributes:
@@ -89,7 +89,7 @@ def dialect_of(row: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------ dialects
 
 
-def _plain(row: Mapping[str, Any]) -> Problem:
+def _plain(row: Mapping[str, Any]) -> CodeProblem:
     """`inputs` and `outputs`, perhaps `fn_name`, `checker`, `interactor`, `cpu_s`, `memory_mib`:
     our own form.
 
@@ -97,7 +97,7 @@ def _plain(row: Mapping[str, Any]) -> Problem:
     """
     if "inputs" not in row or ("outputs" not in row and not row.get("interactor")):
         raise rlvr.DataError(f"no tests among its columns {', '.join(map(repr, row))}")
-    return Problem(
+    return CodeProblem(
         question=_question(row),
         **_tests(row),
         starter=row.get("starter_code") or None,
@@ -110,7 +110,7 @@ def _plain(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def _apps(row: Mapping[str, Any]) -> Problem:
+def _apps(row: Mapping[str, Any]) -> CodeProblem:
     """APPS (Hendrycks et al., arXiv:2105.09938; card of `codeparrot/apps`, eval/testing_util.py of
     hendrycks/apps).
 
@@ -119,7 +119,7 @@ def _apps(row: Mapping[str, Any]) -> Problem:
     in a list of one.
     """
     cases = _json(row.get("input_output"), "input_output") or {}
-    return Problem(
+    return CodeProblem(
         question=_question(row),
         **_tests(cases),
         starter=row.get("starter_code") or None,
@@ -127,7 +127,7 @@ def _apps(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def _taco(row: Mapping[str, Any]) -> Problem:
+def _taco(row: Mapping[str, Any]) -> CodeProblem:
     """TACO (Li et al., arXiv:2312.14852; card of `BAAI/TACO`): as APPS, with limits in words.
 
     `time_limit` is such as "2.0 seconds" and `memory_limit` such as "256.0 megabytes"; both may be
@@ -140,7 +140,7 @@ def _taco(row: Mapping[str, Any]) -> Problem:
 _CONTEST_TESTS: Final = ("public_tests", "private_tests", "generated_tests")
 
 
-def _codecontests(row: Mapping[str, Any]) -> Problem:
+def _codecontests(row: Mapping[str, Any]) -> CodeProblem:
     """CodeContests (Li et al., arXiv:2203.07814; card of `deepmind/code_contests`).
 
     Tests are pairs of lists, `input` and `output`, in three columns.  `time_limit` has `seconds`
@@ -148,7 +148,7 @@ def _codecontests(row: Mapping[str, Any]) -> Problem:
     `output_file`.
     """
     if row.get("input_file") or row.get("output_file"):
-        raise NotJudged("it reads or writes a file by name")
+        raise RowNotJudged("it reads or writes a file by name")
     some = [row[name] for name in _CONTEST_TESTS if isinstance(row.get(name), Mapping)]
     limit, solutions = row.get("time_limit"), row.get("solutions")
     by_language: dict[str, list[str]] = {}
@@ -159,7 +159,7 @@ def _codecontests(row: Mapping[str, Any]) -> Problem:
     seconds = None
     if isinstance(limit, Mapping):
         seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9
-    problem = Problem(
+    problem = CodeProblem(
         question=_question(row),
         inputs=[text for tests in some for text in _listed(tests, "input")],
         outputs=[text for tests in some for text in _listed(tests, "output")],
@@ -168,7 +168,7 @@ def _codecontests(row: Mapping[str, Any]) -> Problem:
     return _with_limits(problem, seconds, (row.get("memory_limit_bytes") or 0) / (1 << 20))
 
 
-def _livecodebench(row: Mapping[str, Any]) -> Problem:
+def _livecodebench(row: Mapping[str, Any]) -> CodeProblem:
     """LiveCodeBench (Jain et al., arXiv:2403.07974; lcb_runner/benchmarks/code_generation.py).
 
     Tests are JSON lists of `input`, `output` and `testtype`; private ones may be packed, by base64,
@@ -188,7 +188,7 @@ def _livecodebench(row: Mapping[str, Any]) -> Problem:
         raise rlvr.DataError(
             f"its tests are of several kinds, or do not fit the function's name {brief(name)}"
         )
-    return Problem(
+    return CodeProblem(
         question=row.get("question_content") if "question_content" in row else _question(row),
         inputs=[test["input"] for test in tests],
         outputs=[test["output"] for test in tests],
@@ -197,7 +197,7 @@ def _livecodebench(row: Mapping[str, Any]) -> Problem:
     )
 
 
-def _codeforces(row: Mapping[str, Any]) -> Problem:
+def _codeforces(row: Mapping[str, Any]) -> CodeProblem:
     """Codeforces (card of `open-r1/codeforces`, utils/competitive_programming/cf_scoring.py of
     huggingface/open-r1).
 
@@ -208,9 +208,9 @@ def _codeforces(row: Mapping[str, Any]) -> Problem:
     """
     interactor = _program(row.get("interactor"))
     if row.get("interaction_format") and not interactor:
-        raise NotJudged("it is interactive, and has no interactor")
+        raise RowNotJudged("it is interactive, and has no interactor")
     if row.get("input_mode") not in (None, "stdio"):
-        raise NotJudged("it reads or writes a file by name")
+        raise RowNotJudged("it reads or writes a file by name")
     tests = row.get("official_tests") or []
     parts = [row.get("title"), row.get("description")]
     for name in ("input_format", "output_format", "interaction_format", "note"):
@@ -221,7 +221,7 @@ def _codeforces(row: Mapping[str, Any]) -> Problem:
             f"Example\n\n```\n{example['input']}\n```\n\ngives\n\n```\n{example['output']}\n```"
         )
     source = row.get("generated_checker")
-    problem = Problem(
+    problem = CodeProblem(
         question="\n\n".join(part for part in parts if part) or None,
         inputs=[test["input"] for test in tests],
         outputs=[test["output"] for test in tests],
@@ -232,7 +232,7 @@ def _codeforces(row: Mapping[str, Any]) -> Problem:
     return _with_limits(problem, row.get("time_limit"), row.get("memory_limit"))
 
 
-DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], Problem]]] = {
+DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], CodeProblem]]] = {
     "plain": _plain,
     "apps": _apps,
     "taco": _taco,
@@ -246,7 +246,9 @@ DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], Problem]]] = {
 # ------------------------------------------------------------------------------------------------ parts of rows
 
 
-def _with_limits(problem: Problem, cpu_s: float | None, memory_mib: float | None) -> Problem:
+def _with_limits(
+    problem: CodeProblem, cpu_s: float | None, memory_mib: float | None
+) -> CodeProblem:
     """The problem with these limits; 0, as data sets write it, is none."""
     return replace(problem, cpu_s=cpu_s or None, memory_mib=memory_mib or None)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import rlvr
 from rlvr.envs.code import CodeEnv
-from rlvr.envs.code_dialects import DIALECTS, NotJudged, Problem, dialect_of
+from rlvr.envs.code_dialects import DIALECTS, CodeProblem, RowNotJudged, dialect_of
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.validate import require_number, require_one_of
 
@@ -75,17 +75,17 @@ class CodeStdio(CodeEnv):
         """None for a problem whose answers cannot be judged, or that has no tests."""
         try:
             problem = self._problem(row, id)
-        except NotJudged:
+        except RowNotJudged:
             return None
         return self._task(problem, row, id) if problem.inputs else None
 
     def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
         try:
             return self._task(self._problem(row, id), row, id)
-        except NotJudged as error:
+        except RowNotJudged as error:
             raise rlvr.DataError(f"{id}: no program can be judged on it: {error}") from None
 
-    def _problem(self, row: Mapping[str, Any], id: str) -> Problem:
+    def _problem(self, row: Mapping[str, Any], id: str) -> CodeProblem:
         name = dialect_of(row) if self.dialect == "auto" else self.dialect
         try:
             return DIALECTS[name](row)
@@ -94,7 +94,7 @@ class CodeStdio(CodeEnv):
         except (LookupError, TypeError, AttributeError) as error:
             raise rlvr.DataError(f"{id}: it is no row of the dialect {name!r}: {error!r}") from None
 
-    def _task(self, problem: Problem, row: Mapping[str, Any], id: str) -> rlvr.Task:
+    def _task(self, problem: CodeProblem, row: Mapping[str, Any], id: str) -> rlvr.Task:
         if problem.question is not None and not isinstance(problem.question, str):
             raise rlvr.DataError(f"{id}: the question is {problem.question!r}; it must be a text")
         parts = (
@@ -116,7 +116,7 @@ class CodeStdio(CodeEnv):
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{id}: {error}") from None
 
-    def _reference(self, problem: Problem) -> dict[str, Any]:
+    def _reference(self, problem: CodeProblem) -> dict[str, Any]:
         reference: dict[str, Any] = {"inputs": problem.inputs, "outputs": problem.outputs}
         if problem.fn_name:
             reference["fn_name"] = problem.fn_name
@@ -130,7 +130,7 @@ class CodeStdio(CodeEnv):
             reference |= self._limits(problem)
         return reference
 
-    def _limits(self, problem: Problem) -> dict[str, Any]:
+    def _limits(self, problem: CodeProblem) -> dict[str, Any]:
         """The row's limits; a contest's are made to fit the language."""
         row_limits = {"cpu_s": problem.cpu_s, "memory_mib": problem.memory_mib}
         limits = {name: value for name, value in row_limits.items() if value is not None}

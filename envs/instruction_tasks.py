@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ASKS", "Ask", "Draft", "REQUESTS", "TOPICS", "compatible", "in_words"]
+__all__ = ["ASKS", "Spec", "Draft", "REQUESTS", "TOPICS", "compatible", "in_words"]
 
 TOPICS: Final = (
     "gardening, sailing, baking bread, old maps, chess, migrating birds, mountain paths, night "
@@ -123,7 +123,7 @@ class Draft:
         self.sentences.insert(self.rng.randint(1, len(self.sentences) - 1), sentence)
 
 
-class Ask(NamedTuple):
+class Spec(NamedTuple):
     """How one kind of instruction is asked.
 
     `words` is a text with the arguments in it.  `draw` gives the arguments, and `follow` changes a
@@ -334,134 +334,136 @@ def _paragraphs(draft: Draft) -> Mapping[str, Any]:
 
 ASKS: Final = (
     # IFEval's, in its own order
-    Ask("keywords:existence", "Use the words {keywords}.",
+    Spec("keywords:existence", "Use the words {keywords}.",
         lambda draft: {"keywords": draft.rng.sample(_KEYWORDS, draft.rng.randint(2, 3))},
         lambda draft, given: _with(draft, given["keywords"]), anchor=True),
-    Ask("keywords:frequency", "Use the word {keyword} {relation} {frequency} times.", _frequency,
+    Spec("keywords:frequency", "Use the word {keyword} {relation} {frequency} times.", _frequency,
         lambda draft, given: _with(draft, [given["keyword"]] * given["frequency"]), anchor=True),
-    Ask("keywords:forbidden_words", "Do not use the words {forbidden_words}.",
+    Spec("keywords:forbidden_words", "Do not use the words {forbidden_words}.",
         lambda draft: {"forbidden_words": draft.rng.sample(_COMMON, 3)}, _keep),
-    Ask("keywords:letter_frequency", "Let the letter {letter} appear {let_relation} {let_frequency} times.",
+    Spec("keywords:letter_frequency", "Let the letter {letter} appear {let_relation} {let_frequency} times.",
         lambda draft: {"letter": draft.rng.choice("bcdgmpw"), "let_frequency": draft.rng.randint(3, 9),
                        "let_relation": "at least"}, _keep, "letters"),
-    Ask("change_case:english_capital", "Write the whole answer in capital letters.", _none, _finish(str.upper), "case"),
-    Ask("change_case:english_lowercase", "Write the whole answer in lower case.", _none, _finish(str.lower), "case"),
-    Ask("change_case:capital_word_frequency",
+    Spec("change_case:english_capital", "Write the whole answer in capital letters.", _none,
+        _finish(str.upper), "case"),
+    Spec("change_case:english_lowercase", "Write the whole answer in lower case.", _none, _finish(str.lower), "case"),
+    Spec("change_case:capital_word_frequency",
         "Let words in all capitals appear {capital_relation} {capital_frequency} times.",
         _count("capital_frequency", 2, 5, capital_relation="at least"),
         lambda draft, given: draft.sentences.insert(0, draft.sentences.pop(0).upper()), "case"),
-    Ask("length_constraints:number_sentences", "Write {relation} {num_sentences} sentences.",
+    Spec("length_constraints:number_sentences", "Write {relation} {num_sentences} sentences.",
         lambda draft: draft.rng.choice(({"num_sentences": 4, "relation": "at least"},
                                         {"num_sentences": 14, "relation": "less than"})), _keep, "length"),
-    Ask("length_constraints:number_words", "Write {relation} {num_words} words.",
+    Spec("length_constraints:number_words", "Write {relation} {num_words} words.",
         lambda draft: draft.rng.choice(({"num_words": 35, "relation": "at least"},
                                         {"num_words": 180, "relation": "less than"})), _keep, "length"),
-    Ask("length_constraints:number_paragraphs", "Write {num_paragraphs} paragraphs with *** between them.",
+    Spec("length_constraints:number_paragraphs", "Write {num_paragraphs} paragraphs with *** between them.",
         _count("num_paragraphs", 2, 4), _group_parts("\n***\n"), "paragraphs start end"),
-    Ask("length_constraints:nth_paragraph_first_word",
+    Spec("length_constraints:nth_paragraph_first_word",
         "Write {num_paragraphs} paragraphs with an empty line between them; begin paragraph "
         "{nth_paragraph} with the "
         "word {first_word}.",
         _paragraphs, _first_of, "paragraphs start end", True),
-    Ask("detectable_content:number_placeholders",
+    Spec("detectable_content:number_placeholders",
         "Leave at least {num_placeholders} placeholders in square brackets, such as [name].",
         _count("num_placeholders", 2, 4),
         _placeholders, "marks"),
-    Ask("detectable_content:postscript", "Add a postscript at the end that begins with {postscript_marker}",
+    Spec("detectable_content:postscript", "Add a postscript at the end that begins with {postscript_marker}",
         lambda draft: {"postscript_marker": draft.rng.choice(("P.S.", "P.P.S"))},
         _bottom("\n{postscript_marker} Bring a warm coat with you"), "end paragraphs dots"),
-    Ask("detectable_format:number_bullet_lists", "Add a list of exactly {num_bullets} bullet points, each as * point.",
+    Spec("detectable_format:number_bullet_lists", "Add a list of exactly {num_bullets} bullet points, each as * point.",
         _count("num_bullets", 2, 5), _listed, "end list"),
-    Ask("detectable_format:number_highlighted_sections",
+    Spec("detectable_format:number_highlighted_sections",
         "Highlight at least {num_highlights} parts with asterisks, such as *this*.",
         _count("num_highlights", 2, 4), _mark_words("num_highlights", "*{}*"), "marks list"),
-    Ask("detectable_format:multiple_sections",
+    Spec("detectable_format:multiple_sections",
         "Divide the answer into {num_sections} numbered sections; begin each with "
         "{section_spliter} and its number.",
         lambda draft: {"section_spliter": draft.rng.choice(("Section", "Part", "Day")),
                        "num_sections": draft.rng.randint(2, 4)}, _number_sections, "end paragraphs start"),
-    Ask("detectable_format:json_format", "Give the whole answer as one JSON object.", _none,
+    Spec("detectable_format:json_format", "Give the whole answer as one JSON object.", _none,
         _finish(lambda text: json.dumps({"answer": text})), "all"),
-    Ask("detectable_format:title", "Begin with a title in double angular brackets, such as <<title>>.", _none,
+    Spec("detectable_format:title", "Begin with a title in double angular brackets, such as <<title>>.", _none,
         lambda draft, given: draft.top.append(f"<<{draft.topic}>>"), "start"),
-    Ask("combination:two_responses", "Give two different answers, and nothing but ****** between them.", _none,
+    Spec("combination:two_responses", "Give two different answers, and nothing but ****** between them.", _none,
         _twice, "all"),
-    Ask("combination:repeat_prompt", "Repeat the first sentence of this request word for word, and answer after it.",
+    Spec("combination:repeat_prompt", "Repeat the first sentence of this request word for word, and answer after it.",
         lambda draft: {"prompt_to_repeat": draft.request}, lambda draft, given: draft.top.append(draft.request),
         "start case dots length"),
-    Ask("startend:end_checker", "End with exactly this sentence: {end_phrase}",
+    Spec("startend:end_checker", "End with exactly this sentence: {end_phrase}",
         _word("end_phrase", _PHRASES), _bottom("{end_phrase}"), "end dots paragraphs", True),
-    Ask("startend:quotation", "Put the whole answer in double quotation marks.", _none,
+    Spec("startend:quotation", "Put the whole answer in double quotation marks.", _none,
         _finish(lambda text: f'"{text}"'), "start end"),
-    Ask("punctuation:no_comma", "Use no commas.", _none, _keep),
+    Spec("punctuation:no_comma", "Use no commas.", _none, _keep),
     # IFTrain's
-    Ask("copy:copying_simple", "Forget that. Instead, copy this sentence and write nothing else: {prompt_to_repeat}",
+    Spec("copy:copying_simple", "Forget that. Instead, copy this sentence and write nothing else: {prompt_to_repeat}",
         lambda draft: {"prompt_to_repeat": _copy_request(draft)}, _copies, "copy", True),
-    Ask("copy:copying_multiple",
+    Spec("copy:copying_multiple",
         "Forget that. Instead, copy this sentence {N} times with ****** between the copies, and "
         "write nothing else: "
         "{prompt_to_repeat}",
         lambda draft: {"prompt_to_repeat": _copy_request(draft), "N": draft.rng.randint(2, 4)}, _copies, "copy", True),
-    Ask("new:copy_span_idx",
+    Spec("new:copy_span_idx",
         "Forget that. Instead, copy the characters from index {n_start} up to and including index "
         "{n_end}, counted "
         "from 0, of this sentence, and write nothing else: {prompt_to_repeat}", _span, _copies, "copy", True),
-    Ask("copy:repeat_phrase",
+    Spec("copy:repeat_phrase",
         "Use this phrase exactly {small_n} times, each time with one other word changed: {phrase}",
         lambda draft: {"phrase": f"the old {draft.rng.choice(_KEYWORDS)} by the {draft.rng.choice(_KEYWORDS)}",
                        "small_n": draft.rng.randint(2, 3)}, _phrase_variants, "length", True),
-    Ask("keywords:word_once", "Use the word {keyword} exactly once.", _word("keyword"),
+    Spec("keywords:word_once", "Use the word {keyword} exactly once.", _word("keyword"),
         lambda draft, given: _with(draft, [given["keyword"]]), anchor=True),
-    Ask("keywords:word_count_different_numbers", "The word {keyword} must appear {relation} {frequency} times.",
+    Spec("keywords:word_count_different_numbers", "The word {keyword} must appear {relation} {frequency} times.",
         _frequency, lambda draft, given: _with(draft, [given["keyword"]] * given["frequency"]), anchor=True),
-    Ask("letters:letter_counting2", "The letter {letter} must occur {let_relation} {let_frequency} times.",
+    Spec("letters:letter_counting2", "The letter {letter} must occur {let_relation} {let_frequency} times.",
         lambda draft: {"letter": draft.rng.choice("qxzj"), "let_frequency": draft.rng.randint(4, 6),
                        "let_relation": "less than"}, _keep, "letters"),
-    Ask("keywords:exclude_word_harder", "Leave out the word {keyword}.", _word("keyword", _COMMON), _keep),
-    Ask("keywords:no_adjacent_consecutive",
+    Spec("keywords:exclude_word_harder", "Leave out the word {keyword}.", _word("keyword", _COMMON), _keep),
+    Spec("keywords:no_adjacent_consecutive",
         "No two neighbouring words may begin with neighbouring letters of the alphabet, in this order.", _none,
         _apart, "all", True),
-    Ask("keywords:palindrome", "Use a palindrome of at least three letters.", _none,
+    Spec("keywords:palindrome", "Use a palindrome of at least three letters.", _none,
         lambda draft, given: _with(draft, [draft.rng.choice(_PALINDROMES)])),
-    Ask("keywords:keyword_specific_position", "Make {keyword} word {m} of sentence {n}.",
+    Spec("keywords:keyword_specific_position", "Make {keyword} word {m} of sentence {n}.",
         lambda draft: {"keyword": draft.rng.choice(_KEYWORDS), "n": draft.rng.randint(2, 3),
                        "m": draft.rng.randint(2, 4)}, _at_place, "length start", True),
-    Ask("keywords:start_end", "Begin and end with the same word, and put nothing after the last one.", _none,
+    Spec("keywords:start_end", "Begin and end with the same word, and put nothing after the last one.", _none,
         lambda draft, given: draft.bottom.append(draft.sentences[0].split()[0].lower()), "start end"),
-    Ask("first_word:first_word_sent", "Begin each sentence with the word {first_word}.", _word("first_word", _STARTERS),
+    Spec("first_word:first_word_sent", "Begin each sentence with the word {first_word}.", _word("first_word",
+        _STARTERS),
         _each(lambda sentence, given: f"{given['first_word']} {_lower_first(sentence)}"), "start length end", True),
-    Ask("first_word:first_word_answer", "Begin the answer with the word {first_word}.", _word("first_word", _STARTERS),
+    Spec("first_word:first_word_answer", "Begin the answer with the word {first_word}.", _word("first_word", _STARTERS),
         _first_word, "start", True),
-    Ask("last_word:last_word_sent", "End each sentence with the word {last_word}.", _word("last_word"),
+    Spec("last_word:last_word_sent", "End each sentence with the word {last_word}.", _word("last_word"),
         _each(lambda sentence, given: f"{sentence} {given['last_word']}"), "end length start", True),
-    Ask("last_word:last_word_answer", "End the answer with the word {last_word}.", _word("last_word"),
+    Spec("last_word:last_word_answer", "End the answer with the word {last_word}.", _word("last_word"),
         _last_word, "end", True),
-    Ask("paragraphs:paragraphs", "Write two paragraphs with *** between them.", _none, _group_parts("\n***\n", 2),
+    Spec("paragraphs:paragraphs", "Write two paragraphs with *** between them.", _none, _group_parts("\n***\n", 2),
         "paragraphs start end"),
-    Ask("paragraphs:paragraphs2", "Write two paragraphs with an empty line between them.", _none,
+    Spec("paragraphs:paragraphs2", "Write two paragraphs with an empty line between them.", _none,
         _group_parts("\n\n", 2),
         "paragraphs start end"),
-    Ask("detectable_format:sentence_hyphens", "Join all sentences by hyphens, without spaces around them.", _none,
+    Spec("detectable_format:sentence_hyphens", "Join all sentences by hyphens, without spaces around them.", _none,
         _finish(lambda text: text.replace(". ", ".-")), "all"),
-    Ask("detectable_format:square_brackets", "Put each word in square brackets.", _none,
+    Spec("detectable_format:square_brackets", "Put each word in square brackets.", _none,
         _finish(lambda text: " ".join(f"[{word.strip('.')}]" for word in text.split())), "all", True),
-    Ask("detectable_format:bigram_wrapping",
+    Spec("detectable_format:bigram_wrapping",
         "Put each pair of words in double angular brackets, such as <<two words>>.", _none, _finish(_pairs),
         "all", True),
-    Ask("punctuation:punctuation_dot", "Use no dots.", _none, lambda draft, given: setattr(draft, "end", "?"), "dots"),
-    Ask("punctuation:punctuation_exclamation", "Use no exclamation marks.", _none, _keep),
-    Ask("count:lowercase_counting", "Use at most {N} words in lower case.", _count("N", 2, 9),
+    Spec("punctuation:punctuation_dot", "Use no dots.", _none, lambda draft, given: setattr(draft, "end", "?"), "dots"),
+    Spec("punctuation:punctuation_exclamation", "Use no exclamation marks.", _none, _keep),
+    Spec("count:lowercase_counting", "Use at most {N} words in lower case.", _count("N", 2, 9),
         _finish(str.upper), "case"),
-    Ask("letters:letter_counting", "Write {relation} {N} letters.",
+    Spec("letters:letter_counting", "Write {relation} {N} letters.",
         lambda draft: draft.rng.choice(({"N": 180, "relation": "at least"}, {"N": 900, "relation": "less than"})),
         _keep, "length"),
-    Ask("count:counting_composition",
+    Spec("count:counting_composition",
         "Write 3 paragraphs with *** between them, each of {n_sent} sentences of exactly {n_words} "
         "words.",
         lambda draft: {"n_sent": draft.rng.randint(2, 3), "n_words": draft.rng.randint(5, 8)},
         _compose_paragraphs, "all", True),
-    Ask("count:count_unique", "Use no word twice.", _none, _unique, "all", True),
-    Ask("count:count_increment_word", "Use the word {keyword1} once and the word {keyword2} twice.",
+    Spec("count:count_unique", "Use no word twice.", _none, _unique, "all", True),
+    Spec("count:count_increment_word", "Use the word {keyword1} once and the word {keyword2} twice.",
         lambda draft: dict(zip(("keyword1", "keyword2"), draft.rng.sample(_KEYWORDS, 2), strict=True)),
         lambda draft, given: _with(draft, [given["keyword1"], given["keyword2"], given["keyword2"]]), anchor=True),
 )  # fmt: skip
@@ -469,7 +471,7 @@ ASKS: Final = (
 _ANCHORS: Final = tuple(ask for ask in ASKS if ask.anchor)
 
 
-def compatible(rng: Random, count: int) -> list[Ask]:
+def compatible(rng: Random, count: int) -> list[Spec]:
     """Asks that hold nothing of each other's, most often with an anchor among them.
 
     Args:
@@ -497,7 +499,7 @@ def compatible(rng: Random, count: int) -> list[Ask]:
     return chosen
 
 
-def in_words(ask: Ask, given: Mapping[str, Any]) -> str:
+def in_words(ask: Spec, given: Mapping[str, Any]) -> str:
     """An instruction as the prompt has it.
 
     Args:

@@ -21,11 +21,11 @@ from rlvr.recipes.plan import NODE, nodes_of, require_fit, server_command, train
 from rlvr.recipes.recipe import Machine
 from rlvr.train.config import Config
 
-__all__ = ["Job", "LAUNCHERS", "job_file", "show_job"]
+__all__ = ["ClusterJob", "LAUNCHERS", "job_file", "show_job"]
 
 
 @dataclass(frozen=True)
-class Job:
+class ClusterJob:
     """A run on a cluster.
 
     Attributes:
@@ -42,7 +42,7 @@ class Job:
     script: str
 
 
-def _slurm(job: Job) -> str:
+def _slurm(job: ClusterJob) -> str:
     return f"""\
 #!/bin/bash
 # sbatch FILE, in a folder that all nodes see.  Not tried on a cluster.
@@ -59,7 +59,7 @@ srun bash -c "$script"
 """
 
 
-def _kubernetes(job: Job) -> str:
+def _kubernetes(job: ClusterJob) -> str:
     names = " ".join(f"{job.name}-{rank}.{job.name}" for rank in range(job.nodes))
     script = textwrap.indent(job.script, " " * 14)
     return f"""\
@@ -110,7 +110,7 @@ spec:
 """
 
 
-def _skypilot(job: Job) -> str:
+def _skypilot(job: ClusterJob) -> str:
     return f"""\
 # sky launch FILE, in a checkout of rlvr, with the BUCKET that all nodes share.
 # Not tried on a cluster.
@@ -130,7 +130,7 @@ run: |
 {textwrap.indent(job.script, "  ")}"""
 
 
-LAUNCHERS: Final[Mapping[str, Callable[[Job], str]]] = {
+LAUNCHERS: Final[Mapping[str, Callable[[ClusterJob], str]]] = {
     "slurm": _slurm,
     "kubernetes": _kubernetes,
     "skypilot": _skypilot,
@@ -193,7 +193,7 @@ def job_file(launcher: str, name: str, size: str, machine: Machine, given: Seque
     devices = min(NODE, max(machine.trainers, machine.samplers))
     job_name = re.sub(r"[^a-z0-9]+", "-", f"{name}-{size}".lower()).strip("-")
     return LAUNCHERS[launcher](
-        Job(job_name, training + nodes_of(machine.samplers), devices, script)
+        ClusterJob(job_name, training + nodes_of(machine.samplers), devices, script)
     )
 
 

@@ -39,7 +39,7 @@ __all__ = [
     "ON_ONE_DEVICE",
     "Recipe",
     "SIZES",
-    "Setting",
+    "RecipeSetting",
     "changed",
     "load_recipe",
     "ours",
@@ -54,7 +54,7 @@ _WITH_THE_BATCH = ("prompts", "group_size", "updates", "max_tokens")
 
 
 @dataclass(frozen=True)
-class Setting:
+class RecipeSetting:
     """One setting of a recipe.
 
     Attributes:
@@ -81,31 +81,31 @@ class Setting:
             )
 
 
-def published(value: Any, source: str) -> Setting:
+def published(value: Any, source: str) -> RecipeSetting:
     """A setting as it is published.
 
     Args:
-        value, source: see `Setting`.
+        value, source: see `RecipeSetting`.
     """
-    return Setting(value, source)
+    return RecipeSetting(value, source)
 
 
-def changed(value: Any, theirs: Any, source: str, why: str) -> Setting:
+def changed(value: Any, theirs: Any, source: str, why: str) -> RecipeSetting:
     """A setting that differs from the published one.
 
     Args:
-        value, theirs, source, why: see `Setting`.
+        value, theirs, source, why: see `RecipeSetting`.
     """
-    return Setting(value, source, theirs, why)
+    return RecipeSetting(value, source, theirs, why)
 
 
-def ours(value: Any, why: str) -> Setting:
+def ours(value: Any, why: str) -> RecipeSetting:
     """A setting on which the paper says nothing.
 
     Args:
-        value, why: see `Setting`.
+        value, why: see `RecipeSetting`.
     """
-    return Setting(value, why=why)
+    return RecipeSetting(value, why=why)
 
 
 ON_ONE_DEVICE: Final = {
@@ -155,7 +155,7 @@ class Recipe:
     about: str
     paper: str
     env: str
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, RecipeSetting]
     data: str | None = None
     reward: str | None = None
     sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -247,7 +247,9 @@ def load_recipe(path: Path) -> Recipe:
         return recipe
     try:
         table = tomllib.loads(path.read_text("utf-8"))
-        settings = {name: Setting(**setting) for name, setting in table.pop("settings", {}).items()}
+        settings = {
+            name: RecipeSetting(**setting) for name, setting in table.pop("settings", {}).items()
+        }
         return Recipe(**table, settings=settings)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
         raise UsageError(f"{path} is no recipe: {error}") from None

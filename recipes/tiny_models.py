@@ -11,7 +11,7 @@ import torch
 
 import rlvr
 from rlvr.console import PlainConsole
-from rlvr.recipes.arithmetic_cpu.run import Settings, warm_model
+from rlvr.recipes.arithmetic_cpu.run import DemoSettings, warm_model
 from rlvr.recipes.python_tool_math.products import Products
 from rlvr.recipes.search_qa.facts import Ages
 from rlvr.samplers.protocol import TokenRow
@@ -45,7 +45,7 @@ def sums(**settings: Any) -> Policy:
     Args:
         settings: of `arithmetic_cpu`.
     """
-    return warm_model(Settings(**settings))
+    return warm_model(DemoSettings(**settings))
 
 
 def drills(steps: int = 1200) -> Policy:

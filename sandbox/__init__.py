@@ -27,9 +27,9 @@ its run; a limit that counts only processes that were waited for.  New attacks g
 from rlvr.sandbox.grading import Box
 from rlvr.sandbox.interaction import Interaction
 from rlvr.sandbox.records import (
-    Call,
     CallRun,
     Ending,
+    FunctionCall,
     Guarantee,
     Isolation,
     Limits,
@@ -45,7 +45,7 @@ from rlvr.sandbox.sessions import Session, SessionReply
 
 __all__ = [
     "Box",
-    "Call",
+    "FunctionCall",
     "CallRun",
     "Ending",
     "Guarantee",

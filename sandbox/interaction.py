@@ -15,7 +15,7 @@ from typing import Any, Final
 from rlvr.sandbox.guest.exchange import BOARD, FLOOD, OUTCOME, OUTCOME_AT, STOP, STUCK, STUCK_HERE
 from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.records import Ending, Limits, Run
-from rlvr.sandbox.slots import Request
+from rlvr.sandbox.slots import RunRequest
 
 __all__ = ["Interaction", "Talk"]
 
@@ -85,7 +85,9 @@ class Talk:
             own.wall + 2 * limits.wall
         )  # the one's clock, then the other's, each without a core
 
-    def requests(self, program: Mapping[str, int], interactor: Mapping[str, int]) -> list[Request]:
+    def requests(
+        self, program: Mapping[str, int], interactor: Mapping[str, int]
+    ) -> list[RunRequest]:
         """The requests to the two boxes, joined by new pipes.
 
         Args:
@@ -104,7 +106,7 @@ class Talk:
             "to_program": to_program,
             "board": self._board,
         }
-        return [Request(self._messages[0], first), Request(self._messages[1], second)]
+        return [RunRequest(self._messages[0], first), RunRequest(self._messages[1], second)]
 
     def sent(self) -> None:
         """Close the pipes here: only then does the end of one side reach the other."""

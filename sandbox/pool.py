@@ -18,7 +18,7 @@ from rlvr.sandbox import cgroups, remedies, seccomp
 from rlvr.sandbox.guest.restricted import ABI
 from rlvr.sandbox.levels import landlock_version
 from rlvr.sandbox.records import Limits
-from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, NotTaken, Request, Slot
+from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, NotTaken, RunRequest, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
 
@@ -94,7 +94,7 @@ class SlotPool:
 
     def run(
         self,
-        build: Callable[[], Sequence[Sequence[Request]]],
+        build: Callable[[], Sequence[Sequence[RunRequest]]],
         limits: Sequence[Limits],
         wall_s: float,
         *,

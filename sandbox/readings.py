@@ -136,7 +136,7 @@ def read_replies(
     return [*replies, *[None] * (n - len(replies))]
 
 
-def read_results(written: Output) -> suite.Results:
+def read_results(written: Output) -> suite.SuiteResults:
     """The results that a suite wrote.
 
     Args:
@@ -147,6 +147,8 @@ def read_results(written: Output) -> suite.Results:
     """
     reading = read_aside(results, written.lent())
     if reading.lost:  # no suite that runs in a box writes so much
-        return suite.Results()
+        return suite.SuiteResults()
     *cases, (done, died, own_fault, error) = reading.records
-    return suite.Results(tuple(suite.Case(*case) for case in cases), done, died, own_fault, error)
+    return suite.SuiteResults(
+        tuple(suite.Case(*case) for case in cases), done, died, own_fault, error
+    )

@@ -17,7 +17,7 @@ from rlvr.sandbox.outputs import Output
 from rlvr.validate import require_number, require_whole
 
 __all__ = [
-    "Call",
+    "FunctionCall",
     "CallRun",
     "Ending",
     "Guarantee",
@@ -392,7 +392,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """One call of a function that a program defines.
 
     Attributes:
@@ -537,7 +537,7 @@ class TestRun:
     results: Output
 
     @cached_property
-    def _found(self) -> guest_suite.Results:
+    def _found(self) -> guest_suite.SuiteResults:
         return readings.read_results(self.results)
 
     @property

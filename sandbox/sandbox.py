@@ -30,9 +30,9 @@ from rlvr.sandbox.levels import LEVELS, level_here
 from rlvr.sandbox.outputs import Lent, Output, Readable, memfd
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
-    Call,
     CallRun,
     Ending,
+    FunctionCall,
     Guarantee,
     Isolation,
     Limits,
@@ -43,7 +43,7 @@ from rlvr.sandbox.records import (
     holding,
 )
 from rlvr.sandbox.sessions import Session
-from rlvr.sandbox.slots import Request, pack_program
+from rlvr.sandbox.slots import RunRequest, pack_program
 from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.validate import require_one_of, require_optional_whole, require_whole
 from rlvr.workers import usable_cores
@@ -315,7 +315,7 @@ class Sandbox:
     def call(
         self,
         program: Program,
-        calls: Sequence[Call],
+        calls: Sequence[FunctionCall],
         *,
         limits: Limits | None = None,
         case_cpu_s: float | None = None,
@@ -415,7 +415,7 @@ class Sandbox:
         ]
         shared = {"clocks": memfd(bytes(16))}  # of each box, how long its program waited for a core
 
-        def build() -> list[list[Request]]:
+        def build() -> list[list[RunRequest]]:
             _close(descriptors)
             descriptors[:] = (end.detach() for end in socket.socketpair())
             os.pwrite(shared["clocks"], bytes(16), 0)
@@ -431,7 +431,7 @@ class Sandbox:
                     **shared,
                     **extra,
                 }
-                requests.append(Request(message, fds))
+                requests.append(RunRequest(message, fds))
             return [requests]
 
         try:
@@ -489,7 +489,7 @@ class Sandbox:
                 interactor_streams.bundle({**header_, "judging": True}, files_),
             )
 
-            def build() -> list[list[Request]]:
+            def build() -> list[list[RunRequest]]:
                 fds = []
                 for streams, bundle in zip(sides, bundles, strict=True):
                     streams.rewind()
@@ -709,7 +709,9 @@ class Sandbox:
         """
         return await self._aside(self.run, program, stdin, **options)
 
-    async def acall(self, program: Program, calls: Sequence[Call], **options: Any) -> CallRun:
+    async def acall(
+        self, program: Program, calls: Sequence[FunctionCall], **options: Any
+    ) -> CallRun:
         """`call` without blocking the event loop.
 
         Args:
@@ -801,13 +803,13 @@ def _builder(
     message: dict[str, Any],
     fds: Mapping[str, int],
     replies: list[int],
-) -> Callable[[], list[list[Request]]]:
+) -> Callable[[], list[list[RunRequest]]]:
     """What makes the request to one box, for each attempt anew."""
     first, *later_streams = streams
     named = {**first.fds, "bundle": first.bundle(header, files), **fds}
     extra = [fd for stream in later_streams for fd in stream.fds.values()]
 
-    def build() -> list[list[Request]]:
+    def build() -> list[list[RunRequest]]:
         for stream in streams:
             stream.rewind()
         for fd in replies:
@@ -817,7 +819,7 @@ def _builder(
                 os.ftruncate(fd, 0)
             with contextlib.suppress(OSError):  # a pipe has no start to go to
                 os.lseek(fd, 0, os.SEEK_SET)
-        return [[Request(message, named, [*extra, *replies])]]
+        return [[RunRequest(message, named, [*extra, *replies])]]
 
     return build
 

@@ -28,7 +28,7 @@ from rlvr.sandbox.guest.repl import BASH, COMPILE
 from rlvr.sandbox.outputs import memfd
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import Ending, Isolation, Limits, holding
-from rlvr.sandbox.slots import NotTaken, Request, Slot, pack_program
+from rlvr.sandbox.slots import NotTaken, RunRequest, Slot, pack_program
 from rlvr.sandbox.toolchains import missing, tool
 from rlvr.validate import require_number, require_one_of
 from rlvr.workers.framing import write_all
@@ -533,7 +533,7 @@ class _Line:
             self._control, box_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._control.setblocking(False)
             with box_end:
-                slot.send([Request(message(), {**fds, "control": box_end.fileno()})])
+                slot.send([RunRequest(message(), {**fds, "control": box_end.fileno()})])
             if not self.wait(_START_S):
                 raise NotTaken("a slot of the sandbox did not begin the session")
 

@@ -30,7 +30,7 @@ from rlvr.sandbox.toolchains import Python, environment
 from rlvr.workers import framing
 from rlvr.workers.framing import frame_payload, write_all
 
-__all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "Request", "Slot", "pack_program"]
+__all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "RunRequest", "Slot", "pack_program"]
 
 _START_S: Final = 60.0
 _CLOSING_S: Final = 15.0
@@ -64,7 +64,7 @@ class NotTaken(Died):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RunRequest:
     """What one box is asked to do.
 
     Attributes:
@@ -244,7 +244,7 @@ class Slot:
         if cgroup:
             cgroup.settle()
 
-    def send(self, requests: Sequence[Request]) -> None:
+    def send(self, requests: Sequence[RunRequest]) -> None:
         """Give the requests to the boxes.
 
         Args:

@@ -26,13 +26,13 @@ from rlvr.train.loop import Trainer
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
-__all__ = ["CHARSET", "DEFAULTS", "Settings", "main", "warm_model", "warm_start", "worked"]
+__all__ = ["CHARSET", "DEFAULTS", "DemoSettings", "main", "warm_model", "warm_start", "worked"]
 
 CHARSET = "0123456789+= \\boxed{}"
 
 
 @dataclass(frozen=True)
-class Settings:
+class DemoSettings:
     """Warm-start a tiny model on noisy sums, then train it by DAPO."""
 
     run: Path | None = None
@@ -51,10 +51,10 @@ class Settings:
     """Seed of weights, tasks and rollouts."""
 
 
-DEFAULTS = Settings()
+DEFAULTS = DemoSettings()
 
 
-def main(settings: Settings = DEFAULTS) -> int:
+def main(settings: DemoSettings = DEFAULTS) -> int:
     """Warm start, training and its results; returns the exit code.
 
     Args:
@@ -98,7 +98,7 @@ def main(settings: Settings = DEFAULTS) -> int:
     return code
 
 
-def warm_model(settings: Settings = DEFAULTS, console: Console | None = None) -> Policy:
+def warm_model(settings: DemoSettings = DEFAULTS, console: Console | None = None) -> Policy:
     """A tiny model that was taught to add with mistakes.
 
     Args:
@@ -175,4 +175,4 @@ def warm_start(
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Settings)))
+    sys.exit(main(tyro.cli(DemoSettings)))

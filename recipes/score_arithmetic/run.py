@@ -16,7 +16,7 @@ from rlvr.console import PlainConsole
 from rlvr.scoring.tally import Tally
 from rlvr.verifiers.math import BOXED
 
-__all__ = ["HOSTILE", "ScoringSettings", "answer", "kinds", "main"]
+__all__ = ["HOSTILE", "ScriptSettings", "answer", "kinds", "main"]
 
 HOSTILE = (
     "\\boxed{9^{9^{9^{9^{9}}}}}",
@@ -31,7 +31,7 @@ HOSTILE = (
 
 
 @dataclass(frozen=True)
-class ScoringSettings:
+class ScriptSettings:
     """Score scripted completions."""
 
     completions: int = 400
@@ -44,7 +44,7 @@ class ScoringSettings:
     """Seed of the scripted completions."""
 
 
-def main(settings: ScoringSettings) -> None:
+def main(settings: ScriptSettings) -> None:
     """Generate tasks, answer them by script, score the answers through the pool, and print three
     tables.
 
@@ -116,4 +116,4 @@ def kinds(by_kind: Counter[tuple[str, rlvr.Outcome]]) -> Table:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(ScoringSettings))
+    main(tyro.cli(ScriptSettings))

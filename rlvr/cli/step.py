@@ -13,7 +13,7 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 from rlvr.algo.judge.vectors import vectors
-from rlvr.algo.judge.verify import Quantity, verify
+from rlvr.algo.judge.verify import QuantityCheck, verify
 from rlvr.data.step_files import StepFile, read_step, write_step
 from rlvr.errors import UsageError
 from rlvr.text import one_line
@@ -93,12 +93,12 @@ def _write_vectors(folder: Path, out: Console) -> int:
     return 0
 
 
-def _with_models(step: StepFile, *folders: str | None) -> list[Quantity]:
+def _with_models(step: StepFile, *folders: str | None) -> list[QuantityCheck]:
     module = import_module("rlvr.train.step_model")  # it needs torch
     precision = str(step.head.get("precision"))
     load = module.StepModel.load
     loaded = [None if folder is None else load(folder, precision) for folder in folders]
-    findings: list[Quantity] = module.verify_with_models(step, *loaded)
+    findings: list[QuantityCheck] = module.verify_with_models(step, *loaded)
     return findings
 
 

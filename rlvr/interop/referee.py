@@ -20,7 +20,7 @@ import numpy as np
 
 from rlvr.algo.judge.conventions import CHOICES
 from rlvr.algo.judge.vectors import vector
-from rlvr.algo.judge.verify import Quantity, verify
+from rlvr.algo.judge.verify import QuantityCheck, verify
 from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
 from rlvr.validate import nearest
@@ -74,13 +74,13 @@ class Ruling:
 
     case: str
     trainer: str = ""
-    quantities: Sequence[Quantity] = ()
-    strict: Sequence[Quantity] = ()
+    quantities: Sequence[QuantityCheck] = ()
+    strict: Sequence[QuantityCheck] = ()
     why: str = ""
     is_read: bool = True
 
     @property
-    def departs(self) -> list[Quantity]:
+    def departs(self) -> list[QuantityCheck]:
         """What is neither equal nor declared."""
         return [quantity for quantity in self.quantities if quantity.status == "departs"]
 
@@ -219,7 +219,7 @@ def _judge_answer(
         return Ruling(case, why=str(error))
 
 
-def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[Quantity]:
+def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[QuantityCheck]:
     """Tokens and mask as the case has them: a trainer that encodes text again trains on other tokens,
     and one that takes padding from the tokens on others of them."""
     lengths = np.diff(asked.arrays["offsets"])
@@ -231,17 +231,17 @@ def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[Quantity]:
             raise DataError(f"{name} has {len(theirs)} tokens, and the case {len(ours)}")
         off = np.flatnonzero(ours != theirs)
         if not len(off):
-            yield Quantity(name, "equal")
+            yield QuantityCheck(name, "equal")
             continue
         row, at = int(row_of[off[0]]), int(off[0])
         place = row, at - int(asked.arrays["offsets"][row])
         left_out = name == "mask" and np.array_equal(off, ends)
         explained = (CHOICES["end_token"]["left out"],) if left_out else ()
         values = float(theirs[at]), float(ours[at]), 0.0
-        yield Quantity(name, "departs", *place, *values, explained=explained)
+        yield QuantityCheck(name, "departs", *place, *values, explained=explained)
 
 
-def _alone(step: StepFile) -> Iterator[Quantity]:
+def _alone(step: StepFile) -> Iterator[QuantityCheck]:
     """A whole trainer's log-probabilities beside those of its model on one row at a time, unpadded, at
     the case's temperature; float32 alone is off by so much from float64 that 8 times it is allowed."""
     for number in range(len(step.updates)):
@@ -258,12 +258,12 @@ def _alone(step: StepFile) -> Iterator[Quantity]:
         off = np.abs(recorded - exact)
         name, worst = f"update {number}: logprobs", int(np.argmax(off - allowed))
         if (off <= allowed).all():
-            yield Quantity(name, "equal")
+            yield QuantityCheck(name, "equal")
             continue
         values = float(recorded[worst]), float(exact[worst]), float(allowed[worst])
         at_one = np.abs(recorded - arrays[prefix + "alone_at_one"][at])
         explained = (CHOICES["temperature"]["one"],) if (at_one <= allowed).all() else ()
-        yield Quantity(name, "departs", *places[at[worst]], *values, explained=explained)
+        yield QuantityCheck(name, "departs", *places[at[worst]], *values, explained=explained)
 
 
 # ------------------------------------------------------------------------------------- the cases

@@ -34,7 +34,7 @@ __all__ = [
     "COLUMNS",
     "Ids",
     "Item",
-    "Items",
+    "ItemReader",
     "OF_THE_COMPLETION",
     "OnError",
     "RowTask",
@@ -124,7 +124,7 @@ Rows: TypeAlias = Iterable[Row | Item | Line] | str | Path
 """Mappings of columns, items, or a .jsonl or .parquet file."""
 
 
-class Items:
+class ItemReader:
     """The items of rows with their numbers, counted from 1, up to the first row that ends the run.
 
     What ended the run is kept in `error`, so that items under way can be finished before it is

@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 from rlvr.environment import Environment
 from rlvr.errors import DataError
 from rlvr.rewards import Observation
-from rlvr.scoring.items import Item, Items, OnError, Rows, RowTask
+from rlvr.scoring.items import Item, ItemReader, OnError, Rows, RowTask
 from rlvr.types import Outcome, Score, Task
 
 __all__ = [
@@ -100,7 +100,7 @@ class Ordering(Generic[_R]):
         with_tasks: bool = True,
     ) -> None:
         self._with_tasks = with_tasks or by_group
-        self._source = Items(env, rows, on_error)
+        self._source = ItemReader(env, rows, on_error)
         self._items = iter(self._source)
         self._by_group = by_group
         self._combine = combine

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from rlvr.scoring.code_files import digest, is_installed, is_library, module_version
 
-__all__ = ["Noticed", "Watch", "watch_of_process"]
+__all__ = ["Noticed", "ReadsWatch", "watch_of_process"]
 
 Noticed = dict[str, dict[str, str]]
 """{"code": {module: digest}, "inputs": {file or $VARIABLE: digest}}: two of the parts of an
@@ -60,7 +60,7 @@ _ENVIRON_CODE: Final = ("<frozen os>", "<frozen _collections_abc>", os.__file__)
 _LOOKUPS: Final = frozenset(("get", "getenv", "__contains__", "setdefault", "pop"))
 
 
-class Watch:
+class ReadsWatch:
     """What was read in this process while it was on.  There is one, since an audit hook stays for ever."""
 
     def __init__(self) -> None:
@@ -236,9 +236,9 @@ class Watch:
 
 
 @cache
-def watch_of_process() -> Watch:
+def watch_of_process() -> ReadsWatch:
     """The watch of this process."""
-    return Watch()
+    return ReadsWatch()
 
 
 def _notice_lookups(note: Callable[[str, str | None], None]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rlvr.algo.judge.conventions import CHOICES
 from rlvr.algo.judge.distributions import divergence
 from rlvr.algo.judge.head import setting_of
-from rlvr.algo.judge.verify import Quantity
+from rlvr.algo.judge.verify import QuantityCheck
 from rlvr.algo.papers import algorithm_class
 from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
@@ -80,7 +80,7 @@ def verify_with_models(
     model: StepModel | None = None,
     reference: StepModel | None = None,
     teacher: StepModel | None = None,
-) -> list[Quantity]:
+) -> list[QuantityCheck]:
     """Recompute log-probabilities, and the gradient of the first update.
 
     Args:
@@ -94,7 +94,7 @@ def verify_with_models(
     setting_of(step)
     if "prompt_ids" not in step.arrays:
         raise DataError("the file has no prompt_ids, without which no model can compute its rows")
-    found: list[Quantity] = []
+    found: list[QuantityCheck] = []
     if model is not None:
         found.append(_same_weights(step, model))
         if "old_logprobs" in step.arrays:
@@ -108,7 +108,7 @@ def verify_with_models(
             found.append(
                 _logprobs(step, name, other)
                 if name in step.arrays
-                else Quantity(name, "not compared", why="the file has none")
+                else QuantityCheck(name, "not compared", why="the file has none")
             )
     return found
 
@@ -211,16 +211,16 @@ def _token_rows(step: StepFile, rows: Sequence[int]) -> Iterator[TokenRow]:
 # ------------------------------------------------------------------------------ the quantities
 
 
-def _same_weights(step: StepFile, model: StepModel) -> Quantity:
+def _same_weights(step: StepFile, model: StepModel) -> QuantityCheck:
     recorded = step.head.get("weights_before")
     if not isinstance(recorded, str):
         why = "the file has no digest of the weights, as several ranks recorded it"
-        return Quantity("weights", "not compared", why=why)
+        return QuantityCheck("weights", "not compared", why=why)
     if not recorded.startswith(DIGEST_KIND):
         why = "the file has the digest of an earlier release"
-        return Quantity("weights", "not compared", why=why)
+        return QuantityCheck("weights", "not compared", why=why)
     if recorded == model.digest:
-        return Quantity("weights", "equal")
+        return QuantityCheck("weights", "equal")
     if model.digest == step.head.get("weights_after"):
         raise DataError(
             "the model has the weights after this step; give the ones before it, such as those the "
@@ -232,14 +232,14 @@ def _same_weights(step: StepFile, model: StepModel) -> Quantity:
     )
 
 
-def _logprobs(step: StepFile, name: str, model: StepModel) -> Quantity:
+def _logprobs(step: StepFile, name: str, model: StepModel) -> QuantityCheck:
     rows = [i for i, span in enumerate(spans(step.arrays["offsets"])) if span.stop > span.start]
     return _compared_logprobs(step, name, step.arrays[name], rows, model)
 
 
 def _compared_logprobs(
     step: StepFile, name: str, recorded: NDArray[Any], rows: Sequence[int], model: StepModel
-) -> Quantity:
+) -> QuantityCheck:
     """Trained tokens of some rows, whose numbers follow one another in `recorded`."""
     both = (np.concatenate(logprobs_of(step, one, rows)) for one in (model.exact, model.rough))
     found = _compared_tokens(step, name, recorded, rows, *both)
@@ -257,14 +257,14 @@ def _compared_tokens(
     rows: Sequence[int],
     exact: NDArray[Any],
     rough: NDArray[Any],
-) -> Quantity:
+) -> QuantityCheck:
     """A number of each token of some rows beside the recorded one, at the trained tokens."""
     mask = step.arrays["mask"]
     span = spans(step.arrays["offsets"])
     trained = [np.flatnonzero(mask[span[row]]) for row in rows]
     places = [(row, int(t)) for row, at in zip(rows, trained, strict=True) for t in at]
     if not places:
-        return Quantity(name, "not compared", why="no token is trained on")
+        return QuantityCheck(name, "not compared", why="no token is trained on")
     starts = np.concatenate([[0], np.cumsum([span[row].stop - span[row].start for row in rows])])
     at = np.concatenate([own + start for own, start in zip(trained, starts[:-1], strict=True)])
     exact, rough = exact[at], rough[at]
@@ -272,27 +272,27 @@ def _compared_tokens(
     off = np.abs(recorded[at].astype(float) - exact)
     worst = int(np.argmax(np.where(np.isnan(off), np.inf, off - allowed)))
     if off[worst] <= allowed[worst]:
-        return Quantity(name, "equal")
+        return QuantityCheck(name, "equal")
     row, token = places[worst]
     values = float(recorded[at][worst]), float(exact[worst])
-    return Quantity(name, "departs", row, token, *values, float(allowed[worst]))
+    return QuantityCheck(name, "departs", row, token, *values, float(allowed[worst]))
 
 
-def _first_update(step: StepFile, model: StepModel) -> Iterator[Quantity]:
+def _first_update(step: StepFile, model: StepModel) -> Iterator[QuantityCheck]:
     arrays, prefix = step.arrays, "update0."
     rows = arrays[prefix + "computed"].tolist()
     if not rows or prefix + "logprobs" not in arrays:
         return
     if step.head["algorithm"].get("trust_region"):
         why = "they are those after TRPO's step"
-        yield Quantity("update 0: logprobs", "not compared", why=why)
+        yield QuantityCheck("update 0: logprobs", "not compared", why=why)
         return
     recorded = arrays[prefix + "logprobs"]
     yield _compared_logprobs(step, "update 0: logprobs", recorded, rows, model)
     name = "update 0: gradient"
     why = _no_gradient(step)
     if why:
-        yield Quantity(name, "not compared", why=why)
+        yield QuantityCheck(name, "not compared", why=why)
         return
     parts = _parts_of(step, rows)
     scale = float(step.updates[0].get("gradient_scale", 1.0))
@@ -327,7 +327,7 @@ def _no_gradient(step: StepFile) -> str:
 
 def _first_divergences(
     step: StepFile, model: StepModel, teacher: StepModel | None
-) -> Iterator[Quantity]:
+) -> Iterator[QuantityCheck]:
     """Of a step of distillation: each token's divergence by the judge's formula, and the gradient."""
     arrays, name = step.arrays, "update 0: divergences"
     numbers = step.head["algorithm"]
@@ -335,7 +335,7 @@ def _first_divergences(
         why = "the teacher's model is not given"
         if numbers["name"] != "gkd":
             why = "its teacher saw prompts with references, which the file does not have"
-        yield Quantity(name, "not compared", why=why)
+        yield QuantityCheck(name, "not compared", why=why)
         return
     rows = arrays["update0.computed"].tolist()
     ends = np.cumsum(np.diff(arrays["offsets"])[rows])[:-1]
@@ -378,14 +378,14 @@ def _distributions(policy: Policy, row: TokenRow, temperature: float) -> torch.T
 
 def _compared_sketches(
     name: str, recorded: NDArray[Any], exact: NDArray[Any], rough: NDArray[Any]
-) -> Quantity:
+) -> QuantityCheck:
     norms = [float(np.linalg.norm(one)) for one in (recorded, exact)]
     allowed = _TIMES * float(np.linalg.norm(rough - exact)) + _TIMES * _UNIT * norms[1]
     off = float(np.linalg.norm(recorded - exact))
     if off <= allowed:
-        return Quantity(name, "equal")
+        return QuantityCheck(name, "equal")
     cosine = float(recorded @ exact) / (norms[0] * norms[1]) if all(norms) else 0.0
     ratio = norms[0] / norms[1] if norms[1] else float("inf")
-    return Quantity(
+    return QuantityCheck(
         name, "departs", None, None, norms[0], norms[1], allowed, ratio=ratio, cosine=cosine
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr.algo.judge.verify import Quantity, verify
+from rlvr.algo.judge.verify import QuantityCheck, verify
 from rlvr.data.step_files import StepFile, read_step, spans
 from rlvr.errors import DataError
 from rlvr.viewer.reports import Report, ReportTable, cut_cell, cut_text
@@ -42,7 +42,7 @@ def step_report(path: Path) -> Report:
         f"{tokens:,} tokens, {int(arrays['mask'].sum()):,} of them trained on; "
         f"{int((~arrays['scored']).sum()):,} rows UNSCORED."
     )
-    findings: list[Quantity] = []
+    findings: list[QuantityCheck] = []
     if tokens > _MOST_JUDGED:
         report.lines.append(f"Too long to be judged here: rlvr step verify {path.name}")
     else:
@@ -59,7 +59,7 @@ def step_report(path: Path) -> Report:
     return report
 
 
-def _first_departing(findings: Sequence[Quantity]) -> str:
+def _first_departing(findings: Sequence[QuantityCheck]) -> str:
     for finding in findings:
         if finding.status == "departs":
             return f"First: {finding}."
@@ -67,7 +67,7 @@ def _first_departing(findings: Sequence[Quantity]) -> str:
     return f"Nothing departs: {equal} quantities equal, {len(findings) - equal} not compared."
 
 
-def _findings_table(findings: Sequence[Quantity]) -> ReportTable:
+def _findings_table(findings: Sequence[QuantityCheck]) -> ReportTable:
     rows = [
         (
             finding.quantity,

@@ -24,7 +24,7 @@ def formulas(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Returns:
         `answer`, `reference` in words, and `difference`, a
-        `rlvr.verifiers.math.differing.Difference` or None; None for a row of another verifier.
+        `rlvr.verifiers.math.differing.DifferingPoint` or None; None for a row of another verifier.
     """
     answer, reference = row.get("answer"), row.get("reference")
     if not str(row.get("verifier")).startswith("math") or not isinstance(answer, str):

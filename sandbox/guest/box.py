@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from rlvr.sandbox.guest import user
-from rlvr.sandbox.guest.episode import Episode
-from rlvr.sandbox.guest.exchange import Relay, Talk
+from rlvr.sandbox.guest.episode import SessionWatch
+from rlvr.sandbox.guest.exchange import Relay, TalkWatch
 from rlvr.sandbox.guest.linux import task_clock
 from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.replies import Buffer
@@ -38,7 +38,12 @@ _RUNS = (
 )
 _FDS = 250  # Linux sends 253 at most
 _HELD_BYTES = 1 << 20  # of outputs of a request's earlier cases: they count in the slot's memory
-_WATCHES: dict[str, type[Watch]] = {"": Watch, "episode": Episode, "talk": Talk, "relay": Relay}
+_WATCHES: dict[str, type[Watch]] = {
+    "": Watch,
+    "episode": SessionWatch,
+    "talk": TalkWatch,
+    "relay": Relay,
+}
 _REQUEST_BYTES = 1 << 16
 
 

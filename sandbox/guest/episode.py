@@ -23,7 +23,7 @@ from typing import Any
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.watch import Watch
 
-__all__ = ["Episode"]
+__all__ = ["SessionWatch"]
 
 _GRACE_CPU_S, _GRACE_WALL_S = 0.25, 1.0  # after an interrupt
 _DYING_S = 0.2  # between the end of a process's descriptors and its own
@@ -39,7 +39,7 @@ _PATH_BYTES = 1024  # of a path that is listed
 _WORDS_BYTES = 64  # of what the program may say at once
 
 
-class Episode(Watch):
+class SessionWatch(Watch):
     """One session; see `Watch` for the arguments.  `limits` are those of the session as a whole."""
 
     def reply(self, buffer: Buffer) -> dict[str, Any]:

@@ -36,7 +36,7 @@ __all__ = [
     "STOP",
     "STUCK",
     "STUCK_HERE",
-    "Talk",
+    "TalkWatch",
 ]
 
 BOARD: Final = 256
@@ -63,7 +63,7 @@ _SHOWN = 2000  # bytes of the transcript
 _LOOK_S = 0.002, 0.05
 
 
-class Talk(Watch):
+class TalkWatch(Watch):
     """A run whose standard input and output are pipes to another box; see `Watch`."""
 
     side = 0
@@ -119,7 +119,7 @@ class Talk(Watch):
         return state, looks, mark
 
 
-class Relay(Talk):
+class Relay(TalkWatch):
     """The interactor's side, which carries what both say."""
 
     side = 1

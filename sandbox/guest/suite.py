@@ -26,7 +26,7 @@ from rlvr.sandbox.guest.runners import run_pytest, run_unittest
 from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun
 from rlvr.sandbox.guest.texts import describe_failure
 
-__all__ = ["Case", "OUTCOMES", "Results", "main", "read_results"]
+__all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_results"]
 
 _READS_OUTPUT = re.compile(
     r"\b(?:capsys|capfd|capsysbinary|redirect_std\w+|monkeypatch|mocker|unittest\.mock)\b|\bsys\.std(?:out|err|in)\s*=[^=]"
@@ -43,7 +43,7 @@ class Case(NamedTuple):
     message: str = ""
 
 
-class Results(NamedTuple):
+class SuiteResults(NamedTuple):
     """What a suite wrote; see the top of this module."""
 
     cases: tuple[Case, ...] = ()
@@ -158,7 +158,7 @@ def _attempt(session: SuiteRun, name: str, code: Any) -> None:
 # ------------------------------------------------------------------------------------------ in the host's reader
 
 
-def read_results(data: bytes) -> Results:
+def read_results(data: bytes) -> SuiteResults:
     """The results that `main` wrote, up to the first line that it cannot have written.
 
     Args:
@@ -176,13 +176,13 @@ def read_results(data: bytes) -> Results:
             ):
                 cases.append(Case(name[:NAME], outcome, message[:MESSAGE]))
             case ["done", int(count)] if count == len(cases):
-                return Results(tuple(cases), done=True)
+                return SuiteResults(tuple(cases), done=True)
             case ["died"]:
-                return Results(tuple(cases), died=True)
+                return SuiteResults(tuple(cases), died=True)
             case ["ours", str(why)]:
-                return Results(tuple(cases), ours=why[:MESSAGE])
+                return SuiteResults(tuple(cases), ours=why[:MESSAGE])
             case ["error", str(what)]:
-                return Results(tuple(cases), error=what[:MESSAGE])
+                return SuiteResults(tuple(cases), error=what[:MESSAGE])
             case _:
                 break
-    return Results(tuple(cases))
+    return SuiteResults(tuple(cases))

@@ -12,14 +12,14 @@ from transformers import AutoModelForCausalLM
 import rlvr
 from rlvr.algo.papers import load_algorithm
 from rlvr.cli.recipes import RECIPES, markdown_table, recipe_named
-from rlvr.recipes.arithmetic_cpu.run import Settings
+from rlvr.recipes.arithmetic_cpu.run import DemoSettings
 from rlvr.recipes.arithmetic_cpu.run import main as arithmetic_cpu
 from rlvr.recipes.code_grpo.run import RECIPE as CODE_GRPO_RECIPE
 from rlvr.recipes.math_dapo.run import RECIPE as MATH_DAPO_RECIPE
 from rlvr.recipes.math_grpo.run import RECIPE as MATH_GRPO_RECIPE
 from rlvr.recipes.math_prorl.run import RECIPE as MATH_PRORL_RECIPE
 from rlvr.recipes.plan import Shape, commands, forecast_of
-from rlvr.recipes.recipe import Machine, Recipe, Setting, load_recipe, published
+from rlvr.recipes.recipe import Machine, Recipe, RecipeSetting, load_recipe, published
 from rlvr.recipes.tiny_models import products, search
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
@@ -193,7 +193,7 @@ def test_the_warm_start_is_one_of_the_settings(monkeypatch, tmp_path):
     monkeypatch.setattr("rlvr.recipes.arithmetic_cpu.run.Trainer", trainer)
     for noise, warm_steps in ((0.25, 2), (0.5, 2), (0.25, 3)):
         with pytest.raises(KeyboardInterrupt):
-            arithmetic_cpu(Settings(run=tmp_path, noise=noise, warm_steps=warm_steps))
+            arithmetic_cpu(DemoSettings(run=tmp_path, noise=noise, warm_steps=warm_steps))
     assert len({settings["model"] for settings in seen}) == 3
 
 
@@ -426,9 +426,9 @@ def test_a_recipe_that_cannot_be_is_refused(settings, sizes, says):
 def test_a_number_without_source_is_refused(say, tmp_path):
     """Also one that differs without a reason, a size that is not there, and a file that is no recipe."""
     with pytest.raises(rlvr.UsageError, match="neither source nor reason"):
-        Setting(0.3)
+        RecipeSetting(0.3)
     with pytest.raises(rlvr.UsageError, match="say why"):
-        Setting(0.3, "4.1", 0.28)
+        RecipeSetting(0.3, "4.1", 0.28)
     (tmp_path / "no.toml").write_text("about = 1\nwhat = 2")
     (tmp_path / "no.py").write_text("x = 1")
     for line, says in [

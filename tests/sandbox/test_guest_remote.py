@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from rlvr.sandbox.guest.remote import ProgramDied, Remote
-from rlvr.sandbox.guest.suite import Case, Results, read_results
+from rlvr.sandbox.guest.suite import Case, SuiteResults, read_results
 from tests.sandbox.guests import Guests, passed
 
 
@@ -256,19 +256,19 @@ def test_a_test_that_swallows_everything_does_not_pass_without_a_program(guests)
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"", Results()),
-        (b'["done", 0]\n', Results(done=True)),
-        (b'["done", 1]\n', Results()),
-        (b'["done"]\n', Results()),
-        (b'["died"]\n', Results(died=True)),
-        (b'["ours", "x"]\n', Results(ours="x")),
-        (b'["ours", 5]\n', Results()),
-        (b'["error", "x"]\n', Results(error="x")),
-        (b'["case", "a", "pass", ""]\n', Results((Case("a", "pass"),))),
-        (b'["case", "a", "PASS", ""]\n["done", 0]\n', Results()),
-        (b'["done", 0]', Results()),
-        (b"\xff\n" * 3, Results()),
-        (b'[]\n["done", 0]\n', Results()),
+        (b"", SuiteResults()),
+        (b'["done", 0]\n', SuiteResults(done=True)),
+        (b'["done", 1]\n', SuiteResults()),
+        (b'["done"]\n', SuiteResults()),
+        (b'["died"]\n', SuiteResults(died=True)),
+        (b'["ours", "x"]\n', SuiteResults(ours="x")),
+        (b'["ours", 5]\n', SuiteResults()),
+        (b'["error", "x"]\n', SuiteResults(error="x")),
+        (b'["case", "a", "pass", ""]\n', SuiteResults((Case("a", "pass"),))),
+        (b'["case", "a", "PASS", ""]\n["done", 0]\n', SuiteResults()),
+        (b'["done", 0]', SuiteResults()),
+        (b"\xff\n" * 3, SuiteResults()),
+        (b'[]\n["done", 0]\n', SuiteResults()),
     ],
     ids=range(13),
 )

@@ -18,8 +18,8 @@ import pytest
 
 from rlvr.errors import DataError, IsolationUnavailable, MissingDependency, UsageError
 from rlvr.sandbox import (
-    Call,
     Ending,
+    FunctionCall,
     Guarantee,
     Limits,
     Program,
@@ -38,7 +38,7 @@ from rlvr.sandbox.guest.restricted import ABI
 from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.levels import LEVELS
 from rlvr.sandbox.outputs import Output
-from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, Request, Slot
+from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, RunRequest, Slot
 from rlvr.verifiers.code import CodeVerifier
 from rlvr.workers import usable_cores
 from tests.sandbox import container
@@ -332,11 +332,11 @@ def test_calls_come_back_as_values(sandbox):
         "def add(a, b=1): return a + b\nclass Solution:\n    def pair(self, x): return (x, {x})"
     )
     calls = [
-        Call("add", (1, 2)),
-        Call("add", (1,), {"b": 0.5}),
-        Call("pair", ("é",)),
-        Call("add", ("x",)),
-        Call("no"),
+        FunctionCall("add", (1, 2)),
+        FunctionCall("add", (1,), {"b": 0.5}),
+        FunctionCall("pair", ("é",)),
+        FunctionCall("add", ("x",)),
+        FunctionCall("no"),
     ]
     found = sandbox.call(program, calls)
     assert found.run.ending is Ending.OK
@@ -348,7 +348,7 @@ def test_calls_come_back_as_values(sandbox):
 def test_a_call_that_ends_the_program_leaves_the_others_unanswered(sandbox):
     found = sandbox.call(
         python("import os\ndef f(n):\n    if n == 2: os._exit(0)\n    return n"),
-        [Call("f", (n,)) for n in range(4)],
+        [FunctionCall("f", (n,)) for n in range(4)],
     )
     assert [reply and reply.value for reply in found.replies] == [0, 1, None, None]
 
@@ -356,9 +356,11 @@ def test_a_call_that_ends_the_program_leaves_the_others_unanswered(sandbox):
 def test_each_call_has_its_own_cpu_limit(sandbox):
     """Four calls of 0.15 s pass a limit of 0.4 s each; one that hangs is killed long before the run's 2 s."""
     busy = "import time\ndef f(s):\n    end = time.process_time() + s\n    while time.process_time() < end: pass\n    return 1"
-    good = sandbox.call(python(busy), [Call("f", (0.15,))] * 4, case_cpu_s=0.4)
+    good = sandbox.call(python(busy), [FunctionCall("f", (0.15,))] * 4, case_cpu_s=0.4)
     assert [reply.value for reply in good.replies] == [1] * 4
-    hung = sandbox.call(python(busy), [Call("f", (0.0,)), Call("f", (99.0,))], case_cpu_s=0.4)
+    hung = sandbox.call(
+        python(busy), [FunctionCall("f", (0.0,)), FunctionCall("f", (99.0,))], case_cpu_s=0.4
+    )
     assert hung.run.ending is Ending.TLE
     assert hung.run.cpu_s < 1
     assert hung.replies[1] is None
@@ -366,7 +368,7 @@ def test_each_call_has_its_own_cpu_limit(sandbox):
 
 def test_only_python_can_be_called(sandbox):
     with pytest.raises(UsageError, match="functions of a bash program cannot be called"):
-        sandbox.call(Program("bash", ""), [Call("f")])
+        sandbox.call(Program("bash", ""), [FunctionCall("f")])
 
 
 def test_a_suite_sees_values_and_the_program_sees_no_tests(sandbox):
@@ -894,7 +896,7 @@ def test_a_slot_that_is_closed_wakes_the_thread_that_waits_for_it():
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.send(b'{"ready": true}')
     slot = Slot(SimpleNamespace(kill=lambda pid: None, said=str), ours, 0, None)
-    slot.send([Request({"id": 1}, {})])
+    slot.send([RunRequest({"id": 1}, {})])
     threading.Timer(0.1, slot.close).start()
     began = time.monotonic()
     with theirs, pytest.raises(Died):

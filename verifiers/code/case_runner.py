@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from rlvr.sandbox import (
-    Call,
     CallRun,
     Ending,
+    FunctionCall,
     Interaction,
     Limits,
     Program,
@@ -109,7 +109,7 @@ class CaseRunner:
         return None
 
     def call(
-        self, calls: Sequence[Call], look: Callable[[Readable], bool] | None
+        self, calls: Sequence[FunctionCall], look: Callable[[Readable], bool] | None
     ) -> CallRun | None:
         """One run that calls the program's functions; each call has the limits of a case (but see
         `together`).

@@ -24,7 +24,7 @@ from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
 from rlvr.workers import ship
 
 __all__ = [
-    "Checker", "Compare", "Finding", "LATE", "as_checker", "first_line", "points_of", "refuse_empty", "said_by",
+    "Checker", "Compare", "CheckerResult", "LATE", "as_checker", "first_line", "points_of", "refuse_empty", "said_by",
     "with_room",
 ]  # fmt: skip
 
@@ -34,7 +34,7 @@ Compare: TypeAlias = str | Comparator | Program | CheckerProgram | Interactor
 _AC, _WA, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE
 
 
-class Finding(NamedTuple):
+class CheckerResult(NamedTuple):
     """What was found about an output.
 
     Attributes:
@@ -51,7 +51,7 @@ class Finding(NamedTuple):
     got: str | None = None
 
 
-LATE: Final = Finding(CaseVerdict.TLE, "no time was left for it")
+LATE: Final = CheckerResult(CaseVerdict.TLE, "no time was left for it")
 """Of an output or a program for which no time is left."""
 _FILES: Final = ("input.txt", "output.txt", "answer.txt")
 _SAYS: Final[dict[str, dict[int, CaseVerdict]]] = {
@@ -70,7 +70,7 @@ class Checker(Protocol):
 
     def check(
         self, cases: Sequence[StdioCase], runs: Sequence[Run], stop: bool
-    ) -> Iterator[Finding]:
+    ) -> Iterator[CheckerResult]:
         """What is found about each run's output.
 
         Args:
@@ -130,7 +130,7 @@ class _Read:
 
     def check(
         self, cases: Sequence[StdioCase], runs: Sequence[Run], stop: bool
-    ) -> Iterator[Finding]:
+    ) -> Iterator[CheckerResult]:
         step = len(runs) if isinstance(self.compare, str) else 1  # a user's may take its time
         for at in range(0, len(runs), step):
             texts = [self._texts(case) for case in cases[at : at + step]]
@@ -143,14 +143,16 @@ class _Read:
         stdin = Output() if isinstance(self.compare, str) else Output.of_text(case.stdin)
         return stdin, None if case.stdout is None else Output.of_text(case.stdout)
 
-    def _lost(self, why: str, stdin: Output, expected: Output | None) -> Finding:
+    def _lost(self, why: str, stdin: Output, expected: Output | None) -> CheckerResult:
         """The reader was lost with an output; that may be the fault of a user's comparator."""
         is_builtin = isinstance(self.compare, str)
         if expected is not None and not is_builtin:
             [again] = self._read([(stdin, expected)], [expected], True)
             if isinstance(again, str):
-                return Finding(_IE, f"the comparator fails, and on the expected output too: {why}")
-        return Finding(_WA, why)
+                return CheckerResult(
+                    _IE, f"the comparator fails, and on the expected output too: {why}"
+                )
+        return CheckerResult(_WA, why)
 
     def _read(
         self, texts: Sequence[tuple[Output, Output | None]], outputs: Sequence[Output], stop: bool
@@ -164,8 +166,8 @@ class _Read:
         return self.runner.read_each(compare_outputs, len(items), *args, loads=loads).records
 
 
-def _finding(verdict: str, why: str, got: str) -> Finding:
-    return Finding(CaseVerdict(verdict), why, got=got)
+def _finding(verdict: str, why: str, got: str) -> CheckerResult:
+    return CheckerResult(CaseVerdict(verdict), why, got=got)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +180,18 @@ class _Boxed:
 
     def check(
         self, cases: Sequence[StdioCase], runs: Sequence[Run], stop: bool
-    ) -> Iterator[Finding]:
+    ) -> Iterator[CheckerResult]:
         for case, run in zip(cases, runs, strict=True):
             yield self._check_case(case, run)
 
-    def _check_case(self, case: StdioCase, run: Run) -> Finding:
+    def _check_case(self, case: StdioCase, run: Run) -> CheckerResult:
         checker_run = self._run(case, run.output)
         if checker_run is None:
             return LATE._replace(why="no time was left for the checker")
         if checker_run.ending is Ending.IE:
-            return Finding(_IE, f"the checker: {checker_run.why}")
+            return CheckerResult(_IE, f"the checker: {checker_run.why}")
         if checker_run.ending is Ending.CE:
-            return Finding(_IE, f"the checker does not compile: {first_line(checker_run)}")
+            return CheckerResult(_IE, f"the checker does not compile: {first_line(checker_run)}")
         finding = said_by(checker_run, self.checker)
         if finding is not None:
             return finding
@@ -203,8 +205,10 @@ class _Boxed:
             again = self._run(case, case.stdout, again=True)
             right = None if again is None else said_by(again, self.checker)
             if right is None or right.verdict is not _AC:
-                return Finding(_IE, f"the checker fails, and on the expected output too: {why}")
-        return Finding(_WA, f"the checker cannot read it: {why}")
+                return CheckerResult(
+                    _IE, f"the checker fails, and on the expected output too: {why}"
+                )
+        return CheckerResult(_WA, f"the checker cannot read it: {why}")
 
     def _run(
         self, case: StdioCase, output: str | bytes | Output, again: bool = False
@@ -216,7 +220,7 @@ class _Boxed:
         )
 
 
-def said_by(run: Run, judge: CheckerProgram | Interactor) -> Finding | None:
+def said_by(run: Run, judge: CheckerProgram | Interactor) -> CheckerResult | None:
     """What a checker or an interactor says; None if it died, or may have died.
 
     An uncaught exception of Java or node gives the same exit code as testlib's "wrong", and is
@@ -239,17 +243,17 @@ def said_by(run: Run, judge: CheckerProgram | Interactor) -> Finding | None:
     if run.ending not in (Ending.OK, Ending.RE) or code in LANGUAGES[judge.program.language].dies:
         return None
     verdict = _SAYS[judge.protocol].get(code)
-    return None if verdict is None else Finding(verdict, first_line(run))
+    return None if verdict is None else CheckerResult(verdict, first_line(run))
 
 
-def points_of(points: float, run: Run) -> Finding:
+def points_of(points: float, run: Run) -> CheckerResult:
     """The finding for an output that is worth so many points.
 
     Args:
         points: from 0 to 1; only 1 is accepted.
         run: of the checker.
     """
-    return Finding(_AC if points == 1 else _WA, first_line(run), points)
+    return CheckerResult(_AC if points == 1 else _WA, first_line(run), points)
 
 
 def with_room(limits: Limits, files: Mapping[str, str | bytes | Output]) -> Limits:

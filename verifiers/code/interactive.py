@@ -14,7 +14,7 @@ from rlvr.sandbox import Ending, Interaction, Limits, Program, Run
 from rlvr.sandbox.outputs import Output
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import Interactor, StdioCase
-from rlvr.verifiers.code.checker import LATE, Finding, first_line, said_by, with_room
+from rlvr.verifiers.code.checker import LATE, CheckerResult, first_line, said_by, with_room
 from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
 
 __all__ = ["Meeting"]
@@ -69,7 +69,7 @@ class Meeting:
         accepts = _ACCEPTS[self._interactor.protocol]
         return self._runner.interact(self._program, self._limits, accepts, solution)
 
-    def decide(self, done: Interaction) -> Finding:
+    def decide(self, done: Interaction) -> CheckerResult:
         """The verdict and its reason.
 
         Args:
@@ -77,25 +77,29 @@ class Meeting:
         """
         program, interactor_run = done.program, done.interactor
         if program.ending is Ending.IE:
-            return Finding(_IE, program.why)
+            return CheckerResult(_IE, program.why)
         if interactor_run.ending is Ending.IE:
-            return Finding(_IE, f"the interactor: {interactor_run.why}")
+            return CheckerResult(_IE, f"the interactor: {interactor_run.why}")
         if interactor_run.ending is Ending.CE:
-            return Finding(_IE, f"the interactor does not compile: {first_line(interactor_run)}")
+            return CheckerResult(
+                _IE, f"the interactor does not compile: {first_line(interactor_run)}"
+            )
         if done.stuck == "interactor":
-            return Finding(_IE, "the interactor waits for what no program can bring")
+            return CheckerResult(_IE, "the interactor waits for what no program can bring")
         if done.stuck:
-            return Finding(
+            return CheckerResult(
                 _ILE, "it and the interactor waited for each other (is its output flushed?)"
             )
         finding = said_by(interactor_run, self._interactor)
         failed = program.ending is not Ending.OK and not done.stopped
         if failed and (done.ended_early or (finding is not None and finding.verdict is _AC)):
-            return Finding(None)
+            return CheckerResult(None)
         if finding is not None:
             return finding
         if failed and program.ending is not Ending.RE:
-            return Finding(None)  # over a limit of its own, and the interactor was ended with it
+            return CheckerResult(
+                None
+            )  # over a limit of its own, and the interactor was ended with it
         return self._judge_death(done)
 
     def _was_late(self, run: Run) -> bool:
@@ -104,22 +108,24 @@ class Meeting:
         within = run.cpu_s < self._limits.cpu_s and wall_s < self._limits.wall
         return run.ending is Ending.TLE and within
 
-    def _judge_death(self, done: Interaction) -> Finding:
+    def _judge_death(self, done: Interaction) -> CheckerResult:
         interactor_run = done.interactor
         message = one_line(
             interactor_run.errors.tail(1000).decode("utf-8", "replace").strip().rpartition("\n")[2]
         )
         why = message or interactor_run.why
         if not done.asked and not done.ended_early:
-            return Finding(_IE, f"the interactor failed before it asked for a word: {why}")
+            return CheckerResult(_IE, f"the interactor failed before it asked for a word: {why}")
         solution = self._interactor.solution
         if solution is not None:
             again = self.talk(solution)
             right = None if again is None else said_by(again.interactor, self._interactor)
             if right is None or right.verdict is not _AC:
-                return Finding(_IE, f"the interactor failed, and with the solution too: {why}")
+                return CheckerResult(
+                    _IE, f"the interactor failed, and with the solution too: {why}"
+                )
         if self._was_late(interactor_run):
             return LATE
         if done.ended_early:
-            return Finding(_WA, "it ended before the interactor had decided")
-        return Finding(_WA, f"the interactor cannot read it: {why}")
+            return CheckerResult(_WA, "it ended before the interactor had decided")
+        return CheckerResult(_WA, f"the interactor cannot read it: {why}")

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from rlvr.sandbox import (
-    Call,
     Ending,
+    FunctionCall,
     Limits,
     Program,
     Run,
@@ -31,7 +31,7 @@ from rlvr.sandbox.outputs import Readable
 from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CallCase, Cases, Interactor, StdioCase, checked_cases
-from rlvr.verifiers.code.checker import Checker, Compare, Finding, as_checker, refuse_empty
+from rlvr.verifiers.code.checker import Checker, CheckerResult, Compare, as_checker, refuse_empty
 from rlvr.verifiers.code.equality import show_value
 from rlvr.verifiers.code.interactive import Meeting
 from rlvr.verifiers.code.reading import describe_outputs, judged_replies
@@ -191,7 +191,7 @@ def _feed_cases(
         findings = checker.check([case for case, _ in ended], [run for _, run in ended], stop)
         for case, run in zip(batch, runs, strict=False):
             at += 1
-            finding = next(findings) if _ended_well(run) else Finding(None)
+            finding = next(findings) if _ended_well(run) else CheckerResult(None)
             yield _result(runner, at, case, run, finding)
         many = min(2 * many, _TOGETHER)
 
@@ -216,7 +216,9 @@ def _late(number: int, case: StdioCase) -> _Judged:
     return CaseResult(name, _TLE, _LATE), failure
 
 
-def _result(runner: CaseRunner, number: int, case: StdioCase, run: Run, found: Finding) -> _Judged:
+def _result(
+    runner: CaseRunner, number: int, case: StdioCase, run: Run, found: CheckerResult
+) -> _Judged:
     """The result of a case; what the program wrote is described only where it is of use."""
     name, (verdict, why, points, got) = f"case {number}", found
     error_line = tail = ""
@@ -239,7 +241,7 @@ def _talk_with(
     for number, case in enumerate(cases, 1):
         built = runner.compiled()
         if built is not None:
-            yield _result(runner, number, case, built, Finding(None))
+            yield _result(runner, number, case, built, CheckerResult(None))
             continue
         meeting = Meeting(interactor, case, runner, limits)
         done = meeting.talk()
@@ -260,7 +262,7 @@ def _call_cases(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> It
     at = deaths = 0
     while at < len(cases):
         remaining = cases[at:]
-        calls = [Call(case.name, case.args, case.kwargs, case.then) for case in remaining]
+        calls = [FunctionCall(case.name, case.args, case.kwargs, case.then) for case in remaining]
         look = partial(_has_failed, runner, remaining) if stop and len(remaining) > 1 else None
         done = runner.call(calls, look)
         if done is None:

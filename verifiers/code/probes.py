@@ -14,7 +14,7 @@ from rlvr.sandbox import Ending, Limits, Program, Run, Sandbox
 from rlvr.sandbox.outputs import Output
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CheckerProgram, Interactor, StdioCase
-from rlvr.verifiers.code.checker import Finding, as_checker
+from rlvr.verifiers.code.checker import CheckerResult, as_checker
 from rlvr.verifiers.code.interactive import Meeting
 from rlvr.verifiers.code.verdicts import CaseVerdict
 
@@ -94,7 +94,7 @@ class Probes:
 
     def _check(
         self, checker: CheckerProgram, case: StdioCase, output: str | bytes | None
-    ) -> Finding:
+    ) -> CheckerResult:
         runner = self._runner(Program("python", ""))
         run = Run(Ending.OK, output=Output.of_text(output))
         checks = as_checker(checker, runner, self.sandbox.limits)
@@ -102,13 +102,13 @@ class Probes:
 
     def _meetings(
         self, interactor: Interactor, cases: Sequence[StdioCase], program: Program
-    ) -> Iterator[Finding]:
+    ) -> Iterator[CheckerResult]:
         for case in cases:
             runner = self._runner(program)
             built = runner.compiled()
             meeting = Meeting(interactor, case, runner, self.sandbox.limits)
             done = None if built else meeting.talk()
-            yield meeting.decide(done) if done else Finding(None, "it does not compile")
+            yield meeting.decide(done) if done else CheckerResult(None, "it does not compile")
 
     def _runner(self, program: Program) -> CaseRunner:
         limits = self.limits

@@ -29,12 +29,12 @@ and a verdict that changes without another `-vN` (tests/frozen).
 """
 
 from rlvr.verifiers.answers import BOXED, DEFAULT_MARKERS, Extraction, extract
-from rlvr.verifiers.math.api import Answer, compare, parse, value
+from rlvr.verifiers.math.api import ReadAnswer, compare, parse, value
 from rlvr.verifiers.math.policy import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
 from rlvr.verifiers.math.verifier import MathVerifier
 
 __all__ = [
-    "Answer",
+    "ReadAnswer",
     "BOXED",
     "COMPETITION",
     "DEFAULT_MARKERS",

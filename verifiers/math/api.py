@@ -28,14 +28,14 @@ from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.units import UNKNOWN
 from rlvr.verifiers.math.verifier import MathVerifier, Reference
 
-__all__ = ["Answer", "compare", "parse", "value"]
+__all__ = ["ReadAnswer", "compare", "parse", "value"]
 
 _LONGEST = 80  # characters of a number or text that are printed
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReadAnswer:
     """What a text was read as; `print` shows `reading`.
 
     Attributes:
@@ -59,7 +59,7 @@ class Answer:
         return self.reading
 
 
-def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
+def parse(text: str, policy: MathPolicy = COMPETITION) -> ReadAnswer:
     r"""What the verifier reads in an answer: to see why two answers are not equal, or to check a
     data set.
 
@@ -87,7 +87,7 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
     form = read(folded)
     kind = _kind(form)
     exact = _exact(form) if kind == "number" else None
-    return Answer(
+    return ReadAnswer(
         answer,
         kind,
         _reading(form),
@@ -97,8 +97,8 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> Answer:
 
 
 def compare(
-    answer: str | Answer,
-    reference: Reference | Answer | Sequence[Reference],
+    answer: str | ReadAnswer,
+    reference: Reference | ReadAnswer | Sequence[Reference],
     policy: MathPolicy = COMPETITION,
     *,
     prove: bool = False,
@@ -115,8 +115,8 @@ def compare(
         DataError: the reference cannot be read; the message names it.
         Unscored: no symbolic worker can be started here.
     """
-    text = answer.text if isinstance(answer, Answer) else answer
-    trusted = reference.text if isinstance(reference, Answer) else reference
+    text = answer.text if isinstance(answer, ReadAnswer) else answer
+    trusted = reference.text if isinstance(reference, ReadAnswer) else reference
     return MathVerifier(policy).compare(text, trusted, prove=prove)
 
 

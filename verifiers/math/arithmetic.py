@@ -14,14 +14,14 @@ from functools import reduce
 
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 
-__all__ = ["NotArithmetic", "Undefined", "number_tree", "pi_multiple", "rational", "value_of"]
+__all__ = ["NotArithmetic", "UndefinedNumber", "number_tree", "pi_multiple", "rational", "value_of"]
 
 
 class NotArithmetic(Exception):
     """The text holds something other than rational arithmetic, or something that can be read in two ways."""
 
 
-class Undefined(Exception):
+class UndefinedNumber(Exception):
     """The text is arithmetic and has no value: 0/0."""
 
 
@@ -70,7 +70,7 @@ def pi_multiple(text: str) -> Fraction | None:
     try:
         tree = number_tree(text)
         at = [value_of(tree, x) for x in (0, 1, 2)]
-    except (NotArithmetic, Undefined):
+    except (NotArithmetic, UndefinedNumber):
         return None
     return at[1] if at[0] == 0 and at[2] == 2 * at[1] else None
 
@@ -157,7 +157,7 @@ def _repeating(text: str) -> Fraction | None:
 def _times(value: Fraction, factor: Fraction, sign: int) -> Fraction:
     if sign < 0:
         if factor == 0:
-            raise Undefined
+            raise UndefinedNumber
         factor = 1 / factor
     return _bound(value * factor)
 
@@ -174,7 +174,7 @@ def _raise(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1 or abs(exponent) * bits > _MOST_BITS:
         raise NotArithmetic
     if base == 0 and exponent <= 0:
-        raise Undefined
+        raise UndefinedNumber
     return Fraction(base ** int(exponent))
 
 

@@ -22,7 +22,7 @@ from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.points import Point, random_points
 from rlvr.verifiers.math.probing import Pair
 
-__all__ = ["Difference", "differing_point"]
+__all__ = ["DifferingPoint", "differing_point"]
 
 _PLAIN: Final = tuple(map(Fraction, ("2", "3", "5", "1/2", "-1", "-2", "7", "10")))
 _RANDOM: Final = 4  # points after the plain ones
@@ -33,7 +33,7 @@ _LONGEST: Final = 30  # characters of a fraction that is shown as it is
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DifferingPoint:
     """A point, and the values of both sides there.
 
     Attributes:
@@ -46,7 +46,7 @@ class Difference:
     reference: str
 
 
-def differing_point(answer: str, reference: str) -> Difference | None:
+def differing_point(answer: str, reference: str) -> DifferingPoint | None:
     r"""A point at which an answer and a reference differ; None where both are no formulas, or none
     was found.
 
@@ -76,7 +76,7 @@ def _tree(text: str) -> Node | None:
         return None
 
 
-def _search(a: Node, b: Node) -> Difference | None:
+def _search(a: Node, b: Node) -> DifferingPoint | None:
     names = sorted(free_symbols(a) | free_symbols(b))
     for point in chain(_plain_points(names), islice(random_points(names, a, b), _RANDOM)):
         pair = _pair(a, b, point)
@@ -84,7 +84,7 @@ def _search(a: Node, b: Node) -> Difference | None:
             continue
         if pair.differ():
             shown_point = {name: _show_number(value) for name, value in point.items()}
-            return Difference(shown_point, _show_number(pair.x), _show_number(pair.y))
+            return DifferingPoint(shown_point, _show_number(pair.x), _show_number(pair.y))
     return None
 
 

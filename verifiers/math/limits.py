@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import astuple, dataclass
 
-__all__ = ["LIMITS", "Limits", "exceeded", "too_long"]
+__all__ = ["LIMITS", "TextLimits", "exceeded", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TextLimits:
     """What an answer may hold.
 
     Attributes:
@@ -30,7 +30,7 @@ class Limits:
     terms: int = 400
 
 
-LIMITS = Limits()
+LIMITS = TextLimits()
 _FEW = min(astuple(LIMITS))  # characters: a text so short has no more of any
 _DIGITS = re.compile(rf"\d{{{LIMITS.digits + 1}}}")
 _CELLS, _TERMS = re.compile(r"[,;&]|\\\\"), re.compile(r"[+-]|\\pm")

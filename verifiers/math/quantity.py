@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, pi_multiple, rational
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, pi_multiple, rational
 from rlvr.verifiers.math.forms import THOUSANDS, Flawed, Quantity, Word
 from rlvr.verifiers.math.units import (
     AMBIGUOUS,
@@ -153,7 +153,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         core, factor = _strip_scale(core)
     try:
         value = _value(core) * factor
-    except Undefined:
+    except UndefinedNumber:
         return Flawed(text, "undefined")
     except NotArithmetic:
         if factor != 1 or '"' in core or _LONG_WORD.search(_ENVIRONMENT.sub("", core)):
@@ -189,7 +189,7 @@ def _value(core: str) -> Fraction:
     if number is None:
         return rational(core)
     if number.value is None:
-        raise Undefined
+        raise UndefinedNumber
     return Fraction(number.value)
 
 

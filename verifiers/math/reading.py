@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, rational
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, rational
 from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
@@ -552,7 +552,7 @@ def _ratio(text: str) -> Form | None:
     for part in parts:
         try:
             values.append(Fraction(rational(part)))
-        except (NotArithmetic, Undefined):
+        except (NotArithmetic, UndefinedNumber):
             break
     if len(values) < len(parts):
         core = rf"\frac{{{parts[0]}}}{{{parts[1]}}}"

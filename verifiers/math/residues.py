@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TypeAlias
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, value_of
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value_of
 from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.tree import free_symbols, num, replace_part, sym
@@ -81,7 +81,7 @@ def _read(form: Form) -> Classes | None:
         return None
     try:
         return _classes(parse(form.text))
-    except (Unreadable, TooLarge, NotArithmetic, Undefined, RecursionError):
+    except (Unreadable, TooLarge, NotArithmetic, UndefinedNumber, RecursionError):
         return None
 
 

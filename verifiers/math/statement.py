@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
-from rlvr.verifiers.math.arithmetic import NotArithmetic, Undefined, number_tree, value_of
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, number_tree, value_of
 from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Items, Named, Quantity, Word
@@ -148,5 +148,5 @@ def _is_worth_another(tree: Node, value: Fraction) -> bool:
     letters."""
     try:
         return value_of(tree) != value
-    except (NotArithmetic, Undefined):
+    except (NotArithmetic, UndefinedNumber):
         return has(tree, "sym", "const")

@@ -41,7 +41,7 @@ from rlvr.algo.judge.updates import (
 )
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["Quantity", "verify"]
+__all__ = ["QuantityCheck", "verify"]
 
 _Made: TypeAlias = UpdateLoss | ExampleLoss
 _Status = Literal["equal", "departs", "not compared"]
@@ -52,7 +52,7 @@ _WAYS: tuple[float | int, ...] = (1.0, -1.0, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Quantity:
+class QuantityCheck:
     """What became of a quantity.
 
     Attributes:
@@ -97,7 +97,7 @@ class Quantity:
 
 def verify(
     step: StepFile, how: Conventions | None = None, own: Formulas | None = None
-) -> list[Quantity]:
+) -> list[QuantityCheck]:
     """Recompute what a step file has, in the order in which a trainer computes it.
 
     Each quantity is recomputed from the recorded ones before it, so the first departure is where
@@ -116,56 +116,56 @@ def verify(
     if place := not_finite(step):  # nothing that follows can be compared
         name, row, token, value = place
         why = "which is no finite number"
-        return [Quantity(name, "departs", row, token, value, why=why)]
+        return [QuantityCheck(name, "departs", row, token, value, why=why)]
     with np.errstate(all="ignore"):
         return _findings(step, setting)
 
 
-def _findings(step: StepFile, setting: Setting) -> list[Quantity]:
+def _findings(step: StepFile, setting: Setting) -> list[QuantityCheck]:
     findings = [] if setting.name in EXAMPLE_LOSSES else [_advantages(step, setting)]
     findings += _left_out(step)
     if place := foreign_token(step):
-        findings.append(Quantity("used", "departs", *place, 1.0, 0.0, 0.0))
+        findings.append(QuantityCheck("used", "departs", *place, 1.0, 0.0, 0.0))
     sizes: Iterable[tuple[int, int, int]] = ()
     if "advantages" in step.arrays:
         sizes = wrong_sizes(step)
         if place := untrained_row(step):
-            findings.append(Quantity("updates", "departs", *place, 0.0, 1.0, 0.0))
+            findings.append(QuantityCheck("updates", "departs", *place, 0.0, 1.0, 0.0))
     for number, groups, right in sizes:
         name = f"update {number}: groups"
         counts = float(groups), float(right), 0.0
-        findings.append(Quantity(name, "departs", None, None, *counts))
+        findings.append(QuantityCheck(name, "departs", None, None, *counts))
     for number in range(len(step.updates)):
         if setting.own or setting.name in LOSSES or setting.name in EXAMPLE_LOSSES:
             findings += _update(step, number, setting)
         else:
             why = f"the judge has no loss of {setting.name}; --algorithm judges a user's own"
-            findings.append(Quantity(f"update {number}", "not compared", why=why))
+            findings.append(QuantityCheck(f"update {number}", "not compared", why=why))
         findings += _critic(step, number, setting)
     return findings
 
 
-def _left_out(step: StepFile) -> Iterator[Quantity]:
+def _left_out(step: StepFile) -> Iterator[QuantityCheck]:
     """A trainer leaves an update out whose loss or gradient is not finite; not one whose numbers are."""
     if step.head.get("left_out") is not True or not step.updates:
         return
     terms = {"loss": step.updates[0].get("loss"), **step.updates[0].get("terms", {})}
     numbers = [value for value in terms.values() if value is not None]
     if numbers and np.isfinite(numbers).all():
-        yield Quantity("update 0: left out", "departs", None, None, 1.0, 0.0, 0.0)
+        yield QuantityCheck("update 0: left out", "departs", None, None, 1.0, 0.0, 0.0)
 
 
 # ------------------------------------------------------------------------------ the quantities
 
 
-def _advantages(step: StepFile, setting: Setting) -> Quantity:
+def _advantages(step: StepFile, setting: Setting) -> QuantityCheck:
     if "advantages" not in step.arrays:
-        return Quantity("advantages", "not compared", why="the file has none")
+        return QuantityCheck("advantages", "not compared", why="the file has none")
     if setting.own is None and setting.name not in ADVANTAGES:
         why = f"the judge has none of {setting.name}"
-        return Quantity("advantages", "not compared", why=why)
+        return QuantityCheck("advantages", "not compared", why=why)
     if missing := what_advantages_lack(step, setting):
-        return Quantity("advantages", "not compared", why=_lacks(missing))
+        return QuantityCheck("advantages", "not compared", why=_lacks(missing))
     rows = advantage_rows(step)
     used = step.arrays.get("used", step.arrays["mask"])
     span, places = spans(step.arrays["offsets"]), []
@@ -191,11 +191,11 @@ def _advantages(step: StepFile, setting: Setting) -> Quantity:
     )
 
 
-def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]:
+def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityCheck]:
     head, prefix = step.updates[number], f"update{number}."
     setting = of_update(step, number, setting)
     if missing := what_the_loss_lacks(step, number, setting):
-        yield Quantity(f"update {number}", "not compared", why=_lacks(missing))
+        yield QuantityCheck(f"update {number}", "not compared", why=_lacks(missing))
         return
     rows, computed = update_rows(step, number)
     batch = update_rows(_with_all_rows(step, number), number)[0]
@@ -208,9 +208,9 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
 
     here = made(computed, setting)
     if setting.name not in EXAMPLE_LOSSES and (place := missing_row(step, number)):
-        yield Quantity(name + "computed", "departs", *place, 0.0, 1.0, 0.0)
+        yield QuantityCheck(name + "computed", "departs", *place, 0.0, 1.0, 0.0)
     if wrong := wrong_selection(rows, computed, setting, step.head.get("precision")):
-        yield Quantity(name + "selected", "departs", *wrong, 0.0)
+        yield QuantityCheck(name + "selected", "departs", *wrong, 0.0)
     for quantity, ours in (("tokens", here.tokens), ("sequences", here.sequences)):
         if quantity in head and head[quantity] != ours:
             explained = tuple(
@@ -219,7 +219,9 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
                 if getattr(made(computed, replace(setting, how=how)), quantity) == head[quantity]
             )
             values = float(head[quantity]), float(ours)
-            yield Quantity(f"{name}{quantity}", "departs", None, None, *values, 0.0, "", explained)
+            yield QuantityCheck(
+                f"{name}{quantity}", "departs", None, None, *values, 0.0, "", explained
+            )
     for key in ("weights", "entropy_weights", "divergence_weights"):
         if prefix + key in step.arrays:
             yield _tokens(step, number, key, computed, setting, made)
@@ -241,21 +243,21 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]
         yield _within_region(name, terms["region_kl"], region["delta"])
 
 
-def _within_region(name: str, kl: float, delta: float) -> Quantity:
+def _within_region(name: str, kl: float, delta: float) -> QuantityCheck:
     """Whether a step of TRPO is in its region; the line search takes steps up to 1.5 δ, as the
     divergence is not quadratic."""
     if kl <= 1.5 * delta:
-        return Quantity(f"{name}region_kl", "equal")
-    return Quantity(f"{name}region_kl", "departs", None, None, kl, delta, delta / 2)
+        return QuantityCheck(f"{name}region_kl", "equal")
+    return QuantityCheck(f"{name}region_kl", "departs", None, None, kl, delta, delta / 2)
 
 
-def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[Quantity]:
+def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityCheck]:
     """The critic's loss, and its slope in each value."""
     prefix, name = f"update{number}.", f"update {number}: "
     if prefix + "value_rows" not in step.arrays or not setting.numbers.get("critic"):
         return
     if missing := [name for name in ("values", "returns") if name not in step.arrays]:
-        yield Quantity(name + "value weights", "not compared", why=_lacks(missing[0]))
+        yield QuantityCheck(name + "value weights", "not compared", why=_lacks(missing[0]))
         return
     setting = of_update(step, number, setting)
     rows = value_rows(step, number)
@@ -297,7 +299,7 @@ def _tokens(
     computed: Sequence[StepRow],
     setting: Setting,
     made: Callable[[Sequence[StepRow], Setting], _Made],
-) -> Quantity:
+) -> QuantityCheck:
     """A quantity of each trained token."""
     places, at, start = [], [], 0
     for row in computed:
@@ -323,7 +325,7 @@ def _outputs(
     computed: Sequence[StepRow],
     setting: Setting,
     made: Callable[[Sequence[StepRow], Setting], _Made],
-) -> Quantity:
+) -> QuantityCheck:
     """∂loss / ∂output of a head, one for each row or step; the token is the step's number."""
     places = [(row.index, i) for row in computed for i in range(len(row.outputs))]
 
@@ -351,12 +353,12 @@ def _compare(
     setting: Setting,
     places: Sequence[tuple[int, int]],
     size: Any = None,
-) -> Quantity:
+) -> QuantityCheck:
     """Compare arrays; a departure is tried against every other convention."""
     ours = recompute(rows, setting)
     allowed = _tolerance(ours, recompute, rows, setting, size)
     if _fits(recorded, ours, allowed):
-        return Quantity(quantity, "equal")
+        return QuantityCheck(quantity, "equal")
     explained = []
     for says, how in setting.how.others():
         other = replace(setting, how=how)
@@ -368,7 +370,7 @@ def _compare(
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     row, token = places[worst] if places else (None, None)
     ratio, cosine = _angle(recorded, ours) if places else (None, None)
-    return Quantity(
+    return QuantityCheck(
         quantity,
         "departs",
         row,

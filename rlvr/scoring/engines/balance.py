@@ -7,13 +7,13 @@ import threading
 import time
 from dataclasses import dataclass
 
-__all__ = ["Balance", "Slot"]
+__all__ = ["Balance", "ChosenPlace"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ChosenPlace:
     """A piece of work that one machine was chosen for.
 
     Attributes:
@@ -74,7 +74,7 @@ class Balance:
         with self._lock:
             return sum(machine.load for machine in self._machines if not machine.has_left)
 
-    def take(self) -> Slot:
+    def take(self) -> ChosenPlace:
         """Choose a machine; every slot is given back.
 
         Raises:
@@ -95,9 +95,11 @@ class Balance:
             machine = self._machines[place]
             machine.load += 1
             wait_s = 0.0 if fit else max(0.0, machine.back_at - now)
-            return Slot(place, wait_s, now, is_trial=machine.pause_s > 0)
+            return ChosenPlace(place, wait_s, now, is_trial=machine.pause_s > 0)
 
-    def give_back(self, slot: Slot, *, is_lost: bool = False, at_least_s: float = 0.0) -> None:
+    def give_back(
+        self, slot: ChosenPlace, *, is_lost: bool = False, at_least_s: float = 0.0
+    ) -> None:
         """The work is done, or its machine failed.
 
         Args:
