@@ -20,7 +20,7 @@ from typing import Any, Final
 import rlvr
 from rlvr.errors import brief
 
-__all__ = ["DIALECTS", "RowNotJudged", "CodeProblem", "dialect_of"]
+__all__ = ["CodeProblem", "DIALECTS", "RowNotJudged", "dialect_of"]
 
 _CONTEST_LANGUAGES: Final = {
     2: "cpp",

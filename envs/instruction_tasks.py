@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ASKS", "Spec", "Draft", "REQUESTS", "TOPICS", "compatible", "in_words"]
+__all__ = ["ASKS", "Draft", "REQUESTS", "Spec", "TOPICS", "compatible", "in_words"]
 
 TOPICS: Final = (
     "gardening, sailing, baking bread, old maps, chess, migrating birds, mountain paths, night "

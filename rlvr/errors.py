@@ -53,8 +53,8 @@ __all__ = [
     "brief",
     "describe_error",
     "foreign_code",
-    "text_of_error",
     "import_optional",
+    "text_of_error",
 ]
 
 INSTALL_EXTRA = (

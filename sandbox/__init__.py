@@ -45,9 +45,9 @@ from rlvr.sandbox.sessions import Session, SessionReply
 
 __all__ = [
     "Box",
-    "FunctionCall",
     "CallRun",
     "Ending",
+    "FunctionCall",
     "Guarantee",
     "Interaction",
     "Isolation",

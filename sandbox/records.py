@@ -17,9 +17,9 @@ from rlvr.sandbox.outputs import Output
 from rlvr.validate import require_number, require_whole
 
 __all__ = [
-    "FunctionCall",
     "CallRun",
     "Ending",
+    "FunctionCall",
     "Guarantee",
     "Isolation",
     "Limits",

@@ -24,9 +24,17 @@ from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
 from rlvr.workers import ship
 
 __all__ = [
-    "Checker", "Compare", "CheckerResult", "LATE", "as_checker", "first_line", "points_of", "refuse_empty", "said_by",
+    "Checker",
+    "CheckerResult",
+    "Compare",
+    "LATE",
+    "as_checker",
+    "first_line",
+    "points_of",
+    "refuse_empty",
+    "said_by",
     "with_room",
-]  # fmt: skip
+]
 
 Compare: TypeAlias = str | Comparator | Program | CheckerProgram | Interactor
 """A comparator, its name, a checker program or an interactor; a bare `Program` is a checker with testlib's protocol."""

@@ -34,7 +34,6 @@ from rlvr.verifiers.math.policy import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NU
 from rlvr.verifiers.math.verifier import MathVerifier
 
 __all__ = [
-    "ReadAnswer",
     "BOXED",
     "COMPETITION",
     "DEFAULT_MARKERS",
@@ -44,6 +43,7 @@ __all__ = [
     "LENIENT_NUMERIC",
     "MathPolicy",
     "MathVerifier",
+    "ReadAnswer",
     "compare",
     "extract",
     "parse",
