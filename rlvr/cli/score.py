@@ -172,6 +172,7 @@ class ScoreCommand:
                 else IdentityFile.beside(self.output, identity, recorded, accept=self.accept)
             )
             source.note = identity_file.note_data
+            source.note("columns", str(columns))
             if env.reward.group_level:
                 journal.drop(_last_group(journal))  # a group is scored whole
             with (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rlvr.data.lines import Line, Row
@@ -58,6 +58,10 @@ class Columns:
                 f"{', '.join(LAYOUTS)}{nearest(self.like, LAYOUTS)}; or say where "
                 "things stand by --prompt-column, --reference-column and --completion-column"
             )
+
+    def __str__(self) -> str:
+        given = [f"{name}={value}" for name, value in asdict(self).items() if value]
+        return ", ".join(given) or "as they are named"
 
     def rows(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines with our columns; one that has several completions becomes as many.

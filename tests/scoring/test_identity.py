@@ -68,11 +68,11 @@ class Shards:
         argv = (sys.executable, "-c", CLI, *map(str, argv))
         return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
 
-    def score(self, number: int, folder: Path | None = None, **variables: str) -> Path:
-        at = folder or self.folder
-        out = self.folder / f"s{number}.jsonl"
+    def score(self, number: int, *flags: str, **variables: str) -> Path:
+        at = self.folder
+        out = at / f"s{number}.jsonl"
         argv = ["score", f"{at / 'mine.py'}:Mine", at / "in.jsonl", "-o", out, "--workers", 1]
-        done = self.run(*argv, "--shard", f"{number}/2", **variables)
+        done = self.run(*argv, "--shard", f"{number}/2", *flags, **variables)
         assert done.returncode == 0, done.stderr
         return out
 
@@ -128,6 +128,16 @@ def test_what_judging_reads_must_be_the_same(shards, name, text, part, what):
     assert accepted.returncode == 0, accepted.stderr
     kept = read_identity(shards.folder / "joined.jsonl")
     assert flipped in kept.accepted[0]
+
+
+def test_columns_must_be_the_same(shards):
+    """They say what is judged by which reference: shards of two columns joined silently."""
+    shards.score(2, "--bare")
+    refused = shards.join()
+    assert refused.returncode == 2
+    assert 'columns is "bare=True" there and "as they are named" here' in refused.stderr
+    assert "or pass --accept data" in refused.stderr
+    assert shards.join("--accept", "data").returncode == 0
 
 
 def test_harmless_changes_are_no_difference(shards):
