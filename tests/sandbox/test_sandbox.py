@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import rlvr
 from rlvr.errors import DataError, IsolationUnavailable, MissingDependency, UsageError
 from rlvr.sandbox import (
     Ending,
@@ -54,6 +55,33 @@ def sandbox():
 
 def python(source: str, **options: object) -> Program:
     return Program("python", source, **options)
+
+
+# ------------------------------------------------------------------------------------------ limits of others
+
+HUNGRY = "x = bytearray(150 << 20)\nprint(len(x))"
+
+
+def test_a_worker_that_has_less_memory_takes_none_from_a_program():
+    """With --memory-mib 120 a right program was WRONG: it had inherited the limit of the worker."""
+    verifier = CodeVerifier(limits=SMALL)
+    rows = [
+        {
+            "reference": {"inputs": [""], "outputs": [str(150 << 20)]},
+            "completion": f"```python\n{HUNGRY}\n```",
+        }
+    ]
+    env = rlvr.Environment.from_rows([], verifier=verifier)
+    [scored] = rlvr.score(env, rows, workers=1, memory_mib=120)
+    assert scored.score.verdict.outcome is rlvr.Outcome.CORRECT, scored.score.verdict.why
+
+
+def test_a_host_that_has_less_than_a_run_may_take_is_not_the_programs_fault(sandbox, monkeypatch):
+    """With `ulimit -d` a right program was WRONG."""
+    assert sandbox.run(python(HUNGRY)).ending is Ending.OK
+    monkeypatch.setattr("resource.getrlimit", lambda _: (100 << 20, 100 << 20))
+    with pytest.raises(IsolationUnavailable, match="`ulimit -Hd` stands for 104,857,600 bytes"):
+        sandbox.run(python(HUNGRY))
 
 
 # ------------------------------------------------------------------------------------------ several inputs
