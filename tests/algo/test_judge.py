@@ -211,6 +211,7 @@ def test_the_page_has_the_table():
 WRONG_HEADS = {
     "conventions are": {"conventions": ["std"]},
     "std is": {"conventions": {"std": ["sample"]}},
+    "share is": {"algorithm": {"name": "kl_cov", "share": 5}},
     "eps is": {"conventions": {"eps": float("nan")}},
     "bound is": {"conventions": {"bound": 10**400}},
     "algorithm.kl is 'k3'": {"algorithm": {"name": "grpo", "kl": "k3"}},

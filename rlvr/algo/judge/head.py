@@ -58,7 +58,7 @@ _NUMBERS: Final[Mapping[str, tuple[_Check, str]]] = {
         "entropy_now centring right_weight wrong_weight sft_weight".split(),
         (_ANY, "a number"),
     ),
-    **dict.fromkeys(("gamma", "lam"), (_SHARE, "a number from 0 to 1")),
+    **dict.fromkeys(("gamma", "lam", "share"), (_SHARE, "a number from 0 to 1")),
     **dict.fromkeys(("scale", "masked_vote", "whiten"), (_flag, "true or false")),
     **dict.fromkeys(
         ("average", "length_tokens", "reference_point"), (_or_none(_ANY), "a number or null")

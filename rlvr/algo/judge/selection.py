@@ -27,21 +27,20 @@ def selectable(
     """
     names = ("new", "old", "advantages")
     new, old, A = (np.concatenate([getattr(row, name) for row in rows]) for name in names)
-    covariances = (new - new.mean()) * (A - A.mean())
-    off_by = off * np.abs(A - A.mean())
-    count = max(1, int(setting.numbers["share"] * len(new)))
+    centred, numbers = A - A.mean(), setting.numbers
+    covariances, by = (new - new.mean()) * centred, off * np.abs(centred)
+    count = max(1, int(numbers["share"] * len(new)))
     if setting.name == "kl_cov":
-        least = np.sort(covariances)[-count]
-        return covariances >= least - off_by - off_by.max(), count, count
-    low, high, clip = (setting.numbers[name] for name in ("low", "high", "clip"))
+        return covariances >= np.sort(covariances)[-count] - by - by.max(), count, count
 
-    def between(off: float) -> NDArray[np.bool_]:
-        r, by = np.exp(new - old), off * np.abs(A - A.mean())
-        clipped = (A > 0) & (r > (1 + clip["high"]) * np.exp(2 * off))
-        clipped |= (A < 0) & (r < (1 - clip["low"]) * np.exp(-2 * off))
-        return (covariances > low - by) & (covariances < high + by) & ~clipped
+    def between(way: int) -> NDArray[np.bool_]:
+        r, wider = np.exp(new - old), np.exp(2 * off * way)
+        clipped = (A > 0) & (r > (1 + numbers["clip"]["high"]) * wider)
+        clipped |= (A < 0) & (r < (1 - numbers["clip"]["low"]) / wider)
+        above = covariances > numbers["low"] - way * by
+        return above & (covariances < numbers["high"] + way * by) & ~clipped
 
-    return between(off), min(count, int(between(-off).sum())), count
+    return between(1), min(count, int(between(-1).sum())), count
 
 
 def wrong_selection(
@@ -56,13 +55,11 @@ def wrong_selection(
         setting: of the step.
         precision: that the head says.
     """
-    known = {row.index for row in computed}
     own = [row for row in computed if len(row.at)]
-    if setting.own or setting.name not in ("kl_cov", "clip_cov") or not own:
-        return None
-    if setting.numbers.get("share") is None or not len(own[0].advantages):
-        return None
-    if any(len(row.at) and row.index not in known for row in rows):
+    needed = {"kl_cov": {"share"}, "clip_cov": {"share", "low", "high"}}.get(setting.name)
+    is_known = needed is not None and needed <= setting.numbers.keys()
+    is_whole = {row.index for row in rows if len(row.at)} == {row.index for row in own}
+    if setting.own or not (is_known and is_whole and own and len(own[0].advantages)):
         return None
     off = _OFF if precision in (None, "float32") else _OFF_HALF
     may, least, most = selectable(own, setting, off)

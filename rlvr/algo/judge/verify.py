@@ -267,10 +267,10 @@ def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
     here = CriticLoss(rows, setting)
 
     def weights(own: Sequence[StepRow], setting: Setting) -> Float64s:
-        return np.concatenate([np.zeros(0), *CriticLoss(own, setting).weights])
+        return _joined(CriticLoss(own, setting).weights)
 
     recorded = step.arrays[prefix + "value_weights"][at].astype(float)
-    steep = np.concatenate([np.zeros(0), *here.steep])
+    steep = _joined(here.steep)
     yield _compare(name + "value weights", recorded, weights, rows, setting, places, steep)
     loss = step.updates[number].get("terms", {}).get("value_loss")
     if loss is not None:
@@ -309,13 +309,13 @@ def _tokens(
 
     def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
         found = getattr(made(own, setting), key)
-        return np.concatenate([np.zeros(0), *found])
+        return _joined(found)
 
     recorded = step.arrays[f"update{number}.{key}"][at].astype(float)
     name = f"update {number}: {key.replace('_', ' ')}"
     size = None
     if key == "weights":
-        size = np.concatenate([np.zeros(0), *made(computed, setting).steep])
+        size = _joined(made(computed, setting).steep)
     return _compare(name, recorded, recomputed, computed, setting, places, size)
 
 
@@ -330,7 +330,7 @@ def _outputs(
     places = [(row.index, i) for row in computed for i in range(len(row.outputs))]
 
     def of(own: Sequence[StepRow], setting: Setting, name: str) -> Float64s:
-        return np.concatenate([np.zeros(0), *getattr(made(own, setting), name)])
+        return _joined(getattr(made(own, setting), name))
 
     recorded = step.arrays[f"update{number}.output_weights"].astype(float)
     name = f"update {number}: output weights"
@@ -340,6 +340,11 @@ def _outputs(
         return of(own, setting, "output_weights")
 
     return _compare(name, recorded, recomputed, computed, setting, places, steep)
+
+
+def _joined(of_rows: Sequence[Float64s]) -> Float64s:
+    """One array of the rows' arrays, of which there may be none."""
+    return np.concatenate([np.zeros(0), *of_rows])
 
 
 # ------------------------------------------------------------------------------ comparing
