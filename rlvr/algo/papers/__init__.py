@@ -180,14 +180,14 @@ def _digest(module: ModuleType) -> str:
 
 def markdown() -> str:
     """The published algorithms as a Markdown table, for docs/algorithms.md."""
-    lines = ["| name | algorithm | equations | updates | mean over |"]
-    lines.append("|---|---|---|---|---|")
+    lines = ["| algorithm | equations | updates | mean over |"]
+    lines.append("|---|---|---|---|")
     for name in NAMES:
         algorithm = load_algorithm(name)
         updates = f"{algorithm.updates}{'°' if algorithm.printed.updates is None else ''}"
         equations = f"{algorithm.paper}, {algorithm.equations}"
         lines.append(
-            f"| `{name}` | {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} |"
+            f"| `{name}`: {algorithm.title} | {equations} | {updates} | {_mean_over(algorithm)} |"
         )
     return "\n".join(lines) + "\n"
 
