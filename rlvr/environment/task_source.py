@@ -97,9 +97,10 @@ class TaskSource:
         Raises:
             DataError: the reference cannot be read, or takes too much time.
         """
-        if hasattr(self._verifier, "read"):  # else there is nothing to limit
+        read = getattr(self._verifier, "read", None)
+        if callable(read):  # else there is nothing to limit
             with limited_reading():
-                read_reference(self._verifier, task.reference)
+                read(task.reference)
 
     @property
     def _verifier(self) -> Verifier | None:

@@ -236,7 +236,7 @@ class Reward(ABC):
         """
         if verdict.outcome is Outcome.UNSCORED:
             return Observation(verdict, {})
-        primary, values = self.primary, {}
+        primary, values = self._plan.primary, {}
         for leaf, waits in self._plan.single:
             if leaf is primary:
                 values[leaf.name] = verdict.value
@@ -295,21 +295,18 @@ class Reward(ABC):
                 )
             for i, value in zip(present, column, strict=True):
                 values[i][leaf.name] = _check_value(leaf, value, task)
-        return [
-            Score(None, {}, o.verdict)
-            if o.verdict.outcome is Outcome.UNSCORED
-            else self._score(raw, o)
-            for o, raw in zip(observations, values, strict=True)
-        ]
-
-    def _score(self, values: Mapping[str, float], seen: Observation) -> Score:
-        total, parts = self.evaluate(values)
+        scores = []
         low, high = self._plan.bounds
-        if (
-            not low <= total <= high
-        ):  # cannot happen while each part keeps its bounds: rounding is monotone
-            raise RewardError(f"{self} gave {total!r}, outside its bounds [{low:g}, {high:g}]")
-        return Score(total, parts, seen.verdict)
+        for observation, raw in zip(observations, values, strict=True):
+            if observation.verdict.outcome is Outcome.UNSCORED:
+                scores.append(Score(None, {}, observation.verdict))
+                continue
+            total, parts = self.evaluate(raw)
+            # It cannot leave them while each part keeps its own: rounding is monotone.
+            if not low <= total <= high:
+                raise RewardError(f"{self} gave {total!r}, outside its bounds [{low:g}, {high:g}]")
+            scores.append(Score(total, parts, observation.verdict))
+        return scores
 
 
 class _Leaf(Reward):

@@ -42,6 +42,7 @@ class Engine(ABC):
         chunk_items: greatest number of items in a chunk.
         accept: parts in which the identities of workers and machines may differ.
         awaits: whether items go one by one to `begin`, and not in chunks to `observe`.
+        env: whose completions are looked at; `open` sets it.
     """
 
     workers: int = 0
@@ -52,7 +53,7 @@ class Engine(ABC):
     chunk_items: int = 512
     accept: Collection[str] = ()
     awaits: bool = False
-    _env: Environment | None = None
+    env: Environment
 
     def open(self, env: Environment) -> None:
         """Take the environment whose completions are to be looked at; starts nothing.  Called once.
@@ -63,16 +64,10 @@ class Engine(ABC):
         Raises:
             UsageError: it was opened before.
         """
-        if self._env is not None:
+        if hasattr(self, "env"):
             kind = type(self).__name__
-            raise UsageError(f"a scorer of {self._env.id} has this {kind} already; make another")
-        self._env = env
-
-    @property
-    def env(self) -> Environment:
-        """The environment whose completions are looked at."""
-        assert self._env is not None, "open comes first"
-        return self._env
+            raise UsageError(f"a scorer of {self.env.id} has this {kind} already; make another")
+        self.env = env
 
     @abstractmethod
     def warm(self) -> None:

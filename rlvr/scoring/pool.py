@@ -28,7 +28,7 @@ from rlvr.scoring.identity import Identity, identity_of
 from rlvr.scoring.items import Item, RowTask, task_of_row
 from rlvr.scoring.ordering import Seen, SlowReference, UnreadReference
 from rlvr.scoring.watch import Noticed, watch_of_process
-from rlvr.scoring.wire import decoded_seen, encoded_observation, encoded_seen
+from rlvr.scoring.wire import decoded_observation, decoded_seen, encoded_observation, encoded_seen
 from rlvr.types import Completion, Outcome, Task, Verdict
 from rlvr.validate import require_whole
 from rlvr.workers import AsyncPool, BoundedCalls, Handler, WorkerPool, ship, usable_cores
@@ -214,7 +214,7 @@ class Pool(Engine):
     async def _here_watched(self, item: Item) -> list[Seen]:
         watch = watch_of_process()
         with watch.on():
-            outcome = await _observed_here(self.env, item)
+            outcome = await _observed_here(self.env, item, self.awaits)
         if noticed := watch.take():
             self._notice(noticed)
         return outcome
@@ -307,7 +307,7 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
     return handle
 
 
-async def _observed_here(env: Environment, item: Item) -> list[Seen]:
+async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no
     containment."""
     for attempt in (1, 2):
@@ -317,7 +317,7 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
                 return [task]
             observing = env.aobserve(task, item.completion)
             # A task of its own, so that code which cancels itself cancels no more than that.
-            outcome = await (asyncio.ensure_future(observing) if env.is_async else observing)
+            outcome = await (asyncio.ensure_future(observing) if is_async else observing)
             text = json.dumps(encoded_observation(outcome), allow_nan=False)
             if len(text) > REPLY_MIB << 20:
                 return [
@@ -325,13 +325,13 @@ async def _observed_here(env: Environment, item: Item) -> list[Seen]:
                         WorkerDied(f"a reply has {len(text)} bytes; the limit is {REPLY_MIB} MiB")
                     )
                 ]
-            return [decoded_seen(json.loads(text))]
+            return [decoded_observation(json.loads(text))]
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # becomes UNSCORED, as in a worker
             given_up = isinstance(error, asyncio.CancelledError) and cancelled_by_us()
             if given_up or (
-                env.is_async and isinstance(error, GeneratorExit)
+                is_async and isinstance(error, GeneratorExit)
             ):  # after it a coroutine awaits nothing
                 raise
             if attempt == 2:

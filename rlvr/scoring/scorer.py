@@ -69,6 +69,10 @@ class Scorer:
         accept: parts of the identity that may differ between workers or machines, or change
             meanwhile: "code", "inputs"; see `rlvr.scoring.identity`.
 
+    Attributes:
+        awaits: whether completions go one by one to `begin`, as those of an async environment do;
+            others go in chunks.
+
     Raises:
         UsageError: `env` is no environment or has several turns, a number is out of range, or there
             are `workers` and an engine.
@@ -103,7 +107,7 @@ class Scorer:
         require_acceptable(accept)
         engine.accept = accept
         engine.open(env)
-        self.engine = engine
+        self.engine, self.awaits = engine, engine.awaits
         self._threads = Threads(engine.threads, "scorer")
         self._here = BoundedCalls(at_once, "scorer")
 
@@ -298,12 +302,6 @@ class Scorer:
             return False
         return sum(not future.done() for _, future in window) < 3 * at_once
 
-    @property
-    def awaits(self) -> bool:
-        """Whether completions go one by one to `begin`, as those of an async environment do; others
-        go in chunks."""
-        return self.engine.awaits
-
     def _begin(self, items: Sequence[Item]) -> Future[list[Seen]]:
         """The first stage for a chunk, in the background."""
         return self.begin(*items) if self.awaits else self._threads.submit(self._observe, items)
@@ -323,7 +321,7 @@ class Scorer:
 
     def _observe(self, items: Sequence[Item]) -> list[Seen]:
         start = time.monotonic()
-        outcomes = self.observe(items)
+        outcomes = self.engine.observe(items)
         self._adapt(len(items), time.monotonic() - start)
         return outcomes
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from rlvr.data.hub import at_once
@@ -22,6 +22,7 @@ __all__ = [
     "empty_model",
     "load_model",
     "load_tokenizer",
+    "model_of_config",
     "require_finite",
     "without_bars",
     "write_index",
@@ -69,12 +70,12 @@ def load_model(
 def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
     try:
         model, loaded = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, output_loading_info=True, **chosen
+            name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **chosen
         )
     except OSError as error:  # the first of transformers' ten lines names what is missing
+        places = "" if Path(name).is_dir() else ", neither a folder here nor from the hub"
         raise UsageError(
-            f"cannot load the model {str(name)!r}, neither a folder here nor from the hub: "
-            f"{_first_line(error)}"
+            f"cannot load the model {str(name)!r}{places}: {_first_line(error)}"
         ) from error
     except Exception as error:  # of transformers, torch, safetensors or the model's own code
         with_attention = f" with attention {chosen['attn_implementation']!r}" if chosen else ""
@@ -86,7 +87,30 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
             f"{name} lacks {len(loaded['missing_keys'])} of the model's weights, such as "
             f"{min(loaded['missing_keys'])}, which would be random; give a folder with all of them"
         )
+    if loaded["mismatched_keys"]:
+        weight, in_file, in_model = min(loaded["mismatched_keys"])
+        raise UsageError(
+            f"{name}: {weight} has the shape {list(in_file)} in its file and {list(in_model)} by "
+            f"config.json; give a folder in which they fit"
+        )
     return model
+
+
+def model_of_config(name: str | Path, **chosen: Any) -> Any | None:
+    """A causal language model without weights, on the meta device.
+
+    Args:
+        name: folder or hub id.
+        chosen: type of the weights, implementation of attention.
+
+    Returns:
+        None where its configuration makes no model: loading it says why.
+    """
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name), **chosen)
+    except Exception:  # noqa: BLE001  of transformers, the hub or the model's own code
+        return None
 
 
 def load_tokenizer(name: str | Path) -> Any:
@@ -169,7 +193,10 @@ def write_index(folder: Path, files: Sequence[Path]) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    """And the second, if the first one announces it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    announced = lines[1].strip() if lines[0].endswith(":") and len(lines) > 1 else ""
+    return f"{lines[0]} {announced}".strip()[:300]
 
 
 @contextmanager

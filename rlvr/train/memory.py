@@ -19,7 +19,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from rlvr.collect import Groups
 from rlvr.collect.cursor import Cursor
@@ -29,6 +28,7 @@ from rlvr.samplers.decoding import evaluation_mode
 from rlvr.samplers.preallocated_cache import cache_for_prompts
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
+from rlvr.train.loading import model_of_config
 from rlvr.train.lora import base_of_adapter
 from rlvr.train.policy import Policy
 from rlvr.train.reward_head import IMPLICIT, implicit_run
@@ -544,14 +544,11 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     if is_offloaded:
         device = torch.device("cpu")
     available = capacity(device)
-    try:
-        base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
-        is_here = Path(base or config.model).is_dir()
-        with nullcontext() if is_here else at_once(), torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(
-                AutoConfig.from_pretrained(base or config.model)
-            )
-    except (OSError, ValueError, RuntimeError, KeyError, AttributeError, TypeError, ImportError):
+    base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
+    name = base or config.model
+    with nullcontext() if Path(name).is_dir() else at_once():
+        model = model_of_config(name)
+    if model is None:
         return
     numbers = sum(p.numel() for p in model.parameters())
     lora, algorithm = config.lora_rank is not None, config.resolve().algorithm

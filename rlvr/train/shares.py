@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers import GenerationConfig
 
 from rlvr.errors import UsageError
 from rlvr.train.checkpoint import crc32_of
+from rlvr.train.loading import model_of_config
 from rlvr.train.ranks import Ranks
 
 __all__ = ["WeightFiles", "empty_of_folder", "small_twin"]
@@ -179,11 +180,11 @@ def empty_of_folder(
         attention: implementation of attention; None for the default.
     """
     chosen = {} if attention is None else {"attn_implementation": attention}
+    model = model_of_config(folder, dtype=dtype, **chosen)
+    if model is None:
+        return None
     try:
         files = WeightFiles.of(folder)
-        config = AutoConfig.from_pretrained(folder)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, **chosen)
         if (folder / "generation_config.json").is_file():
             model.generation_config = GenerationConfig.from_pretrained(folder)
         _give_buffers(model, small_twin(model))

@@ -53,6 +53,15 @@ def nan(state) -> None:
     state["model.layers.0.mlp.up_proj.weight"][3, 4] = float("nan")
 
 
+def cut(folder) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def other_shape(state) -> None:
+    state["model.norm.weight"] = torch.zeros(7)
+
+
 def without_tokenizer(folder) -> None:
     for path in folder.glob("*token*"):
         path.unlink()
@@ -69,6 +78,12 @@ BROKEN = {
             "the weights of model.layers.0.mlp.up_proj.weight are not finite (1 of"),
     "weights": (lambda folder: weights_of(folder, lambda state: state.pop("model.norm.weight")),
                 "lacks 1 of the model's weights, such as model.norm.weight"),
+    "shape": (lambda folder: weights_of(folder, other_shape),
+              "model.norm.weight has the shape [7] in its file and [16] by config.json; give a fold"),
+    "cut": (cut, "incomplete metadata, file not fully covered"),
+    "nothing": (lambda folder: (folder / "model.safetensors").unlink(), "model': Error no file named mod"),
+    "heads": (lambda folder: change(folder, "config.json", model_type="llama", num_attention_heads=3),
+              "is not a multiple of the number of attention heads (3)"),
     "tokenizer": (without_tokenizer, "has no tokenizer that can be loaded"),
     "end": (without_end, "the model has no end token, so every completion would run to its limit"),
     "end beyond": (lambda folder: change(folder, "generation_config.json", eos_token_id=[2, 99]),
