@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from safetensors import safe_open
+from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -114,7 +117,11 @@ def model_of_config(name: str | Path, **chosen: Any) -> Any | None:
 
 
 def load_tokenizer(name: str | Path) -> Any:
-    """The tokenizer of a model.
+    """The tokenizer of a model, as transformers reads it.
+
+    It warns where its tokens are others than those of the model's own `tokenizer.json`: for some
+    types of models, qwen2 among them, transformers makes the rules itself, and a tokenizer with
+    other rules loses spaces, for one.
 
     Args:
         name: folder or hub id.
@@ -134,7 +141,35 @@ def load_tokenizer(name: str | Path) -> Any:
             f"the model {str(name)!r} has no tokenizer that can be loaded ({_first_line(error)}); "
             "save one into its folder with `tokenizer.save_pretrained`"
         ) from error
+    _warn_of_other_tokens(str(name), tokenizer)
     return tokenizer
+
+
+_PROBE: Final = "The sum of 12 + 3 isn't 16:\n\n    x = 15  # zwölf und drei, 十五"
+
+
+def _warn_of_other_tokens(name: str, tokenizer: Any) -> None:
+    """Compare a tokenizer's tokens of one text with those of the file that it was read from."""
+    path = Path(name, "tokenizer.json")
+    cached = None if path.is_file() else try_to_load_from_cache(name, path.name)
+    if not path.is_file() and not isinstance(cached, str):
+        return  # of a kind without such a file
+    saved = Tokenizer.from_file(str(cached or path))
+    unknown = tokenizer.unk_token_id
+    probe = "".join(
+        c for c in _PROBE if unknown not in saved.encode(c, add_special_tokens=False).ids
+    )
+    written = saved.encode(probe, add_special_tokens=False).tokens
+    read = tokenizer.tokenize(probe, add_special_tokens=False)
+    if read != written:
+        warnings.warn(
+            f"transformers ({type(tokenizer).__name__}) reads {probe!r} as {read}, the "
+            f"tokenizer.json of {name} as {written}; if the model learned the latter, give its "
+            "config a type whose tokenizer transformers reads as saved, such as llama, or pass "
+            "Policy(model, PreTrainedTokenizerFast.from_pretrained(folder))",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 
 from rlvr.errors import UsageError
@@ -90,8 +90,11 @@ def tiny(
 
 
 def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """A tokenizer with one token per character.  It puts `<bos>` first; other characters become
-    `<unk>`.
+    """A tokenizer with one token per character.  It puts `<bos>` first; each byte of another
+    character becomes `<unk>`.
+
+    Its tokens are written as bytes, as byte-level BPE does: transformers reads the tokenizers of
+    some types of models, qwen2 among them, by that rule, whatever their files say.
 
     Ids: 0 `<pad>`, 1 `<bos>`, 2 `<eos>`, 3 `<unk>`, then the charset in its order, then the words.
 
@@ -114,9 +117,15 @@ def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTo
         raise UsageError(
             f"the words {short} are shorter than two characters, or stand twice; give each once"
         )
-    vocabulary = {token: i for i, token in enumerate([*_SPECIAL.values(), *charset])}
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    letters = [c if ord(c) > 127 else as_bytes.pre_tokenize_str(c)[0][0] for c in charset]
+    vocabulary = {token: i for i, token in enumerate([*_SPECIAL.values(), *letters])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=_SPECIAL["unk_token"]))
-    tokenizer.decoder = decoders.Fuse()
+    changed = [(letter, c) for letter, c in zip(letters, charset, strict=True) if letter != c]
+    tokenizer.pre_tokenizer = as_bytes
+    tokenizer.decoder = decoders.Sequence(
+        [*(decoders.Replace(letter, c) for letter, c in changed), decoders.Fuse()]
+    )
     bos = _SPECIAL["bos_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocabulary[bos])]
@@ -124,5 +133,6 @@ def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTo
     built = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **_SPECIAL
     )
-    built.add_tokens([AddedToken(word, normalized=False) for word in words])
+    wide = [c for c in charset if ord(c) > 127]  # of several bytes, and yet one token each
+    built.add_tokens([AddedToken(text, normalized=False) for text in [*wide, *words]])
     return built

@@ -1,8 +1,13 @@
 """The model made from a config."""
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import warnings
 
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from rlvr.train.loading import load_tokenizer
 from rlvr.train.tiny import character_tokenizer, tiny
 from tests.rewards.parts import refusal
 
@@ -11,7 +16,8 @@ CHARSET = "0123456789+= \n"
 
 def test_a_text_comes_back_as_it_was():
     """Spaces and newlines too, which many tokenizers change; <bos> is put before it and taken off again."""
-    tokenizer = character_tokenizer(CHARSET)
+    tokenizer = character_tokenizer(CHARSET + "é")
+    assert tokenizer.decode(tokenizer("é1 é\n").input_ids, skip_special_tokens=True) == "é1 é\n"
     ids = tokenizer("1 +  2\n=3").input_ids
     assert ids == [
         1,
@@ -43,20 +49,38 @@ def test_ids_stand_in_the_order_of_the_charset():
 
 
 def test_saved_and_loaded_it_is_the_same_model(tmp_path):
-    """The folder is one like any other: the Auto classes of transformers read it."""
-    model, tokenizer = tiny(CHARSET, hidden=32, seed=3)
+    """The folder is one like any other: the Auto classes of transformers read it, spaces and
+    words too; of a qwen2 not those between U+0080 and U+0143, which it takes for bytes."""
+    tokenizer = character_tokenizer(CHARSET + "十", ["+ 4"])
+    model, _ = tiny(CHARSET + "十_", hidden=32, seed=3)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     again, text = (
         AutoModelForCausalLM.from_pretrained(tmp_path),
         AutoTokenizer.from_pretrained(tmp_path),
     )
-    ids = tokenizer("12+34=", return_tensors="pt").input_ids
-    assert text("12+34=").input_ids == ids[0].tolist()
+    ids = tokenizer("12 + 4十= ", return_tensors="pt").input_ids
+    assert ids[0].tolist() == [1, 5, 6, 16, 19, 18, 15, 16]
+    assert text("12 + 4十= ").input_ids == ids[0].tolist()
     assert (text.bos_token, text.eos_token, text.pad_token) == ("<bos>", "<eos>", "<pad>")
-    assert text.decode(ids[0], skip_special_tokens=True) == "12+34="
+    assert text.decode(ids[0], skip_special_tokens=True) == "12 + 4十= "
     assert torch.equal(again(ids).logits, model(ids).logits)
     assert again.generation_config.eos_token_id == tokenizer.eos_token_id == 2
+
+
+@pytest.mark.parametrize("family", ["qwen2", "llama"])
+def test_a_tokenizer_that_is_read_otherwise_is_said(tmp_path, family):
+    """transformers makes a qwen2's rules itself; a folder that was saved with others loses spaces."""
+    tiny("12 ", hidden=32, family=family)[0].save_pretrained(tmp_path)
+    saved = Tokenizer(models.BPE({"<unk>": 0, "1": 1, "2": 2, " ": 3}, [], unk_token="<unk>"))
+    PreTrainedTokenizerFast(tokenizer_object=saved, unk_token="<unk>").save_pretrained(tmp_path)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        load_tokenizer(tmp_path)
+    found = [str(warning.message) for warning in said if "tokenizer.json" in str(warning.message)]
+    assert len(found) == (family == "qwen2")
+    for line in found:
+        assert "as ['1', '2', '1', '1'], the tokenizer.json of" in line
 
 
 def test_the_seed_fixes_the_weights_and_nothing_else():
