@@ -25,7 +25,7 @@ from rlvr.data.columns import likely
 from rlvr.data.formats import read_rows
 from rlvr.data.lines import Line, Row
 from rlvr.environment import Environment
-from rlvr.environment.reading import ReadLater, limited_reading
+from rlvr.environment.reading import ReadLater, is_read_later, limited_reading
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, RlvrError, UsageError, foreign_code
 from rlvr.types import Completion, Task
@@ -93,8 +93,9 @@ def task_of_row(env: Environment, columns: Row) -> Task:
     Raises:
         DataError: it makes none.
     """
+    is_moved = "reference" in columns and is_read_later() and _moves_columns(type(env))
     try:
-        with limited_reading():
+        with nullcontext() if is_moved else limited_reading():  # of code that is not our own
             return env.task_of(columns)
     except RlvrError as error:
         hint = "" if columns.keys() & {"reference", "task"} else likely(columns, "reference")
@@ -348,9 +349,14 @@ def _columns_of_task(env: Environment, row: Row) -> Row | None:
         return None
     if "reference" not in row:
         return {name: value for name, value in row.items() if name not in OF_THE_COMPLETION}
-    if kind.task_of is Environment.task_of and kind.reference_of is Environment.reference_of:
+    if _moves_columns(kind):
         return None
     return {name: row[name] for name in _OF_A_TASK if name in row}
+
+
+def _moves_columns(kind: type[Environment]) -> bool:
+    """Whether its tasks of rows with a reference have the columns as they are."""
+    return kind.task_of is Environment.task_of and kind.reference_of is Environment.reference_of
 
 
 def _is_record(value: Any) -> bool:
