@@ -113,7 +113,7 @@ def checkpoints_flipped(rng: random.Random) -> Iterator[str]:
             damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
             path.write_bytes(damaged)
             try:
-                checkpoint.load(path)
+                checkpoint.load_checkpoint(path)
                 yield SILENT
             except (DataError, RuntimeWarning):
                 yield SAID

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle
-from rlvr.envs.reactions import equation, named_salt, write_equation
-from rlvr.verifiers.chemistry import ChemistryVerifier, balance, molar_mass
+from rlvr.envs.reactions import named_salt, reaction_sides, write_equation
+from rlvr.verifiers.chemistry import ChemistryVerifier, balance_reaction, molar_mass
 
 __all__ = ["Chemistry"]
 
@@ -36,8 +36,8 @@ class Chemistry(Puzzle):
             else self.ask
         )
         if ask == "equation":
-            left, right = equation(rng)
-            counts = balance(left, right)
+            left, right = reaction_sides(rng)
+            counts = balance_reaction(left, right)
             if not mine((sorted(left), sorted(right))) or counts is None or max(counts) == 1:
                 return None
             answer = write_equation(left, right, counts)

@@ -7,7 +7,7 @@ from typing import Final
 
 from rlvr.verifiers.logic_solvers import Clue, grids_left
 
-__all__ = ["VALUES", "in_words", "needed_clues"]
+__all__ = ["VALUES", "clue_sentence", "needed_clues"]
 
 VALUES: Final = {
     "name": "Alma Bruno Clara David Elena".split(),
@@ -63,7 +63,7 @@ def _clues(grid: list[tuple[int, ...]], n: int) -> list[Clue]:
     return facts
 
 
-def in_words(clue: Clue, kinds: list[str], values: list[list[str]]) -> str:
+def clue_sentence(clue: Clue, kinds: list[str], values: list[list[str]]) -> str:
     """A clue as a sentence.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-__all__ = ["equation", "named_salt", "write_equation"]
+__all__ = ["named_salt", "reaction_sides", "write_equation"]
 
 _CATIONS: Final = {
     "Li": ("lithium", 1), "Na": ("sodium", 1), "K": ("potassium", 1), "NH4": ("ammonium", 1), "Mg": ("magnesium", 2),
@@ -57,7 +57,7 @@ def named_salt(rng: Random) -> tuple[str, str]:
     return f"{_CATIONS[cation][0]} {_ANIONS[anion][0]}", _salt(cation, anion)
 
 
-def equation(rng: Random) -> tuple[list[str], list[str]]:
+def reaction_sides(rng: Random) -> tuple[list[str], list[str]]:
     """The formulas on the two sides of a reaction, in any order.
 
     Args:

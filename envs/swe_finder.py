@@ -45,7 +45,7 @@ from rlvr.errors import SandboxFailed
 from rlvr.sandbox import Box, Sandbox
 from rlvr.verifiers.code.operators import deletions, mutants, mutants_across
 
-__all__ = ["HASH_SEEDS", "find", "look", "main"]
+__all__ = ["HASH_SEEDS", "find_tasks", "main", "run_jobs"]
 
 HASH_SEEDS: Final = (0, 1, 2)
 
@@ -85,7 +85,7 @@ class _LateError(BaseException):
 # ------------------------------------------------------------------------------------------------- looking at mutants
 
 
-def look(jobs: Sequence[_Job]) -> list[_Outcomes]:
+def run_jobs(jobs: Sequence[_Job]) -> list[_Outcomes]:
     """What the cases of changed projects come to in this process, whose hash seed may matter.
 
     Args:
@@ -128,7 +128,7 @@ def _stop(*_: object) -> None:
 
 
 def _look_aside(jobs: Sequence[_Job], hash_seed: int) -> list[_Outcomes]:
-    """`look` in interpreters with a hash seed; a job that the kernel has to end is over its
+    """`run_jobs` in interpreters with a hash seed; a job that the kernel has to end is over its
     time."""
     made: list[_Outcomes] = []
     while len(made) < len(jobs):
@@ -157,13 +157,13 @@ def _answer() -> None:
     for job in json.load(sys.stdin):
         used_s = int(time.process_time())
         resource.setrlimit(resource.RLIMIT_CPU, (used_s + _KILLED_S, hard))
-        [row] = look([job])
+        [row] = run_jobs([job])
         sys.stdout.write(f"{json.dumps(row)}\n")
         sys.stdout.flush()
 
 
 def _look_everywhere(jobs: Sequence[_Job]) -> list[_Outcomes]:
-    """`look` with each hash seed; None where they do not agree."""
+    """`run_jobs` with each hash seed; None where they do not agree."""
     with ThreadPoolExecutor() as threads:
         runs = threads.map(lambda hash_seed: _look_aside(jobs, hash_seed), HASH_SEEDS)
         rows = zip(*runs, strict=True)
@@ -173,7 +173,7 @@ def _look_everywhere(jobs: Sequence[_Job]) -> list[_Outcomes]:
 # ------------------------------------------------------------------------------------------------- finding
 
 
-def find(
+def find_tasks(
     project: str, most: Mapping[str, int] = _MOST, *, look_in: _Look = _look_everywhere
 ) -> list[Found]:
     """The tasks of a project.
@@ -377,7 +377,7 @@ def main(arguments: Sequence[str]) -> None:
         _answer()
         return
     names = [name for split in SPLITS for name in names_of_projects(split)]
-    tasks = [task for name in names for task in find(name)]
+    tasks = [task for name in names for task in find_tasks(name)]
     TABLE.write_text("".join(f"{task.as_line()}\n" for task in tasks))
     _sandbox().close()
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import rlvr
-from rlvr.envs.clues import VALUES, in_words, needed_clues
+from rlvr.envs.clues import VALUES, clue_sentence, needed_clues
 from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import GridVerifier
@@ -50,7 +50,7 @@ class Zebra(Puzzle):
             f"{kind}: {', '.join(sorted(names))}" for kind, names in zip(kinds, values, strict=True)
         )
         sentences = "\n".join(
-            f"{at}. {in_words(clue, kinds, values)}" for at, clue in enumerate(clues, start=1)
+            f"{at}. {clue_sentence(clue, kinds, values)}" for at, clue in enumerate(clues, start=1)
         )
         prompt = (
             f"There are {n} houses in a row, numbered 1 to {n} from left to right. Each has one of "

@@ -40,7 +40,7 @@ __all__ = [
     "Recipe",
     "RecipeSetting",
     "SIZES",
-    "changed",
+    "changed_setting",
     "load_recipe",
     "ours",
     "published",
@@ -90,7 +90,7 @@ def published(value: Any, source: str) -> RecipeSetting:
     return RecipeSetting(value, source)
 
 
-def changed(value: Any, theirs: Any, source: str, why: str) -> RecipeSetting:
+def changed_setting(value: Any, theirs: Any, source: str, why: str) -> RecipeSetting:
     """A setting that differs from the published one.
 
     Args:

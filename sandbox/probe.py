@@ -24,7 +24,7 @@ from rlvr.sandbox.attacks import LIMIT_ATTACKS, REACHING
 from rlvr.sandbox.levels import Level
 from rlvr.sandbox.records import Ending, Guarantee, Limits, Run
 
-__all__ = ["PROMISES", "examine"]
+__all__ = ["PROMISES", "probe_guarantees"]
 
 PROMISES: Final = {
     "files": "files of the host cannot be read, but for the system's own programs and libraries",
@@ -268,7 +268,7 @@ class _Canary:
         )
 
 
-def examine(
+def probe_guarantees(
     execute: Callable[..., Run], level: Level, memory: str, full: bool = False
 ) -> list[Guarantee]:
     """Every guarantee, with its mechanism or None.

@@ -13,7 +13,7 @@ from rlvr.sandbox.guest.writing import write
 from rlvr.sandbox.outputs import Lent, Output, Readable
 from rlvr.sandbox.reader import read_aside, read_each
 
-__all__ = ["bytes_of", "load", "read_replies", "read_results", "results", "rewrite"]
+__all__ = ["bytes_of", "load_value", "read_replies", "read_results", "results", "rewrite"]
 
 _BYTES: Final = 1 << 20  # of all values that are rebuilt in the caller
 _VALUES: Final = 20_000
@@ -30,7 +30,7 @@ def bytes_of(readable: Readable) -> bytes:
     return readable.read() if isinstance(readable, Lent) else readable
 
 
-def load(line: Output) -> Any:
+def load_value(line: Output) -> Any:
     """The value in a line of replies, here.
 
     Args:

@@ -449,7 +449,7 @@ class Reply:
         Raises:
             ValueError: it is no value, or too large even so.
         """
-        return self.built if self.line is None else readings.load(self.line)
+        return self.built if self.line is None else readings.load_value(self.line)
 
 
 @dataclass(frozen=True)

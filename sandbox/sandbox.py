@@ -203,7 +203,9 @@ class Sandbox:
             full: try every attack that we know, which takes some seconds; `Guarantee.weak` then
                 names those that got past a limit which holds against the others.
         """
-        return probe.examine(self._execute, level_here(self.level), self._pool.memory, full)
+        return probe.probe_guarantees(
+            self._execute, level_here(self.level), self._pool.memory, full
+        )
 
     def isolation(self) -> Isolation:
         """What runs are isolated by; the first call finds it out with `check`.

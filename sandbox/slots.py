@@ -26,7 +26,7 @@ from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
 from rlvr.sandbox.guest.replies import unpack_reply
 from rlvr.sandbox.outputs import Output, memfd
-from rlvr.sandbox.toolchains import Python, environment
+from rlvr.sandbox.toolchains import Python, program_variables
 from rlvr.workers import framing
 from rlvr.workers.framing import frame_payload, write_all
 
@@ -108,7 +108,7 @@ class Keeper:
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 env={
-                    **environment(),
+                    **program_variables(),
                     "LD_BIND_NOW": "1",
                 },  # once, and not in each program's process
                 cwd="/",

@@ -23,10 +23,10 @@ __all__ = [
     "GREETINGS",
     "Packages",
     "Python",
-    "environment",
     "find_packages",
     "find_python",
     "missing",
+    "program_variables",
     "root_plan",
     "search_path",
     "tool",
@@ -406,7 +406,7 @@ def _libraries(python: Python) -> set[str]:
     }
 
 
-def environment() -> dict[str, str]:
+def program_variables() -> dict[str, str]:
     """All variables that a program finds in os.environ; none is the host's."""
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",

@@ -25,7 +25,7 @@ __all__ = [
     "ChemistryVerifier",
     "Side",
     "Species",
-    "balance",
+    "balance_reaction",
     "molar_mass",
     "read_equation",
     "read_formula",
@@ -325,7 +325,7 @@ def _unequal(left: Side, right: Side) -> str:
     return ", ".join(odd)
 
 
-def balance(left: list[str], right: list[str]) -> list[int] | None:
+def balance_reaction(left: list[str], right: list[str]) -> list[int] | None:
     """The smallest whole coefficients, left ones first; None unless exactly one choice of them
     balances.
 

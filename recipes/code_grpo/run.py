@@ -4,7 +4,7 @@ Example: rlvr train code_grpo --size tiny
 """
 
 from rlvr.recipes.math_grpo.run import RECIPE as MATH
-from rlvr.recipes.recipe import Machine, Recipe, changed, ours
+from rlvr.recipes.recipe import Machine, Recipe, changed_setting, ours
 from rlvr.recipes.tiny_sizes import DRILLS
 
 __all__ = ["RECIPE"]
@@ -16,10 +16,10 @@ RECIPE = Recipe(
     data="google-research-datasets/mbpp",
     settings={
         **MATH.settings,
-        "prompts": changed(
+        "prompts": changed_setting(
             32, 16, "4.2", "MBPP has 374 tasks for training, and programs are short"
         ),
-        "group_size": changed(16, 64, "4.2", "with 32 prompts, for one device"),
+        "group_size": changed_setting(16, 64, "4.2", "with 32 prompts, for one device"),
         "overlong": ours(
             "mask", "a program that was cut off says nothing about the one it would have become"
         ),

@@ -4,7 +4,7 @@ Example: rlvr train desk --size tiny
 """
 
 from rlvr.recipes.math_grpo.run import RECIPE as MATH
-from rlvr.recipes.recipe import Machine, Recipe, changed, ours
+from rlvr.recipes.recipe import Machine, Recipe, changed_setting, ours
 from rlvr.recipes.tiny_sizes import SEARCH
 
 __all__ = ["RECIPE"]
@@ -15,11 +15,11 @@ RECIPE = Recipe(
     env="desk-v2",
     settings={
         **MATH.settings,
-        "prompts": changed(
+        "prompts": changed_setting(
             32, 16, "4.2", "errands are short, and many kinds are wanted in a batch"
         ),
-        "group_size": changed(16, 64, "4.2", "with 32 prompts, for one device"),
-        "max_tokens": changed(4096, 1024, "4.2", "of all turns of an episode together"),
+        "group_size": changed_setting(16, 64, "4.2", "with 32 prompts, for one device"),
+        "max_tokens": changed_setting(4096, 1024, "4.2", "of all turns of an episode together"),
         "max_turns": ours(16, "as many as the environment gives"),
         "overlong": ours("mask", "an episode that was cut off says nothing about its end"),
         "chat": ours("on", "calls are written by the model's template"),

@@ -3,7 +3,7 @@
 Example: rlvr train distill --size tiny
 """
 
-from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed_setting, ours, published
 from rlvr.recipes.tiny_sizes import SUMS, TEACHER
 
 __all__ = ["RECIPE"]
@@ -16,7 +16,7 @@ RECIPE = Recipe(
     settings={
         "algorithm": published("distill", "2.1: the reverse KL of the policy's own samples"),
         "teacher": ours("Qwen/Qwen3-8B", "theirs are of 2023; any with the policy's vocabulary"),
-        "gamma": changed(
+        "gamma": changed_setting(
             0.0,
             "1, with the part of single steps apart",
             "2.2",

@@ -3,7 +3,7 @@
 Example: rlvr train python_tool_math --size tiny
 """
 
-from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed_setting, ours, published
 from rlvr.recipes.tiny_sizes import PRODUCTS
 
 __all__ = ["RECIPE"]
@@ -20,7 +20,7 @@ RECIPE = Recipe(
         "prompts": published(128, _MEMORY),
         "group_size": published(16, _MEMORY),
         "temperature": published(1.0, "4.1"),
-        "max_turns": changed(6, "2: one call", _MEMORY, "as many as the environment gives"),
+        "max_turns": changed_setting(6, "2: one call", _MEMORY, "as many as the environment gives"),
         "max_tokens": ours(3072, "they print none; of all turns together"),
         "lr": ours(1e-6, "they print none"),
         "steps": ours(300, "they print none"),

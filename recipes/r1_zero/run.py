@@ -3,7 +3,7 @@
 Example: rlvr train r1_zero --size tiny
 """
 
-from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import ON_ONE_DEVICE, Machine, Recipe, changed_setting, ours, published
 from rlvr.recipes.tiny_sizes import SUMS
 
 __all__ = ["RECIPE"]
@@ -31,7 +31,7 @@ RECIPE = Recipe(
         "chat": published(
             "off", "2.2.3: the base model gets the template of table 1, not a chat's"
         ),
-        "max_tokens": changed(
+        "max_tokens": changed_setting(
             8192, "32,768, later 65,536", _HYPER, "what a model of 7B and one node hold"
         ),
         "lr": ours(1e-6, "we could not confirm theirs"),

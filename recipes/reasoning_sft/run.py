@@ -4,7 +4,7 @@ Example: rlvr train reasoning_sft --size tiny
 """
 
 from rlvr.recipes.r1_zero.run import RECIPE as ZERO
-from rlvr.recipes.recipe import Recipe, changed, ours, published
+from rlvr.recipes.recipe import Recipe, changed_setting, ours, published
 from rlvr.recipes.tiny_sizes import COLD
 
 __all__ = ["RECIPE"]
@@ -19,7 +19,7 @@ RECIPE = Recipe(
         **ZERO.settings,
         "cold_steps": ours(100, "thousands of texts, some passes; they print no number of steps"),
         "cold_prompts": published(128, "v2, hyperparameters of fine-tuning"),
-        "cold_lr": changed(
+        "cold_lr": changed_setting(
             1e-5,
             "5e-5, falling to 5e-6",
             "v2, hyperparameters of fine-tuning",

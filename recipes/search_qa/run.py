@@ -3,7 +3,7 @@
 Example: rlvr train search_qa --size tiny
 """
 
-from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, changed_setting, ours, published
 from rlvr.recipes.tiny_sizes import SEARCH
 
 __all__ = ["RECIPE"]
@@ -21,10 +21,12 @@ RECIPE = Recipe(
         "group_size": published(5, _SCRIPT),
         "updates": ours(2, "their mini-batches of 256 count prompts, as we read the script"),
         "temperature": published(1.0, _SCRIPT),
-        "max_turns": changed(
+        "max_turns": changed_setting(
             6, 3, f"{_SCRIPT}: max_turns 2, then the answer", "as many as the environment gives"
         ),
-        "max_tokens": changed(2048, 500, f"{_SCRIPT}: of each turn", "of all turns together"),
+        "max_tokens": changed_setting(
+            2048, 500, f"{_SCRIPT}: of each turn", "of all turns together"
+        ),
         "lr": published(1e-6, _SCRIPT),
         "warmup_steps": published(573, f"{_SCRIPT}: 0.285 of all steps; counted in updates"),
         "steps": published(1005, _SCRIPT),

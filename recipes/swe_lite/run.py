@@ -4,7 +4,7 @@ Example: rlvr train swe_lite --size tiny
 """
 
 from rlvr.recipes.desk.run import RECIPE as DESK
-from rlvr.recipes.recipe import Machine, Recipe, changed, ours, published
+from rlvr.recipes.recipe import Machine, Recipe, changed_setting, ours, published
 from rlvr.recipes.tiny_sizes import PRODUCTS
 
 __all__ = ["RECIPE"]
@@ -15,8 +15,8 @@ RECIPE = Recipe(
     env="swe-lite-v1",
     settings={
         **DESK.settings,
-        "group_size": changed(16, 64, "4.2", "an episode takes thousands of tokens"),
-        "max_tokens": changed(16384, 1024, "4.2", "of all turns of an episode together"),
+        "group_size": changed_setting(16, 64, "4.2", "an episode takes thousands of tokens"),
+        "max_tokens": changed_setting(16384, 1024, "4.2", "of all turns of an episode together"),
         "max_turns": ours(20, "as many as the environment gives"),
         "prompts": published(16, "4.2"),
         "steps": ours(100, "twice over its 789 tasks for training"),

@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import NameValues, SandboxLevel, environment_of
 from rlvr.errors import UsageError
-from rlvr.scoring.identity import Identity, differences, identity_of, read_identity
+from rlvr.scoring.identity import Identity, identity_differences, identity_of, read_identity
 from rlvr.text import one_line
 
 __all__ = ["IdentityCommand"]
@@ -75,5 +75,5 @@ def _lines(identity: Identity) -> Iterator[str]:
 
 
 def _differences(here: Identity, there: Identity) -> Iterator[str]:
-    for part, text in differences(here, there):
+    for part, text in identity_differences(here, there):
         yield f"{part:<9} {text}"

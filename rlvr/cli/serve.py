@@ -31,7 +31,7 @@ from rlvr.workers import usable_cores
 if TYPE_CHECKING:
     from rlvr.http.serve.rewards import ServableModel
 
-__all__ = ["ServeCommand", "environments"]
+__all__ = ["ServeCommand", "served_environments"]
 
 
 @dataclass
@@ -83,7 +83,7 @@ class ServeCommand:
         require_whole("processes", self.processes, 1)
         key = _taken_from_environment("RLVR_API_KEY")
         has_key = key is not None or self.keys is not None
-        envs = environments(self.env, self.option)
+        envs = served_environments(self.env, self.option)
         workers = (
             self.workers
             if self.workers is not None
@@ -183,7 +183,7 @@ def _overwrite(name: str) -> None:
                 ctypes.memset(place + len(start), ord("*"), len(text) - len(start))
 
 
-def environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Environment]:
+def served_environments(names: Sequence[str], given: Sequence[str]) -> dict[str, Environment]:
     """The environments by name, each with those of the NAME=VALUE pairs that are options of its
     own.
 

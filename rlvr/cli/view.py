@@ -88,7 +88,7 @@ class ViewCommand:
                     soft_wrap=True,
                 )
                 with self._labels() as labels:
-                    app = viewer.app_of(sources, names=names, key=key, labels=labels)
+                    app = viewer.viewer_app(sources, names=names, key=key, labels=labels)
                     viewer.run(app, listening)
         out.print("stopped")
         return 0

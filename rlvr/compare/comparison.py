@@ -394,7 +394,7 @@ def _require_same(results: Sequence[Results], accept: Collection[str]) -> list[s
     first_identity = first.decided.without()
     for result in results[1:]:
         refused = {
-            part for part, _ in identity.differences(first_identity, result.decided)
+            part for part, _ in identity.identity_differences(first_identity, result.decided)
         }.difference(accept)
         flags = (
             f", or pass --accept {' '.join(sorted(refused))} to rlvr compare"

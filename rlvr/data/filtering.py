@@ -27,7 +27,7 @@ from rlvr.data.overlap import TestSetOverlap, digest_of, fold_text, near_duplica
 from rlvr.data.parallel import in_chunks, map_chunks
 from rlvr.data.rows import usable
 from rlvr.data.strengths import Strengths
-from rlvr.data.tokens import PromptFrame, lengths, load_tokenizer
+from rlvr.data.tokens import PromptFrame, lengths, load_fast_tokenizer
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.types import Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
@@ -436,7 +436,7 @@ def filter_rows(
     """
     rules = rules or FilterRules()
     if rules.tokenizer is not None:
-        load_tokenizer(
+        load_fast_tokenizer(
             rules.tokenizer
         )  # so that one that is not there is said before a million rows are read
     with _Tasks(prompt, bool(tests) or rules.looks_at_prompts, bool(tests)) as tasks:

@@ -11,11 +11,11 @@ from typing import Any
 from rlvr.data.hub import at_once
 from rlvr.errors import DataError, UsageError
 
-__all__ = ["PromptFrame", "lengths", "load_tokenizer"]
+__all__ = ["PromptFrame", "lengths", "load_fast_tokenizer"]
 
 
 @functools.lru_cache(1)
-def load_tokenizer(name: str) -> Any:
+def load_fast_tokenizer(name: str) -> Any:
     """A tokenizer of the package `tokenizers`, without truncation and padding.
 
     Args:
@@ -81,10 +81,10 @@ def lengths(name: str, frame: PromptFrame | None, texts: Sequence[str]) -> list[
     """Number of tokens of each text, without the special tokens that the tokenizer puts around it.
 
     Args:
-        name: see `load_tokenizer`.
+        name: see `load_fast_tokenizer`.
         frame: what a chat template adds; None for nothing.
         texts: the texts.
     """
-    tokenizer = load_tokenizer(name)
+    tokenizer = load_fast_tokenizer(name)
     sent = texts if frame is None else [frame.framed(text) for text in texts]
     return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in sent]

@@ -24,7 +24,7 @@ from rlvr.environment.tools import Tool
 from rlvr.episode import Ask, EpisodeRecord
 from rlvr.errors import DataError, DataWarning, UsageError
 from rlvr.interop.harbor_folder import HarborFolder
-from rlvr.interop.harbor_trial import Workplace, begin, judge, solution_files, solve_command
+from rlvr.interop.harbor_trial import Workplace, begin, judge_trial, solution_files, solve_command
 from rlvr.interop.harbor_validation import box_for, fault_of, task_folders
 from rlvr.interop.reported import verdict_of_reward
 from rlvr.sandbox import Sandbox
@@ -129,7 +129,7 @@ class HarborEnv(Environment):
         return [bash(state.session)]
 
     def grade(self, task: Task, box: Any) -> dict[str, Any]:
-        reward = judge(self._sandbox, self._folder(task), box.files, self.test_seconds)
+        reward = judge_trial(self._sandbox, self._folder(task), box.files, self.test_seconds)
         return {"reward": reward.value, "rewards": dict(reward.rewards), "why": reward.why}
 
     def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:

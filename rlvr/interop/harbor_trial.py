@@ -27,7 +27,7 @@ __all__ = [
     "HarborReward",
     "Workplace",
     "begin",
-    "judge",
+    "judge_trial",
     "solution_files",
     "solve",
     "solve_command",
@@ -127,7 +127,7 @@ def begin(sandbox: Sandbox, folder: HarborFolder, seconds: float) -> Workplace:
     return Workplace(session, folder)
 
 
-def judge(
+def judge_trial(
     sandbox: Sandbox, folder: HarborFolder, left: Mapping[str, bytes], seconds: float
 ) -> HarborReward:
     """Run the tests in a fresh session that has what the policy left.

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rlvr.errors import DataError
 from rlvr.interop.harbor_folder import VALIDATION, HarborFolder
-from rlvr.interop.harbor_trial import HarborReward, Workplace, begin, judge, solve
+from rlvr.interop.harbor_trial import HarborReward, Workplace, begin, judge_trial, solve
 from rlvr.sandbox import Sandbox
 from rlvr.sandbox.toolchains import find_python
 from rlvr.tools import sandbox
@@ -93,7 +93,7 @@ def _validated(task: HarborFolder, python: str | None, packages: Sequence[str]) 
             left = place.outputs(())
         finally:
             place.close()
-        reward: HarborReward = judge(box, task, left, _VALIDATED_S)
+        reward: HarborReward = judge_trial(box, task, left, _VALIDATED_S)
         seconds = round(time.monotonic() - began, 2)
         played = {"reward": reward.value, "rewards": dict(reward.rewards), "seconds": seconds}
         return played | ({"why": reward.why, "tail": reward.tail} if reward.why else {})

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from rlvr.samplers.vllm_shared import EXTENSION, TESTED, is_tested
 
-__all__ = ["environment", "main"]
+__all__ = ["main", "server_variables"]
 
 
 def _vllm_arguments(options: argparse.Namespace, *, on_cpu: bool) -> list[str]:
@@ -48,7 +48,7 @@ def _vllm_arguments(options: argparse.Namespace, *, on_cpu: bool) -> list[str]:
     return arguments
 
 
-def environment(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
+def server_variables(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
     """The environment variables of the server; what is set already stays.
 
     Args:
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"this Python has {have}, and weights are sent to {TESTED}; see docs/using/vllm.md\n"
         )
         return 1
-    os.environ.update(environment(on_cpu=on_cpu, lora=options.lora_rank is not None))
+    os.environ.update(server_variables(on_cpu=on_cpu, lora=options.lora_rank is not None))
     if options.key_env:
         os.environ["VLLM_API_KEY"] = os.environ[options.key_env]
     arguments = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]

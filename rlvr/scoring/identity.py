@@ -38,7 +38,7 @@ __all__ = [
     "Identity",
     "IdentityFile",
     "PARQUET_NOTE",
-    "differences",
+    "identity_differences",
     "identity_of",
     "identity_path",
     "read_identity",
@@ -214,7 +214,7 @@ def _digest_of(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def differences(here: Identity, there: Identity) -> Iterator[tuple[str, str]]:
+def identity_differences(here: Identity, there: Identity) -> Iterator[tuple[str, str]]:
     """(part, what differs, as a text) of each name that has two values.
 
     Args:
@@ -263,7 +263,7 @@ def require_same(
     Raises:
         UsageError: they differ, in one line.
     """
-    all_differences = list(differences(here, there))
+    all_differences = list(identity_differences(here, there))
     refused = [difference for difference in all_differences if difference[0] not in accept]
     if refused:
         parts = sorted({part for part, _ in refused}, key=_PARTS.index)

@@ -38,7 +38,7 @@ from rlvr.validate import require_whole
 __all__ = [
     "crc32_of",
     "latest",
-    "load",
+    "load_checkpoint",
     "newest",
     "path_of",
     "restore_rng",
@@ -183,7 +183,7 @@ def _newest(folder: Path, keys: Collection[str]) -> tuple[Path, dict[str, Any]] 
     return None
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: Path) -> dict[str, Any]:
     """The state in a checkpoint, with tensors on the CPU.
 
     Args:

@@ -24,18 +24,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlvr.viewer.app import app_of, run
+    from rlvr.viewer.app import run, viewer_app
     from rlvr.viewer.labels import Labels
     from rlvr.viewer.one_page import export
     from rlvr.viewer.reports import report_page
     from rlvr.viewer.sources import Shown
 
-__all__ = ["Labels", "Shown", "app_of", "export", "report_page", "run"]
+__all__ = ["Labels", "Shown", "export", "report_page", "run", "viewer_app"]
 
 _MODULES = {
     "Labels": "labels",
     "Shown": "sources",
-    "app_of": "app",
+    "viewer_app": "app",
     "export": "one_page",
     "report_page": "reports",
     "run": "app",

@@ -32,11 +32,11 @@ from rlvr.http.responses import Response, WholeResponse, html_error
 from rlvr.viewer import changes, pages
 from rlvr.viewer.filters import Filters
 from rlvr.viewer.home import HomeFilters, home_page
-from rlvr.viewer.labels import ORDERS, Labels, draw
+from rlvr.viewer.labels import ORDERS, Labels, draw_row
 from rlvr.viewer.rendering import render
 from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source, read_step_report
 
-__all__ = ["app_of", "run"]
+__all__ = ["run", "viewer_app"]
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -71,7 +71,7 @@ _MOST_CHOSEN: Final = 50  # sources of an overlay or a comparison
 _Page: TypeAlias = Callable[[HttpRequest], WholeResponse]
 
 
-def app_of(
+def viewer_app(
     sources: Shown,
     *,
     names: Iterable[str] = (),
@@ -252,7 +252,7 @@ def app_of(
         state = read(source, None)
         if second_number is not None:
             read(source_of(second_number), None)
-        next_row = draw(
+        next_row = draw_row(
             source,
             label_file,
             order,
@@ -517,7 +517,7 @@ def run(app: Application, listening: socket.socket) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP.
 
     Args:
-        app: from `app_of`.
+        app: from `viewer_app`.
         listening: from `rlvr.http.server.listen`.
     """
     try:

@@ -23,7 +23,7 @@ from rlvr.viewer.changes import disagreements
 from rlvr.viewer.index import dumped
 from rlvr.viewer.sources import Source
 
-__all__ = ["Labels", "ORDERS", "draw"]
+__all__ = ["Labels", "ORDERS", "draw_row"]
 
 ORDERS: Final = {
     "random": "at random",
@@ -147,7 +147,7 @@ class Labels:
         return self._file
 
 
-def draw(
+def draw_row(
     source: Source, labels: Labels, order: str, other: Source | None, skipped: set[int]
 ) -> int | None:
     """The number of the next row to judge; None if all were judged.

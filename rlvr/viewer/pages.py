@@ -15,7 +15,7 @@ from rlvr.viewer.reports import Report, told
 from rlvr.viewer.sources import RunSource, Source
 from rlvr.viewer.texts import PIECE, answer_at, as_text, excerpt, piece, word_diff
 from rlvr.viewer.tokens import COLOURS, colour_tokens
-from rlvr.viewer.verdicts import failed_case, formulas
+from rlvr.viewer.verdicts import failed_case, readings_of_row
 
 if TYPE_CHECKING:
     from rlvr.viewer.markdown import RenderedText
@@ -246,7 +246,7 @@ def row_page(
         "tokens": colour_tokens(row, colour, token) if colour else None,
         "has_tokens": bool(row.get("tokens")),
         "turns": turns_of(row),
-        "formulas": formulas(row),
+        "formulas": readings_of_row(row),
         "case": failed_case(row),
         "others": other_columns,
         "before": before,

@@ -9,14 +9,14 @@ from typing import Any, Final
 from rlvr.errors import DataError
 from rlvr.viewer.texts import as_text, excerpt
 
-__all__ = ["failed_case", "formulas"]
+__all__ = ["failed_case", "readings_of_row"]
 
 _CASE: Final = re.compile(r"[A-Z]{2,3}: case (\d{1,6})\b:? ?(.*)", re.DOTALL)
 _LONGEST: Final = 2000  # characters of an input or output
 _READ: Final = 500  # and of a formula
 
 
-def formulas(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def readings_of_row(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """Answer and reference as the mathematics reads them, and a point at which they differ.
 
     Args:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.values import BadValue, NotAValue, Opaque
-from rlvr.sandbox.guest.writing import mro, name_of, write
+from rlvr.sandbox.guest.writing import class_name, mro, write
 from rlvr.workers.framing import frame_payload, read_frame, write_all
 
 __all__ = [
@@ -166,7 +166,7 @@ def _reply(
     except NotAValue as error:
         return write([i, "error", "NotAValue", str(error)])
     except BaseException as error:  # noqa: BLE001  SystemExit too is that call's error
-        fields: list[Any] = [i, "error", name_of(type(error)), _message(error)]
+        fields: list[Any] = [i, "error", class_name(type(error)), _message(error)]
         if other is not None:
             fields += [type(error), list(error.args), dict(vars(error))]
         return write(fields, other)
@@ -263,18 +263,18 @@ class _Server:
             self.objects.append(value)
         if isinstance(value, type) and issubclass(value, BaseException):
             base = next(
-                (b for b in mro(value) if getattr(builtins, name_of(b), None) is b), Exception
+                (b for b in mro(value) if getattr(builtins, class_name(b), None) is b), Exception
             )
             module = type.__dict__["__dict__"].__get__(value).get("__module__")
             return {
                 "error": [
                     number,
-                    name_of(value),
-                    name_of(base),
+                    class_name(value),
+                    class_name(base),
                     module if type(module) is str else "",
                 ]
             }
-        return {"object": [number, name_of(type(value))]}
+        return {"object": [number, class_name(type(value))]}
 
 
 def _of_module(module: str, name: str) -> Any:
@@ -358,7 +358,7 @@ def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[
 
 def _refuse(value: Any, plain: Any) -> None:
     if plain is None:
-        raise NotAValue(f"not a value: a {name_of(type(value))}")
+        raise NotAValue(f"not a value: a {class_name(type(value))}")
 
 
 def reply_lines(data: bytes, n: int) -> list[bytes]:

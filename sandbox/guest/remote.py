@@ -27,7 +27,7 @@ from typing import Any
 from rlvr.sandbox.guest.calls import CHANGED, OPERATIONS, PAIRED
 from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.values import BYTES, BadValue, NotAValue, Opaque
-from rlvr.sandbox.guest.writing import name_of, write
+from rlvr.sandbox.guest.writing import class_name, write
 from rlvr.workers.framing import FrameTooLong, frame_payload, read_frame, write_all
 
 __all__ = ["GIVEN_OBJECT", "NotJudged", "Object", "ProgramDied", "Remote", "STANDARD"]
@@ -389,7 +389,9 @@ def _number(value: Any, plain: Any) -> Any:
     if type(value) is _Items:
         raise NotAValue("not a value: an iterator")
     if plain is None:
-        raise _OurObject(f"the tests pass the program a {name_of(type(value))}, which is no value")
+        raise _OurObject(
+            f"the tests pass the program a {class_name(type(value))}, which is no value"
+        )
     return None
 
 

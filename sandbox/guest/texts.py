@@ -6,7 +6,7 @@ import ast
 import reprlib
 from typing import Any
 
-__all__ = ["brief", "describe_failure", "shown_asserts"]
+__all__ = ["describe_failure", "short_repr", "shown_asserts"]
 
 _TEXT = 500
 _SIGNS = {
@@ -32,7 +32,7 @@ class _Brief(reprlib.Repr):
         )
 
 
-def brief(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A short repr.
 
     Args:
@@ -91,7 +91,7 @@ def shown_asserts(tree: ast.Module, names: dict[str, Any]) -> ast.Module:
 
 
 def _describe_assertion(left: Any, sign: str, right: Any, message: Any = None) -> str:
-    text = f"{brief(left)} {sign} {brief(right)} is false"
+    text = f"{short_repr(left)} {sign} {short_repr(right)} is false"
     if message is None:
         return text
-    return f"{message[:_TEXT] if isinstance(message, str) else brief(message)}: {text}"
+    return f"{message[:_TEXT] if isinstance(message, str) else short_repr(message)}: {text}"

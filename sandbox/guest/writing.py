@@ -35,7 +35,7 @@ from rlvr.sandbox.guest.values import (
     NotAValue,
 )
 
-__all__ = ["mro", "name_of", "write"]
+__all__ = ["class_name", "mro", "write"]
 
 _SMALL = 1 << 63
 
@@ -70,7 +70,7 @@ def write(value: Any, other: Callable[[Any, Callable[[], Any] | None], Any] | No
     except NotAValue:
         raise
     except Exception as error:  # noqa: BLE001  a set that another thread changes, a numpy array that is not one
-        raise NotAValue(f"not a value: {name_of(type(error))} while reading it") from None
+        raise NotAValue(f"not a value: {class_name(type(error))} while reading it") from None
     if len(line) > BYTES:
         raise NotAValue(f"not a value: more than {BYTES} bytes")
     return line
@@ -89,7 +89,7 @@ def mro(kind: type) -> tuple[type, ...]:
     return _mro_of(kind)  # type: ignore[no-any-return]
 
 
-def name_of(kind: type) -> str:
+def class_name(kind: type) -> str:
     """The name of a class, cut to 100 characters.
 
     Args:
@@ -137,7 +137,7 @@ class _Encoder:
                     return tree
             return encoder(self, value)
         tree = self.other(value, None) if self.other is not None else None
-        return {"opaque": name_of(kind)} if tree is None else tree
+        return {"opaque": class_name(kind)} if tree is None else tree
 
     def items(self, owner: Any, items: list[Any]) -> list[Any]:
         """The trees of some items, as a new list."""
@@ -203,28 +203,28 @@ class _Encoder:
     def named(self, value: Any) -> Any:
         kind = type(value)
         items = self.items(value, list(tuple.__getitem__(value, _ALL)))
-        return {"named": [name_of(kind), list(_fields(value, kind) or ()), *items]}
+        return {"named": [class_name(kind), list(_fields(value, kind) or ()), *items]}
 
     def type(self, value: Any) -> Any:
-        name = name_of(value)
+        name = class_name(value)
         if TYPES.get(name) is value:
             return {"type": name}
         tree = self.other(value, None) if self.other is not None else None
-        return {"opaque": name_of(type(value))} if tree is None else tree
+        return {"opaque": class_name(type(value))} if tree is None else tree
 
     def scalar(self, value: Any) -> Any:
         """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives
         from float."""
         plain = sys.modules["numpy"].generic.item(value)
         if type(plain) is type(value):
-            return {"opaque": name_of(type(value))}
+            return {"opaque": class_name(type(value))}
         return self.tree(plain)
 
     def array(self, value: Any) -> Any:
         numpy = sys.modules["numpy"]
         value = numpy.ndarray.view(value, numpy.ndarray)
         if value.dtype.kind not in "biufcUSO" or value.ndim > DIMENSIONS:
-            return {"opaque": name_of(type(value))}
+            return {"opaque": class_name(type(value))}
         dtype = value.dtype.str if value.dtype.kind in "biufc" else value.dtype.kind
         flat = self.items(value, value.reshape(-1).tolist())
         return {"array": [dtype, list(value.shape), flat]}

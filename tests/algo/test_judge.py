@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
-from rlvr.algo.judge.conventions import CHOICES, Conventions, conventions_of, markdown
+from rlvr.algo.judge.conventions import CHOICES, Conventions, conventions_of, conventions_table
 from rlvr.algo.judge.head import needs, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
 from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
@@ -205,7 +205,7 @@ def test_an_unknown_convention_is_refused():
 def test_the_page_has_the_table():
     """What a convention says is written once."""
     page = Path(__file__).parents[2] / "docs" / "reference" / "step_files.md"
-    assert markdown() in page.read_text(encoding="utf-8")
+    assert conventions_table() in page.read_text(encoding="utf-8")
 
 
 WRONG_HEADS = {

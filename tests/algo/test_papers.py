@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr.algo import corrections, kl, parts
-from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm, markdown
+from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm, papers_table
 from rlvr.algo.papers.base import Inputs
 from rlvr.algo.papers.numbers import numbers
 from rlvr.algo.parts import Clip, Kl
@@ -75,8 +75,8 @@ def test_papers_load_no_torch():
 
 
 def test_the_page_has_the_table():
-    """docs/algorithms.md is what `markdown` makes of the files."""
-    assert markdown() in (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    """docs/algorithms.md is what `papers_table` makes of the files."""
+    assert papers_table() in (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", [None, *NAMES])

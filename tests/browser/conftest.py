@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from rlvr.viewer import Shown, app_of
+from rlvr.viewer import Shown, viewer_app
 from tests.processes import PATIENCE_S
 
 
@@ -52,7 +52,7 @@ def serve(driver: Any) -> Iterator[Any]:
         sources = Shown(paths)
         listening = socket.create_server(("127.0.0.1", 0))
         config = uvicorn.Config(
-            app_of(sources, wait_s=PATIENCE_S, **options),
+            viewer_app(sources, wait_s=PATIENCE_S, **options),
             log_level="error",
             lifespan="off",
             ws="none",

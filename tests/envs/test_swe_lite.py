@@ -165,7 +165,7 @@ def test_tasks_are_stable_under_hash_seeds():
 def test_the_finder_finds_the_table():
     """What is in the table for a project is what is found again; slow, since it looks at every slip."""
     known = [row.as_line() for row in read_table() if row.project == "larder"]
-    again = [row.as_line() for row in swe_finder.find("larder")]
+    again = [row.as_line() for row in swe_finder.find_tasks("larder")]
     assert again == known
 
 

@@ -53,7 +53,7 @@ def test_a_damaged_newest_checkpoint_costs_a_step_and_changes_nothing(tmp_path, 
     elif damage == "the end":
         newest.write_bytes(content[:-100])
     else:
-        state = checkpoint.load(newest)
+        state = checkpoint.load_checkpoint(newest)
         del state["rows"]
         checkpoint.save(newest.parent, 2, state, keep=2)
     with pytest.warns(

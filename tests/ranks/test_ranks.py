@@ -80,7 +80,7 @@ def train(world: int, folder: Path, **settings: object) -> str:
 
 
 def learned(folder: Path, step: int) -> dict:
-    return checkpoint.load(checkpoint.path_of(folder / "checkpoints", step))["learner"]
+    return checkpoint.load_checkpoint(checkpoint.path_of(folder / "checkpoints", step))["learner"]
 
 
 def same(a, b) -> bool:

@@ -35,7 +35,7 @@ def test_shards_come_back_whole_in_their_places(shard, tmp_path):
     """Between lists, dicts and plain tensors; the file without its folder is a small one."""
     state = {"a": [shard(WEIGHTS), {3: shard(WEIGHTS[:, 0])}], "b": torch.ones(2), "c": (1, "x")}
     path = checkpoint.save(tmp_path, 7, state, keep=1)
-    found = checkpoint.load(path)
+    found = checkpoint.load_checkpoint(path)
     assert torch.equal(found["a"][0], WEIGHTS)
     assert torch.equal(found["a"][1][3], WEIGHTS[:, 0])
     assert (found["b"].tolist(), found["c"], set(found)) == ([1.0, 1.0], (1, "x"), {"a", "b", "c"})
@@ -65,7 +65,7 @@ def test_damaged_shards_cost_the_steps_since_the_checkpoint_before(shard, tmp_pa
         flipped = bytes([*whole[:-9], whole[-9] ^ 1, *whole[-8:]])
         file.write_bytes(flipped if damage == "flip" else whole[:-1])
     with pytest.raises(DataError, match="is gone, or its checksum does not fit") as error:
-        checkpoint.load(path)
+        checkpoint.load_checkpoint(path)
     assert "\n" not in str(error.value)
     with pytest.warns(RuntimeWarning, match=r"going on from the one before, step-00000001\.pt"):
         _, state = checkpoint.newest(tmp_path, ["w"])

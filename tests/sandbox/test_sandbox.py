@@ -638,7 +638,7 @@ def test_every_attack_that_we_know_fails(sandbox):
 
 def test_a_missing_guarantee_stops_everything_unless_it_is_waived(monkeypatch):
     """Fail closed: named, with the remedy; a waiver is recorded in every run."""
-    real = probe.examine
+    real = probe.probe_guarantees
 
     def without_memory(*args):
         found = real(*args)
@@ -649,7 +649,7 @@ def test_a_missing_guarantee_stops_everything_unless_it_is_waived(monkeypatch):
             for g in found
         ]
 
-    monkeypatch.setattr(probe, "examine", without_memory)
+    monkeypatch.setattr(probe, "probe_guarantees", without_memory)
     with pytest.raises(
         IsolationUnavailable,
         match=r"cannot promise 'memory' here: 48 MiB went unseen\. get a cgroup; or waive",
@@ -695,7 +695,9 @@ def test_an_attack_that_succeeds_is_found(tmp_path):
 def test_elsewhere_than_on_linux_it_refuses_cleanly(monkeypatch):
     """And does not offer to waive what cannot be done without."""
     monkeypatch.setattr(sys, "platform", "darwin")
-    found = probe.examine(lambda *args: pytest.fail("nothing may run"), LEVELS["namespaces"], "")
+    found = probe.probe_guarantees(
+        lambda *args: pytest.fail("nothing may run"), LEVELS["namespaces"], ""
+    )
     assert {g.mechanism for g in found} == {None}
     assert {g.found for g in found} == {"this is darwin"}
     with pytest.raises(IsolationUnavailable, match="this is darwin") as caught:

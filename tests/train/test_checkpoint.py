@@ -20,7 +20,7 @@ def test_what_was_saved_comes_back_to_the_bit(tmp_path):
         "n": [1, 2.5, None, "x"],
         "m": {"b": torch.tensor([True])},
     }
-    found = checkpoint.load(checkpoint.save(tmp_path, 7, state, keep=1))
+    found = checkpoint.load_checkpoint(checkpoint.save(tmp_path, 7, state, keep=1))
     assert torch.equal(found["w"], state["w"])
     assert (found["n"], found["m"]["b"].tolist()) == (state["n"], [True])
 
@@ -47,7 +47,7 @@ def test_a_run_killed_while_it_saved_has_the_checkpoint_before(tmp_path, monkeyp
     monkeypatch.setattr(torch, "save", killed)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(tmp_path, 2, {"a": 2}, keep=2)
-    assert checkpoint.load(checkpoint.latest(tmp_path)) == {"a": 1}
+    assert checkpoint.load_checkpoint(checkpoint.latest(tmp_path)) == {"a": 1}
 
 
 def test_no_folder_and_an_empty_one_have_no_checkpoint(tmp_path):
@@ -59,7 +59,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     """One line, with its path; and nothing in it is run."""
     (tmp_path / "step-00000001.pt").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(DataError, match=r"step-00000001\.pt cannot be read as a checkpoint"):
-        checkpoint.load(tmp_path / "step-00000001.pt")
+        checkpoint.load_checkpoint(tmp_path / "step-00000001.pt")
 
 
 def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(tmp_path):
@@ -88,7 +88,7 @@ def test_generators_go_on_where_they_stood(tmp_path):
     """Python's and torch's; through a file, as a run would."""
     checkpoint.save(tmp_path, 1, {"rng": checkpoint.rng_state()}, keep=1)
     drawn = random.random(), torch.rand(3)
-    checkpoint.restore_rng(checkpoint.load(checkpoint.latest(tmp_path))["rng"])
+    checkpoint.restore_rng(checkpoint.load_checkpoint(checkpoint.latest(tmp_path))["rng"])
     assert random.random() == drawn[0]
     assert torch.equal(torch.rand(3), drawn[1])
 
@@ -141,7 +141,7 @@ def test_no_damage_loads_in_silence(tmp_path):
             with pytest.raises(
                 (DataError, RuntimeWarning), match=r"checkpoint|no checksum|damaged"
             ):
-                checkpoint.load(path)
+                checkpoint.load_checkpoint(path)
 
 
 def test_a_checkpoint_is_a_file_of_torchs(tmp_path):
@@ -159,10 +159,10 @@ def test_a_checkpoint_of_an_older_version_loads_and_says_that_nothing_protects_i
         RuntimeWarning,
         match=r"step-00000001\.pt has no checksum: damage to it would pass unnoticed",
     ):
-        assert checkpoint.load(path) == {"step": 1}
+        assert checkpoint.load_checkpoint(path) == {"step": 1}
     torch.save([1, 2], path)
     with pytest.raises(DataError, match="it holds a list"):
-        checkpoint.load(path)
+        checkpoint.load_checkpoint(path)
 
 
 def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):

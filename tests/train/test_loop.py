@@ -403,7 +403,9 @@ def test_the_best_policy_on_the_validation_split_is_kept(tmp_path):
     found = json.loads((tmp_path / "run" / "best" / "validation.json").read_text())
     assert found == {"step": top, "avg@1": scores[top]}
     kept = Policy.load(str(tmp_path / "run" / "best")).state_dict()
-    then = checkpoint.load(checkpoint.path_of(tmp_path / "run" / "checkpoints", top))["learner"]
+    then = checkpoint.load_checkpoint(checkpoint.path_of(tmp_path / "run" / "checkpoints", top))[
+        "learner"
+    ]
     assert all(torch.equal(kept[name], value) for name, value in then["policy"].items())
 
 

@@ -308,7 +308,7 @@ def test_a_file_is_learnt_and_a_stopped_run_goes_on_to_the_last_bit(name: str, t
         assert second.steps_done == 2
         second.run()
     states = [
-        checkpoint.load(run / "checkpoints" / "step-00000006.pt")
+        checkpoint.load_checkpoint(run / "checkpoints" / "step-00000006.pt")
         for run in (tmp_path / "whole", tmp_path / "parts")
     ]
     assert differences(*states) == []

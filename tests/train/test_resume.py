@@ -110,7 +110,7 @@ def logged(run) -> list[dict]:
 
 def state(made: Trainer, step: int) -> dict:
     """All that this step of the run left, as a checkpoint has it."""
-    return checkpoint.load(made.config.run / "checkpoints" / f"step-{step:08d}.pt")
+    return checkpoint.load_checkpoint(made.config.run / "checkpoints" / f"step-{step:08d}.pt")
 
 
 def differences(a, b, path: str = "") -> list[str]:

@@ -131,7 +131,7 @@ def test_a_reward_model_learns_goes_on_and_scores(name: str, tmp_path: Path):
         with offline(tmp_path / "parts", pairs, steps=steps, **settings) as part:
             part.run()
     states = [
-        checkpoint.load(tmp_path / run / "checkpoints" / "step-00000012.pt")
+        checkpoint.load_checkpoint(tmp_path / run / "checkpoints" / "step-00000012.pt")
         for run in ("whole", "parts")
     ]
     assert differences(*states) == []

@@ -320,13 +320,13 @@ def test_a_run_over_three_stages_is_killed_anywhere_and_goes_on(tmp_path):
     whole, rng, killed = tmp_path / "whole", random.Random(0), 0
     status, cpu_s = _in_a_child(whole)
     assert status == 0
-    wanted = checkpoint.load(whole / "checkpoints" / "step-00000008.pt")
+    wanted = checkpoint.load_checkpoint(whole / "checkpoints" / "step-00000008.pt")
     for number in range(20):
         run = tmp_path / str(number)
         status, _ = _in_a_child(run, cpu_s * rng.uniform(0.05, 0.9))
         killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
         assert _in_a_child(run)[0] == 0
-        found = checkpoint.load(run / "checkpoints" / "step-00000008.pt")
+        found = checkpoint.load_checkpoint(run / "checkpoints" / "step-00000008.pt")
         assert differences(found, wanted) == [], number
         assert logged(run) == logged(whole), number
     assert killed >= 15  # CPU time is not the same each time, so that some may end before

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
 from rlvr.verifiers.math import COMPETITION, GSM8K, HENDRYCKS, LENIENT_NUMERIC, MathPolicy
-from rlvr.verifiers.math.normal import compare
+from rlvr.verifiers.math.normal import compare_bare
 
 STEADY = settings(derandomize=True, deadline=None)  # the same cases every time, on any machine
 
@@ -97,8 +97,8 @@ def test_every_spelling_of_one_answer_is_the_same_answer(family):
     """The first spelling is held against all others, either way round."""
     first, *others = SAME[family]
     for other in others:
-        assert compare(first, other) is True, (first, other)
-        assert compare(other, first) is True, (other, first)
+        assert compare_bare(first, other) is True, (first, other)
+        assert compare_bare(other, first) is True, (other, first)
 
 
 DIFFERENT = [
@@ -136,8 +136,8 @@ DIFFERENT = [
 @pytest.mark.parametrize(("reference", "answer", "why"), DIFFERENT)
 def test_what_is_certainly_different_is_said_to_be(reference, answer, why):
     """Either way round: no verdict depends on which side is trusted."""
-    assert compare(answer, reference) is False, why
-    assert compare(reference, answer) is False, why
+    assert compare_bare(answer, reference) is False, why
+    assert compare_bare(reference, answer) is False, why
 
 
 UNDECIDED = [
@@ -160,7 +160,7 @@ UNDECIDED = [
 @pytest.mark.parametrize(("reference", "answer", "why"), UNDECIDED)
 def test_it_knows_what_it_does_not_know(reference, answer, why):
     """None is an answer: the symbolic engine decides, or, without it, the verdict is WRONG."""
-    assert compare(answer, reference) is None, why
+    assert compare_bare(answer, reference) is None, why
 
 
 POLICIES = [
@@ -210,8 +210,8 @@ POLICIES = [
 @pytest.mark.parametrize(("policy", "reference", "answer", "expected", "by_default"), POLICIES)
 def test_every_setting_of_the_policy_matters(policy, reference, answer, expected, by_default):
     """Each row says what the setting changes against the default."""
-    assert compare(answer, reference, policy) is expected
-    assert compare(answer, reference, COMPETITION) is by_default
+    assert compare_bare(answer, reference, policy) is expected
+    assert compare_bare(answer, reference, COMPETITION) is by_default
 
 
 ROUNDED = [
@@ -240,7 +240,7 @@ ROUNDED = [
 @pytest.mark.parametrize(("reference", "answer", "expected", "why"), ROUNDED)
 def test_only_a_reference_may_have_been_rounded(reference, answer, expected, why):
     """By default, and only if it shows three digits; this is the one comparison that has a direction."""
-    assert compare(answer, reference) is expected, why
+    assert compare_bare(answer, reference) is expected, why
 
 
 def test_a_misspelt_setting_is_refused():
@@ -309,22 +309,22 @@ SOUP = st.lists(st.sampled_from([*SIGNS, *COMMANDS.split()]), max_size=10).map("
 @given(ANSWERS)
 def test_everything_equals_itself(answer):
     """Reflexive, whatever it is made of."""
-    assert compare(answer, answer) is True
+    assert compare_bare(answer, answer) is True
 
 
 @STEADY
 @given(ANSWERS, ANSWERS)
 def test_equality_has_no_direction(a, b):
     """Symmetric: who is trusted does not change what is equal."""
-    assert compare(a, b, EXACT) is compare(b, a, EXACT)
+    assert compare_bare(a, b, EXACT) is compare_bare(b, a, EXACT)
 
 
 @STEADY
 @given(SOUP, SOUP)
 def test_no_text_breaks_the_comparison(a, b):
     """Any two texts get an answer, the same both ways."""
-    assert compare(a, b, EXACT) is compare(b, a, EXACT)
-    assert compare(a, a) is not False
+    assert compare_bare(a, b, EXACT) is compare_bare(b, a, EXACT)
+    assert compare_bare(a, a) is not False
 
 
 @STEADY
@@ -334,20 +334,22 @@ def test_spacing_and_sized_brackets_do_not_matter(a, b):
     spaced = (
         a.replace(",", " , ").replace("{", "{ ").replace(r"\left(", "(").replace(r"\right)", ")")
     )
-    assert compare(spaced, b) is compare(a, b)
+    assert compare_bare(spaced, b) is compare_bare(a, b)
 
 
 @STEADY
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6), st.integers(1, 50))
 def test_fractions_compare_as_fractions(above, below, factor):
     """Unreduced is equal; off by one is not."""
-    assert compare(rf"\frac{{{above * factor}}}{{{below * factor}}}", f"{above}/{below}") is True
-    assert compare(rf"\frac{{{above + 1}}}{{{below}}}", f"{above}/{below}") is False
+    assert (
+        compare_bare(rf"\frac{{{above * factor}}}{{{below * factor}}}", f"{above}/{below}") is True
+    )
+    assert compare_bare(rf"\frac{{{above + 1}}}{{{below}}}", f"{above}/{below}") is False
 
 
 @STEADY
 @given(st.integers(0, 10**15))
 def test_thousands_separators_are_cosmetic(number):
     """Python's own grouping, and LaTeX's."""
-    assert compare(f"{number:,}", str(number)) is True
-    assert compare(f"{number:,}".replace(",", "{,}"), str(number)) is True
+    assert compare_bare(f"{number:,}", str(number)) is True
+    assert compare_bare(f"{number:,}".replace(",", "{,}"), str(number)) is True

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from rlvr.verifiers.math import COMPETITION
-from rlvr.verifiers.math.normal import compare
+from rlvr.verifiers.math.normal import compare_bare
 from rlvr.verifiers.math.units import canonical, measure
 
 UNITS = [
@@ -119,20 +119,20 @@ DURATIONS = [
 )
 def test_what_stands_around_a_number_counts(reference, answer, expected, why):
     """Both ways round: no verdict depends on which side is trusted."""
-    assert compare(answer, reference) is expected, why
-    assert compare(reference, answer) is expected, why
+    assert compare_bare(answer, reference) is expected, why
+    assert compare_bare(reference, answer) is expected, why
 
 
 def test_the_policy_says_what_units_are_worth():
     """Each setting against the default."""
     exact = replace(COMPETITION, convert_units=False)
-    assert compare("50 mm", "5 cm", exact) is False
-    assert compare("5 centimeters", "5 cm", exact) is True
+    assert compare_bare("50 mm", "5 cm", exact) is False
+    assert compare_bare("5 centimeters", "5 cm", exact) is True
     required = replace(COMPETITION, units="required")
-    assert compare("5", "5 cm", required) is False
-    assert compare("50 mm", "5 cm", required) is True
-    assert compare("3:30", "3:30 pm", required) is False
-    assert compare("5 m", r"5\text{ cm}", replace(COMPETITION, units="ignore")) is True
+    assert compare_bare("5", "5 cm", required) is False
+    assert compare_bare("50 mm", "5 cm", required) is True
+    assert compare_bare("3:30", "3:30 pm", required) is False
+    assert compare_bare("5 m", r"5\text{ cm}", replace(COMPETITION, units="ignore")) is True
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 import rlvr
-from rlvr.verifiers.chemistry import ChemistryVerifier, balance, molar_mass, read_formula
+from rlvr.verifiers.chemistry import ChemistryVerifier, balance_reaction, molar_mass, read_formula
 from rlvr.verifiers.science import ScienceVerifier
 
 GRAVITY = "9.81 m/s^2"
@@ -167,9 +167,9 @@ def test_molar_masses_and_coefficients():
     """Copper sulfate with its water, by hand: 63.546 + 32.06 + 4 · 15.999 + 5 · 18.015."""
     assert float(molar_mass("CuSO4·5H2O")) == pytest.approx(249.677)
     assert formula("249.7 g/mol", "249.68 g/mol").correct
-    assert balance(["KMnO4", "HCl"], ["KCl", "MnCl2", "H2O", "Cl2"]) == [2, 16, 2, 2, 8, 5]
-    assert balance(["H2"], ["O2"]) is None
-    assert balance(["C", "O2"], ["CO", "CO2"]) is None  # two reactions at once
+    assert balance_reaction(["KMnO4", "HCl"], ["KCl", "MnCl2", "H2O", "Cl2"]) == [2, 16, 2, 2, 8, 5]
+    assert balance_reaction(["H2"], ["O2"]) is None
+    assert balance_reaction(["C", "O2"], ["CO", "CO2"]) is None  # two reactions at once
 
 
 @pytest.mark.parametrize("reference", ["H2 + O2 -> H2O", "H2 -> -> O2", "", None, 5])

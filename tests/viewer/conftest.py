@@ -14,7 +14,7 @@ pytest.importorskip("jinja2")
 
 from starlette.testclient import TestClient
 
-from rlvr.viewer import Shown, app_of
+from rlvr.viewer import Shown, viewer_app
 from tests.processes import PATIENCE_S
 from tests.viewer.made import record, write
 
@@ -32,7 +32,7 @@ def browse() -> Iterator[Any]:
 
         def client(*paths: Path, **options: Any) -> TestClient:
             sources = stack.enter_context(Shown(paths))
-            app = app_of(sources, wait_s=PATIENCE_S, **options)
+            app = viewer_app(sources, wait_s=PATIENCE_S, **options)
             return stack.enter_context(TestClient(app, base_url="http://localhost:8010"))
 
         yield client

@@ -191,7 +191,7 @@ def test_curves_come_without_the_database():
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "metrics.jsonl").write_text('{"step": 1, "accuracy": 0.5}')
             with viewer.Shown([pathlib.Path(folder)]) as sources:
-                viewer.app_of(sources)
+                viewer.viewer_app(sources)
                 assert pages.run_page(sources.all[0], "/0/")["panels"]
         print({"duckdb", "pyarrow", "fastapi", "torch"} & set(sys.modules))
     """

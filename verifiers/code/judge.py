@@ -41,9 +41,9 @@ from rlvr.verifiers.code.verdicts import (
     CaseVerdict,
     Failure,
     Judgement,
-    cut,
     one_line,
     plain,
+    shorten,
 )
 
 __all__ = ["judge"]
@@ -128,7 +128,9 @@ def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: b
     first: _Judged | None = None
     for result, failure in judged:
         if failure is not None:
-            expected, got = (plain(cut(text, _SHORT)) for text in (failure.expected, failure.got))
+            expected, got = (
+                plain(shorten(text, _SHORT)) for text in (failure.expected, failure.got)
+            )
             result = dataclasses.replace(result, expected=expected, got=got)
         results.append(result)
         if result.verdict is not _AC and (first is None or result.verdict is _IE):
@@ -212,7 +214,7 @@ def _ended_well(run: Run) -> bool:
 
 def _late(number: int, case: StdioCase) -> _Judged:
     name = f"case {number}"
-    failure = Failure(name, cut(case.stdin), cut(case.stdout or ""), "")
+    failure = Failure(name, shorten(case.stdin), shorten(case.stdout or ""), "")
     return CaseResult(name, _TLE, _LATE), failure
 
 
@@ -228,7 +230,7 @@ def _result(
     if verdict is None:
         verdict, why = _verdict_on(run), one_line(_reason(run, runner.limits, error_line))
     result = CaseResult(name, verdict, why, run.cpu_s, run.memory_mib, points=points)
-    return result, Failure(name, cut(case.stdin), cut(case.stdout or ""), got, tail)
+    return result, Failure(name, shorten(case.stdin), shorten(case.stdout or ""), got, tail)
 
 
 # ------------------------------------------------------------------------------------------------ interactors
@@ -248,7 +250,7 @@ def _talk_with(
         if done is None:
             yield _late(number, case)
             continue
-        finding = meeting.decide(done)._replace(got=cut(done.transcript))
+        finding = meeting.decide(done)._replace(got=shorten(done.transcript))
         result, failure = _result(runner, number, case, done.program, finding)
         yield dataclasses.replace(result, interactor_cpu_s=done.interactor.cpu_s), failure
 
@@ -318,7 +320,7 @@ def _call_shown(case: CallCase) -> str:
     call = f"{case.name}({', '.join(args)})"
     for function in case.then:
         call = f"{function}({call})"
-    return cut(call)
+    return shorten(call)
 
 
 # ------------------------------------------------------------------------------------------------ suites
@@ -341,11 +343,11 @@ def _judge_tests(runner: CaseRunner, done: TestRun) -> Iterator[_Judged]:
         if case.outcome in _OUTCOMES:  # a skipped test gives no result
             name = f"after {case.name}"
             result = CaseResult(case.name, _OUTCOMES[case.outcome], one_line(case.message))
-            yield result, Failure(case.name, "", "", cut(case.message), tail)
+            yield result, Failure(case.name, "", "", shorten(case.message), tail)
     broken = _why_broken(runner, done, error_line, tested=name != "the suite")
     if broken is not None:
         verdict, why = broken
-        yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", cut(why), tail)
+        yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", shorten(why), tail)
 
 
 def _why_broken(

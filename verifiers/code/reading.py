@@ -20,7 +20,7 @@ from rlvr.sandbox.readings import bytes_of
 from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator
 from rlvr.verifiers.code.equality import show_value
-from rlvr.verifiers.code.verdicts import CaseVerdict, cut, one_line
+from rlvr.verifiers.code.verdicts import CaseVerdict, one_line, shorten
 
 __all__ = ["OutputOfCase", "Shipped", "compare_outputs", "describe_outputs", "judged_replies"]
 
@@ -69,7 +69,7 @@ def _compare_outputs(
 ) -> tuple[str, str, str]:
     input_text, expected_text = _text(bytes_of(stdin)), _text(bytes_of(expected or b""))
     data = bytes_of(stdout)
-    got = cut(data)
+    got = shorten(data)
     why = None
     with foreign_code() as errors:  # a comparator, over the text of a program
         why = _difference(compares, input_text, _text(data), expected_text)
@@ -135,7 +135,7 @@ def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]
     if reply.error is not None:
         error = ": ".join(filter(None, reply.error))
         foreign = error.startswith("NotAValue: ")
-        return _WA if foreign else _RE, one_line(error.removeprefix("NotAValue: ")), cut(error)
+        return _WA if foreign else _RE, one_line(error.removeprefix("NotAValue: ")), shorten(error)
     got = "an iterator" if reply.listed else show_value(reply.value)
     right = False
     with foreign_code() as errors:  # values of a program
@@ -177,4 +177,4 @@ def describe_outputs(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, 
         if error
         else tail.strip().rpartition("\n")[2]
     )
-    yield cut(bytes_of(stdout)[: 4 * _TAIL]), one_line(line), tail
+    yield shorten(bytes_of(stdout)[: 4 * _TAIL]), one_line(line), tail

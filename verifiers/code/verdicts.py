@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "cut", "one_line", "plain"]
+__all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "one_line", "plain", "shorten"]
 
 _LINE, _TEXT = 200, 1000
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -148,7 +148,7 @@ class Judgement:
         return self.verdict is CaseVerdict.AC
 
 
-def cut(text: str | bytes, most: int = _TEXT) -> str:
+def shorten(text: str | bytes, most: int = _TEXT) -> str:
     """The beginning of a text; bytes that are not UTF-8 become U+FFFD.
 
     Args:
@@ -177,4 +177,4 @@ def one_line(text: str) -> str:
         text: any text.
     """
     text = " ".join(text[: 10 * _LINE].split())
-    return cut(_ADDRESS.sub("0x…", plain(text)), _LINE)
+    return shorten(_ADDRESS.sub("0x…", plain(text)), _LINE)

@@ -22,7 +22,7 @@ boolean                         logic and sets by truth tables
 differing                       a point at which two formulas part, for people
 latex                           lexer, parser, tree, values
 
-Contract: `rlvr.verifiers.base.BaseVerifier`; `normal.decide` says equal, different, or None.
+Contract: `rlvr.verifiers.base.BaseVerifier`; `normal.decide_forms` says equal, different, or None.
 Sees `verifiers`, `workers` and the ground; sympy is imported in the worker alone.
 Goes wrong: a lenient fall-back that pays a wrong answer, a text that costs more than its length,
 and a verdict that changes without another `-vN` (tests/frozen).

@@ -36,7 +36,7 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.latex.values import Undefined, approximate
-from rlvr.verifiers.math.normal import decide
+from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.rounding import bounds
@@ -82,7 +82,7 @@ def handle(request: Request) -> Reply:
     try:
         leaf = partial(_confirm, policy, opinions) if prove else partial(_equal, policy)
         with one_pair():
-            decision = decide(read(fold(answer)), right, policy, leaf)
+            decision = decide_forms(read(fold(answer)), right, policy, leaf)
     except Unreadable as unreadable:
         return False, f"unreadable: {unreadable}"
     except (TooLarge, PairTooLarge) as beyond:

@@ -326,8 +326,8 @@ def _relations(a: Node, b: Node) -> bool:
     if sign:
         return bool(left == (right if sign > 0 or right in ("=", "ne") else realsets.TURNED[right]))
     if (
-        realsets.is_unsolved(b)
-        and not realsets.is_unsolved(a)
+        realsets.is_condition(b)
+        and not realsets.is_condition(a)
         and free_symbols(a) == free_symbols(b)
     ):
         return realsets.same(a, b)

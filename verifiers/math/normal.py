@@ -40,12 +40,12 @@ from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
     both_sides,
     components,
+    has_exact_value,
     identity_sides,
     imaginary_j,
     in_alphabet,
     in_proportion,
     is_congruence,
-    is_number,
     is_region,
     is_relation,
     is_unsolved,
@@ -66,7 +66,7 @@ from rlvr.verifiers.math.shapes import (
 )
 from rlvr.verifiers.math.words import elements, formula, plain
 
-__all__ = ["compare", "decide"]
+__all__ = ["compare_bare", "decide_forms"]
 
 _UNORDERED = frozenset(("list", "set"))
 _SINGLE = frozenset(
@@ -89,7 +89,7 @@ _CLOCK_UNITS = {"hour": (3600,), "minute": (60, 3600), "second": (60,)}
 _DIGITS = re.compile(r"\d+")
 
 
-def compare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
+def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bool | None:
     r"""Hold one bare answer against one reference; None where the normal form cannot tell, or a
     limit is broken.
 
@@ -101,10 +101,12 @@ def compare(answer: str, reference: str, policy: MathPolicy = COMPETITION) -> bo
     texts = fold(answer), fold(reference)
     if any(map(exceeded, texts)):
         return None
-    return decide(read(texts[0]), read(texts[1]), policy).equal
+    return decide_forms(read(texts[0]), read(texts[1]), policy).equal
 
 
-def decide(answer: Form, reference: Form, policy: MathPolicy, leaf: Leaf | None = None) -> Decision:
+def decide_forms(
+    answer: Form, reference: Form, policy: MathPolicy, leaf: Leaf | None = None
+) -> Decision:
     """Hold one form against another."""
     return _Comparison(policy, leaf).decide(answer, reference)
 
@@ -324,7 +326,7 @@ class _Comparison:
         if sequence.kind in _REGIONS and (decision := same_region(a, b)):
             return decision
         several = sequence.kind not in _SINGLE or may_be_several(opposite) or is_relation(opposite)
-        return self._ask(a, b) if several and not is_number(opposite) else _DIFFERENT_KIND
+        return self._ask(a, b) if several and not has_exact_value(opposite) else _DIFFERENT_KIND
 
     def _two_sequences(self, a: Items, b: Items) -> Decision:
         kinds = {a.kind, b.kind}

@@ -25,7 +25,7 @@ from rlvr.verifiers.math.latex.tree import INFINITY, Node, Unreadable, free_symb
 from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
 from rlvr.verifiers.math.solving import solution
 
-__all__ = ["End", "Piece", "TURNED", "is_set", "is_unsolved", "same"]
+__all__ = ["End", "Piece", "TURNED", "is_condition", "is_set", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
 _MINUS = Node("neg", (INFINITY,))
@@ -77,7 +77,7 @@ def same(a: Node, b: Node) -> bool:
         Unreadable: one is no set of real numbers that we can work out.
         Undefined: an end has no value.
     """
-    if any(map(is_unsolved, walk(a))):
+    if any(map(is_condition, walk(a))):
         raise Unreadable("a condition that is not solved")
     if free_symbols(_bounds(a)) or free_symbols(_bounds(b)):
         return _same_between_variables(a, b)
@@ -91,7 +91,7 @@ def same(a: Node, b: Node) -> bool:
     return all(x.node is None or y.node is None or probing.equal(x.node, y.node) for x, y in ends)
 
 
-def is_unsolved(node: Node) -> bool:
+def is_condition(node: Node) -> bool:
     """A condition on one variable that stands on no side alone."""
     if node.op != "rel" or not set(node.value) <= TURNED.keys() or len(free_symbols(node)) != 1:
         return False
@@ -100,7 +100,7 @@ def is_unsolved(node: Node) -> bool:
 
 def _bounds(node: Node) -> Node:
     """The set without the variable of its conditions."""
-    if is_unsolved(node):
+    if is_condition(node):
         return Node("list")
     if node.op == "rel":
         return Node("list", tuple(side for side in node.args if side.op != "sym"))
@@ -206,7 +206,7 @@ def _conditions(node: Node) -> list[Piece]:
 def _condition(node: Node) -> list[Piece]:
     """A chain around one variable, link by link."""
     variables = [side for side in node.args if side.op == "sym"]
-    if len(variables) != 1 and not is_unsolved(node):
+    if len(variables) != 1 and not is_condition(node):
         raise Unreadable("a condition that does not bound one variable")
     links = zip(node.args, node.value, node.args[1:], strict=False)
     return reduce(common, [_link(left, sign, right) for left, sign, right in links])

@@ -19,12 +19,12 @@ __all__ = [
     "as_stated",
     "both_sides",
     "components",
+    "has_exact_value",
     "identity_sides",
     "imaginary_j",
     "in_alphabet",
     "in_proportion",
     "is_congruence",
-    "is_number",
     "is_region",
     "is_relation",
     "is_unsolved",
@@ -62,7 +62,7 @@ _NO_LETTERS = frozenset(("e", "i", r"\frac", r"\cdot", r"\times", r"\sqrt", r"\p
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
 
-def is_number(form: Form) -> bool:
+def has_exact_value(form: Form) -> bool:
     """It has an exact value."""
     return isinstance(form, Quantity) and form.value is not None
 
@@ -343,7 +343,7 @@ def read_again(sequence: Items, other: Form) -> tuple[Form, Form] | None:
     is 5."""
     if sequence.kind not in ("list", "set"):
         return None
-    if "," in other.text and is_number(other):
+    if "," in other.text and has_exact_value(other):
         return sequence, as_list(other.text)
     if len(sequence.items) == 1:
         return sequence.items[0], other

@@ -32,7 +32,7 @@ from rlvr.verifiers.math.latex.tree import Node, Unreadable
 from rlvr.verifiers.math.latex.writer import written
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.matching import Decision
-from rlvr.verifiers.math.normal import compare, decide
+from rlvr.verifiers.math.normal import compare_bare, decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.shapes import as_stated
@@ -263,7 +263,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     def _all_say_the_same(self, found: Extraction) -> bool:
         r"""`\boxed{1\frac12} or \boxed{\frac32}` is one answer in two spellings."""
-        return all(compare(text, found.answer, self.policy) for text in found.others)
+        return all(compare_bare(text, found.answer, self.policy) for text in found.others)
 
     def _compare_stated(
         self, answer: str, trusted: str, right: Form, prompt: str
@@ -302,7 +302,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         if not folded:
             return Decision(False, "unreadable: nothing but punctuation"), None
         form = read(folded)
-        return decide(form, right, self.policy), form
+        return decide_forms(form, right, self.policy), form
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rlvr.errors import DataError
 from rlvr.validate import nearest
 
-__all__ = ["CHOICES", "Conventions", "conventions_of", "markdown"]
+__all__ = ["CHOICES", "Conventions", "conventions_of", "conventions_table"]
 
 CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
     "std": {
@@ -154,7 +154,7 @@ def conventions_of(declared: Mapping[str, Any]) -> Conventions:
     return Conventions(**declared)
 
 
-def markdown() -> str:
+def conventions_table() -> str:
     """The conventions as a Markdown table, for docs/reference/step_files.md."""
     lines = ["| convention | choice: what it says |", "|---|---|"]
     for name, choices in CHOICES.items():

@@ -25,7 +25,7 @@ from rlvr.algo.papers.numbers import changed
 from rlvr.errors import UsageError
 from rlvr.validate import nearest, require_whole
 
-__all__ = ["NAMES", "algorithm_class", "load_algorithm", "markdown", "module_at"]
+__all__ = ["NAMES", "algorithm_class", "load_algorithm", "module_at", "papers_table"]
 
 NAMES: Final = (
     "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo "
@@ -178,7 +178,7 @@ def _digest(module: ModuleType) -> str:
     return hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
 
 
-def markdown() -> str:
+def papers_table() -> str:
     """The published algorithms as a Markdown table, for docs/algorithms.md."""
     lines = ["| algorithm | equations | updates | mean over |"]
     lines.append("|---|---|---|---|")

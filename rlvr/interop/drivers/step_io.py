@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Step", "main", "module_of", "name_of", "stand_in"]
+__all__ = ["Step", "main", "module_of", "stand_in", "trainer_name"]
 
 
 _FAULTS = (
@@ -193,7 +193,7 @@ def main(run: Any) -> None:
             (answers / path.with_suffix(".txt").name).write_text(text[:300])
 
 
-def name_of(package: str) -> str:
+def trainer_name(package: str) -> str:
     """A trainer's name and version, as its distribution says, in the source's folder or installed.
 
     Args:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from rlvr.errors import DataError, ServiceFailed, UsageError
 from rlvr.scoring.engines.client import RequestTooLarge, ServedIdentity, ServiceConnections
 from rlvr.scoring.engines.patience import PATIENCE_S
-from rlvr.scoring.identity import Identity, differences, identity_of
+from rlvr.scoring.identity import Identity, identity_differences, identity_of
 from rlvr.scoring.ordering import Seen, UnreadReference
 from rlvr.scoring.wire import RemoteEngine, decoded_observation
 
@@ -126,7 +126,8 @@ class Services(RemoteEngine):
         # Of several with one id, that with the same options.
         own_identity = common.identity
         name = min(
-            of_id, key=lambda name: len(list(differences(own_identity, served_identities[name])))
+            of_id,
+            key=lambda name: len(list(identity_differences(own_identity, served_identities[name]))),
         )
         common.names[place] = name
         own_identity.add(served_identities[name], url, self.accept, here="this machine")
