@@ -339,7 +339,7 @@ def test_a_fault_of_ours_has_a_name_of_its_own(monkeypatch):
 
     request = ("x+1", r"\sqrt{x}", COMPETITION, False)
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "decide", fail)
+        patch.setattr(engine, "decide_forms", fail)
         assert engine.handle(request) == (False, "engine-error: KeyError")
     engine._reference.cache_clear()
     with monkeypatch.context() as patch:
