@@ -110,7 +110,7 @@ def main() -> None:
     runs = [folder / name for name in ("undisturbed", "killed")]
     logs = [metrics(run) for run in runs]
     last = f"checkpoints/step-{args.steps:08d}.pt"
-    states = [checkpoint.load(run / last) for run in runs]
+    states = [checkpoint.load_checkpoint(run / last) for run in runs]
     differing = differences(logs[0], logs[1], "metrics") + differences(*states, "checkpoint")
     resets = [row["step"] for row in logs[0] if row.get("reset")]
     held = [row["held_mib"] for row in logs[0][1:]][args.steps // 10 :]
