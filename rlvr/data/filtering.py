@@ -394,7 +394,7 @@ def filter_tasks(
         The tasks that are kept and those that are dropped, each in the order of the rows.
 
     Raises:
-        DataError: see `filtered`.
+        DataError: see `filter_rows`.
     """
     kept_tasks: list[Kept] = []
     dropped: list[DroppedTask] = []
