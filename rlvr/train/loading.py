@@ -76,9 +76,11 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **chosen
         )
     except OSError as error:  # the first of transformers' ten lines names what is missing
-        places = "" if Path(name).is_dir() else ", neither a folder here nor from the hub"
+        why = "neither a folder here nor from the hub"
+        if Path(name).is_dir():
+            why = "a file of the folder is missing or damaged"
         raise UsageError(
-            f"cannot load the model {str(name)!r}{places}: {_first_line(error)}"
+            f"cannot load the model {str(name)!r}, {why}: {_first_line(error)}"
         ) from error
     except Exception as error:  # of transformers, torch, safetensors or the model's own code
         with_attention = f" with attention {chosen['attn_implementation']!r}" if chosen else ""
@@ -93,8 +95,8 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
     if loaded["mismatched_keys"]:
         weight, in_file, in_model = min(loaded["mismatched_keys"])
         raise UsageError(
-            f"{name}: {weight} has the shape {list(in_file)} in its file and {list(in_model)} by "
-            f"config.json; give a folder in which they fit"
+            f"cannot load the model {str(name)!r}: {weight} has the shape {list(in_file)} in its "
+            f"file and {list(in_model)} by config.json; give a folder in which they fit"
         )
     return model
 

@@ -81,7 +81,7 @@ BROKEN = {
     "shape": (lambda folder: weights_of(folder, other_shape),
               "model.norm.weight has the shape [7] in its file and [16] by config.json; give a fold"),
     "cut": (cut, "incomplete metadata, file not fully covered"),
-    "nothing": (lambda folder: (folder / "model.safetensors").unlink(), "model': Error no file named mod"),
+    "nothing": (lambda folder: (folder / "model.safetensors").unlink(), "missing or damaged: Error no file"),
     "heads": (lambda folder: change(folder, "config.json", model_type="llama", num_attention_heads=3),
               "is not a multiple of the number of attention heads (3)"),
     "tokenizer": (without_tokenizer, "has no tokenizer that can be loaded"),

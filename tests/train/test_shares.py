@@ -97,7 +97,7 @@ def without_weights(folder) -> None:
     [
         (cut_short, "cannot load the model"),
         (lacking, f"lacks 1 of the model's weights, such as {WEIGHT}"),
-        (of_another_shape, "cannot load the model"),
+        (of_another_shape, f"cannot load the model .*: {WEIGHT} has the shape"),
         (without_a_file_of_its_index, "cannot load the model"),
         (without_weights, "cannot load the model"),
     ],
