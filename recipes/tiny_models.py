@@ -18,7 +18,7 @@ from rlvr.samplers.protocol import TokenRow
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
-__all__ = ["drills", "products", "search", "sums", "teach"]
+__all__ = ["drills", "products", "search_model", "sums", "teach"]
 
 _TEMPLATE: Final = """
 {{- bos_token }}
@@ -59,7 +59,7 @@ def drills(steps: int = 1200) -> Policy:
     return _taught(env, words, "```python\ndef f(n):\n    return n\n```", steps)
 
 
-def search(steps: int = 400) -> Policy:
+def search_model(steps: int = 400) -> Policy:
     """A model that searches for a person's age, or says 50.
 
     Args:

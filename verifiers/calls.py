@@ -19,7 +19,7 @@ from rlvr.text import after_thinking
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.verifiers.answers import Form, find_answer
 from rlvr.verifiers.base import BaseVerifier
-from rlvr.verifiers.json_schema import read_json
+from rlvr.verifiers.json_schema import read_strict_json
 from rlvr.verifiers.matching import has_perfect_matching
 
 __all__ = ["Call", "CallsVerifier", "read_calls"]
@@ -216,12 +216,12 @@ def _json_values(text: str) -> list[Any]:
         ValueError: it is something else.
     """
     try:
-        return [read_json(text)]
+        return [read_strict_json(text)]
     except ValueError:
         lines = [line.rstrip(",; ") for line in text.splitlines() if line.strip()]
         if not 1 < len(lines) <= _MOST:
             raise
-        return [read_json(line) for line in lines]
+        return [read_strict_json(line) for line in lines]
 
 
 def _read(text: str) -> list[Call] | str:
@@ -280,7 +280,7 @@ def _from_json(value: Any) -> Call | None:
         arguments = written[0]
         if isinstance(arguments, str):
             try:
-                arguments = read_json(arguments)
+                arguments = read_strict_json(arguments)
             except ValueError:
                 return None
         return Call(value["name"], arguments) if isinstance(arguments, dict) else None
@@ -345,7 +345,7 @@ def _read_reference(reference: Any) -> _Wanted:
             f"the reference is {brief(reference)}; it must be a mapping with functions and calls"
         )
     try:
-        read_json(json.dumps(reference["calls"]))  # no NaN, no infinity
+        read_strict_json(json.dumps(reference["calls"]))  # no NaN, no infinity
         functions = {
             function["name"]: function.get("parameters", {}) for function in reference["functions"]
         }

@@ -20,7 +20,7 @@ from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.patterns import read_pattern
 
-__all__ = ["JSONVerifier", "bracket_depth", "read_json", "same_json"]
+__all__ = ["JSONVerifier", "bracket_depth", "read_strict_json", "same_json"]
 
 _DEPTH: Final = 50
 
@@ -122,7 +122,7 @@ def _document(text: str) -> Any:
         ValueError: there is none, or there are two.
     """
     try:
-        return read_json(text)
+        return read_strict_json(text)
     except ValueError:
         start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0)
         stop = max(text.rfind("}"), text.rfind("]")) + 1
@@ -130,7 +130,7 @@ def _document(text: str) -> Any:
         is_apart = (not before or before[-1] in ":\n.!") and _ENDS.match(after) is not None
         if not start < stop or not is_apart or (start == 0 and stop == len(text)):
             raise  # "{…} or nothing" is a hedge, and "not {…}" none
-        return read_json(text[start:stop])
+        return read_strict_json(text[start:stop])
 
 
 _ENDS: Final = re.compile(
@@ -140,7 +140,7 @@ _ENDS: Final = re.compile(
 """What may stand behind a document: nothing, a new line, or a sentence of its own that takes nothing back."""
 
 
-def read_json(text: str) -> Any:
+def read_strict_json(text: str) -> Any:
     """A JSON text as Python values, strictly: no NaN, no key twice, nested at most 50 deep.
 
     Args:
@@ -171,7 +171,7 @@ def same_json(a: Any, b: Any) -> bool:
     """Equality of JSON values: 1 is 1.0, and True is not 1.
 
     Args:
-        a, b: values as `read_json` gives them.
+        a, b: values as `read_strict_json` gives them.
     """
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
@@ -211,7 +211,7 @@ def _read_reference(reference: Any) -> _Asked:
             "whole"
         )
     try:
-        read_json(json.dumps(dict(values)))
+        read_strict_json(json.dumps(dict(values)))
     except (ValueError, TypeError) as error:
         raise DataError(f"the values that are asked for are no JSON: {error}") from None
     for pointer in values:

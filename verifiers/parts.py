@@ -13,7 +13,7 @@ from rlvr.text import ANSWER_TAGS
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
-from rlvr.verifiers.json_schema import read_json
+from rlvr.verifiers.json_schema import read_strict_json
 from rlvr.verifiers.matching import has_perfect_matching
 from rlvr.verifiers.named import make_verifier
 from rlvr.verifiers.short_answers import same_answer
@@ -120,7 +120,7 @@ def _texts(item: Any) -> tuple[str, ...]:
 
 def _json_or_none(text: str) -> Any:
     try:
-        return read_json(text)
+        return read_strict_json(text)
     except ValueError:
         return None
 

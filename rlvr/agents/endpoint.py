@@ -29,7 +29,7 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from rlvr.agents.conversations import Asking, Conversations
-from rlvr.agents.messages import ChatRequest, choice_of, read_reply
+from rlvr.agents.messages import ChatRequest, assistant_message, choice_of
 from rlvr.agents.sampling import SamplerThread
 from rlvr.agents.tools import EpisodeTools
 from rlvr.agents.wires import ChatWire, MessagesWire, ResponsesWire, Wire
@@ -285,7 +285,7 @@ class AgentEpisode(Closing):
         with self._lock:
             if self.closed:
                 return
-            self._conversations.add(asking, read_reply(reply), sample, sampling)
+            self._conversations.add(asking, assistant_message(reply), sample, sampling)
             self.tokens += len(sample.completion_ids)
             self.failed = None
             self._answer = sample.text

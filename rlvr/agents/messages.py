@@ -20,11 +20,11 @@ from rlvr.validate import is_whole
 
 __all__ = [
     "ChatRequest",
+    "assistant_message",
     "bad_request",
     "chat_response",
     "choice_of",
     "chunks",
-    "read_reply",
     "read_request",
 ]
 
@@ -225,7 +225,7 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
     return result
 
 
-def read_reply(message: Message) -> Message:
+def assistant_message(message: Message) -> Message:
     """The assistant's message of an answer as it is read when the agent sends it back.
 
     Args:

@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 from rlvr import viewer
 from rlvr.cli.arguments import require_outputs
 from rlvr.data.files import write_whole
-from rlvr.interop.referee import PEERS, Ruling, referee, report
+from rlvr.interop.referee import PEERS, Ruling, referee, referee_report
 from rlvr.text import one_line
 
 __all__ = ["RefereeCommand"]
@@ -52,7 +52,7 @@ class RefereeCommand:
     def run(self, out: Console, err: Console) -> int:
         require_outputs([self.html, self.output], [], overwrite=self.overwrite)
         answers = referee(self.name, self.python, self.source, self.keep)
-        tree = report(self.name, answers)
+        tree = referee_report(self.name, answers)
         if self.html is not None:
             write_whole(self.html, viewer.report_page(tree))
         if self.output is not None:

@@ -10,7 +10,7 @@ from rlvr.data.files import whole_file
 from rlvr.data.lines import Row
 from rlvr.errors import DataError
 
-__all__ = ["is_rollouts", "read_rollouts", "rollout_table", "rollouts_with", "write_rollouts"]
+__all__ = ["is_rollouts", "read_rollout_table", "read_rollouts", "rollouts_with", "write_rollouts"]
 
 
 def write_rollouts(path: Path, rows: Iterable[Row]) -> None:
@@ -67,7 +67,7 @@ def is_rollouts(path: Path) -> bool:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
-def rollout_table(path: Path, names: Sequence[str]) -> Any:
+def read_rollout_table(path: Path, names: Sequence[str]) -> Any:
     """Some columns of a file that `write_rollouts` wrote, as an Arrow table.
 
     Args:

@@ -25,7 +25,7 @@ from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
 from rlvr.validate import nearest
 
-__all__ = ["PEERS", "Ruling", "THREADS", "cases", "referee", "report"]
+__all__ = ["PEERS", "Ruling", "THREADS", "cases", "referee", "referee_report"]
 
 PEERS: Final[Mapping[str, tuple[str, ...]]] = {
     "trl": ("1.5.1", "1.8.0", "1.9.0", "1.16.0"),
@@ -143,7 +143,7 @@ def referee(
         return [_judge_answer(case, step, answered, why, PEERS[name]) for case, step in every]
 
 
-def report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
+def referee_report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
     """The answers of a trainer as JSON has them, and as `rlvr view` shows them.
 
     Args:

@@ -225,7 +225,7 @@ class Language(Part):
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         in_script = total = 0
-        for sentence, words in text.sentences(text.prose(completion.text)):
+        for sentence, words in text.prose_sentences(text.prose(completion.text)):
             total += len(words)
             if text.classify(sentence) == self.code:
                 in_script += Counter(text.script(word[0]) for word in words).most_common(1)[0][1]

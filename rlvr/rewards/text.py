@@ -9,7 +9,16 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["classify", "fits", "languages", "pattern", "prose", "script", "sentences", "words"]
+__all__ = [
+    "classify",
+    "fits",
+    "languages",
+    "pattern",
+    "prose",
+    "prose_sentences",
+    "script",
+    "words",
+]
 
 # ------------------------------------------------------------------------------------------ templates
 
@@ -117,7 +126,7 @@ def _without(text: str, opening: str, closing: str) -> str:
     return " ".join([*pieces, text[at:]])
 
 
-def sentences(prose: str) -> list[tuple[str, list[str]]]:
+def prose_sentences(prose: str) -> list[tuple[str, list[str]]]:
     """Runs of sentences, each with enough letters to identify its language, and their words; [] if
     there are too few.
 

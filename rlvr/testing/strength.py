@@ -37,7 +37,7 @@ from rlvr.workers import Threads, usable_cores
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["FEWEST", "StrengthReport", "WrittenWork", "measure_strength", "summary"]
+__all__ = ["FEWEST", "StrengthReport", "WrittenWork", "measure_strength", "strength_summary"]
 
 FEWEST: Final = 5
 """Wrong works below which a task counts as untested."""
@@ -146,7 +146,7 @@ class StrengthReport:
             table.add_row(task["task"], *numbers, witness[:200])
         if table.row_count:
             console.print(Plainly(table))
-        for line in summary(self.as_dict()):
+        for line in strength_summary(self.as_dict()):
             console.print(Plainly(line), soft_wrap=True)
 
     def _by_operator(self) -> dict[str, Any]:
@@ -451,7 +451,7 @@ class _Journal:
             self._file.close()
 
 
-def summary(report: Mapping[str, Any]) -> list[str]:
+def strength_summary(report: Mapping[str, Any]) -> list[str]:
     """The report in a few lines.
 
     Args:

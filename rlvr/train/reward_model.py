@@ -36,12 +36,12 @@ from rlvr.train.reward_head import (
 from rlvr.train.trained_rows import step_row
 from rlvr.types import Message, Prompt
 
-__all__ = ["ImplicitRewardModel", "RewardModel", "numbers_of", "scorer_of"]
+__all__ = ["ImplicitRewardModel", "RewardModel", "head_scorer", "numbers_of"]
 
 _MOST_LETTERS = 1 << 20  # of a completion: tokenizing more would take longer than the model
 
 
-def scorer_of(policy: Policy) -> tuple[Policy, ValueModule]:
+def head_scorer(policy: Policy) -> tuple[Policy, ValueModule]:
     """A policy whose `logprobs` are the head's numbers: batching, packing and precision are the
     policy's.
 
@@ -58,7 +58,7 @@ def numbers_of(scorer: Policy, rows: Sequence[Tokenized]) -> Float[Tensor, "N T1
     """The numbers before each token, and after the last.
 
     Args:
-        scorer: of `scorer_of`.
+        scorer: of `head_scorer`.
         rows: N completions of at most T tokens.
     """
     # One token more, whatever it is, so that the state after the last one is before another.
@@ -96,7 +96,7 @@ class RewardModel:
         reads: Reads = "completions",
     ) -> None:
         if head is not None:
-            self._scorer, module = scorer_of(policy)
+            self._scorer, module = head_scorer(policy)
             module.head.load_state_dict(dict(head))
         self._tokenization, self.version, self.reads = policy.tokenization, version, reads
         text = policy.model.config.get_text_config()

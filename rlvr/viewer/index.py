@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import orjson
 
 from rlvr.data.lines import Line, Row, json_lines, parquet
-from rlvr.data.rollouts import is_rollouts, read_rollouts, rollout_table, rollouts_with
+from rlvr.data.rollouts import is_rollouts, read_rollout_table, read_rollouts, rollouts_with
 from rlvr.data.rows import dump_row
 from rlvr.errors import DataError, MissingDependency, foreign_code
 from rlvr.viewer.search import hits_in_lines, needles_of
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-__all__ = ["Index", "RowsFile", "dumped", "outcome_table", "parquet_columns", "parts_of", "short"]
+__all__ = [
+    "Index",
+    "RowsFile",
+    "dumped",
+    "outcome_table",
+    "parquet_columns",
+    "score_parts",
+    "short",
+]
 
 _BATCH = 4000  # rows that are added to the table at once
 _BATCH_BYTES = 1 << 24  # or fewer, if they are long
@@ -426,7 +434,7 @@ class Index:
                 f"changed"
             )
         if is_parquet and is_rollouts(path):
-            table = rollout_table(path, _OF_ROLLOUTS)
+            table = read_rollout_table(path, _OF_ROLLOUTS)
             read.stamp, read.by_number = before, True
             return stamp, table
         if is_parquet:
@@ -517,7 +525,7 @@ class Index:
         n = (read.file.step << _STEP_BITS) + read.rows
         row, error = line.row, line.error
         try:
-            summary, parts = _summary(row or {}), parts_of(row or {})
+            summary, parts = _summary(row or {}), score_parts(row or {})
         except Exception as fault:  # noqa: BLE001  such as brackets too deep to be made a text
             row, error = None, f"cannot be shown: {_first_line_of(fault)}"
             summary, parts = _summary({}), {}
@@ -679,7 +687,7 @@ def outcome_table(rows: Sequence[tuple[Any, ...]], *, by_id: bool) -> pa.Table:
     return pa.table(arrays, names=["k", "n", "outcome", "reason"])
 
 
-def parts_of(row: Row) -> dict[str, float]:
+def score_parts(row: Row) -> dict[str, float]:
     """The parts of a row's score; none where they cannot be read.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rlvr.errors import UsageError
 from rlvr.viewer.curves import panels
 from rlvr.viewer.filters import BROKEN, NOT_CORRECT, OUTCOMES, SLICES, Filters
-from rlvr.viewer.index import parts_of
+from rlvr.viewer.index import score_parts
 from rlvr.viewer.rendering import templates
 from rlvr.viewer.reports import Report, told
 from rlvr.viewer.sources import RunSource, Source
@@ -234,7 +234,7 @@ def row_page(
         "n": n,
         "facts": facts,
         "why": excerpt(as_text(row.get("why")), _NOTE),
-        "row_parts": parts_of(row),
+        "row_parts": score_parts(row),
         "answer": None if answer is None else excerpt(as_text(answer), _NOTE),
         "mark": mark,
         "prompt": excerpt(prompt, _NOTE),
@@ -413,7 +413,7 @@ def _sides(
         mark = answer_at(text, row.get("answer"))
         facts |= {
             "why": excerpt(as_text(row.get("why")), 500),
-            "parts": parts_of(row),
+            "parts": score_parts(row),
             "answer": None if row.get("answer") is None else excerpt(as_text(row["answer"]), 300),
             "text": excerpt(text, _CELL, mark),
             "rendered": _render_part(text, 0, _CELL, mark) if rendered else None,

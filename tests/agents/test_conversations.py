@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from rlvr.agents.conversations import Conversations
-from rlvr.agents.messages import read_reply, read_request
+from rlvr.agents.messages import assistant_message, read_request
 from rlvr.collect import END, Sample, Sampling, ScriptedSampler
 from rlvr.http.refused import Refused
 from rlvr.types import Outcome, Score, Task, Verdict
@@ -39,7 +39,7 @@ def asked(conversations, sampler, messages, text, logprob=-1.0, tools=()):
     asking = conversations.begin(sampler, messages, tools)
     ids = [*map(ord, text), END]
     sample = Sample(text, list(asking.context), ids, [logprob] * len(ids), False, 3)
-    return conversations.add(asking, read_reply(said(text)), sample, SAMPLING)
+    return conversations.add(asking, assistant_message(said(text)), sample, SAMPLING)
 
 
 def rollout(conversations):
@@ -129,7 +129,7 @@ def test_replies_come_back_in_other_spellings():
     conversations, sampler = Conversations(), Counting()
     asking = conversations.begin(sampler, [user("a")], ())
     sample = Sample(" x ", list(asking.context), [120, END], [-1.0, -1.0], False, 0)
-    exchange = conversations.add(asking, read_reply(sent), sample, SAMPLING)
+    exchange = conversations.add(asking, assistant_message(sent), sample, SAMPLING)
     found = conversations.begin(sampler, request.messages, ())
     assert found.parent is exchange
     assert found.added == [

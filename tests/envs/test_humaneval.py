@@ -8,7 +8,7 @@ import pytest
 import rlvr
 from rlvr.testing import check_environment
 from rlvr.verifiers.code.asserts import split
-from rlvr.verifiers.code.cases import read
+from rlvr.verifiers.code.cases import read_cases
 
 DOUBLE = {
     "task_id": "Own/0",
@@ -168,5 +168,5 @@ def test_most_real_tests_are_plain_asserts():
     env = rlvr.make("humaneval-v3")
     with gzip.open(REAL, "rt") as file:
         tasks = [env.task_from(json.loads(line)) for line in file]
-    assert sum(split(read(task.reference).cases) is not None for task in tasks) == 159
+    assert sum(split(read_cases(task.reference).cases) is not None for task in tasks) == 159
     assert sum("def " in task.reference.get("setup", "") for task in tasks) == 3

@@ -16,7 +16,7 @@ from rlvr.cli.referee import _lines
 from rlvr.data.step_files import write_step
 from rlvr.errors import UsageError
 from rlvr.interop import referee as module
-from rlvr.interop.referee import PEERS, cases, referee, report
+from rlvr.interop.referee import PEERS, cases, referee, referee_report
 from rlvr.viewer import report_page
 
 pytest.importorskip("safetensors")
@@ -152,7 +152,7 @@ def test_a_whole_trainers_rows_and_log_probabilities_are_the_cases(drivers):
     assert set(found.values()) == {None}
     [why] = {one.why for one in answers if one.case.startswith("ranks")}
     assert why.endswith("RuntimeError: alone")
-    page = report_page(report("trl", answers)).decode()
+    page = report_page(referee_report("trl", answers)).decode()
     assert "temperature: what departs" in page
     assert "trl #6024" in page
     assert "<b>2</b>" not in page

@@ -20,7 +20,7 @@ from rlvr.recipes.math_grpo.run import RECIPE as MATH_GRPO_RECIPE
 from rlvr.recipes.math_prorl.run import RECIPE as MATH_PRORL_RECIPE
 from rlvr.recipes.plan import Shape, commands, forecast_of
 from rlvr.recipes.recipe import Machine, Recipe, RecipeSetting, load_recipe, published
-from rlvr.recipes.tiny_models import products, search
+from rlvr.recipes.tiny_models import products, search_model
 from rlvr.samplers.protocol import TokenRow
 from rlvr.train.config import Config
 from rlvr.train.memory import forecast
@@ -201,7 +201,7 @@ def test_the_warm_start_is_one_of_the_settings(monkeypatch, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*groups after.*tasks:RuntimeWarning")
 @pytest.mark.parametrize(
     ("name", "make"),
-    [("python_tool_math", products), ("search_qa", search)],
+    [("python_tool_math", products), ("search_qa", search_model)],
     ids=["python", "search"],
 )
 def test_a_recipe_with_tools_trains(name, make, say, tmp_path):

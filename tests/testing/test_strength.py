@@ -6,7 +6,7 @@ import pytest
 
 import rlvr
 from rlvr.cli.entry import main
-from rlvr.testing.strength import WrittenWork, measure_strength, summary
+from rlvr.testing.strength import WrittenWork, measure_strength, strength_summary
 from rlvr.testing.work import Maker, Untested, Witness, Work, serves
 
 
@@ -67,7 +67,7 @@ def test_the_numbers_of_each_task_by_hand():
     assert tree["mean"]["value"] == pytest.approx(1 / 3)
     assert tree["counts"]["paid"] == report.holes == 10
     assert not report.clean
-    assert summary(tree)[-1] == "untested (1): its solution is lost"
+    assert strength_summary(tree)[-1] == "untested (1): its solution is lost"
 
 
 def test_completions_of_models_are_tried_too():

@@ -6,20 +6,20 @@ import pytest
 
 from rlvr.errors import DataError
 from rlvr.sandbox import TestSuite
-from rlvr.verifiers.code.cases import CallCase, StdioCase, checked_cases, read
+from rlvr.verifiers.code.cases import CallCase, StdioCase, checked_cases, read_cases
 from rlvr.verifiers.code.equality import JSON
 
 
 def test_inputs_and_outputs_are_standard_input_and_output():
     """As texts; in some rows of APPS, as lists of lines."""
-    found = read({"inputs": ["1\n", ["1", "2"]], "outputs": ["2\n", ["3", ""]]})
+    found = read_cases({"inputs": ["1\n", ["1", "2"]], "outputs": ["2\n", ["3", ""]]})
     assert found.cases == [StdioCase("1\n", "2\n"), StdioCase("1\n2", "3\n")]
     assert (found.entry_point, found.prompt) == (None, None)
 
 
 def test_a_function_name_makes_them_calls():
     """Each input is the list of its arguments; JSON has no tuples, and so a tuple will do for a list."""
-    found = read({"fn_name": "f", "inputs": [[1, [2]], [3, []]], "outputs": [[1, 2], [3]]})
+    found = read_cases({"fn_name": "f", "inputs": [[1, [2]], [3, []]], "outputs": [[1, 2], [3]]})
     assert [(c.name, c.args, c.expected) for c in found.cases] == [
         ("f", (1, [2]), [1, 2]),
         ("f", (3, []), [3]),
@@ -31,17 +31,17 @@ def test_a_function_name_makes_them_calls():
 
 def test_arguments_may_be_lines_of_json():
     """As in LiveCodeBench: an argument a line, and the value as JSON too."""
-    found = read({"fn_name": "f", "inputs": ['"a b"\n[1, 2]\n'], "outputs": ["true"]})
+    found = read_cases({"fn_name": "f", "inputs": ['"a b"\n[1, 2]\n'], "outputs": ["true"]})
     assert (found.cases[0].args, found.cases[0].expected) == (("a b", [1, 2]), True)
 
 
 def test_values_that_are_all_wrapped_may_be_unwrapped():
     """APPS has [[3]] where the function returns 3; only where every row of the task looks like that."""
-    wrapped = read({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[3], [[4]]]}).cases
+    wrapped = read_cases({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[3], [[4]]]}).cases
     assert wrapped[0].holds(3)
     assert wrapped[0].holds([3])
     assert wrapped[1].holds([4])
-    plain = read({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[3], [4, 5]]}).cases
+    plain = read_cases({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[3], [4, 5]]}).cases
     assert not plain[0].holds(3)
 
 
@@ -54,12 +54,12 @@ def test_a_suite_brings_its_style():
         "setup": "import math",
         "prompt": "def f",
     }
-    found = read(reference)
+    found = read_cases(reference)
     assert found.cases == TestSuite(
         "check", reference["test"], setup="import math", entry_point="f"
     )
     assert (found.entry_point, found.prompt) == ("f", "def f")
-    assert read({"test": "assert f(1)"}).cases == TestSuite("asserts", "assert f(1)")
+    assert read_cases({"test": "assert f(1)"}).cases == TestSuite("asserts", "assert f(1)")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_suite_brings_its_style():
 def test_what_is_no_reference_is_refused_with_the_reason(reference, said: str):
     """Where the data is read, and not at each completion."""
     with pytest.raises(DataError, match=said):
-        read(reference)
+        read_cases(reference)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_an_iterator_is_a_list_only_by_leniency():
 
 
 def test_a_reference_comes_back_from_a_record():
-    """Records are JSON: whatever `read` takes can be written down and read again."""
+    """Records are JSON: whatever `read_cases` takes can be written down and read again."""
     reference = {"fn_name": "f", "inputs": [[1, [2, None]]], "outputs": [{"a": 1.5}]}
-    assert read(json.loads(json.dumps(reference))) == read(reference)
+    assert read_cases(json.loads(json.dumps(reference))) == read_cases(reference)

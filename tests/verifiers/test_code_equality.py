@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
 from rlvr.verifiers.code.cases import CallCase
-from rlvr.verifiers.code.equality import JSON, STRICT, Equality, show_value
+from rlvr.verifiers.code.equality import JSON, STRICT, Equality, show_result
 from rlvr.verifiers.code.reading import judged_replies
 
 PLAIN = st.recursive(
@@ -142,13 +142,13 @@ def test_values_that_cannot_be_compared_are_wrong_unless_the_reference_is_at_fau
 
 def test_values_are_shown_in_little_room():
     """An int of more than 4300 digits has no text, and a Counter is sorted for its own."""
-    assert show_value([1, "a"]) == "[1, 'a']"
-    assert len(show_value("x" * 10**6)) < 250
-    assert show_value(10**5000) == "a int that cannot be shown"
-    assert show_value(Counter({1: Decimal("NaN"), 2: 1})) == "a Counter that cannot be shown"
-    assert show_value([[0] * 50] * 50) == "a list of 50 items"
-    assert show_value(set(range(10**6))) == "a set of 1000000 items"
-    assert show_value({"k": "x" * 10**6}) == "a dict of 1 items"
+    assert show_result([1, "a"]) == "[1, 'a']"
+    assert len(show_result("x" * 10**6)) < 250
+    assert show_result(10**5000) == "a int that cannot be shown"
+    assert show_result(Counter({1: Decimal("NaN"), 2: 1})) == "a Counter that cannot be shown"
+    assert show_result([[0] * 50] * 50) == "a list of 50 items"
+    assert show_result(set(range(10**6))) == "a set of 1000000 items"
+    assert show_result({"k": "x" * 10**6}) == "a dict of 1 items"
 
 
 def test_a_tolerance_is_a_number():

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, TypeAlias
 from rlvr.errors import DataError, brief
 from rlvr.sandbox import Program, TestSuite
 from rlvr.validate import require_number, require_one_of, require_whole
-from rlvr.verifiers.code.equality import JSON, STRICT, Equality, show_value
+from rlvr.verifiers.code.equality import JSON, STRICT, Equality, show_result
 
 __all__ = [
     "CallCase",
@@ -39,7 +39,7 @@ __all__ = [
     "Interactor",
     "StdioCase",
     "checked_cases",
-    "read",
+    "read_cases",
 ]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
@@ -119,10 +119,10 @@ class CallCase:
             case "true" | "false":
                 return f"a {self.rule} value"
             case "in":
-                return f"one of {show_value(self.expected)}"
+                return f"one of {show_result(self.expected)}"
             case "near" | "near or at":
-                return f"within {self.tolerance:g} of {show_value(self.expected)}"
-        return show_value(self.expected)
+                return f"within {self.tolerance:g} of {show_result(self.expected)}"
+        return show_result(self.expected)
 
     def _is_near(self, value: Any) -> bool:
         off = abs(value - self.expected)
@@ -236,7 +236,7 @@ def checked_cases(cases: Any) -> Cases:
     return cases
 
 
-def read(reference: Any) -> CodeReference:
+def read_cases(reference: Any) -> CodeReference:
     """Read a reference from its JSON form.
 
     Args:

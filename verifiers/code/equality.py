@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rlvr.validate import require_number
 
-__all__ = ["Equality", "JSON", "STRICT", "check_tolerances", "show_value"]
+__all__ = ["Equality", "JSON", "STRICT", "check_tolerances", "show_result"]
 
 _SHOWN = 200
 _PARTS = 1000
@@ -144,7 +144,7 @@ def _is_small(value: Any) -> bool:
     return left >= 0
 
 
-def show_value(value: Any) -> str:
+def show_result(value: Any) -> str:
     """The value's `repr`, cut to 200 characters; of a value with very many parts its type and
     length.
 

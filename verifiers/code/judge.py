@@ -32,7 +32,7 @@ from rlvr.verifiers.code.asserts import name_entry_point, split
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CallCase, Cases, Interactor, StdioCase, checked_cases
 from rlvr.verifiers.code.checker import Checker, CheckerResult, Compare, as_checker, refuse_empty
-from rlvr.verifiers.code.equality import show_value
+from rlvr.verifiers.code.equality import show_result
 from rlvr.verifiers.code.interactive import Meeting
 from rlvr.verifiers.code.reading import describe_outputs, judged_replies
 from rlvr.verifiers.code.shared import shared_sandbox
@@ -314,8 +314,8 @@ def _fail_case(
 
 
 def _call_shown(case: CallCase) -> str:
-    args = [show_value(arg) for arg in case.args[:20]] + [
-        f"{k}={show_value(v)}" for k, v in list(case.kwargs.items())[:20]
+    args = [show_result(arg) for arg in case.args[:20]] + [
+        f"{k}={show_result(v)}" for k, v in list(case.kwargs.items())[:20]
     ]
     call = f"{case.name}({', '.join(args)})"
     for function in case.then:

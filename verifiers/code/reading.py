@@ -19,7 +19,7 @@ from rlvr.sandbox.outputs import Readable
 from rlvr.sandbox.readings import bytes_of
 from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator
-from rlvr.verifiers.code.equality import show_value
+from rlvr.verifiers.code.equality import show_result
 from rlvr.verifiers.code.verdicts import CaseVerdict, one_line, shorten
 
 __all__ = ["OutputOfCase", "Shipped", "compare_outputs", "describe_outputs", "judged_replies"]
@@ -136,7 +136,7 @@ def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]
         error = ": ".join(filter(None, reply.error))
         foreign = error.startswith("NotAValue: ")
         return _WA if foreign else _RE, one_line(error.removeprefix("NotAValue: ")), shorten(error)
-    got = "an iterator" if reply.listed else show_value(reply.value)
+    got = "an iterator" if reply.listed else show_result(reply.value)
     right = False
     with foreign_code() as errors:  # values of a program
         right = case.holds(reply.value, reply.listed)

@@ -15,7 +15,13 @@ from rlvr.text import after_thinking
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.base import BaseVerifier
-from rlvr.verifiers.code.cases import CheckerProgram, CodeReference, Interactor, StdioCase, read
+from rlvr.verifiers.code.cases import (
+    CheckerProgram,
+    CodeReference,
+    Interactor,
+    StdioCase,
+    read_cases,
+)
 from rlvr.verifiers.code.checker import Compare, refuse_empty
 from rlvr.verifiers.code.compare import comparator
 from rlvr.verifiers.code.continuation import precede
@@ -128,7 +134,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             DataError: it cannot be read, needs another language or a compiler that is missing here,
                 or a program that does nothing would pass.
         """
-        code_reference = read(reference)
+        code_reference = read_cases(reference)
         for program in _own_programs(code_reference):
             if error := missing(program.language):
                 raise DataError(f"the reference brings a program: {error}")
@@ -184,7 +190,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
 
         Args:
             answer: from `extract`.
-            reference: from `read`.
+            reference: from `read_cases`.
 
         Raises:
             IsolationUnavailable, SandboxFailed: we failed.
@@ -208,7 +214,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
 
         Args:
             source: the program.
-            reference: see `verify`; or what `read` returned.
+            reference: see `verify`; or what `read_cases` returned.
 
         Raises:
             DataError, IsolationUnavailable: see `verify`.

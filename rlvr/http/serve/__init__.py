@@ -16,11 +16,11 @@ from rlvr.http.serve.limits import ServiceLimits
 
 if TYPE_CHECKING:
     from rlvr.http.serve.app import app_of
-    from rlvr.http.serve.server import run, run_processes
+    from rlvr.http.serve.server import run, serve_in_processes
     from rlvr.http.serve.service import Service
     from rlvr.http.server import listen
 
-__all__ = ["Service", "ServiceLimits", "app_of", "listen", "run", "run_processes"]
+__all__ = ["Service", "ServiceLimits", "app_of", "listen", "run", "serve_in_processes"]
 
 _MODULES = {
     "Service": "rlvr.http.serve.service",

@@ -31,7 +31,7 @@ from rlvr.http.serve.interface import (
     SeenRow,
 )
 from rlvr.http.serve.limits import ServiceLimits
-from rlvr.http.serve.nemo_gym import reply_of, row_of
+from rlvr.http.serve.nemo_gym import nemo_reply, row_of
 from rlvr.http.serve.openrlhf import items_of, response_of
 from rlvr.http.serve.queue import EnvironmentQueue
 from rlvr.http.serve.responses import ScoresResponse
@@ -258,7 +258,7 @@ class _Paths:
         body = await self._read(request)
         queue: EnvironmentQueue = self._service.queue(None)
         rows = [row_of(queue.scorer.env, body.asked)]
-        return self._scores(request, queue, rows, shape=functools.partial(reply_of, body.asked))
+        return self._scores(request, queue, rows, shape=functools.partial(nemo_reply, body.asked))
 
     async def seed_session(self, request: HttpRequest) -> Response:
         """Tasks of one reply have no state."""

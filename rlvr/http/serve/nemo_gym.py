@@ -13,7 +13,7 @@ from typing import Any
 from rlvr.environment import Environment
 from rlvr.http.refused import Refused
 
-__all__ = ["reply_of", "row_of"]
+__all__ = ["nemo_reply", "row_of"]
 
 _ASKED, _RESPONSE = "responses_create_params", "response"
 _ANSWER = "expected_answer"  # the column of most of its data sets
@@ -52,7 +52,7 @@ def row_of(env: Environment, body: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def reply_of(body: Mapping[str, Any], lines: Sequence[bytes]) -> dict[str, Any]:
+def nemo_reply(body: Mapping[str, Any], lines: Sequence[bytes]) -> dict[str, Any]:
     """A request's reply: what came, `reward`, and how it was found under `rlvr`.
 
     Args:

@@ -13,7 +13,7 @@ from rlvr.http.serve.app import app_of
 from rlvr.http.serve.service import Service
 from rlvr.http.server import is_loopback
 
-__all__ = ["OWN_NAME", "run", "run_processes"]
+__all__ = ["OWN_NAME", "run", "serve_in_processes"]
 
 OWN_NAME = HostRule(
     is_loopback_name,
@@ -51,7 +51,7 @@ def run(
         server.run(app_of(service), listening, on_ready=on_ready)
 
 
-def run_processes(
+def serve_in_processes(
     make: Callable[[], Service],
     listening: socket.socket,
     count: int,

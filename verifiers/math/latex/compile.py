@@ -24,7 +24,7 @@ from rlvr.verifiers.math.words import pairs
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["compile_node", "is_zero", "proportional", "value_of", "vanishes"]
+__all__ = ["compile_node", "is_zero", "proportional", "value_at", "vanishes"]
 
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
@@ -67,7 +67,7 @@ def _attempt_closed(node: Node) -> tuple[Any, str]:
     return value, "no closed form was found" if open_ends else ""
 
 
-def value_of(node: Node, point: Mapping[str, Number]) -> Number:
+def value_at(node: Node, point: Mapping[str, Number]) -> Number:
     """The value of a limit, an endless sum or an antiderivative at a point, to mpmath's
     precision."""
     import sympy

@@ -304,9 +304,9 @@ class Evaluation:
         )
 
     def _symbolic(self, node: Node) -> Number:
-        from rlvr.verifiers.math.latex.compile import value_of
+        from rlvr.verifiers.math.latex.compile import value_at
 
-        return value_of(node, self.point)
+        return value_at(node, self.point)
 
 
 def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
