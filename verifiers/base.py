@@ -214,6 +214,16 @@ class BaseVerifier(ABC, Generic[_A, _R]):
         return ()
 
     @final
+    def knows(self, reference: Any) -> bool:
+        """Whether `read` has kept what it makes of a reference, so that it takes no time.
+
+        Args:
+            reference: as `read` takes it.
+        """
+        key = _key_of(reference)
+        return key is not None and _READINGS.get(self, key) is not None
+
+    @final
     def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
         """The verdict on a completion; to be awaited if the verifier `is_async`.  Any text gets
         one.
@@ -307,11 +317,8 @@ def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(read)
     def reading(self: Any, reference: Any) -> Any:
-        if _is_long(reference):
-            return _read(read, self, reference)  # a copy of it would be no key that is kept
-        try:
-            key = marshal.dumps(reference, 2)  # version 2 writes equal values equally
-        except ValueError:  # another type, or nested too deep
+        key = _key_of(reference)
+        if key is None:
             return _read(read, self, reference)
         cached = _READINGS.get(self, key)
         if cached is None:
@@ -326,6 +333,16 @@ def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
         return cached[1]
 
     return reading
+
+
+def _key_of(reference: Any) -> bytes | None:
+    """A reference's key among what was read; None where it has none."""
+    if _is_long(reference):
+        return None  # a copy of it would be no key that is kept
+    try:
+        return marshal.dumps(reference, 2)  # version 2 writes equal values equally
+    except ValueError:  # another type, or nested too deep
+        return None
 
 
 def _is_long(reference: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -99,7 +100,9 @@ class TaskSource:
         """
         read = getattr(self._verifier, "read", None)
         if callable(read):  # else there is nothing to limit
-            with limited_reading():
+            knows = getattr(self._verifier, "knows", None)
+            is_known = callable(knows) and knows(task.reference)
+            with nullcontext() if is_known else limited_reading():
                 read(task.reference)
 
     @property

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -246,6 +246,18 @@ def test_where_nothing_is_read_nothing_is_limited(monkeypatch):
     rlvr.Environment.from_rows(rows, verifier=lambda text, cat: text == cat).read_task(task)
     with pytest.raises(TypeError):
         rlvr.Environment.from_rows(rows, verifier=Reads()).read_task(task)
+
+
+def test_a_reference_that_was_read_is_not_limited_again(monkeypatch):
+    """Completions of a group share it; the limit costs more than a verdict of a simple answer."""
+    env = rlvr.make("arithmetic-v1")
+    task, odd = env.task(0), rlvr.Task("odd", "?", reference=object())
+    env.read_task(task)
+    monkeypatch.setattr(signal, "setitimer", None)
+    env.read_task(task)
+    for other in (replace(task, reference=31_415_926), odd):
+        with pytest.raises(TypeError):
+            env.read_task(other)
 
 
 def test_the_thread_that_watches_others_ends_when_there_are_none():
