@@ -19,11 +19,11 @@ from rlvr.validate import require_number, require_whole
 __all__ = [
     "CallRun",
     "Ending",
-    "FunctionCall",
     "Guarantee",
     "Isolation",
     "Limits",
     "Program",
+    "ProgramCall",
     "Reply",
     "Run",
     "TestCase",
@@ -392,7 +392,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCall:
+class ProgramCall:
     """One call of a function that a program defines.
 
     Attributes:

@@ -33,11 +33,11 @@ from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import (
     CallRun,
     Ending,
-    FunctionCall,
     Guarantee,
     Isolation,
     Limits,
     Program,
+    ProgramCall,
     Run,
     TestRun,
     TestSuite,
@@ -323,7 +323,7 @@ class Sandbox:
     def call(
         self,
         program: Program,
-        calls: Sequence[FunctionCall],
+        calls: Sequence[ProgramCall],
         *,
         limits: Limits | None = None,
         case_cpu_s: float | None = None,
@@ -727,7 +727,7 @@ class Sandbox:
         return await self._aside(self.run, program, stdin, **options)
 
     async def acall(
-        self, program: Program, calls: Sequence[FunctionCall], **options: Any
+        self, program: Program, calls: Sequence[ProgramCall], **options: Any
     ) -> CallRun:
         """`call` without blocking the event loop.
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rlvr.sandbox import FunctionCall, Program, Run, TestSuite
+from rlvr.sandbox import Program, ProgramCall, Run, TestSuite
 
 LEFT = {
     "files": "import os\nfor d in ('.', '/tmp', '/dev/shm', '/var/tmp', os.path.expanduser('~'), '/box', '/'):\n"
@@ -180,7 +180,7 @@ def test_nothing_that_was_sent_for_a_run_is_in_the_next_one_s_memory(host):
         host.sandbox.run(Program("python", f"{word} = = {word}"))
         host.sandbox.run(Program("bash", f"echo {word}", args=(word,)))
         program = Program("python", f"def f(x): return '{word}'")
-        host.sandbox.call(program, [FunctionCall("f", (word,))] * 2)
+        host.sandbox.call(program, [ProgramCall("f", (word,))] * 2)
         host.sandbox.test(program, TestSuite("asserts", f"assert f('{word}') == '{word}'"))
         assert {host.run(SEARCH).text for _ in range(4)} == {"0\n"}
 

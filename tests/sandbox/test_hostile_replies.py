@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.hostile_replies import FAMILIES, OUTPUTS, Cost, replies
 from rlvr.errors import SandboxFailed, UsageError
-from rlvr.sandbox import FunctionCall, Limits, Program
+from rlvr.sandbox import Limits, Program, ProgramCall
 from rlvr.sandbox import reader as readers
 from rlvr.sandbox.guest.calls import read_replies
 from rlvr.sandbox.guest.values import BYTES
@@ -248,7 +248,7 @@ def test_values_of_calls_are_rebuilt_up_to_a_size():
     """More is read only where the caller says so."""
     program = Program("python", "def f(n): return list(range(n))")
     run = shared_sandbox(workers=1).call(
-        program, [FunctionCall("f", (3,)), FunctionCall("f", (30_000,)), FunctionCall("f", (2,))]
+        program, [ProgramCall("f", (3,)), ProgramCall("f", (30_000,)), ProgramCall("f", (2,))]
     )
     small, large, last = run.replies
     assert (small.value, last.value) == ([0, 1, 2], [0, 1])

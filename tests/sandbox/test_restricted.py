@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.cli.arguments import environment_of, with_level
 from rlvr.errors import IsolationUnavailable, UsageError
-from rlvr.sandbox import Ending, FunctionCall, Limits, Program, Sandbox, levels, seccomp
+from rlvr.sandbox import Ending, Limits, Program, ProgramCall, Sandbox, levels, seccomp
 from rlvr.sandbox.guest.linux import landlock_abi
 from rlvr.sandbox.guest.restricted import ABI
 from rlvr.sandbox.levels import LEVELS
@@ -56,7 +56,7 @@ def test_a_run_carries_its_level_and_what_that_does_not_promise(sandbox):
 @needs_landlock
 def test_calls_tests_sessions_and_compiled_programs_work(sandbox):
     """The same code serves all of them at each level."""
-    called = sandbox.call(Program("python", "def f(x): return x + 1"), [FunctionCall("f", (1,))])
+    called = sandbox.call(Program("python", "def f(x): return x + 1"), [ProgramCall("f", (1,))])
     assert called.replies[0].value == 2
     shell = sandbox.run(
         Program("bash", "mktemp -u >/dev/null; f=$(mktemp); echo $(cat <(echo 5)); sort <<< 7")

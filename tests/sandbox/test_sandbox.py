@@ -20,10 +20,10 @@ import rlvr
 from rlvr.errors import DataError, IsolationUnavailable, MissingDependency, UsageError
 from rlvr.sandbox import (
     Ending,
-    FunctionCall,
     Guarantee,
     Limits,
     Program,
+    ProgramCall,
     Run,
     Sandbox,
     TestSuite,
@@ -360,11 +360,11 @@ def test_calls_come_back_as_values(sandbox):
         "def add(a, b=1): return a + b\nclass Solution:\n    def pair(self, x): return (x, {x})"
     )
     calls = [
-        FunctionCall("add", (1, 2)),
-        FunctionCall("add", (1,), {"b": 0.5}),
-        FunctionCall("pair", ("é",)),
-        FunctionCall("add", ("x",)),
-        FunctionCall("no"),
+        ProgramCall("add", (1, 2)),
+        ProgramCall("add", (1,), {"b": 0.5}),
+        ProgramCall("pair", ("é",)),
+        ProgramCall("add", ("x",)),
+        ProgramCall("no"),
     ]
     found = sandbox.call(program, calls)
     assert found.run.ending is Ending.OK
@@ -376,7 +376,7 @@ def test_calls_come_back_as_values(sandbox):
 def test_a_call_that_ends_the_program_leaves_the_others_unanswered(sandbox):
     found = sandbox.call(
         python("import os\ndef f(n):\n    if n == 2: os._exit(0)\n    return n"),
-        [FunctionCall("f", (n,)) for n in range(4)],
+        [ProgramCall("f", (n,)) for n in range(4)],
     )
     assert [reply and reply.value for reply in found.replies] == [0, 1, None, None]
 
@@ -384,10 +384,10 @@ def test_a_call_that_ends_the_program_leaves_the_others_unanswered(sandbox):
 def test_each_call_has_its_own_cpu_limit(sandbox):
     """Four calls of 0.15 s pass a limit of 0.4 s each; one that hangs is killed long before the run's 2 s."""
     busy = "import time\ndef f(s):\n    end = time.process_time() + s\n    while time.process_time() < end: pass\n    return 1"
-    good = sandbox.call(python(busy), [FunctionCall("f", (0.15,))] * 4, case_cpu_s=0.4)
+    good = sandbox.call(python(busy), [ProgramCall("f", (0.15,))] * 4, case_cpu_s=0.4)
     assert [reply.value for reply in good.replies] == [1] * 4
     hung = sandbox.call(
-        python(busy), [FunctionCall("f", (0.0,)), FunctionCall("f", (99.0,))], case_cpu_s=0.4
+        python(busy), [ProgramCall("f", (0.0,)), ProgramCall("f", (99.0,))], case_cpu_s=0.4
     )
     assert hung.run.ending is Ending.TLE
     assert hung.run.cpu_s < 1
@@ -396,7 +396,7 @@ def test_each_call_has_its_own_cpu_limit(sandbox):
 
 def test_only_python_can_be_called(sandbox):
     with pytest.raises(UsageError, match="functions of a bash program cannot be called"):
-        sandbox.call(Program("bash", ""), [FunctionCall("f")])
+        sandbox.call(Program("bash", ""), [ProgramCall("f")])
 
 
 def test_a_suite_sees_values_and_the_program_sees_no_tests(sandbox):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sandbox import FunctionCall, Limits, Program, Run, Sandbox, TestSuite
+from rlvr.sandbox import Limits, Program, ProgramCall, Run, Sandbox, TestSuite
 from tests.sandbox.sandboxes import descendants, keeper_of
 
 LIMITS = Limits(cpu_s=0.3, wall_s=1.0, memory_mib=96, output_mib=1.0, processes=16, disk_mib=8.0)
@@ -198,7 +198,7 @@ def test_a_box_keeps_nothing_of_its_runs(sandbox):
             before = _descriptors(sandbox)
         compiled = sandbox.run(Program("cpp", f"int main() {{ return {n} - {n}; }}"))
         assert (compiled.ending, compiled.why) == ("OK", "")
-        sandbox.call(Program("python", "def f(x): return x"), [FunctionCall("f", (n,))])
+        sandbox.call(Program("python", "def f(x): return x"), [ProgramCall("f", (n,))])
         sandbox.test(
             Program("python", "def f(x): return x"), TestSuite("asserts", "assert f(1) == 1")
         )

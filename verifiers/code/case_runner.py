@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from rlvr.sandbox import (
     CallRun,
     Ending,
-    FunctionCall,
     Interaction,
     Limits,
     Program,
+    ProgramCall,
     Run,
     Sandbox,
     TestRun,
@@ -109,7 +109,7 @@ class CaseRunner:
         return None
 
     def call(
-        self, calls: Sequence[FunctionCall], look: Callable[[Readable], bool] | None
+        self, calls: Sequence[ProgramCall], look: Callable[[Readable], bool] | None
     ) -> CallRun | None:
         """One run that calls the program's functions; each call has the limits of a case (but see
         `together`).

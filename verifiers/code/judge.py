@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 
 from rlvr.sandbox import (
     Ending,
-    FunctionCall,
     Limits,
     Program,
+    ProgramCall,
     Run,
     Sandbox,
     TestRun,
@@ -264,7 +264,7 @@ def _call_cases(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> It
     at = deaths = 0
     while at < len(cases):
         remaining = cases[at:]
-        calls = [FunctionCall(case.name, case.args, case.kwargs, case.then) for case in remaining]
+        calls = [ProgramCall(case.name, case.args, case.kwargs, case.then) for case in remaining]
         look = partial(_has_failed, runner, remaining) if stop and len(remaining) > 1 else None
         done = runner.call(calls, look)
         if done is None:

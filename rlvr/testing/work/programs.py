@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, Final, TypeAlias
 
 from rlvr.environment import seeded
-from rlvr.sandbox import FunctionCall, Limits, Program, TestSuite
+from rlvr.sandbox import Limits, Program, ProgramCall, TestSuite
 from rlvr.testing.work.domain import Domain, Input, nudged, proposals, smaller
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.testing.work.stdio import CodeWork, FedPrograms, with_cases
@@ -380,7 +380,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
                 break
             done = self.sandbox.call(
                 Program("python", source),
-                [FunctionCall(like.name, args, {}, like.then) for args in remaining],
+                [ProgramCall(like.name, args, {}, like.then) for args in remaining],
                 limits=Limits(cpu_s=_TOTAL_CPU_S, memory_mib=self.verifier.limits.memory_mib),
                 case_cpu_s=_CALL_CPU_S,
             )
