@@ -67,8 +67,8 @@ def test_a_misspelt_name_gets_the_nearest():
 def test_papers_load_no_torch():
     """`rlvr train --help` and `rlvr algorithms` read all of them."""
     code = (
-        "import sys; from rlvr.algo.papers import NAMES, load_algorithm, markdown; "
-        "[load_algorithm(n) for n in NAMES]; markdown(); import rlvr.cli.algorithms, rlvr.cli.train; "
+        "import sys; from rlvr.algo.papers import NAMES, load_algorithm, papers_table; "
+        "[load_algorithm(n) for n in NAMES]; papers_table(); import rlvr.cli.algorithms, rlvr.cli.train; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
