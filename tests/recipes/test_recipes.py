@@ -104,7 +104,7 @@ def test_a_recipe_for_mathematics_trains_on_a_file_of_ones_own(say, adder, tmp_p
     if name == "math_dapo":
         assert (
             config["env"]["reward"]
-            == "correct(math-verifier-v4) + 0.5 * overlong(max_tokens=16, cache=3)"
+            == "correct(math-verifier-v5) + 0.5 * overlong(max_tokens=16, cache=3)"
         )
 
 

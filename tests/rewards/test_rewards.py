@@ -290,10 +290,10 @@ def test_numpys_numbers_scale_and_add():
         (2 * A.clip(0, 1), "2 * a.clip(0, 1)"),
         (A.gate(by=B).clip(-0.5, 0.5), "a.gate(by=b).clip(-0.5, 0.5)"),
         (1e-9 * A, "1e-09 * a"),
-        (Correct(MathVerifier()), "correct(math-verifier-v4)"),
+        (Correct(MathVerifier()), "correct(math-verifier-v5)"),
         (
             0.5 * Correct(MathVerifier(policy=GSM8K, markers=("####",)), name="strict"),
-            "0.5 * strict(math-verifier-v4, policy=MathPolicy(percent='ignore', units='ignore', convert_units=False, "
+            "0.5 * strict(math-verifier-v5, policy=MathPolicy(percent='ignore', units='ignore', convert_units=False, "
             "rounding='exact', decimal='point', symbolic=False), "
             "markers=('####',))",
         ),

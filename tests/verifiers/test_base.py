@@ -62,7 +62,7 @@ class Exact(BaseVerifier[Answer, str]):
 
 
 def test_an_id_is_made_of_the_class_and_its_version_and_cannot_be_set():
-    """`QAVerifier(id="math-verifier-v4")` worked, and its records were another verifier's."""
+    """`QAVerifier(id="math-verifier-v5")` worked, and its records were another verifier's."""
     assert [one.id for one in PLAIN] == [
         f"{name}-verifier-v4"
         for name in (
@@ -71,9 +71,9 @@ def test_an_id_is_made_of_the_class_and_its_version_and_cannot_be_set():
     ]
     assert (Exact.id, Judge.id, Fallback.id) == ("exact-v3", "judge-v3", "fallback-v3")
     with pytest.raises(TypeError):
-        QAVerifier(id="math-verifier-v4")  # type: ignore[call-arg]
+        QAVerifier(id="math-verifier-v5")  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
-        QAVerifier().id = "math-verifier-v4"
+        QAVerifier().id = "math-verifier-v5"
     for name in ("id", "verify"):
         with pytest.raises(rlvr.UsageError, match=f"defines {name}"):
             type("Other", (Exact,), {name: "x"})

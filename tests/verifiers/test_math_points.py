@@ -147,7 +147,7 @@ def test_special_points_repeat():
     """The same text gets the same verdict on any machine."""
     tree = parse(fold(r"\max(|x^2-3|,y)"))
     first, again = (list(special_points(["x", "y"], tree)) for _ in range(2))
-    assert first == again
+    assert repr(first) == repr(again)  # no ball equals itself
 
 
 def test_there_are_not_too_many():

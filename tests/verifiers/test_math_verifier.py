@@ -239,7 +239,7 @@ def test_it_is_a_verifier_and_travels():
     """Frozen, hashable, picklable, with a versioned id."""
     verifier = MathVerifier(GSM8K, markers=["A:"])  # type: ignore[arg-type]  # a list is made a tuple
     assert isinstance(verifier, Verifier)
-    assert verifier.id == "math-verifier-v4"
+    assert verifier.id == "math-verifier-v5"
     assert pickle.loads(pickle.dumps(verifier)) == verifier
     assert hash(verifier) == hash(MathVerifier(GSM8K, markers=("A:",)))
 

@@ -7,7 +7,7 @@ import pytest
 from rlvr.viewer.verdicts import failed_case
 from tests.viewer.made import record, write
 
-MATH = {"verifier": "math-verifier-v4", "outcome": "wrong", "why": "symbolic-different"}
+MATH = {"verifier": "math-verifier-v5", "outcome": "wrong", "why": "symbolic-different"}
 CODE = {
     "verifier": "code-verifier-v3",
     "outcome": "wrong",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import chain, islice
 from typing import Final
 
-from mpmath import mp
+from flint import arb, fmpq
 
 from rlvr.verifiers.answers import bare
 from rlvr.verifiers.math.fold import fold
@@ -17,17 +16,16 @@ from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import free_symbols
-from rlvr.verifiers.math.latex.values import Number, Undefined, approximate
+from rlvr.verifiers.math.latex.values import Number, Undefined, decided, is_exact
 from rlvr.verifiers.math.limits import exceeded, too_long
 from rlvr.verifiers.math.points import Point, random_points
-from rlvr.verifiers.math.probing import Pair
+from rlvr.verifiers.math.probing import agree
 
 __all__ = ["DifferingPoint", "differing_point"]
 
-_PLAIN: Final = tuple(map(Fraction, ("2", "3", "5", "1/2", "-1", "-2", "7", "10")))
+_PLAIN: Final = (*map(fmpq, (2, 3, 5)), fmpq(1, 2), *map(fmpq, (-1, -2, 7, 10)))
 _RANDOM: Final = 4  # points after the plain ones
 _STEPS: Final = 1_500  # nodes visited at a point
-_DIGITS: Final = 50
 _SHOWN: Final = 10  # digits
 _LONGEST: Final = 30  # characters of a fraction that is shown as it is
 
@@ -79,12 +77,10 @@ def _tree(text: str) -> Node | None:
 def _search(a: Node, b: Node) -> DifferingPoint | None:
     names = sorted(free_symbols(a) | free_symbols(b))
     for point in chain(_plain_points(names), islice(random_points(names, a, b), _RANDOM)):
-        pair = _pair(a, b, point)
-        if pair is None or isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
-            continue
-        if pair.differ():
+        values = _different_values(a, b, point)
+        if values is not None and not any(isinstance(value, Grid) for value in values):
             shown_point = {name: _show_number(value) for name, value in point.items()}
-            return DifferingPoint(shown_point, _show_number(pair.x), _show_number(pair.y))
+            return DifferingPoint(shown_point, *map(_show_number, values))
     return None
 
 
@@ -94,17 +90,19 @@ def _plain_points(names: Sequence[str]) -> Iterator[Point]:
         yield {name: _PLAIN[(turn + i) % len(_PLAIN)] for i, name in enumerate(names)}
 
 
-def _pair(a: Node, b: Node, point: Point) -> Pair | None:
+def _different_values(a: Node, b: Node, point: Point) -> tuple[Number | Grid, Number | Grid] | None:
     budget = Budget(_STEPS)
+
+    def compare() -> tuple[Number | Grid, Number | Grid] | None:
+        x, y = (Evaluation(point, real=True, budget=budget).value(side) for side in (a, b))
+        return None if agree(x, y) else (x, y)
+
     try:
-        with mp.workdps(_DIGITS):
-            left, right = (Evaluation(point, real=True, budget=budget) for _ in range(2))
-            x, y = left.value(a), right.value(b)
-            return Pair(x, y, max(left.top, right.top), _DIGITS)
+        return decided(compare)
     except (Undefined, TooLarge, Unreadable, KeyError):
         return None
 
 
 def _show_number(value: Number) -> str:
-    exact = str(value) if isinstance(value, Fraction) else ""
-    return exact if 0 < len(exact) <= _LONGEST else mp.nstr(approximate(value), _SHOWN)
+    exact = str(value) if is_exact(value) else ""
+    return exact if 0 < len(exact) <= _LONGEST else arb(value).str(_SHOWN, radius=False)

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache, partial
 
-from mpmath import mp
-
 from rlvr.errors import foreign_code
 from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.fold import fold
@@ -35,7 +33,7 @@ from rlvr.verifiers.math.latex.tree import (
     takes_angle,
     walk,
 )
-from rlvr.verifiers.math.latex.values import Undefined, approximate
+from rlvr.verifiers.math.latex.values import Undefined, decided, rational, sign_of
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.reading import read
@@ -49,7 +47,6 @@ Request = tuple[str | None, str, MathPolicy, bool]
 Reply = tuple[bool | None, str]
 """Equal and the reason; None where the reference cannot be read, with what is wrong with it."""
 
-_DIGITS = 60
 _WARMING = (
     (r"\frac{1}{2}x", r"0.5x+\sqrt{3}"),
     (r"\lim_{x\to0}\frac{\sin x}{x}", r"\int_0^1 2x\,dx"),
@@ -132,7 +129,7 @@ def _check(form: Form) -> None:
     """A constant must have a value; anything else must be readable."""
     tree = resolve_indices(settle_roles(_tree(form), _tree(form))[0])
     if not free_symbols(tree) and not has(tree, *_NO_VALUE) and tree not in _INFINITIES:
-        Evaluation({}, real=False).value(tree)
+        decided(lambda: Evaluation({}, real=False).value(tree))
 
 
 _NO_VALUE = (
@@ -237,19 +234,27 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
         return False
     if reference.percent and not answer.percent:
         tree = Node("mul", (tree, num(100)))
-    with mp.workdps(_DIGITS):
+    low, high = map(rational, allowed)
+
+    def is_within() -> bool:
         value = Evaluation({}, real=True).number(tree)
-        return bool(approximate(allowed[0]) <= approximate(value) <= approximate(allowed[1]))
+        return sign_of(value - low) >= 0 <= sign_of(high - value)
+
+    return decided(is_within)
 
 
 def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
     """Two constants that differ by no more than the policy's tolerance."""
     if any(free_symbols(side) or has(side, *_NO_UNIT) for side in (a, b)):
         return False
-    with mp.workdps(_DIGITS):
-        x, y = (approximate(Evaluation({}, real=True).number(side)) for side in (a, b))
-        room = mp.mpf(str(policy.tolerance)) * (abs(y) if policy.tolerance_is == "relative" else 1)
-        return bool(abs(x - y) <= room)
+    tolerance = rational(Fraction(str(policy.tolerance)))
+
+    def is_near() -> bool:
+        x, y = (Evaluation({}, real=True).number(side) for side in (a, b))
+        room = tolerance * (abs(y) if policy.tolerance_is == "relative" else 1)
+        return sign_of(room - abs(x - y)) >= 0
+
+    return decided(is_near)
 
 
 def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:

@@ -6,8 +6,7 @@ r"""The points at which two expressions are compared: at random, and where one o
                     u - v and of u - k for whole k, both sides of each, between them and beyond them
 
 A root is exact where u is linear; else it is searched for between numbers at which u has different
-signs, and where u has an extremum.  It is then known to a hundred digits, and at sixty u is zero
-there.
+signs, and where u has an extremum.  It is then a ball, so narrow that u is taken for zero on it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 
-from mpmath import mp
+from flint import arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex.budget import Budget
 from rlvr.verifiers.math.latex.numeric import Evaluation
@@ -36,7 +35,14 @@ from rlvr.verifiers.math.latex.tree import (
     minus,
     walk,
 )
-from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, is_integer
+from rlvr.verifiers.math.latex.values import (
+    PRECISION,
+    Number,
+    Undefined,
+    is_exact,
+    is_integer,
+    rational,
+)
 
 __all__ = [
     "BESIDE",
@@ -60,8 +66,8 @@ _STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
 _PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_WHOLE_NUMBERS = frozenset(("binom", "perm", "gcd", "lcm"))
 _CALCULUS = ("int", "lim", "diff")
-_ROOT_DIGITS = 100
-_SEARCH_STEPS = 20_000  # nodes visited to find roots; about 0.1 s
+_ROOT_BITS = 720  # of the ball of a root; the search works with a third more
+_SEARCH_STEPS = 24_000  # nodes visited to find roots; about 0.08 s
 _MOST_SWITCHES, _MOST_ROOTS, _MOST_NUMBERS = 8, 12, 10
 _MOST_BITS = 2_000  # of a number that the expressions are written with
 _MOST_FOR_CALCULUS = 6
@@ -144,7 +150,7 @@ def random_points(names: Sequence[str], *seeds: Node) -> Iterator[Point]:
         size, signed = _DRAWS[number % len(_DRAWS)]
         turn += signed
         yield {
-            name: Fraction(rng.randint(1, _COUNTS[number % len(_COUNTS)]))
+            name: fmpq(rng.randint(1, _COUNTS[number % len(_COUNTS)]))
             if name in integral
             else size(rng) * (_sign(rng, turn, i) if signed else 1)
             for i, name in enumerate(names)
@@ -155,7 +161,7 @@ def nudge(point: Point) -> Point:
     """A point close by, to tell a hole such as that of x^2/x at 0 from a whole stretch without a
     value."""
     return {
-        name: _as_fraction(x) * Fraction(100_003, 100_000) + Fraction(7, 1_000_003)
+        name: _as_fraction(x) * fmpq(100_003, 100_000) + fmpq(7, 1_000_003)
         for name, x in point.items()
     }
 
@@ -166,31 +172,31 @@ def _sign(rng: random.Random, turn: int, variable: int) -> int:
     return -1 if (turn >> variable & 1 if variable < 2 else rng.getrandbits(1)) else 1
 
 
-def _fraction(rng: random.Random, most: int) -> Fraction:
+def _fraction(rng: random.Random, most: int) -> fmpq:
     """Any denominator of six digits: sin(n pi x) is zero at all fractions with a denominator that
     divides n."""
     below = rng.randrange(100_000, 1_000_000)
-    return Fraction(rng.randint(1, most * below), below)
+    return fmpq(rng.randint(1, most * below), below)
 
 
-def _middling(rng: random.Random) -> Fraction:
+def _middling(rng: random.Random) -> fmpq:
     return _fraction(rng, 11)
 
 
-def _small(rng: random.Random) -> Fraction:
+def _small(rng: random.Random) -> fmpq:
     return _fraction(rng, 1)
 
 
-def _large(rng: random.Random) -> Fraction:
+def _large(rng: random.Random) -> fmpq:
     return 12 + _fraction(rng, 97)
 
 
-def _whole(rng: random.Random) -> Fraction:
-    return Fraction(rng.randint(1, 40))
+def _whole(rng: random.Random) -> fmpq:
+    return fmpq(rng.randint(1, 40))
 
 
 # Eight that are defined everywhere will do, so all kinds are among the first eight.
-_DRAWS: tuple[tuple[Callable[[random.Random], Fraction], bool], ...] = (
+_DRAWS: tuple[tuple[Callable[[random.Random], fmpq], bool], ...] = (
     (_middling, True), (_middling, True), (_small, True), (_whole, False), (_middling, True), (_small, True),
     (_large, True), (_middling, False), (_whole, False), (_small, False), (_whole, False), (_large, False),
 )  # fmt: skip
@@ -218,7 +224,7 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     known_numbers = _known_numbers(seeds)
     calculus = any(has(seed, *_CALCULUS) or INFINITY in walk(seed) for seed in seeds)
     if calculus:  # each point costs milliseconds
-        plain = [*(x for x in known_numbers if _is_far(x)), Fraction(1000), Fraction(-1000)][
+        plain = [*(x for x in known_numbers if _is_far(x)), fmpq(1000), fmpq(-1000)][
             :_MOST_FOR_CALCULUS
         ]
     elif steps:
@@ -265,7 +271,11 @@ def _somewhere(names: Sequence[str], rng: random.Random) -> dict[str, Number]:
 
 def _whole_only(numbers: Sequence[Number], whole: bool) -> list[Number]:
     """From 1 on, since a sum to -1 is hardly meant."""
-    return [x for x in dict.fromkeys(numbers) if not whole or (is_integer(x) and x > 0)]
+    return [x for x in _each_once(numbers) if not whole or (is_integer(x) and x > 0)]
+
+
+def _each_once(numbers: Iterable[Number]) -> Iterable[Number]:
+    return {x if is_exact(x) else str(x): x for x in numbers}.values()
 
 
 def _whole_variables(seeds: Sequence[Node]) -> frozenset[str]:
@@ -281,17 +291,15 @@ def _whole_variables(seeds: Sequence[Node]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _is_far(x: Fraction) -> bool:
+def _is_far(x: fmpq) -> bool:
     """Where random points do not come."""
-    return not Fraction(1, 50) < abs(x) < 50
+    return not fmpq(1, 50) < abs(x) < 50
 
 
-def _numbers(halves: Sequence[int], powers: Sequence[int], tiny: Sequence[int]) -> list[Fraction]:
-    large = [Fraction(sign * 10**k) for k in powers for sign in (1, -1)]
+def _numbers(halves: Sequence[int], powers: Sequence[int], tiny: Sequence[int]) -> list[fmpq]:
+    large = [fmpq(sign * 10**k) for k in powers for sign in (1, -1)]
     return (
-        [Fraction(n, 2) for n in halves]
-        + large
-        + [Fraction(sign, 10**k) for k in tiny for sign in (1, -1)]
+        [fmpq(n, 2) for n in halves] + large + [fmpq(sign, 10**k) for k in tiny for sign in (1, -1)]
     )
 
 
@@ -299,45 +307,37 @@ _PLAIN = _numbers((0, 1, 2, -2, -3), (2, 4, 9), (3,))
 _PLAIN_WITH_STEPS = _numbers((0, 1, -1, 2, -2, 3, -3, 5, -5, 6, -6), _POWERS, (3, 12))
 
 
-def _known_numbers(seeds: Sequence[Node]) -> list[Fraction]:
+def _known_numbers(seeds: Sequence[Node]) -> list[fmpq]:
     """What the expressions are written with, which is where a far threshold has to be said; and its
     neighbours."""
-    numbers: dict[Fraction, None] = {}
+    numbers: dict[fmpq, None] = {}
     for node in itertools.chain.from_iterable(map(walk, seeds)):
         if node.op in ("num", "pow", "mul", "div", "fact") and not free_symbols(node):
             with suppress(Undefined, TooLarge, Unreadable, KeyError):
                 value = abs(Evaluation({}, real=True, budget=Budget(200)).number(node))
-                if (
-                    isinstance(value, Fraction)
-                    and _bits(value) <= _MOST_BITS
-                    and value not in (0, 1)
-                ):
+                if is_exact(value) and value.height_bits() <= _MOST_BITS and value not in (0, 1):
                     numbers[value] = None
-    largest = sorted(numbers, key=lambda x: abs(_bits(x)), reverse=True)[:_MOST_NUMBERS]
+    largest = sorted(numbers, key=fmpq.height_bits, reverse=True)[:_MOST_NUMBERS]
     return [neighbour(c) for c in largest for neighbour in _NEIGHBOURS]
 
 
-_NEIGHBOURS: tuple[Callable[[Fraction], Fraction], ...] = (
+_NEIGHBOURS: tuple[Callable[[fmpq], fmpq], ...] = (
     lambda c: c, lambda c: -c, lambda c: c + 1, lambda c: c - 1, lambda c: 2 * c, lambda c: 1 / c, lambda c: -1 / c,
     lambda c: c / 2,
 )  # fmt: skip
-
-
-def _bits(value: Fraction) -> int:
-    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 # ----------------------------------------------------------------------------------------------------------- turning
 
 
 def _turning_numbers(
-    name: str, others: Point, seeds: Sequence[Node], known: Sequence[Fraction], budget: Budget
+    name: str, others: Point, seeds: Sequence[Node], known: Sequence[fmpq], budget: Budget
 ) -> tuple[list[Number], list[Number]]:
     """Values of one variable, the others being these: the roots; and both sides of them, between
     and beyond."""
     roots: list[Number] = []
     switches = _switches(name, list(others), seeds)
-    with mp.workdps(_ROOT_DIGITS):
+    with ctx.workprec(_ROOT_BITS * 4 // 3):
         # A root of an inner switch is where the search for those of an outer one begins.
         for plain in (True, False):
             for switch, at_integers in (
@@ -351,37 +351,40 @@ def _turning_numbers(
                     for root in search.roots(at_integers)
                     if not any(_near(root, root_before) for root_before in roots)
                 ]
-    with mp.workdps(_ROOT_DIGITS):
-        roots = sorted(roots, key=approximate)
+        roots.sort(key=_middle)
         if len(roots) > _MOST_ROOTS:
             roots = roots[:: -(-len(roots) // _MOST_ROOTS)] + roots[-1:]
         known_roots = list(map(_as_fraction, roots))
-        angles = [mp.pi * k / 12 for k in _ANGLES] if any(map(_is_periodic, seeds)) else []
+        angles = [arb.pi() * k / 12 for k in _ANGLES] if any(map(_is_periodic, seeds)) else []
     between = [(x + y) / 2 for x, y in itertools.pairwise(known_roots)]
     beside = [root + by for root in known_roots for by in _STEPS_ASIDE]
     around = [
-        root + by * (1 + abs(int(root)))
-        for root in known_roots[:1] + known_roots[-1:]
-        for by in (-2, 2)
+        root + by * (1 + abs(root)) for root in known_roots[:1] + known_roots[-1:] for by in (-2, 2)
     ]
     return roots, [*between, *beside, *around, *angles]
 
 
-def _as_fraction(x: Number) -> Fraction:
-    return x if isinstance(x, Fraction) else Fraction(int(mp.nint(x * 2**_PLACES)), 2**_PLACES)
+def _as_fraction(x: Number) -> fmpq:
+    if is_exact(x):
+        return x
+    mantissa, exponent = x.mid().man_exp()
+    return fmpq((mantissa * fmpq(2) ** (int(exponent) + _PLACES)).floor(), 2**_PLACES)
+
+
+def _middle(x: Number) -> Number:
+    return x if is_exact(x) else x.mid()
 
 
 def _is_periodic(node: Node) -> bool:
     return any(below.op == "call" and below.value in _PERIODIC for below in walk(node))
 
 
-_STEPS_ASIDE = tuple(Fraction(sign, by) for by in (3, 10**9, 10**25) for sign in (1, -1))
+_STEPS_ASIDE = tuple(fmpq(sign, by) for by in (3, 10**9, 10**25) for sign in (1, -1))
 _ANGLES = (2, 3, 4, 6, 8, 12, 18, 24, -2, -3, -4, -6, -12, -18)
 
 
 def _near(x: Number, y: Number) -> bool:
-    gap = abs(approximate(x) - approximate(y))
-    return bool(gap <= mp.mpf(10) ** -60 * (1 + abs(approximate(x))))
+    return bool(abs(_middle(x) - _middle(y)) < (1 + abs(_middle(x))) / 10**60)
 
 
 def _switches(name: str, names: Sequence[str], seeds: Sequence[Node]) -> list[tuple[Node, bool]]:
@@ -445,7 +448,7 @@ class _Search:
             zeros += self._crossings(samples, target)
         return [*zeros, *self._extrema(samples)]
 
-    def _at(self, x: Number) -> Number | None:
+    def _at(self, x: Number, target: int = 0) -> Number | None:
         try:
             value = Evaluation(
                 {**self._others, self._name: x}, real=True, budget=self._budget
@@ -456,11 +459,11 @@ class _Search:
             if self._budget.left < 0:
                 raise
             return None
-        return value
+        return value - target
 
-    def _line(self) -> tuple[Fraction, Fraction] | None:
+    def _line(self) -> tuple[fmpq, fmpq] | None:
         """Its value at 0 and its slope, if these say all."""
-        values = [value for value in map(self._at, _ON_A_LINE) if isinstance(value, Fraction)]
+        values = [value for value in map(self._at, _ON_A_LINE) if is_exact(value)]
         if len(values) < len(_ON_A_LINE):
             return None
         start, slope = values[0], values[1] - values[0]
@@ -472,100 +475,88 @@ class _Search:
         far = (
             () if _is_periodic(self._switch) else _FAR
         )  # sin 10^{1000} takes a thousand digits of pi
-        grid = {Fraction(n, 4) for n in range(-16, 17)} | {
-            Fraction(s * 10**k) for k in _POWERS + far for s in (1, -1)
+        grid = {fmpq(n, 4) for n in range(-16, 17)} | {
+            fmpq(s * 10**k) for k in _POWERS + far for s in (1, -1)
         }
-        grid |= {Fraction(sign * n) for n in (7, 20, 50, 300) for sign in (1, -1)}
-        grid |= {Fraction(sign, 10**k) for k in (2, 6, 15, 30) for sign in (1, -1)}
+        grid |= {fmpq(sign * n) for n in (7, 20, 50, 300) for sign in (1, -1)}
+        grid |= {fmpq(sign, 10**k) for k in (2, 6, 15, 30) for sign in (1, -1)}
         beside = [_as_fraction(x) + by for x in self._inner for by in _ASIDE]
-        with mp.workdps(_SIGN_DIGITS):
+        with ctx.workprec(PRECISION):
             values = [
-                (x, self._at(x))
-                for x in dict.fromkeys((*grid, *self._known, *self._inner, *beside))
+                (x, self._at(x)) for x in _each_once((*grid, *self._known, *self._inner, *beside))
             ]
         return sorted(
-            ((x, y) for x, y in values if y is not None), key=lambda item: approximate(item[0])
+            ((x, y) for x, y in values if y is not None), key=lambda item: _middle(item[0])
         )
 
     def _crossings(self, seen: Sequence[tuple[Number, Number]], target: int) -> list[Number]:
         """The nearest to 0 of those that are seen."""
         makers: list[Callable[[], Number]] = []
         for (x, u), (y, v) in sorted(
-            itertools.pairwise(seen), key=lambda pair: abs(approximate(pair[0][0]))
+            itertools.pairwise(seen), key=lambda pair: abs(_middle(pair[0][0]))
         ):
             below, above = u - target, v - target
             if below == 0:
                 makers.append(partial(_itself, x))
-            elif above != 0 and (below < 0) is not (above < 0):
-                makers.append(partial(self._root_between, x, below, y, above, target))
+            elif (below < 0 and above > 0) or (below > 0 and above < 0):
+                makers.append(partial(self._crossing, x, below, y, above, target))
         return [root() for root in makers[:_MOST_CROSSINGS]]
 
-    def _root_between(self, x: Number, u: Number, y: Number, v: Number, target: int) -> Number:
+    def _crossing(self, x: Number, u: Number, y: Number, v: Number, target: int) -> Number:
+        return self._simplest(self._zero(lambda z: self._at(z, target), x, u, y, v), target)
+
+    def _zero(
+        self, f: Callable[[Number], Number | None], x: Number, u: Number, y: Number, v: Number
+    ) -> Number:
         """By false position (the Illinois rule), and by halves now and then, for what jumps."""
-        x, u, y, v = map(approximate, (x, u, y, v))
+        x, u, y, v = (_middle(arb(number)) for number in (x, u, y, v))
+        narrow = arb(2) ** -_ROOT_BITS
         for turn in range(_MOST_TURNS):
-            z = (x + y) / 2 if turn % 5 == 4 else x - u * (y - x) / (v - u)
-            value = self._at(z)
+            z = _middle((x + y) / 2 if turn % 5 == 4 else x - u * (y - x) / (v - u))
+            value = f(z)
             if value is None:
                 break
-            w = approximate(value) - target
-            if w == 0 or abs(y - x) < mp.mpf(10) ** -95 * (abs(x) + abs(y)):
-                return self._simplest(z, target)
+            if arb(value).contains(0) or abs(_middle(y - x)) < narrow * (abs(x) + abs(y)):
+                return z
+            w = arb(value).mid()
             if (w < 0) is (v < 0):
                 u /= 2
             else:
                 x, u = y, v
             y, v = z, w
-        return self._simplest((x + y) / 2, target)
+        return _middle((x + y) / 2)
 
     def _simplest(self, x: Number, target: int) -> Number:
         """The fraction that it is, if it is a short one."""
-        plain = Fraction(int(mp.nint(x * 10**40)), 10**40).limit_denominator(10**6)
-        return plain if self._at(plain) == target else x
+        near = _as_fraction(x)
+        plain = rational(
+            Fraction(int(near.numerator), int(near.denominator)).limit_denominator(10**6)
+        )
+        return plain if self._at(plain) == target else x + arb(0, abs(x) / arb(2) ** _ROOT_BITS)
 
     def _extrema(self, seen: Sequence[tuple[Number, Number]]) -> list[Number]:
         """Where it turns round: there it may touch a value that it does not cross."""
         turns: list[Number] = []
-        values = [approximate(u) for _, u in seen]
-        places = [approximate(x) for x, _ in seen]
-        for at, (u, v, w) in enumerate(zip(values, values[1:], values[2:], strict=False)):
-            if (v - u) * (w - v) < 0 and len(turns) < _MOST_EXTREMA:
-                with suppress(ValueError, ZeroDivisionError, TypeError):
-                    turns.append(self._turn(*places[at : at + 3], upward=v > u))
-        return [root for root in turns if isinstance(root, mp.mpf)]
+        for (x, u), (_, v), (y, w) in zip(seen, seen[1:], seen[2:], strict=False):
+            if ((u < v and w < v) or (u > v and w > v)) and len(turns) < _MOST_EXTREMA:
+                left, right = self._slope(x), self._slope(y)
+                if left is not None and right is not None and left * right < 0:
+                    top = self._zero(self._slope, x, left, y, right)
+                    slope = self._slope(top)
+                    if slope is not None and abs(slope) < 1:  # not so beside a pole
+                        turns.append(top + arb(0, (1 + abs(top)) / arb(2) ** _ROOT_BITS))
+        return turns
 
-    def _turn(self, left: Number, middle: Number, right: Number, *, upward: bool) -> Number:
-        """The extremum between two numbers: the stretch is narrowed by golden sections, then the
-        slope's root found.
-
-        A narrow bump lies far from what was seen, and from there the slope leads anywhere.
-        """
-        try:
-            return mp.findroot(self._slope, middle, tol=mp.mpf(10) ** -60, maxsteps=8)
-        except (ValueError, ZeroDivisionError):
-            pass
-        for _ in range(_MOST_SECTIONS):
-            inner = left + (right - left) * _GOLDEN, right - (right - left) * _GOLDEN
-            low, high = map(self._at, inner)
-            if low is None or high is None:
-                raise ValueError("no value")
-            left, right = (left, inner[1]) if (low > high) is upward else (inner[0], right)
-        return mp.findroot(self._slope, (left + right) / 2, tol=mp.mpf(10) ** -60, maxsteps=8)
-
-    def _slope(self, x: Number) -> Number:
-        step = mp.mpf(10) ** -40
+    def _slope(self, x: Number) -> Number | None:
+        step = fmpq(1, 10**40)
         above, below = self._at(x + step), self._at(x - step)
-        if above is None or below is None:
-            raise ValueError("no slope")
-        return (approximate(above) - approximate(below)) / (2 * step)
+        return None if above is None or below is None else _middle(arb(above - below) / (2 * step))
 
 
 _WHOLE = (0, 1, -1, 2, -2, 3, 10, -10)
-_ON_A_LINE = (Fraction(0), Fraction(1), Fraction(-3, 7), Fraction(1017, 4))
-_ASIDE = (Fraction(1, 3), Fraction(-1, 3))
+_ON_A_LINE = (fmpq(0), fmpq(1), fmpq(-3, 7), fmpq(1017, 4))
+_ASIDE = (fmpq(1, 3), fmpq(-1, 3))
 _MOST_TURNS = 90
 _MOST_CROSSINGS = 4
 _MOST_EXTREMA = 3
-_MOST_SECTIONS, _GOLDEN = 24, Fraction(382, 1000)
-_SIGN_DIGITS = 40
 _PLACES = 128

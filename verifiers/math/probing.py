@@ -1,4 +1,4 @@
-r"""Are two expressions equal?  Decided by their values: exactly, or to more digits than could agree by chance.
+r"""Are two expressions equal?  Decided by their values: exactly, or by balls that hold them for certain.
 
 Expressions with variables are compared at random points and at those where one of them could change
 its mind (`points.py`).  One point at which the values differ decides.
@@ -9,24 +9,28 @@ the branch of the logarithm, but e^{\ln x} is x and not |x|.  A hole, such as th
 says nothing; a stretch without a value is a difference.  Notation for whole numbers, such as (-1)^n
 and n!, says nothing where it has no value.
 
-Evidence is what agrees at POINTS random points to within 10^-45 (for rational expressions: exactly,
-and then Schwartz and Zippel bound the chance of an error by degree/10^5 for each point), and at all
-others; three times as many where steps such as floor or cases occur.  Constants have but one point,
-so they must agree to 105 digits and be short; a constant that mixes very large and very small
-numbers could be close to another on purpose, and needs a proof by SymPy.
+Values differ where their balls are apart.  They are the same where their difference is taken for
+zero (`values.vanishes`): its ball holds 0 and nothing beyond the third part of the digits, which are
+145, and six times as many as those of the smallest number met, if these are more.
+
+Evidence is what agrees at POINTS random points (for rational expressions: exactly, and then
+Schwartz and Zippel bound the chance of an error by degree/10^5 for each point), and at all others;
+three times as many where steps such as floor or cases occur.  Constants have but one point, so they
+must agree to 105 digits and be short; a constant that mixes very large and very small numbers could
+be close to another on purpose, and needs a proof by SymPy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
+from typing import TypeVar
 
-from mpmath import mp
+from flint import acb, ctx
 
 from rlvr.verifiers.math.latex.budget import Budget
-from rlvr.verifiers.math.latex.compile import vanishes
+from rlvr.verifiers.math.latex.compile import is_proved_zero
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import (
@@ -41,13 +45,17 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.latex.values import (
+    MOST_PRECISION,
+    PRECISION,
     NoCase,
     NotMeant,
     Number,
+    Rough,
     Undefined,
-    approximate,
-    divide,
-    magnitude,
+    decided,
+    is_exact,
+    sign_of,
+    vanishes,
 )
 from rlvr.verifiers.math.points import (
     OTHER,
@@ -59,68 +67,43 @@ from rlvr.verifiers.math.points import (
     special_points,
 )
 
-__all__ = ["POINTS", "Pair", "equal", "ratio", "shift"]
+__all__ = ["POINTS", "agree", "equal", "ratio", "shift"]
+
+_T = TypeVar("_T")
 
 POINTS = 8
 """Random points at which expressions with variables must agree."""
 _MOST_BEYOND = 4
 """Points that may be too costly: a^b is, where both happen to be large."""
-_DIGITS, _CONSTANT_DIGITS = 60, 120
+_CONSTANT_PRECISION = 1_050  # bits; two agree to the third part, 105 digits
 _LONGEST_CONSTANT = 120  # nodes; more could spell out a number digit by digit
 _MOST_SPREAD = (
     130  # bits between the largest and the smallest number of a constant that needs no proof
 )
-_MOST_DIGITS = 2000
-_LEAST_SPREAD = 100  # bits; 45 digits take 150
-_SLACK_BITS = 50
-_BITS_A_DIGIT = 3.32
-_ROOT_DIGITS, _ROOT_SLACK_BITS = (
-    95,
-    180,
-)  # near a root, where sqrt{1 - cos^2 x} loses half of the digits
+_LEAST_SPREAD = 100  # bits; 48 digits take 160
+_FOR_SMALL = 6  # bits of precision for each bit of the smallest number
 _SPECIAL_STEPS = 20_000
 """Nodes visited at all special points; those of a pair without steps end at a quarter."""
 _MOST_SPECIAL_STEPS = 1_500
 """At one special point: a sum to a million is left out."""
-_MOST_SPECIAL_DIGITS = 500
+_MOST_SPECIAL_PRECISION = 3_400
 # Of negative and complex numbers these have several values.
 _LOGARITHMS = frozenset(
     "log ln arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split()
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Both values at a point, log2 of the largest number met on the way, and the decimal digits they were taken to.
+def agree(x: Number | Grid, y: Number | Grid) -> bool:
+    """Are two values the same, or taken for it?
 
-    `slack`: how many bits may have been lost to rounding.
+    Raises:
+        Rough: the precision does not show it.
     """
-
-    x: Number | Grid
-    y: Number | Grid
-    top: int
-    digits: int
-    slack: int = _SLACK_BITS
-
-    def differ(self) -> bool:
-        """Farther apart than rounding can be, even where a root has halved the digits."""
-        return not replace(self, slack=int(self.digits * _BITS_A_DIGIT / 2) + _SLACK_BITS).agree()
-
-    def agree(self) -> bool:
-        """Equal within rounding."""
-        if isinstance(self.x, Grid) is not isinstance(self.y, Grid):
-            return False
-        if isinstance(self.x, Grid) and self.x.shape != self.y.shape:
-            return False
-        return all(self.close(x, y) for x, y in zip(_cells(self.x), _cells(self.y), strict=True))
-
-    def close(self, x: Number, y: Number) -> bool:
-        """The same for two numbers that were met on the way."""
-        if isinstance(x, Fraction) and isinstance(y, Fraction):
-            return x == y
-        with mp.workdps(self.digits):
-            gap = approximate(x) - approximate(y)
-            return bool(gap == 0 or magnitude(gap) < self.top + self.slack - mp.prec)
+    if not (isinstance(x, Grid) or isinstance(y, Grid)):
+        return vanishes(x - y)
+    if not (isinstance(x, Grid) and isinstance(y, Grid) and x.shape == y.shape):
+        return False
+    return all(vanishes(u - v) for u, v in zip(_cells(x), _cells(y), strict=True))
 
 
 def equal(a: Node, b: Node) -> bool:
@@ -152,7 +135,7 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
     for point in random_points(names, a, b):
         try:
             agrees = judge.agrees(point, budget)
-        except _TooFine:
+        except Rough:
             if steps:
                 raise
             continue
@@ -183,7 +166,7 @@ def _spread(*trees: Node) -> int:
             spread = max(spread, _spread(*tree.args))
         elif tree.op not in ("rel", "list", "set"):
             evaluation = Evaluation({}, real=False, budget=Budget(_MOST_SPECIAL_STEPS))
-            with suppress(Undefined, TooLarge, Unreadable, KeyError), mp.workdps(_DIGITS):
+            with suppress(Undefined, TooLarge, Unreadable, KeyError), ctx.workprec(PRECISION):
                 evaluation.value(tree)
             spread = max(spread, evaluation.top - evaluation.bottom)
     return spread if spread > _LEAST_SPREAD else 0
@@ -220,7 +203,7 @@ class _Judge:
     def agrees(self, point: Point, budget: Budget) -> bool | None:
         """At a random point; None where it says nothing."""
         try:
-            return self._values(point, budget).agree()
+            return self._agree(point, budget)
         except _Missing as missing:
             return None if missing.unmeant else self._beyond(point, budget) or False
         except Undefined:
@@ -233,9 +216,9 @@ class _Judge:
             TooLarge: one of them turns here, and it cannot be seen how.
         """
         try:
-            return self._values(
-                point, budget, _MOST_DIGITS if turning else _MOST_SPECIAL_DIGITS
-            ).agree()
+            return self._agree(
+                point, budget, MOST_PRECISION if turning else _MOST_SPECIAL_PRECISION
+            )
         except _Missing as missing:
             if missing.unmeant:
                 return None
@@ -243,8 +226,9 @@ class _Judge:
                 return False
         except Undefined:
             return None
-        except TooLarge:
-            if turning:
+        except TooLarge as beyond_limits:
+            rough = isinstance(beyond_limits, Rough) and not all(map(is_exact, point.values()))
+            if turning and not rough:  # a root beside a pole is a ball: those on both sides decide
                 raise
             return None
         try:
@@ -253,9 +237,9 @@ class _Judge:
         except TooLarge:
             return None
 
-    def _values(self, point: Point, budget: Budget, most_digits: int = _MOST_DIGITS) -> Pair:
-        return _values(
-            self.answer, self.reference, point, budget, self.log_base, most_digits, self.spread
+    def _agree(self, point: Point, budget: Budget, most: int = MOST_PRECISION) -> bool:
+        return _measured(
+            agree, self.answer, self.reference, point, budget, self.log_base, most, self.spread
         )
 
     def _beyond(self, point: Point, budget: Budget) -> bool | None:
@@ -267,22 +251,18 @@ class _Judge:
         if _has_absolute_logarithm(self.reference):
             return None
         several = _has_branches(self.answer)
-        with mp.workdps(_DIGITS):
-            left, right = (
-                Evaluation(point, real=real, log_base=self.log_base, budget=budget)
-                for real in (False, True)
+
+        def compare() -> bool:
+            x, y = (
+                Evaluation(point, real=real, log_base=self.log_base, budget=budget).value(side)
+                for side, real in ((self.answer, False), (self.reference, True))
             )
-            try:
-                x, y = left.value(self.answer), right.value(self.reference)
-            except Undefined:
-                return None
-            pair = Pair(
-                x.real if several and isinstance(x, mp.mpc) else x,
-                y,
-                max(left.top, right.top),
-                _DIGITS,
-            )
-            return pair.agree()
+            return agree(x.real if several and isinstance(x, acb) else x, y)
+
+        try:
+            return decided(compare)
+        except Undefined:
+            return None
 
 
 def _has_branches(node: Node) -> bool:
@@ -303,10 +283,6 @@ def _has_absolute_logarithm(node: Node) -> bool:
     )
 
 
-class _TooFine(TooLarge):
-    """It would take too many digits."""
-
-
 class _Missing(Undefined):
     """Only the answer has no value.
 
@@ -321,72 +297,61 @@ class _Missing(Undefined):
 
 
 def _equal_constants(a: Node, b: Node, log_base: int | None) -> bool:
-    with mp.workdps(_CONSTANT_DIGITS):
+    def compare() -> tuple[bool, bool, int]:
         left, right = (Evaluation({}, real=False, log_base=log_base) for _ in range(2))
-        pair = Pair(left.value(a), right.value(b), max(left.top, right.top), _CONSTANT_DIGITS)
-        if not pair.agree():
-            return False
-        if _exact(pair.x) and _exact(pair.y):
-            return True
+        x, y = left.value(a), right.value(b)
         spread = max(left.top, right.top) - min(left.bottom, right.bottom)
+        return agree(x, y), _are_exact(x, y), spread
+
+    same, exact, spread = decided(compare, _CONSTANT_PRECISION)
+    if not same or exact:
+        return same
     if spread <= _MOST_SPREAD and size(a) + size(b) <= _LONGEST_CONSTANT:
         return True
-    return _agree_closely(a, b, spread, log_base) and vanishes(minus(a, b))
+    bits = _CONSTANT_PRECISION + _FOR_SMALL * spread
+    if bits > MOST_PRECISION:
+        raise Rough
+    return decided(compare, bits)[0] and is_proved_zero(minus(a, b))
 
 
-def _agree_closely(a: Node, b: Node, spread: int, log_base: int | None) -> bool:
-    digits = _CONSTANT_DIGITS + spread * 6 // 10  # twice the spread in decimal digits
-    if digits > _MOST_DIGITS:
-        raise TooLarge(f"a comparison to {digits} digits")
-    with mp.workdps(digits):
-        left, right = (Evaluation({}, real=False, log_base=log_base) for _ in range(2))
-        return Pair(left.value(a), right.value(b), max(left.top, right.top), digits).agree()
-
-
-def _values(
+def _measured(
+    measure: Callable[[Number | Grid, Number | Grid], _T],
     a: Node,
     b: Node,
     point: Point,
     budget: Budget,
     log_base: int | None = None,
-    most_digits: int = _MOST_DIGITS,
+    most: int = MOST_PRECISION,
     spread: int = 0,
-) -> Pair:
-    """Both values, to so many digits that what is small beside the largest number met still
-    shows."""
+) -> _T:
+    """What a measure says of both values, to so many bits that what is small beside the largest
+    number met still shows: cos 10^{-100} differs from 1 by 10^{-200}."""
     real = not any(n == IMAGINARY for t in (a, b) for n in walk(t))
-    rounded = any(
-        not isinstance(value, Fraction) for value in point.values()
-    )  # a root that was searched for
-    digits = _ROOT_DIGITS if rounded else _DIGITS
-    while True:
-        with mp.workdps(digits):
-            left, right = (
-                Evaluation(point, real=real, log_base=log_base, budget=budget) for _ in range(2)
-            )
-            y = right.value(b)
-            try:
-                x = left.value(a)
-            except Undefined as undefined:
-                raise _Missing(undefined) from None
-            pair = Pair(x, y, max(left.top, right.top), digits)
-        if rounded:
-            return replace(pair, slack=_ROOT_SLACK_BITS)
-        if (_exact(x) and _exact(y)) or pair.differ():
-            return pair
-        # Twice the digits of what is small, since cos 10^{-100} differs from 1 by 10^{-200}; and
-        # what a root may lose.
-        small = -min(left.bottom, right.bottom)
-        enough = _DIGITS + (3 * pair.top + 9 * small + 6 * spread) // 10
-        if digits >= enough:
-            return replace(pair, slack=_SLACK_BITS + small)
-        if enough > most_digits:
-            raise _TooFine(f"a comparison to {enough} digits")
-        digits = enough
+
+    def compare() -> tuple[_T, int]:
+        left, right = (
+            Evaluation(point, real=real, log_base=log_base, budget=budget) for _ in range(2)
+        )
+        y = right.value(b)
+        try:
+            x = left.value(a)
+        except Undefined as undefined:
+            raise _Missing(undefined) from None
+        measured = measure(x, y)
+        settled = measured is None or measured is False or _are_exact(x, y)
+        if not all(map(is_exact, point.values())):  # a root that was searched for: no more shows
+            settled = True
+        small = spread - min(left.bottom, right.bottom)
+        return measured, PRECISION + (0 if settled else _FOR_SMALL * small)
+
+    measured, enough = decided(compare)
+    if enough > most:
+        raise Rough
+    return measured if enough == PRECISION else decided(compare, enough)[0]
 
 
-def _exact(value: Number | Grid) -> bool:
-    return all(isinstance(x, Fraction) for x in _cells(value))
+def _are_exact(*values: Number | Grid) -> bool:
+    return all(is_exact(x) for value in values for x in _cells(value))
 
 
 def _cells(value: Number | Grid) -> Sequence[Number]:
@@ -396,69 +361,72 @@ def _cells(value: Number | Grid) -> Sequence[Number]:
 def ratio(a: Node, b: Node) -> int:
     """The sign of a / b if that is the same number other than 0 wherever both have values; else
     0."""
-    quotient = _constant(a, b, _quotient)
-    return 0 if not quotient or isinstance(quotient, mp.mpc) else 1 if quotient > 0 else -1
+    quotient = _constant(a, b, _quotient, lambda x, y: vanishes(x / y - 1))
+    return 0 if quotient is None or isinstance(quotient, acb) else sign_of(quotient)
 
 
 def shift(a: Node, b: Node) -> bool:
     """True if a - b is one and the same number wherever both have values, as for two
     antiderivatives."""
-    return _constant(a, b, _gap) is not None
+    return _constant(a, b, _gap, agree) is not None
 
 
-def _constant(a: Node, b: Node, measure: Callable[[Pair], Pair | None]) -> Number | None:
+def _constant(
+    a: Node,
+    b: Node,
+    measure: Callable[[Number | Grid, Number | Grid], Number | None],
+    alike: Callable[[Number, Number], bool],
+) -> Number | None:
     """What is measured of both values, if it is the same at all points.
 
     Args:
         a, b: the expressions, the answer's first.
-        measure: gives the number as `x`, with what says how exact it is; None where there is none.
+        measure: gives the number; None where there is none.
+        alike: whether two such numbers are the same.
     """
     names = sorted(free_symbols(a) | free_symbols(b))
-    numbers: list[Number] = []
+    first: Number | None = None
+    number = 0
     budget = Budget()
+
+    def goes_on(x: Number | Grid, y: Number | Grid) -> Number | None:
+        found = measure(x, y)
+        with ctx.workprec(PRECISION):  # which the first number has
+            return found if found is None or first is None or alike(found, first) else None
+
     for point in random_points(names, a, b):
         try:
-            pair = measure(_values(a, b, point, budget))
+            found = _measured(goes_on, a, b, point, budget)
         except _Missing as missing:
             if not missing.unmeant and not _may_be_missing(a, b):
                 return None
             continue
         except Undefined:
             continue
-        if pair is None or (numbers and not pair.close(pair.x, numbers[0])):
+        if found is None:
             return None
-        numbers.append(pair.x)
-        if len(numbers) == POINTS:
+        first = found if first is None else first
+        if (number := number + 1) == POINTS:
             break
-    if len(numbers) < POINTS:
+    if number < POINTS:
         return None
     for point, little, _ in _special(names, has_steps(a, b), a, b):
         with suppress(Undefined, TooLarge):
-            pair = measure(_values(a, b, point, little))
-            if pair is None or not pair.close(pair.x, numbers[0]):
+            if _measured(goes_on, a, b, point, little) is None:
                 return None
-    return numbers[0]
+    return first
 
 
-def _quotient(pair: Pair) -> Pair | None:
+def _quotient(x: Number | Grid, y: Number | Grid) -> Number | None:
     """x / y; a point at which both vanish says nothing."""
-    if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
+    if isinstance(x, Grid) or isinstance(y, Grid):
         return None
-    gone = [pair.close(value, Fraction(0)) for value in (pair.x, pair.y)]
+    gone = vanishes(x), vanishes(y)
     if all(gone):
         raise Undefined
-    if any(gone):
-        return None
-    with mp.workdps(pair.digits):
-        quotient = divide(pair.x, pair.y)
-    return Pair(quotient, quotient, magnitude(quotient), _DIGITS)
+    return None if any(gone) else x / y
 
 
-def _gap(pair: Pair) -> Pair | None:
+def _gap(x: Number | Grid, y: Number | Grid) -> Number | None:
     """x - y; None of matrices."""
-    if isinstance(pair.x, Grid) or isinstance(pair.y, Grid):
-        return None
-    with mp.workdps(pair.digits):
-        exact = _exact(pair.x) and _exact(pair.y)
-        x, y = (pair.x, pair.y) if exact else map(approximate, (pair.x, pair.y))
-        return replace(pair, x=x - y)
+    return None if isinstance(x, Grid) or isinstance(y, Grid) else x - y

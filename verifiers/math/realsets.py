@@ -16,20 +16,19 @@ from functools import reduce
 from itertools import chain
 from typing import TypeAlias
 
-from mpmath import mp
+from flint import arb
 
 from rlvr.verifiers.math import intervals, probing
 from rlvr.verifiers.math.intervals import common, outside, unite
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import INFINITY, Node, Unreadable, free_symbols, walk
-from rlvr.verifiers.math.latex.values import Number, approximate, nearly_zero
+from rlvr.verifiers.math.latex.values import Number, decided, is_exact, sign_of, vanishes
 from rlvr.verifiers.math.solving import solution
 
 __all__ = ["End", "Piece", "TURNED", "is_condition", "is_set", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
 _MINUS = Node("neg", (INFINITY,))
-_DIGITS = 60
 TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
 """The sign between two sides that have changed places."""
 
@@ -51,17 +50,21 @@ class End:
     def __lt__(self, other: End) -> bool:
         if self.meets(other):
             return self.side < other.side
-        return bool(approximate(self.value) < approximate(other.value))
+        return bool(self.value < other.value)
 
     def meets(self, other: End) -> bool:
-        """The same number, within rounding."""
-        if mp.isinf(approximate(self.value)) or mp.isinf(approximate(other.value)):
-            return bool(approximate(self.value) == approximate(other.value))
-        return nearly_zero(approximate(self.value) - approximate(other.value))
+        """The same number, or taken for it."""
+        if _is_finite(self.value) and _is_finite(other.value):
+            return vanishes(self.value - other.value)
+        return bool(self.value == other.value)
+
+
+def _is_finite(value: Number) -> bool:
+    return is_exact(value) or bool(value.is_finite())
 
 
 Piece: TypeAlias = intervals.Piece[End]
-_LEAST, _MOST = End(None, mp.ninf, 1), End(None, mp.inf, -1)
+_LEAST, _MOST = End(None, arb.neg_inf(), 1), End(None, arb.pos_inf(), -1)
 _ALL: list[Piece] = [(_LEAST, _MOST)]
 
 
@@ -81,14 +84,17 @@ def same(a: Node, b: Node) -> bool:
         raise Unreadable("a condition that is not solved")
     if free_symbols(_bounds(a)) or free_symbols(_bounds(b)):
         return _same_between_variables(a, b)
-    with mp.workdps(_DIGITS):
-        left, right = _pieces(a), _pieces(b)
-        if len(left) != len(right):
-            return False
-        ends = [pair for p, q in zip(left, right, strict=True) for pair in zip(p, q, strict=True)]
-        if not all(x.side == y.side and x.meets(y) for x, y in ends):
-            return False
-    return all(x.node is None or y.node is None or probing.equal(x.node, y.node) for x, y in ends)
+    ends = decided(lambda: _common_ends(_pieces(a), _pieces(b)))
+    return ends is not None and all(
+        x.node is None or y.node is None or probing.equal(x.node, y.node) for x, y in ends
+    )
+
+
+def _common_ends(left: list[Piece], right: list[Piece]) -> list[Piece] | None:
+    if len(left) != len(right):
+        return None
+    ends = [pair for p, q in zip(left, right, strict=True) for pair in zip(p, q, strict=True)]
+    return ends if all(x.side == y.side and x.meets(y) for x, y in ends) else None
 
 
 def is_condition(node: Node) -> bool:
@@ -151,7 +157,7 @@ def _pieces(node: Node) -> list[Piece]:
 def _end(node: Node, *, low: bool, closed: bool) -> End:
     side = -1 if low is closed else 1
     if node in (INFINITY, _MINUS):
-        return End(None, mp.inf if node == INFINITY else mp.ninf, side)
+        return End(None, arb.pos_inf() if node == INFINITY else arb.neg_inf(), side)
     return End(node, Evaluation({}, real=True).number(node), side)
 
 
@@ -233,7 +239,7 @@ def _solve_inequality(left: Node, sign: str, right: Node) -> list[Piece]:
         if sign in ("<", "le"):
             return common(up, down)
         solutions = unite([*up, *down]) if sign != "ne" else common(up, down)
-        none = sign == "=" and Evaluation({}, real=True).number(right) < 0
+        none = sign == "=" and sign_of(Evaluation({}, real=True).number(right)) < 0
         return [] if none else solutions
     stretches = solution(left, sign, right)
     return unite(

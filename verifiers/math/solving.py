@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from mpmath import mp
+from flint import arb
 
+from rlvr.verifiers.math.latex.compile import ball
 from rlvr.verifiers.math.latex.tree import (
     Node,
     Unreadable,
@@ -52,7 +53,7 @@ def _stretches(
 ) -> Iterator[Stretch]:
     from sympy import sign
 
-    numbers = [mp.ninf, *(mp.mpf(end.evalf(mp.dps)._to_mpmath(mp.prec)) for end in ends), mp.inf]
+    numbers = [arb.neg_inf(), *map(ball, ends), arb.pos_inf()]
     for low, high, end in zip(numbers, numbers[1:], [*ends, None], strict=False):
         if sign(both.eval(_rational_between(low, high))) in signs:
             yield low, False, high, False
@@ -63,10 +64,11 @@ def _stretches(
 def _rational_between(low: Number, high: Number) -> Any:
     from sympy import Rational
 
-    if mp.isinf(low) and mp.isinf(high):
-        return Rational(0)
-    middle = high - 1 if mp.isinf(low) else low + 1 if mp.isinf(high) else (low + high) / 2
-    return Rational(int(mp.nint(middle * 2**200)), 2**200)
+    if not low.is_finite() or not high.is_finite():
+        end = low if low.is_finite() else high if high.is_finite() else arb(0)
+        return Rational(int(end.mid().floor().unique_fmpz()) + (2 if end is low else -2))
+    mantissa, exponent = ((low + high) / 2).mid().man_exp()
+    return int(mantissa) * Rational(2) ** int(exponent)
 
 
 def _quotient(node: Node) -> tuple[Poly, Poly]:

@@ -89,7 +89,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     policy: MathPolicy = COMPETITION
     markers: tuple[str, ...] = DEFAULT_MARKERS
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     reference_form: ClassVar[str] = (
         "an expression, a number, or a list of them, of which any is right"
     )

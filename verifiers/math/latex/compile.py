@@ -14,17 +14,17 @@ from fractions import Fraction
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
-from mpmath import mp
+from flint import acb, arb, ctx
 
 from rlvr.verifiers.math.latex.budget import charge, left_of_pair
 from rlvr.verifiers.math.latex.tree import BINDERS, Node, TooLarge, Unreadable, free_symbols, walk
-from rlvr.verifiers.math.latex.values import Number, Undefined
+from rlvr.verifiers.math.latex.values import Number, Undefined, is_exact
 from rlvr.verifiers.math.words import pairs
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["compile_node", "is_zero", "proportional", "value_at", "vanishes"]
+__all__ = ["ball", "compile_node", "is_proved_zero", "is_zero", "proportional", "value_at"]
 
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
@@ -68,21 +68,29 @@ def _attempt_closed(node: Node) -> tuple[Any, str]:
 
 
 def value_at(node: Node, point: Mapping[str, Number]) -> Number:
-    """The value of a limit, an endless sum or an antiderivative at a point, to mpmath's
-    precision."""
+    """The value of a limit, an endless sum or an antiderivative at a point, with all the digits
+    that SymPy vouches for."""
     import sympy
 
     values = {
         sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in free_symbols(node)
     }
     with _bound_operations(_MOST_OPERATIONS):
-        value = _carry_out(node).subs(values).evalf(mp.dps + 5)
+        value = _carry_out(node).subs(values).evalf(ctx.dps + 5)
     if not value.is_number or not value.is_finite:
         raise Undefined
-    return mp.mpmathify(value._to_mpmath(mp.prec))
+    real, imaginary = map(ball, value.as_real_imag())
+    return real if imaginary == 0 else acb(real, imaginary)
 
 
-def vanishes(difference: Node) -> bool:
+def ball(value: sympy.Expr) -> Number:
+    """A real number of SymPy's, with the digits that its `evalf` vouches for."""
+
+    middle = arb(str(value.evalf(ctx.dps + 5)))
+    return middle + arb(0, abs(middle) / arb(2) ** ctx.prec)
+
+
+def is_proved_zero(difference: Node) -> bool:
     """A proof that a constant is zero; False where none is found."""
     import sympy
 
@@ -243,11 +251,9 @@ def _largest(node: Node) -> Fraction:
 def _sympy_number(value: Number) -> Any:
     import sympy
 
-    return (
-        sympy.Rational(value.numerator, value.denominator)
-        if isinstance(value, Fraction)
-        else sympy.sympify(value)
-    )
+    if is_exact(value):
+        return sympy.Rational(int(value.numerator), int(value.denominator))
+    return sympy.Float(value.mid().str(ctx.dps, radius=False), ctx.dps)
 
 
 def _symbol(name: str) -> Any:

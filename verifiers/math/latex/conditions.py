@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from mpmath import mp
-
 from rlvr.verifiers.math.latex.tree import Node, Unreadable
-from rlvr.verifiers.math.latex.values import Number, Undefined, approximate, nearly_zero
+from rlvr.verifiers.math.latex.values import sign_of
 
 if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.numeric import Evaluation
@@ -29,19 +26,16 @@ def holds(condition: Node, evaluation: Evaluation) -> bool:
         raise Unreadable("a condition that is no relation")
     sides = [evaluation.number(side) for side in condition.args]
     for left, sign, right in zip(sides, condition.value, sides[1:], strict=False):
-        gap = approximate(left) - approximate(right)
-        if isinstance(gap, mp.mpc):
-            raise Undefined
-        if not _TESTS[sign](Fraction(0) if nearly_zero(gap) else gap):
+        if not _TESTS[sign](sign_of(left - right)):
             return False
     return True
 
 
-_TESTS: dict[str, Callable[[Number], bool]] = {
-    "=": lambda gap: gap == 0,
-    "ne": lambda gap: gap != 0,
-    "<": lambda gap: gap < 0,
-    ">": lambda gap: gap > 0,
-    "le": lambda gap: gap <= 0,
-    "ge": lambda gap: gap >= 0,
+_TESTS: dict[str, Callable[[int], bool]] = {
+    "=": lambda side: side == 0,
+    "ne": lambda side: side != 0,
+    "<": lambda side: side < 0,
+    ">": lambda side: side > 0,
+    "le": lambda side: side <= 0,
+    "ge": lambda side: side >= 0,
 }

@@ -1,22 +1,23 @@
-"""Named functions of numbers: exact for integers, with mpmath for other numbers."""
+"""Named functions of numbers: exact for integers, with Arb's balls for other numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 
-from mpmath import mp
+from flint import acb, arb, fmpq
 
 from rlvr.verifiers.math.latex.tree import TooLarge
 from rlvr.verifiers.math.latex.values import (
+    MOST_MAGNITUDE,
     NotMeant,
     Number,
+    Rough,
     Undefined,
-    approximate,
     divide,
     is_integer,
-    nearly_zero,
+    sign_of,
+    vanishes,
 )
 from rlvr.verifiers.math.words import pairs
 
@@ -32,8 +33,8 @@ def factorial(n: Number) -> Number:
             raise NotMeant
         if n > _MOST_FACTORIAL:
             raise TooLarge(f"a factorial of more than {_MOST_FACTORIAL}")
-        return Fraction(math.factorial(int(n)))
-    return _gamma(approximate(n) + 1)
+        return fmpq(math.factorial(int(n)))
+    return _gamma(n + 1)
 
 
 def double_factorial(n: Number) -> Number:
@@ -42,7 +43,7 @@ def double_factorial(n: Number) -> Number:
         raise NotMeant
     if n > _MOST_FACTORIAL:
         raise TooLarge(f"a factorial of more than {_MOST_FACTORIAL}")
-    return Fraction(math.prod(range(int(n), 0, -2)))
+    return fmpq(math.prod(range(int(n), 0, -2)))
 
 
 def logarithm(value: Number, base: Number) -> Number:
@@ -58,28 +59,28 @@ def remainder(a: Number, b: Number) -> Number:
 
 
 def _log(value: Number) -> Number:
-    if nearly_zero(value):
+    if vanishes(value):
         raise Undefined if value == 0 else NotMeant
-    return Fraction(0) if value == 1 else mp.log(approximate(value))
+    if value == 1:
+        return fmpq(0)
+    return arb(value).log() if not isinstance(value, acb) and value > 0 else acb(value).log()
 
 
 def _gamma(x: Number) -> Number:
-    if abs(x) > _MOST_FACTORIAL:
+    if not abs(x) <= _MOST_FACTORIAL:
         raise TooLarge(f"a factorial of more than {_MOST_FACTORIAL}")
-    try:
-        return mp.gamma(x)
-    except ValueError:  # a pole
-        raise NotMeant from None
+    value = (x if isinstance(x, acb) else arb(x)).gamma()
+    if not value.is_finite():  # a pole
+        raise NotMeant
+    return value
 
 
 def _binomial(n: Number, k: Number) -> Number:
     if is_integer(n) and is_integer(k) and n >= 0:
         if n > 10 * _MOST_FACTORIAL:
             raise TooLarge("a binomial coefficient")
-        return Fraction(math.comb(int(n), int(k)) if k >= 0 else 0)
-    return divide(
-        _gamma(approximate(n) + 1), _gamma(approximate(k) + 1) * _gamma(approximate(n - k) + 1)
-    )
+        return fmpq(math.comb(int(n), int(k)) if k >= 0 else 0)
+    return divide(_gamma(n + 1), _gamma(k + 1) * _gamma(n - k + 1))
 
 
 def _permutations(n: Number, k: Number) -> Number:
@@ -90,89 +91,97 @@ def _integers(combine: Callable[..., int]) -> Callable[..., Number]:
     def function(*values: Number) -> Number:
         if not all(map(is_integer, values)):
             raise NotMeant
-        return Fraction(combine(*map(int, values)))
+        return fmpq(combine(*map(int, values)))
 
     return function
 
 
 def _floor(x: Number) -> Number:
-    """A number that is an integer but for rounding is that integer."""
-    if isinstance(x, Fraction):
-        return Fraction(math.floor(x))
-    if isinstance(x, mp.mpc):
+    """A number that is taken for an integer is that integer."""
+    if isinstance(x, fmpq):
+        return fmpq(x.floor())
+    if isinstance(x, acb):
         raise Undefined
-    nearest = mp.nint(x)
-    return Fraction(int(nearest if nearly_zero(x - nearest) else mp.floor(x)))
+    nearest = (x.mid() + fmpq(1, 2)).floor().unique_fmpz()
+    if nearest is None:
+        raise Rough
+    return fmpq(nearest - (sign_of(x - nearest) < 0))
 
 
-def _real(x: Number) -> Number:
-    if isinstance(x, mp.mpc):
+def _extreme(wanted: int) -> Callable[..., Number]:
+    def function(first: Number, *others: Number) -> Number:
+        for other in others:
+            if sign_of(other - first) == wanted:
+                first = other
+        return first
+
+    return function
+
+
+def _of_balls(name: str) -> Callable[[Number], Number]:
+    """A function of Arb's; of a real number a complex value where it has no real one."""
+
+    def function(x: Number) -> Number:
+        if abs(x) > MOST_MAGNITUDE and name in _GROWING:
+            raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
+        value = getattr(x if isinstance(x, acb) else arb(x), name)()
+        return value if value.is_finite() else _finite(getattr(acb(x), name)())
+
+    return function
+
+
+def _finite(value: Number) -> Number:
+    if not value.is_finite():  # a pole; so is arctan of i
         raise Undefined
-    return x
-
-
-def _extreme(choose: Callable[..., Number]) -> Callable[..., Number]:
-    return lambda *values: choose(values, key=lambda x: approximate(_real(x)))
-
-
-def _sign(x: Number) -> Number:
-    return Fraction(0) if nearly_zero(x) else Fraction(1 if _real(x) > 0 else -1)
-
-
-def _numeric(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    def at(x: Number) -> Number:
-        try:
-            value = function(approximate(x))
-        except (ValueError, ZeroDivisionError):  # a pole
-            raise Undefined from None
-        if not mp.isfinite(value):  # so is arctan of i
-            raise Undefined
-        return value
-
-    return at
+    return value
 
 
 def _reciprocal(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    return lambda x: divide(Fraction(1), function(approximate(x)))
+    return lambda x: divide(fmpq(1), function(x))
 
 
 def _quotient(
     above: Callable[[Number], Number], below: Callable[[Number], Number]
 ) -> Callable[[Number], Number]:
-    return lambda x: divide(above(approximate(x)), below(approximate(x)))
+    return lambda x: divide(above(x), below(x))
 
 
 def _inverse_of_reciprocal(function: Callable[[Number], Number]) -> Callable[[Number], Number]:
-    return lambda x: function(approximate(divide(Fraction(1), x)))
+    return lambda x: function(divide(fmpq(1), x))
 
 
-_OF_MPMATH = pairs(
-    "sin sin cos cos arcsin asin arccos acos arctan atan sinh sinh cosh cosh tanh tanh arcsinh asinh "
-    "arccosh acosh arctanh atanh arg arg"
-)
+_GROWING = ("sinh", "cosh")
+_BALLS = {
+    name: _of_balls(of_flint)
+    for name, of_flint in pairs(
+        "sin sin cos cos arcsin asin arccos acos arctan atan sinh sinh cosh cosh tanh tanh arcsinh asinh "
+        "arccosh acosh arctanh atanh"
+    ).items()
+}
 FUNCTIONS: dict[str, Callable[..., Number]] = {
-    **{name: _numeric(getattr(mp, function)) for name, function in _OF_MPMATH.items()},
-    "tan": _quotient(mp.sin, mp.cos),
-    "cot": _quotient(mp.cos, mp.sin),
-    "coth": _quotient(mp.cosh, mp.sinh),
-    "sec": _reciprocal(mp.cos),
-    "csc": _reciprocal(mp.sin),
-    "sech": _reciprocal(mp.cosh),
-    "csch": _reciprocal(mp.sinh),
-    "arccot": _numeric(lambda x: mp.pi / 2 - mp.atan(x)),  # in (0, pi), as calculus books have it
-    "arcsec": _inverse_of_reciprocal(mp.acos),
-    "arccsc": _inverse_of_reciprocal(mp.asin),
+    **_BALLS,
+    "arg": lambda z: acb(z).arg(),
+    "tan": _quotient(_BALLS["sin"], _BALLS["cos"]),
+    "cot": _quotient(_BALLS["cos"], _BALLS["sin"]),
+    "coth": _quotient(_BALLS["cosh"], _BALLS["sinh"]),
+    "sec": _reciprocal(_BALLS["cos"]),
+    "csc": _reciprocal(_BALLS["sin"]),
+    "sech": _reciprocal(_BALLS["cosh"]),
+    "csch": _reciprocal(_BALLS["sinh"]),
+    "arccot": lambda x: arb.pi() / 2 - _BALLS["arctan"](x),  # in (0, pi), as calculus books have it
+    "arcsec": _inverse_of_reciprocal(_BALLS["arccos"]),
+    "arccsc": _inverse_of_reciprocal(_BALLS["arcsin"]),
     "ln": _log,
     "gcd": _integers(math.gcd),
     "lcm": _integers(math.lcm),
-    "max": _extreme(max),
-    "min": _extreme(min),
+    "max": _extreme(1),
+    "min": _extreme(-1),
     "floor": _floor,
     "ceil": lambda x: -_floor(-x),
     "abs": abs,
-    "sgn": _sign,
-    "Re": lambda z: z.real if isinstance(z, mp.mpc) else z,
-    "Im": lambda z: z.imag if isinstance(z, mp.mpc) else Fraction(0),
+    "sgn": lambda x: fmpq(sign_of(x)),
+    "Re": lambda z: z.real if isinstance(z, acb) else z,
+    "Im": lambda z: z.imag if isinstance(z, acb) else fmpq(0),
     "binom": _binomial,
     "perm": _permutations,
     "gamma": lambda x: factorial(x - 1),

@@ -9,7 +9,7 @@ Dots are read only between terms whose numbers or indices grow by equal steps; t
 
 from __future__ import annotations
 
-from fractions import Fraction
+from flint import fmpq
 
 from rlvr.verifiers.math.latex.lexer import Token, tokens
 from rlvr.verifiers.math.latex.numeric import Evaluation
@@ -23,7 +23,7 @@ from rlvr.verifiers.math.latex.tree import (
     num,
     sym,
 )
-from rlvr.verifiers.math.latex.values import Undefined
+from rlvr.verifiers.math.latex.values import Number, Undefined, is_exact
 
 __all__ = ["resolve_indices"]
 
@@ -32,8 +32,8 @@ _LISTS = frozenset(("list", "set", "tuple"))
 _MOST_MEMBERS = 50
 _SERIES = {"add": "sum", "mul": "prod"}
 _POINTS = (
-    Fraction(17),
-    Fraction(31),
+    fmpq(17),
+    fmpq(31),
 )  # where two formulas for an index are compared; whole, as indices are
 
 
@@ -149,7 +149,7 @@ def _step(hole: tuple[Node, ...]) -> int:
         first, last = (free_symbols(end) for end in hole)
         return 1 if last and not first else -1 if first and not last else 0
     differences = set(_values(minus(hole[1], hole[0])) or ())
-    step = differences.pop() if len(differences) == 1 else Fraction(0)
+    step = differences.pop() if len(differences) == 1 else fmpq(0)
     return int(step) if step.denominator == 1 else 0
 
 
@@ -157,7 +157,7 @@ def _quotient(last: Node, first: Node, step: int) -> Node:
     return Node("div", (minus(last, first), num(step)))
 
 
-def _values(node: Node) -> tuple[Fraction, ...] | None:
+def _values(node: Node) -> tuple[Number, ...] | None:
     try:
         values = [
             Evaluation(dict.fromkeys(free_symbols(node), point), real=True).number(node)
@@ -165,7 +165,7 @@ def _values(node: Node) -> tuple[Fraction, ...] | None:
         ]
     except (Undefined, TooLarge, Unreadable):
         return None
-    return tuple(values) if all(isinstance(value, Fraction) for value in values) else None
+    return tuple(values) if all(map(is_exact, values)) else None
 
 
 def _merge_terms(

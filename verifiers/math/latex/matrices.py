@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TypeAlias
+
+from flint import fmpq
 
 from rlvr.verifiers.math.latex.values import (
     Number,
     Undefined,
-    approximate,
     divide,
     is_integer,
-    nearly_zero,
     root_of,
+    vanishes,
 )
 
 __all__ = ["Grid", "Row", "determinant", "length", "raise_power"]
@@ -46,7 +46,7 @@ class Grid:
     __rmul__ = __mul__
 
     def __neg__(self) -> Grid:
-        return self * Fraction(-1)
+        return self * fmpq(-1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -59,19 +59,19 @@ class Grid:
 
 
 def _dot(row: Row, column: Row) -> Number:
-    return sum((x * y for x, y in zip(row, column, strict=True)), Fraction(0))
+    return sum((x * y for x, y in zip(row, column, strict=True)), fmpq(0))
 
 
 def length(grid: Grid, *, real: bool) -> Number:
     """The Euclidean norm of a vector."""
     if 1 not in grid.shape:
         raise Undefined
-    return root_of(sum((x * x for row in grid.rows for x in row), Fraction(0)), 2, real=real)
+    return root_of(sum((x * x for row in grid.rows for x in row), fmpq(0)), 2, real=real)
 
 
 def determinant(grid: Grid) -> Number:
-    """By elimination, with the largest pivot for the sake of what is approximate."""
-    return _eliminate(grid, Grid(tuple((Fraction(0),) for _ in grid.rows)))[0]
+    """By elimination, with the largest pivot for the sake of the balls' widths."""
+    return _eliminate(grid, Grid(tuple((fmpq(0),) for _ in grid.rows)))[0]
 
 
 def raise_power(grid: Grid, exponent: Number) -> Grid:
@@ -79,7 +79,7 @@ def raise_power(grid: Grid, exponent: Number) -> Grid:
     if not is_integer(exponent) or abs(exponent) > _MOST_POWER:
         raise Undefined
     size = len(grid.rows)
-    unit = Grid(tuple(tuple(Fraction(int(i == j)) for j in range(size)) for i in range(size)))
+    unit = Grid(tuple(tuple(fmpq(int(i == j)) for j in range(size)) for i in range(size)))
     base = grid if exponent >= 0 else _eliminate(grid, unit)[1]
     power = unit
     for _ in range(abs(int(exponent))):
@@ -94,15 +94,13 @@ def _eliminate(left: Grid, right: Grid) -> tuple[Number, Grid]:
     if left.shape[1] != size:
         raise Undefined
     rows = [[*a, *b] for a, b in zip(left.rows, right.rows, strict=True)]
-    if not all(isinstance(x, Fraction) for row in rows for x in row):
-        rows = [list(map(approximate, row)) for row in rows]  # the two kinds cannot be ordered
-    product: Number = Fraction(1)
+    product: Number = fmpq(1)
     for column in range(size):
         pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
-        if nearly_zero(rows[pivot][column]):
+        if vanishes(rows[pivot][column]):
             if right.shape[1] == size:
                 raise Undefined  # no inverse
-            return Fraction(0), right
+            return fmpq(0), right
         if pivot != column:
             rows[column], rows[pivot] = rows[pivot], rows[column]
             product = -product

@@ -1,19 +1,19 @@
 r"""The value of a tree at a point, which decides nearly every comparison.
 
-A tree is evaluated exactly where possible, and else to the precision of `mpmath.mp`.  With `real`,
-the root of a negative number is undefined, as at school, so that a point at which an identity
-leaves the real numbers is skipped.
+A tree is evaluated exactly where possible, and else as a ball (`values.py`).  With `real`, the root
+of a negative number is undefined, as at school, so that a point at which an identity leaves the
+real numbers is skipped.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 from collections.abc import Callable, Mapping
-from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 
-from mpmath import mp
+from flint import acb, arb, ctx, fmpq
 
 from rlvr.verifiers.math.latex import functions
 from rlvr.verifiers.math.latex.budget import Budget
@@ -30,25 +30,29 @@ from rlvr.verifiers.math.latex.unknown import is_notation, stand_in, unknown
 from rlvr.verifiers.math.latex.values import (
     MOST_BITS,
     MOST_MAGNITUDE,
+    PRECISION,
     NoCase,
     NotMeant,
     Number,
     Undefined,
     Underflow,
-    approximate,
     divide,
+    is_exact,
     is_integer,
     magnitude,
-    nearly_zero,
     power_of,
+    rational,
     root_of,
+    vanishes,
 )
 
 __all__ = ["Evaluation"]
 
-_ROUGH_DIGITS = 10
+_ROUGH_STEPS = (70, 350)  # of a quadrature that shows five digits
+_QUADRATURE_ENDS = fmpq(7, 2)  # e^-26 from those of the stretch
+_SHORT_BITS = 1_400
 _SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
-_SATURATION = 20
+_SATURATED_AT = 4, 20  # magnitudes: from where on it counts, and where it is too large
 _BITS_A_STEP = 2_000_000  # squared: reducing a fraction takes the product of its lengths
 _COSTS = {
     "fact": 20,
@@ -57,6 +61,9 @@ _COSTS = {
     "diff": 20,
     "apply": 5,
 }  # in units of an addition, about 5 µs
+_BY_SERIES = frozenset(("call", "pow", "root", "log", "deg", "fact", "apply"))
+_PRECISION_A_STEP = 1_000_000  # squared
+_OF_GAMMA = frozenset(("gamma", "binom", "perm"))
 
 
 class Evaluation:
@@ -88,7 +95,10 @@ class Evaluation:
             TooLarge: a limit.
             Unreadable: it is no expression.
         """
-        self.budget.spend(_COSTS.get(node.op, 1) + mp.dps // 300)
+        cost = _COSTS.get(node.op, 1)
+        if ctx.prec > PRECISION and node.op in _BY_SERIES:
+            cost *= 1 + ctx.prec**2 // _PRECISION_A_STEP
+        self.budget.spend(cost)
         rule = _RULES.get(node.op)
         if rule is None:
             raise Unreadable(f"{node.op} in an expression")
@@ -103,23 +113,30 @@ class Evaluation:
         return value
 
     def _check_number(self, value: Number) -> Number:
-        if isinstance(value, mp.mpc):
-            if value.imag == 0 or nearly_zero(value.imag):
-                value = value.real
-            elif self.real:
+        if isinstance(value, fmpq):
+            if value == 0:
+                return value
+            if value.height_bits() > _SHORT_BITS:
+                above, below = (
+                    int(part.bit_length()) for part in (value.numerator, value.denominator)
+                )
+                if above + below > 2 * MOST_BITS:
+                    raise TooLarge("an exact number with too many digits")
+                self.budget.spend(above * below // _BITS_A_STEP)
+        else:
+            if not value.is_finite():
                 raise Undefined
-        if isinstance(value, Fraction):
-            above, below = value.numerator.bit_length(), value.denominator.bit_length()
-            if above + below > 2 * MOST_BITS:
-                raise TooLarge("an exact number with too many digits")
-            self.budget.spend(above * below // _BITS_A_STEP)
-        elif not mp.isfinite(value):
-            raise Undefined
-        if value:
-            size = magnitude(value)
-            if abs(size) > MOST_MAGNITUDE:
-                raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
-            self.top, self.bottom = max(self.top, size), min(self.bottom, size)
+            if isinstance(value, acb):
+                if vanishes(value.imag):
+                    value = value.real
+                elif self.real:
+                    raise Undefined
+            if value.rel_accuracy_bits() <= 1:  # it may be 0, whose size says nothing
+                return value
+        size = magnitude(value)
+        if abs(size) > MOST_MAGNITUDE:
+            raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
+        self.top, self.bottom = max(self.top, size), min(self.bottom, size)
         return value
 
     # -------------------------------------------------------------------------------------------------- arithmetic
@@ -128,7 +145,7 @@ class Evaluation:
         """A long literal is as good as a small difference: its digits count as sizes."""
         self.top = max(self.top, node.value.numerator.bit_length())
         self.bottom = min(self.bottom, -node.value.denominator.bit_length())
-        return node.value
+        return rational(node.value)
 
     def _symbol(self, node: Node) -> Number:
         return self.point[node.value]
@@ -140,12 +157,12 @@ class Evaluation:
             raise NotMeant
         name = f"{node.value}_{{{''.join(map(str, indices))}}}"
         digest = hashlib.sha256(name.encode()).digest()
-        return self.point.get(name, Fraction(int.from_bytes(digest[:2]) + 1, 257))
+        return self.point.get(name, fmpq(int.from_bytes(digest[:2]) + 1, 257))
 
     def _constant(self, node: Node) -> Number:
         if node.value == "inf" or (node.value == "i" and self.real):
             raise Undefined
-        return {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}[node.value]
+        return arb.pi() if node.value == "pi" else arb.const_e() if node.value == "e" else acb(0, 1)
 
     def _sum(self, node: Node) -> Number | Grid:
         return reduce(_plus, map(self.value, node.args))
@@ -158,16 +175,14 @@ class Evaluation:
 
     def _quotient(self, node: Node) -> Number | Grid:
         above, below = self.value(node.args[0]), self.number(node.args[1])
-        return (
-            above * divide(Fraction(1), below) if isinstance(above, Grid) else divide(above, below)
-        )
+        return above * divide(fmpq(1), below) if isinstance(above, Grid) else divide(above, below)
 
     def _power(self, node: Node) -> Number | Grid:
         base, exponent = self.value(node.args[0]), self.number(node.args[1])
         if isinstance(base, Grid):
             return raise_power(base, exponent)
         is_defined = is_integer(exponent) or not (self.real and free_symbols(node.args[1]))
-        if not is_defined and not isinstance(base, mp.mpc) and base < 0:
+        if not is_defined and not isinstance(base, acb) and base < 0:
             raise NotMeant  # (-2)^x; (-8)^{1/3} is another thing
         return power_of(base, exponent, real=self.real)
 
@@ -175,16 +190,18 @@ class Evaluation:
         value, index = self.number(node.args[0]), self.number(node.args[1])
         if is_integer(index) and 2 <= index < 1000:
             return root_of(value, int(index), real=self.real)
-        return power_of(value, divide(Fraction(1), index), real=self.real)
+        return power_of(value, divide(fmpq(1), index), real=self.real)
 
     def _call(self, node: Node) -> Number:
         if node.value == "log":
             return functions.logarithm(
-                self.number(node.args[0]), Fraction(10) if self.log_base else mp.e
+                self.number(node.args[0]), fmpq(10) if self.log_base else arb.const_e()
             )
         if node.value == "abs" and isinstance(vector := self.value(node.args[0]), Grid):
             return length(vector, real=self.real)
         arguments = [self.number(arg) for arg in node.args]
+        if node.value in _OF_GAMMA and not all(map(is_exact, arguments)):
+            self.budget.spend(_COSTS["fact"] * ctx.prec**2 // _PRECISION_A_STEP)
         if node.value in _SATURATED and arguments:
             self._saturate(node.value, arguments[0])
         try:
@@ -195,18 +212,18 @@ class Evaluation:
     def _saturate(self, name: str, x: Number) -> None:
         r"""What \tanh 10^9 lacks to 1 is as good as a small number met: more digits are needed to
         see it."""
-        if isinstance(x, mp.mpc) or abs(x) < _SATURATION:
-            return
-        gap = magnitude(x) if name.startswith("arc") else int(3 * min(abs(x), MOST_MAGNITUDE))
+        size = magnitude(x)
+        gap = size if name.startswith("arc") else 3 << max(min(size, _SATURATED_AT[1]), 0)
         if gap > MOST_MAGNITUDE:
             raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
-        self.bottom = min(self.bottom, -gap)
+        if size > _SATURATED_AT[0]:
+            self.bottom = min(self.bottom, -gap)
 
     def _logarithm(self, node: Node) -> Number:
         return functions.logarithm(self.number(node.args[0]), self.number(node.args[1]))
 
     def _degrees(self, node: Node) -> Number:
-        return approximate(self.number(node.args[0])) * mp.pi / 180
+        return self.number(node.args[0]) * arb.pi() / 180
 
     def _application(self, node: Node) -> Number:
         r"""f(x) of a function of which nothing is known; which one it is, the value of the letter f
@@ -218,7 +235,7 @@ class Evaluation:
             return self._application(
                 Node("apply", (head.args[0], Node("apply", (head.args[1], inner))))
             )
-        return unknown(self.number(head), _alike(values))
+        return unknown(self.number(head), values)
 
     def _composition(self, node: Node) -> Number:
         return unknown(self.number(node.args[0]), [self.number(node.args[1])])
@@ -258,11 +275,11 @@ class Evaluation:
             not (is_integer(first) and is_integer(last)) or last < first - 1
         ):  # formulas hold for the empty sum at most
             raise NotMeant
-        total: Number = Fraction(int(node.op == "prod"))
+        total: Number = fmpq(int(node.op == "prod"))
         combine = operator.mul if node.op == "prod" else _plus
         for index in range(int(first), int(last) + 1):
             total = self._check_number(
-                combine(total, self._with(node.value, Fraction(index), node.args[0]))
+                combine(total, self._with(node.value, fmpq(index), node.args[0]))
             )
         return total
 
@@ -283,25 +300,32 @@ class Evaluation:
                 self.point, real=self.real, log_base=self.log_base, budget=self.budget
             )
             check.checking = True
-            ends = [_end(check, end) for end in node.args[1:]]
-            with mp.workdps(_ROUGH_DIGITS):
-                rough = mp.quad(lambda t: check._integrand(node, t), ends)
-                if abs(rough - value) > (abs(value) + 1) / 10**5:
-                    raise Undefined
+            integrand = partial(check._integrand, node)
+            low, high = (_end(check, end) for end in node.args[1:])
+            for steps in _ROUGH_STEPS:
+                if abs(_quadrature(integrand, low, high, steps) - value) < (abs(value) + 1) / 10**5:
+                    return value
+            raise Undefined
         return value
 
     def _integrand(self, node: Node, t: Number) -> Number:
         try:
-            return approximate(self._with(node.value, t, node.args[0]))
+            return self._with(node.value, t, node.args[0])
         except Underflow:
-            return mp.zero
+            return fmpq(0)
 
     def _derivative(self, node: Node) -> Number:
-        name, order = node.value
-        body = node.args[0]
-        return mp.diff(
-            lambda t: approximate(self._with(name, t, body)), approximate(self.point[name]), order
-        )
+        """By differences of so small a step that what they leave out is beyond the precision."""
+        (name, order), bits = node.value, ctx.prec
+        step = fmpq(1, 2**bits)
+        with ctx.workprec((order + 3) * bits):
+            terms = (
+                (-1) ** k
+                * math.comb(order, k)
+                * self._with(name, self.point[name] + (order - 2 * k) * step / 2, node.args[0])
+                for k in range(order + 1)
+            )
+            return sum(terms, fmpq(0)) / step**order + arb(0, arb(2) ** -bits)
 
     def _symbolic(self, node: Node) -> Number:
         from rlvr.verifiers.math.latex.compile import value_at
@@ -312,39 +336,40 @@ class Evaluation:
 def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
     if isinstance(a, Grid) is not isinstance(b, Grid):
         raise Undefined
-    return a + b if isinstance(a, Grid) or _are_exact(a, b) else approximate(a) + approximate(b)
+    return a + b if isinstance(a, Grid) or _are_short(a, b) else arb(a) + b
 
 
 def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:
-    if isinstance(a, Grid) or isinstance(b, Grid) or _are_exact(a, b):
-        return a * b
-    return approximate(a) * approximate(b)
+    return a * b if isinstance(a, Grid) or isinstance(b, Grid) or _are_short(a, b) else arb(a) * b
 
 
-def _are_exact(a: Number, b: Number) -> bool:
-    """Two fractions, or two that are none; together not so long that they would take time."""
-    exact = isinstance(a, Fraction)
-    if exact is not isinstance(b, Fraction):
-        return False
-    parts = (a.numerator, a.denominator, b.numerator, b.denominator) if exact else ()
-    return sum(map(int.bit_length, parts)) <= 2 * MOST_BITS
-
-
-def _alike(values: list[Number]) -> list[Number]:
-    """All fractions, or all approximate: mpmath and fractions do not mix."""
-    return (
-        values
-        if all(isinstance(value, Fraction) for value in values)
-        else list(map(approximate, values))
-    )
+def _are_short(a: Number, b: Number) -> bool:
+    """Not two fractions that are so long together that they would take time."""
+    if not (is_exact(a) and is_exact(b)):
+        return True
+    return bool(a.height_bits() + b.height_bits() <= 2 * MOST_BITS)
 
 
 def _end(evaluation: Evaluation, node: Node) -> Number:
-    infinite = {
-        INFINITY: mp.inf,
-        Node("neg", (INFINITY,)): -mp.inf,
-    }
-    return infinite[node] if node in infinite else approximate(evaluation.number(node))
+    infinite = {INFINITY: arb.pos_inf(), Node("neg", (INFINITY,)): arb.neg_inf()}
+    return infinite[node] if node in infinite else arb(evaluation.number(node))
+
+
+def _quadrature(f: Callable[[Number], Number], low: Number, high: Number, steps: int) -> Number:
+    """Roughly the integral, over tangents, since ends may be infinite, by the double-exponential
+    rule of Takahasi and Mori."""
+    start, half, width = low.atan(), (high.atan() - low.atan()) / 2, 2 * _QUADRATURE_ENDS / steps
+    total = arb(0)
+    for k in range(steps + 1):
+        t = arb(k * width - _QUADRATURE_ENDS)
+        s = arb.pi() / 2 * t.sinh()
+        angle = start + half * (1 + s.tanh())
+        total += f(angle.tan()) * t.cosh() / (s.cosh() * angle.cos()) ** 2
+    return total * half * width * arb.pi() / 2
+
+
+def _conjugate(z: Number) -> Number:
+    return z.conjugate() if isinstance(z, acb) else z
 
 
 _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
@@ -364,9 +389,7 @@ _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "fact2": lambda at, node: functions.double_factorial(at.number(node.args[0])),
     "mod": lambda at, node: functions.remainder(at.number(node.args[0]), at.number(node.args[1])),
     "term": Evaluation._term,
-    "conj": lambda at, node: (
-        mp.conj(at.number(node.args[0])) if not at.real else at.number(node.args[0])
-    ),
+    "conj": lambda at, node: _conjugate(at.number(node.args[0])),
     "cases": Evaluation._cases,
     "apply": Evaluation._application,
     "compose": Evaluation._composition,

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache, reduce
 
-from mpmath import mp
+from flint import arb, fmpq
 
 from rlvr.verifiers.math.latex.tree import Node
-from rlvr.verifiers.math.latex.values import Number, Undefined, approximate
+from rlvr.verifiers.math.latex.values import Number, divide, is_exact
 
 __all__ = ["is_notation", "stand_in", "unknown"]
 
@@ -34,8 +33,7 @@ def unknown(seed: Number, values: Sequence[Number]) -> Number:
         seed: the number that says which.
         values: its arguments, in their order.
     """
-    exact = isinstance(seed, Fraction)
-    name = f"{seed.numerator:x}/{seed.denominator:x}" if exact else mp.nstr(seed, _DIGITS)
+    name = str(seed) if is_exact(seed) else seed.str(_DIGITS, radius=False)
     first, *later = values
     start = _quotient(_coefficients(name), first)
     return reduce(
@@ -59,25 +57,21 @@ def _sort_arguments(node: Node) -> Node:
     return Node(node.op, tuple(sorted(args, key=repr)) if symmetric else args, node.value)
 
 
-def _quotient(exact: tuple[Fraction, ...], x: Number) -> Number:
-    if (
-        isinstance(x, Fraction) and x.denominator.bit_length() > _MOST_BITS
-    ):  # f(f(f(…))) has four times as many each
-        x = approximate(x)
-    c = exact if isinstance(x, Fraction) else tuple(map(approximate, exact))
+def _quotient(c: tuple[Number, ...], x: Number) -> Number:
+    if is_exact(x) and x.height_bits() > _MOST_BITS:  # f(f(f(…))) has four times as many each
+        x = arb(x)
     square = x * x
     below = square * square + abs(c[5]) * square + abs(c[6])
-    if below == 0:  # among complex numbers
-        raise Undefined
-    return (c[0] + c[1] * x + c[2] * square + c[3] * square * x + c[4] * square * square) / below
+    above = c[0] + c[1] * x + c[2] * square + c[3] * square * x + c[4] * square * square
+    return divide(above, below)
 
 
 @lru_cache(maxsize=1024)
-def _coefficients(name: str) -> tuple[Fraction, ...]:
+def _coefficients(name: str) -> tuple[Number, ...]:
     return _hash_text(name)
 
 
-def _hash_text(text: str) -> tuple[Fraction, ...]:
+def _hash_text(text: str) -> tuple[Number, ...]:
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     parts = [int.from_bytes(digest[2 * i : 2 * i + 2]) for i in range(_COEFFICIENTS)]
-    return tuple(Fraction(2 * part + 1 - (1 << 16), 1 << 12) for part in parts)
+    return tuple(fmpq(2 * part + 1 - (1 << 16), 1 << 12) for part in parts)

@@ -1,48 +1,73 @@
-"""Numbers at a point: exact fractions where possible, else mpmath's at the working precision.
+"""Numbers at a point: exact fractions where possible, else balls that hold the true value for certain.
 
-mpmath never executes text, and its exponents are unbounded, so that magnitudes are limited here.
+A ball is a number with a bound of its error, from Arb by way of python-flint: real (`arb`) or complex
+(`acb`), at the working precision `flint.ctx.prec`.  Arb allocates by the precision and not by the
+numbers, whose magnitudes are limited here.
+
+A step goes one way or another: a quotient has a value or none, |u| is u or -u.  It is decided where
+the ball of u does not hold 0.  Where it does, and is narrower than the third part of the working
+precision can say, u is taken for 0; a wider one raises `Rough`, and `decided` starts again with twice
+the precision.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from mpmath import mp
+from flint import acb, arb, ctx, fmpq, fmpz
 
 from rlvr.verifiers.math.latex.tree import TooLarge
 
 __all__ = [
     "MOST_BITS",
     "MOST_MAGNITUDE",
+    "MOST_PRECISION",
     "NoCase",
     "NotMeant",
     "Number",
+    "PRECISION",
+    "Rough",
     "Undefined",
     "Underflow",
-    "approximate",
+    "decided",
     "divide",
+    "is_exact",
     "is_integer",
     "magnitude",
-    "nearly_zero",
     "power_of",
+    "rational",
     "root_of",
+    "sign_of",
+    "vanishes",
 ]
 
 Number: TypeAlias = Any
-"""A Fraction, mpf or mpc."""
+"""An fmpq, which is exact, an arb or an acb."""
 
+PRECISION, MOST_PRECISION = 480, 13_400
+"""Bits that a comparison starts with (zero is then what is less than 10^-48), and that it may rise to."""
 MOST_BITS = 40_000
-"""Of the numerator or denominator of an exact fraction; beyond it numbers become approximate."""
+"""Of the numerator or denominator of an exact fraction; beyond it numbers become balls."""
 MOST_MAGNITUDE = 200_000
 """Binary digits in front of or behind the point of any number."""
 _SCHOOL_ROOT = 9  # (-8)^{1/3} is real; (-1)^{5/97}, which a probe makes of (-1)^n, is nothing
-_SLACK_BITS = 30  # of an approximate zero
+_PART = 3  # of the precision that zero takes
+
+_T = TypeVar("_T")
 
 
 class Underflow(TooLarge):
     """So close to zero that no exponent we allow can say it."""
+
+
+class Rough(TooLarge):
+    """A ball holds 0 and is too wide to be taken for it."""
+
+    def __init__(self) -> None:
+        super().__init__(f"a comparison to more than {MOST_PRECISION} bits")
 
 
 class Undefined(Exception):
@@ -61,69 +86,113 @@ class NoCase(Undefined):
     """No value, since none of the cases holds."""
 
 
-def approximate(value: Number) -> Number:
-    """The same as an mpmath number."""
-    return mp.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
+def decided(compute: Callable[[], _T], bits: int = PRECISION) -> _T:
+    """What is computed, at the lowest precision from `bits` on at which no step is rough.
+
+    Raises:
+        Rough: there is none within the limit.
+    """
+    while True:
+        try:
+            with ctx.workprec(bits):
+                return compute()
+        except Rough:
+            bits *= 2
+            if bits > MOST_PRECISION:
+                raise
+
+
+def rational(value: Fraction | int) -> Number:
+    """An exact number."""
+    return fmpq(value.numerator, value.denominator)
+
+
+def is_exact(value: Number) -> bool:
+    """True for fractions."""
+    return isinstance(value, fmpq)
 
 
 def is_integer(value: Number) -> bool:
     """True for exact integers alone."""
-    return isinstance(value, Fraction) and value.denominator == 1
+    return isinstance(value, fmpq) and value.denominator == 1
 
 
 def magnitude(value: Number) -> int:
     """About log2 of a number that is not zero."""
-    if isinstance(value, Fraction):
-        return value.numerator.bit_length() - value.denominator.bit_length()
-    return int(mp.mag(value))
+    if isinstance(value, fmpq):
+        return int(value.numerator.bit_length()) - int(value.denominator.bit_length())
+    if isinstance(value, acb):
+        value = abs(value)
+    mantissa, exponent = value.abs_upper().man_exp()
+    return int(exponent) + int(mantissa.bit_length())
 
 
-def nearly_zero(value: Number) -> bool:
-    """True if rounding alone could have kept it from being zero."""
-    if isinstance(value, Fraction):
-        return value == 0
-    return bool(value == 0 or magnitude(value) < _SLACK_BITS - mp.prec)
+def vanishes(value: Number) -> bool:
+    """Is it zero, or taken for it?
+
+    Raises:
+        Rough: its ball holds 0, and is too wide to be taken for it.
+    """
+    if isinstance(value, fmpq):
+        return bool(value == 0)
+    if not value.contains(0):
+        return False
+    if value.rel_one_accuracy_bits() < ctx.prec // _PART:
+        raise Rough
+    return True
+
+
+def sign_of(value: Number) -> int:
+    """1, 0 or -1.
+
+    Raises:
+        Rough: see `vanishes`.
+        Undefined: of a complex number.
+    """
+    if isinstance(value, acb):
+        raise Undefined
+    return 1 if value > 0 else -1 if value < 0 else 0 * vanishes(value)
 
 
 def divide(above: Number, below: Number) -> Number:
     """A quotient."""
-    if nearly_zero(below):
+    if vanishes(below):
         raise Undefined if below == 0 else NotMeant
-    if isinstance(above, Fraction) and isinstance(below, Fraction):
-        return above / below
-    return approximate(above) / approximate(below)
+    return above / below
 
 
 def power_of(base: Number, exponent: Number, *, real: bool) -> Number:
     """base^exponent; (-8)^{1/3} is -2, as schools have it."""
-    if isinstance(exponent, Fraction):
+    if isinstance(exponent, fmpq):
         if exponent.denominator == 1:
             return _whole_power(base, int(exponent))
         if exponent.denominator <= _SCHOOL_ROOT:
-            return _whole_power(root_of(base, exponent.denominator, real=real), exponent.numerator)
-    if nearly_zero(base):
+            root = root_of(base, int(exponent.denominator), real=real)
+            return _whole_power(root, int(exponent.numerator))
+    if vanishes(base):
         raise Undefined
-    base, exponent = approximate(base), approximate(exponent)
-    if exponent:
+    if not vanishes(exponent):
         _bound(base, exponent)
-    return mp.power(base, exponent)
+    return _ball(base) ** exponent
 
 
 def _whole_power(base: Number, exponent: int) -> Number:
-    if nearly_zero(base):
+    if vanishes(base):
         if exponent <= 0:
             raise Undefined
-        return Fraction(0)
-    if isinstance(base, Fraction):
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if abs(exponent) * bits <= MOST_BITS:
-            return Fraction(base**exponent)
-    elif abs(exponent) == 1:
-        return base if exponent == 1 else 1 / base
-    if base in (1, -1):
-        return base ** (exponent % 2)
+        return fmpq(0)
+    if isinstance(base, fmpq):
+        if abs(exponent) * base.height_bits() <= MOST_BITS:
+            return base**exponent
+        if base in (1, -1):
+            return base ** (exponent % 2)
     _bound(base, exponent)
-    return mp.power(approximate(base), exponent)
+    return (base if isinstance(base, acb) else arb(base)) ** exponent
+
+
+def _ball(value: Number) -> Number:
+    """With a power and a root also where it is negative."""
+    return arb(value) if not isinstance(value, acb) and value > 0 else acb(value)
 
 
 def _bound(base: Number, exponent: Number) -> None:
@@ -133,7 +202,7 @@ def _bound(base: Number, exponent: Number) -> None:
         exponent.bit_length() if isinstance(exponent, int) else magnitude(exponent)
     )
     if bits > MOST_MAGNITUDE.bit_length():
-        vanishing = not isinstance(exponent, mp.mpc) and (size > 0) is (exponent < 0)
+        vanishing = not isinstance(exponent, acb) and (size > 0) is (exponent < 0)
         raise (Underflow if vanishing else TooLarge)(
             f"a power of more than {MOST_MAGNITUDE} binary digits"
         )
@@ -141,20 +210,23 @@ def _bound(base: Number, exponent: Number) -> None:
 
 def root_of(value: Number, index: int, *, real: bool) -> Number:
     """The n-th root: the real one of a negative number if n is odd."""
-    if nearly_zero(value):
-        return Fraction(0)
-    if index % 2 and not isinstance(value, mp.mpc) and value < 0:
+    if vanishes(value):
+        return fmpq(0)
+    negative = not isinstance(value, acb) and value < 0
+    if negative and index % 2:
         return -root_of(-value, index, real=real)
-    if isinstance(value, Fraction) and value > 0 and value.numerator.bit_length() < 2000:
-        above, below = _whole_root(value.numerator, index), _whole_root(value.denominator, index)
-        if above and below:
-            return Fraction(above, below)
-    if real and not isinstance(value, mp.mpc) and value < 0:
+    if negative and real:
         raise Undefined
-    return mp.root(approximate(value), index) if index != 2 else mp.sqrt(approximate(value))
+    if isinstance(value, fmpq) and not negative and value.height_bits() < 2000:
+        above, below = (
+            _whole_root(int(part), index) for part in (value.numerator, value.denominator)
+        )
+        if above and below:
+            return fmpq(above, below)
+    return _ball(value).root(index)
 
 
 def _whole_root(value: int, index: int) -> int | None:
     """The integer root of a positive integer, if it has one."""
-    root = math.isqrt(value) if index == 2 else int(mp.nint(mp.root(value, index)))
+    root = math.isqrt(value) if index == 2 else int(fmpz(value).root(index))
     return root if root**index == value else None
