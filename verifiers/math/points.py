@@ -441,7 +441,7 @@ class _Search:
         line = self._line()
         if line is not None:
             start, slope = line
-            return [(k - start) / slope for k in (_WHOLE if whole else (0,))] if slope else []
+            return [(k - start) / slope for k in (_WHOLE if whole else (0,))] if slope != 0 else []
         samples = self._sample_switch()
         zeros: list[Number] = []
         for target in _WHOLE[:5] if whole else (0,):

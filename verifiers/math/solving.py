@@ -66,7 +66,8 @@ def _rational_between(low: Number, high: Number) -> Any:
 
     if not low.is_finite() or not high.is_finite():
         end = low if low.is_finite() else high if high.is_finite() else arb(0)
-        return Rational(int(end.mid().floor().unique_fmpz()) + (2 if end is low else -2))
+        whole: Any = end.mid().floor().unique_fmpz()  # a midpoint is exact
+        return Rational(int(whole) + (2 if end is low else -2))
     mantissa, exponent = ((low + high) / 2).mid().man_exp()
     return int(mantissa) * Rational(2) ** int(exponent)
 

@@ -336,7 +336,8 @@ class Evaluation:
 def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
     if isinstance(a, Grid) is not isinstance(b, Grid):
         raise Undefined
-    return a + b if isinstance(a, Grid) or _are_short(a, b) else arb(a) + b
+    other: Number = b
+    return a + b if isinstance(a, Grid) or _are_short(a, b) else arb(a) + other
 
 
 def _times(a: Number | Grid, b: Number | Grid) -> Number | Grid:

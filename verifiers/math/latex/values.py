@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from flint import acb, arb, ctx, fmpq, fmpz
 
@@ -107,7 +107,7 @@ def rational(value: Fraction | int) -> Number:
     return fmpq(value.numerator, value.denominator)
 
 
-def is_exact(value: Number) -> bool:
+def is_exact(value: Number) -> TypeGuard[fmpq]:
     """True for fractions."""
     return isinstance(value, fmpq)
 
