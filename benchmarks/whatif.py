@@ -116,7 +116,7 @@ def trained(
     config = Config(
         env="sums", model="tiny", run=run, algorithm="grpo", steps=steps, prompts=24, group_size=8,
         max_tokens=48, lr=3e-4, warmup_steps=3, eval_every=0, eval_tasks=300, rollouts_every=0, workers=0,
-        seed=seed, step_files=int(files), step_sketches=files,
+        seed=seed, **({"step_files": 1, "step_sketches": True} if files else {}),
     )  # fmt: skip
     with Trainer(
         config, policy=fresh(seed, weights), env=env, eval_env=test, console=Console(quiet=True)
