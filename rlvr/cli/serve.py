@@ -134,7 +134,7 @@ class ServeCommand:
             if self.processes == 1:
                 serve.run(service, listening, on_ready=say_ready)
             else:
-                serve.run_processes(make, listening, self.processes, on_ready=say_ready)
+                serve.serve_in_processes(make, listening, self.processes, on_ready=say_ready)
         out.print("stopped")
         return 0
 

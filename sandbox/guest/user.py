@@ -235,9 +235,10 @@ def _limit(
     )  # of one process; the box counts them all together
     if processes is not None:
         _set_limit(resource.RLIMIT_NPROC, processes)
-    if config["sampled"]:  # a second limit behind the samples
-        reserved = 1 << 30 if python else 4 << 30  # node and others use far less
-        _set_limit(resource.RLIMIT_DATA, 2 * limits["memory"] + reserved)
+    if (
+        config["sampled"] and python
+    ):  # a second limit behind the samples; node and others reserve far more than they use
+        _set_limit(resource.RLIMIT_DATA, 2 * limits["memory"] + (1 << 30))
 
 
 def _set_limit(which: int, value: int) -> None:

@@ -27,7 +27,7 @@ _MODULES = {
     "app_of": "rlvr.http.serve.app",
     "listen": "rlvr.http.server",
     "run": "rlvr.http.serve.server",
-    "run_processes": "rlvr.http.serve.server",
+    "serve_in_processes": "rlvr.http.serve.server",
 }
 
 
