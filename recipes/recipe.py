@@ -2,7 +2,7 @@
 
 The map of `rlvr.recipes`, whose folders are a recipe each:
 
-recipe                   `Recipe`, `Setting`, `load_recipe`; this file
+recipe                   `Recipe`, `RecipeSetting`, `load_recipe`; this file
 flags                    a recipe's settings and environments as flags
 common                   training by a recipe, and the report at its end
 plan, jobs               what a size takes on its devices; files that start it on a cluster

@@ -96,19 +96,24 @@ def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> N
     try:
         while (work := jobs.get()) is not None:
             future, job = work
-            settle(future, partial(_do, job, runner))
+            settle(future, partial(_contained, partial(_do, job, runner)))
             del work, future, job
     finally:
         runner.close()
 
 
 def _do(job: Callable[[], Any], runner: asyncio.Runner) -> Any:
+    result = job()
+    return runner.run(result) if inspect.iscoroutine(result) else result
+
+
+def _contained(call: Callable[[], Any]) -> Any:
+    """A call of an author's code, whose exceptions are all of `Exception`."""
     try:
-        result = job()
-        return runner.run(result) if inspect.iscoroutine(result) else result
+        return call()
     except Exception:
         raise
-    except BaseException as error:  # noqa: BLE001  exit() in a tool is to end no process of ours
+    except BaseException as error:  # noqa: BLE001  exit(), a cancellation: no thread of ours is to end
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
@@ -515,7 +520,7 @@ async def _all_awaited(
         return await _await_result(function(), limit_s)
 
     def give(future: Future[Any], task: asyncio.Task[Any]) -> None:
-        settle(future, task.result)
+        settle(future, partial(_contained, task.result))
 
     tasks = [asyncio.ensure_future(await_one(function)) for function in functions]
     for task, future in zip(tasks, futures, strict=True):

@@ -13,11 +13,16 @@ from typing import Any, Final
 import torch
 from huggingface_hub import try_to_load_from_cache
 from safetensors import safe_open
-from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging as transformers_logging
 
 from rlvr.data.hub import at_once
+from rlvr.data.tokens import load_fast_tokenizer
 from rlvr.errors import UsageError
 from rlvr.train.lora import base_of_adapter, load_adapter
 
@@ -152,11 +157,13 @@ _PROBE: Final = "The sum of 12 + 3 isn't 16:\n\n    x = 15  # zwÃ¶lf und drei, å
 
 def _warn_of_other_tokens(name: str, tokenizer: Any) -> None:
     """Compare a tokenizer's tokens of one text with those of the file that it was read from."""
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return  # it is not made of that file
     path = Path(name, "tokenizer.json")
     cached = None if path.is_file() else try_to_load_from_cache(name, path.name)
     if not path.is_file() and not isinstance(cached, str):
         return  # of a kind without such a file
-    saved = Tokenizer.from_file(str(cached or path))
+    saved = load_fast_tokenizer(str(cached or path))
     unknown = tokenizer.unk_token_id
     probe = "".join(
         c for c in _PROBE if unknown not in saved.encode(c, add_special_tokens=False).ids

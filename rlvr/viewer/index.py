@@ -380,7 +380,7 @@ class Index:
                     rollouts.append((read, *table))
         with foreign_code() as errors:
             self._store_rollouts(rollouts)
-        for rollout_file in rollouts * len(errors):  # one of them is to blame
+        for rollout_file in rollouts if errors else ():  # one of them is to blame
             with self._error_is_kept(rollout_file[0]):
                 rollout_file[0].stamp = rollout_file[1]
                 self._store_rollouts([rollout_file])

@@ -115,7 +115,8 @@ def _make_room() -> None:
     Stacks of threads are set back to 8 MiB later (`user.prepare`).
     """
     for which in (resource.RLIMIT_DATA, resource.RLIMIT_AS):  # a worker's are for itself
-        resource.setrlimit(which, resource.getrlimit(which)[1:] * 2)
+        _, hard = resource.getrlimit(which)
+        resource.setrlimit(which, (hard, hard))
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     size = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
     if soft != resource.RLIM_INFINITY and soft < size:

@@ -235,9 +235,9 @@ def _limit(
     )  # of one process; the box counts them all together
     if processes is not None:
         _set_limit(resource.RLIMIT_NPROC, processes)
-    if (
-        config["sampled"] and python
-    ):  # a second limit behind the samples; node and others reserve far more than they use
+    if config["sampled"] and python:
+        # A second limit behind the samples.  Others have none: each thread of node's reserves a
+        # stack of 1 GiB, and where it gets none node waits for ever.
         _set_limit(resource.RLIMIT_DATA, 2 * limits["memory"] + (1 << 30))
 
 

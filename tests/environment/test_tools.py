@@ -453,6 +453,12 @@ class Beside(rlvr.Environment):
         """Never end."""
         await asyncio.sleep(100)
 
+    @rlvr.tool(parallel=True)
+    async def cancel(self, state) -> str:
+        """Cancel its own task."""
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
     @rlvr.tool
     def alone(self, state) -> str:
         """Be the only one."""
@@ -481,6 +487,12 @@ def test_parallel_tools_run_side_by_side_and_reply_in_order():
         "x in 1 loop",
         "error: bad",
     ]
+
+
+def test_parallel_calls_that_cancel_themselves_are_an_error_of_their_code():
+    """As one that calls exit(): neither ends a thread of ours."""
+    with pytest.raises(EpisodeFailed, match="CancelledError"):
+        beside(("cancel", {}), ("cancel", {}))
 
 
 def test_parallel_tools_have_the_limits_of_others():

@@ -73,6 +73,8 @@ def test_a_tokenizer_that_is_read_otherwise_is_said(tmp_path, family):
     """transformers makes a qwen2's rules itself; a folder that was saved with others loses spaces."""
     tiny("12 ", hidden=32, family=family)[0].save_pretrained(tmp_path)
     saved = Tokenizer(models.BPE({"<unk>": 0, "1": 1, "2": 2, " ": 3}, [], unk_token="<unk>"))
+    saved.enable_padding(length=100)  # which is no other reading
+    saved.enable_truncation(40)
     PreTrainedTokenizerFast(tokenizer_object=saved, unk_token="<unk>").save_pretrained(tmp_path)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -97,9 +97,8 @@ class Meeting:
         if finding is not None:
             return finding
         if failed and program.ending is not Ending.RE:
-            return CheckerResult(
-                None
-            )  # over a limit of its own, and the interactor was ended with it
+            # Over a limit of its own, and the interactor was ended with it.
+            return CheckerResult(None)
         return self._judge_death(done)
 
     def _was_late(self, run: Run) -> bool:
