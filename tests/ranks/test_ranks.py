@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import random
 import signal
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +35,7 @@ from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.tensor_parallel import require_tensor_plan
 from rlvr.train.tiny import tiny
+from tests.ranks.worker import main_into, start_forks
 from tests.train.bandit import CHARSET
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -75,8 +79,44 @@ def kill(process: subprocess.Popen) -> None:
     process.stdout.close()
 
 
+multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.ranks.worker"])
+
+
+def fork(world: int, log: Path, *args: object) -> list[BaseProcess]:
+    """The same as forks, for what concerns neither torchrun nor the memory of a fresh process."""
+    return start_forks("forkserver", world, main_into, log, *map(str, args))
+
+
+def join(ranks: list[BaseProcess], log: Path, timeout_s: float = 300) -> tuple[list[int], str]:
+    """Exit codes and output, once all have ended; where one fails, the others do not wait for it."""
+    until = time.monotonic() + timeout_s
+    while living := [rank.sentinel for rank in ranks if rank.exitcode is None]:
+        ended = multiprocessing.connection.wait(living, until - time.monotonic())
+        if not ended:
+            end(ranks)
+    return [rank.exitcode for rank in ranks], log.read_text()
+
+
+def end(ranks: list[BaseProcess]) -> None:
+    """SIGKILL to all at once."""
+    for rank in ranks:
+        rank.kill()
+    for rank in ranks:
+        rank.join()
+
+
+def forked(world: int, folder: Path, *args: object) -> str:
+    """The output of ranks, which have to end well."""
+    log = folder / "said.log"
+    log.unlink(missing_ok=True)
+    codes, said = join(fork(world, log, *args), log)
+    assert codes == [0] * world, said[-3000:]
+    return said
+
+
 def train(world: int, folder: Path, **settings: object) -> str:
-    return finish(start(world, "run", folder, json.dumps(settings)))
+    folder.mkdir(exist_ok=True)
+    return forked(world, folder.parent, "run", folder, json.dumps(settings))
 
 
 def learned(folder: Path, step: int) -> dict:
@@ -122,16 +162,16 @@ def test_every_algorithm_trains_alike_on_ranks(tmp_path):
     """Two steps with each name at its own numbers, to 1e-6."""
     teacher = tmp_path / "teacher"
     Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, seed=5)).save(teacher)
-    said = finish(start(2, "names", teacher, ",".join(NAMES)))
+    said = forked(2, tmp_path, "names", teacher, ",".join(NAMES))
     assert [line.split()[0] for line in said.splitlines() if "differs by" in line] == list(NAMES)
 
 
-def test_every_part_of_an_update_is_the_same_on_ranks():
+def test_every_part_of_an_update_is_the_same_on_ranks(tmp_path):
     """Critic, adaptive coefficients, entropy's target and share, selection and mixing.
 
     Weights and states to 1e-6: a critic's values are float32.
     """
-    said = finish(start(2, "parts"))
+    said = forked(2, tmp_path, "parts")
     assert said.count("differs by") == 6
 
 
@@ -195,10 +235,9 @@ def test_weights_that_are_not_finite_on_one_rank_are_refused_by_all(tmp_path):
     with torch.no_grad():
         made.model.get_output_embeddings().weight[-1, 3] = float("nan")
     made.save(tmp_path)
-    process = start(2, "load", tmp_path)
-    said, _ = process.communicate(timeout=300)
-    kill(process)
-    assert process.returncode != 0
+    log = tmp_path / "said.log"
+    codes, said = join(fork(2, log, "load", tmp_path), log)
+    assert 0 not in codes
     assert said.count("embed_tokens.weight are not finite") == 2, said[-2000:]
 
 
@@ -258,17 +297,17 @@ def test_a_run_killed_at_any_moment_goes_on_as_if_nothing_had_been(tmp_path, set
     train(2, tmp_path / "a", **settings)
     moments = random.Random(0)
     for _ in range(5):
-        process = start(2, "run", tmp_path / "b", json.dumps(settings))
+        ranks = fork(2, tmp_path / "said.log", "run", tmp_path / "b", json.dumps(settings))
         reached = newest(tmp_path / "b")
         until = time.monotonic() + 120
         while (
-            process.poll() is None
+            all(rank.is_alive() for rank in ranks)
             and time.monotonic() < until
             and newest(tmp_path / "b") == reached
         ):
             time.sleep(0.01)
         time.sleep(moments.random() * 0.3)
-        kill(process)
+        end(ranks)
     train(2, tmp_path / "b", **settings)
     assert same(learned(tmp_path / "a", 9), learned(tmp_path / "b", 9))
 

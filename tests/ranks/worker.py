@@ -99,16 +99,21 @@ def gradients(one: Learner) -> tuple[dict[str, torch.Tensor], dict[str, float], 
     )
 
 
-def forked(world: int, call: Callable[..., None], *given: object) -> None:
+def start_forks(how: str, world: int, call: Callable[..., None], *given: object) -> list:
     """A call in so many ranks, forked: importing torch takes longer than all that they do."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    fork = multiprocessing.get_context("fork")
+    fork = multiprocessing.get_context(how)
     ranks = [
         fork.Process(target=as_rank, args=(rank, world, port, call, given)) for rank in range(world)
     ]
     for process in ranks:
         process.start()
+    return ranks
+
+
+def forked(world: int, call: Callable[..., None], *given: object) -> None:
+    ranks = start_forks("fork", world, call, *given)
     for process in ranks:
         process.join()
     assert [process.exitcode for process in ranks] == [0] * world
@@ -466,22 +471,34 @@ def run(folder: str, settings: dict) -> None:
         training.run()
 
 
-if __name__ == "__main__":
+def main(argv: list[str]) -> None:
+    """What the command line says, as one of the ranks of the environment."""
     torch.set_num_threads(1)
-    if sys.argv[1] == "parts":
-        compare_parts()
-    elif sys.argv[1] == "peaks":
-        peaks(sys.argv[2])
-    elif sys.argv[1] == "load":
-        load(sys.argv[2])
-    elif sys.argv[1] == "halves":
-        halves(sys.argv[2])
-    elif sys.argv[1] == "names":
-        compare_names(sys.argv[2], sys.argv[3].split(","))
-    elif sys.argv[1] == "gradients":
-        compare_all(sys.argv[2])
+    kind, *args = argv
+    if kind == "run":
+        run(args[0], json.loads(args[1]))
+    elif kind == "names":
+        compare_names(args[0], args[1].split(","))
     else:
-        run(sys.argv[2], json.loads(sys.argv[3]))
+        {
+            "parts": compare_parts,
+            "peaks": peaks,
+            "load": load,
+            "halves": halves,
+            "gradients": compare_all,
+        }[kind](*args)
     # Without the interpreter's own end, in which threads of gloo abort the process now and then: all is checked by now.
     sys.stdout.flush()
     os._exit(0)
+
+
+def main_into(log: Path, *argv: str) -> None:
+    """The same in a fork, whose output goes into a file."""
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    main(list(argv))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

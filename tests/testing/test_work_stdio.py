@@ -97,9 +97,6 @@ for (let i = 1; i <= items[0]; i++) { if (items[i] > items[1]) { count += 1; } e
 console.log(count);
 """,
 }
-GREATER = {"c": "item > first", "cpp": "item > items[0]", "java": "in.nextLong() > first",
-           "rust": "items[i] > items[1]", "python": "items[i] > items[0]", "go": "item > first",
-           "javascript": "items[i] > items[1]", "typescript": "items[i] > items[1]"}  # fmt: skip
 
 
 def _env(tmp_path, language="python", solution=None, **change):
@@ -126,11 +123,12 @@ def test_wrong_work_in_every_language(tmp_path, language):
         pytest.importorskip("tree_sitter")
     env = _env(tmp_path, language)
     task, maker = env.task(0), maker_for(env)
-    works = list(itertools.islice(maker.wrong(task, Random(1)), 12))
+    count = 12 if language in ("python", "c") else 6  # a compiler's start takes a second or more
+    works = list(itertools.islice(maker.wrong(task, Random(1)), count))
     assert len({work.operator for work in works}) >= 5
     witnesses = [(work, maker.witness(task, work)) for work in works]
     proven = [(work, one) for work, one in witnesses if one is not None and not one.is_slow]
-    assert len(proven) >= 6
+    assert len(proven) >= count / 2
     for work, witness in proven:
         if env.score(task, work.text).verdict.correct:
             mended = maker.mend(task, [witness])

@@ -130,8 +130,9 @@ def test_what_cannot_be_tried_is_one_line(made, why: str):
         conforms(made)
 
 
-def test_the_command_says_which_rules_hold(say, tmp_path):
-    """And ends with 1 if one does not."""
+def test_the_command_says_which_rules_hold(say, tmp_path, monkeypatch):
+    """And ends with 1 if one does not.  Two ranks are tried in tests/ranks: each imports torch."""
+    monkeypatch.setattr("rlvr.train.conformance._said_by_ranks", lambda places, algorithm: "0.0")
     file = tmp_path / "mine.py"
     file.write_text(
         "from dataclasses import dataclass\n"
@@ -144,6 +145,7 @@ def test_the_command_says_which_rules_hold(say, tmp_path):
     code, said = say("algorithms", f"{file}:Mine", "--check")
     assert code == 1
     assert "holds  masked tokens change nothing" in said
+    assert "holds  the gradient is the same on two ranks" in said
     assert "nothing depends on unused; drop what is not read" in said
     code, said = say("algorithms", "--check")
     assert (code, "give its name" in said) == (2, True)

@@ -12,7 +12,7 @@ from rlvr.train.gradient_sketch import weights_digest
 from rlvr.train.policy import Policy
 from tests.train.bandit import trainer
 
-SETTINGS = {"prompts": 16, "group_size": 4, "steps": 3}
+SETTINGS = {"prompts": 5, "group_size": 4, "steps": 3}
 
 
 def metrics(run) -> list[dict]:

@@ -1,0 +1,159 @@
+"""Which slips in our own code the tests notice: a sample by a fixed seed, one at a time.
+
+    python -m benchmarks.mutants --count 400 --minutes 60 --out mutants.jsonl
+
+A slip is one that `rlvr strength` makes in programs: another comparison, a bound that is off by one, a statement left
+out.  Modules are drawn by their length.  A slip is killed if a test nearest to its module fails, or takes three times
+as long: the test files whose names have the module's, or that import it; of a module that has none, its room's folder.
+Files are changed in place and restored, so the checkout must be clean and nothing else may use it.  Run it again to go
+on where it ended.  The same seed draws the same slips as long as the code stays, also where the tests have changed.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlvr.verifiers.code.operators import Mutant, mutants
+
+ROOMS = {
+    "verifiers": "verifiers",
+    "rlvr/rewards": "rewards",
+    "rlvr/algo": "algo",
+    "rlvr/scoring": "scoring",
+    "sandbox/guest": "sandbox",
+    "rlvr/collect": "collect",
+}
+"""Folders of the code, and those of their tests."""
+LEFT_OUT = "slow or docs"
+LEAST_S = 20.0
+"""CPU seconds that a run of tests always has."""
+
+
+def modules() -> dict[Path, int]:
+    """Lines of each module with functions."""
+    every = (path for room in ROOMS for path in sorted(Path(room).rglob("*.py")))
+    return {path: len(text.splitlines()) for path in every if "def " in (text := path.read_text())}
+
+
+def sample(seed: int) -> Iterator[tuple[Path, int, Mutant]]:
+    """Slips without end, each with its number in its module."""
+    lines, rng = modules(), random.Random(seed)
+    made: dict[Path, list[Mutant]] = {}
+    while True:
+        [path] = rng.choices(list(lines), list(lines.values()))
+        if path not in made:
+            made[path] = list(mutants(path.read_text(encoding="utf-8")))
+        if made[path]:
+            number = rng.randrange(len(made[path]))
+            yield path, number, made[path][number]
+
+
+def nearest_tests(path: Path) -> list[str]:
+    """Test files of a module."""
+    folder = next(tests for room, tests in ROOMS.items() if path.is_relative_to(room))
+    name = ".".join(path.with_suffix("").parts)
+    name = name if name.startswith("rlvr.") else f"rlvr.{name}"
+    package, _, stem = name.rpartition(".")
+    imports = re.compile(
+        rf"\b{re.escape(name)}\b|from {re.escape(package)} import [^\n(]*\b{stem}\b"
+    )
+    every = sorted(Path("tests", folder).rglob("test_*.py"))
+    near = [
+        file
+        for file in every
+        if stem in file.stem or imports.search(file.read_text(encoding="utf-8"))
+    ]
+    return [str(file) for file in near or every]
+
+
+def run_tests(files: list[str], most_s: float | None) -> tuple[str, float]:
+    """What became of the tests ("passed", "time", or the first that failed), and their CPU seconds."""
+
+    def limit() -> None:
+        if most_s is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (int(most_s), int(most_s) + 5))
+
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", f"not ({LEFT_OUT})", *files],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        preexec_fn=limit,
+        timeout=None if most_s is None else 20 * most_s,
+    )
+    after = os.times()
+    took_s = after.children_user + after.children_system
+    took_s -= before.children_user + before.children_system
+    if done.returncode in (0, 5):
+        return "passed", took_s
+    if done.returncode < 0:
+        return "time", took_s
+    first = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return first[1] if first else done.stdout[-200:], took_s
+
+
+def try_mutant(path: Path, mutant: Mutant, files: list[str], most_s: float) -> str:
+    """The same with the slip in its file."""
+    stat, source = path.stat(), path.read_bytes()
+    try:
+        path.write_text(mutant.source, encoding="utf-8")
+        return run_tests(files, most_s)[0]
+    except subprocess.TimeoutExpired:
+        return "time"
+    finally:
+        path.write_bytes(source)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # its bytecode is right again
+
+
+def read_answers(path: Path) -> dict[str, str]:
+    """Those of earlier parts, by slip."""
+    if not path.exists():
+        return {}
+    return dict(json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=60.0, help="of wall time in this part")
+    parser.add_argument("--out", type=Path, required=True, help="file of answers, added to")
+    args = parser.parse_args()
+    if subprocess.run(["git", "diff", "--quiet", "HEAD"]).returncode:
+        parser.error("the checkout has changes; commit them first")
+    until = time.monotonic() + 60 * args.minutes
+    answers, whole_s = read_answers(args.out), dict[str, float]()
+    seen = set[str]()
+    for path, number, mutant in sample(args.seed):
+        if len(seen) >= args.count or time.monotonic() > until:
+            break
+        key = f"{path} {number} {mutant.operator}"
+        seen.add(key)
+        if key in answers:
+            continue
+        files = nearest_tests(path)
+        tests = " ".join(files)
+        if tests not in whole_s:
+            said, whole_s[tests] = run_tests(files, None)
+            assert said == "passed", f"{said} fails without a slip"
+        answers[key] = try_mutant(path, mutant, files, LEAST_S + 3 * whole_s[tests])
+        with args.out.open("a", encoding="utf-8") as out:
+            print(json.dumps([key, answers[key]]), file=out)
+    lived = Counter(key.split()[0] for key in seen if answers.get(key) == "passed")
+    tried = seen & answers.keys()
+    print(f"{len(tried) - lived.total()} of {len(tried)} slips were noticed; not noticed in:")
+    print(*(f"  {name}: {count}" for name, count in lived.most_common()), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
