@@ -134,7 +134,7 @@ def test_the_doctor_finds_limits_that_do_not_hold(findings, monkeypatch):
     assert "use Linux" in found["memory is limited"].remedy
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("_no_sandbox")
 def test_the_doctor_finds_plugins_that_do_not_load(findings, monkeypatch):
     """By name, with what they raise, and goes on."""
 
@@ -150,6 +150,7 @@ def test_the_doctor_finds_plugins_that_do_not_load(findings, monkeypatch):
     assert found["fine-v1"].ok
 
 
+@pytest.mark.usefixtures("_no_sandbox")
 def test_a_report_names_no_user_host_or_folder(say, findings, monkeypatch, tmp_path):
     """It is pasted in public.  What an error or a plugin says may hold any name, so it is left out."""
     secrets = ["zaphod", "heartofgold", "magrathea"]
