@@ -54,7 +54,7 @@ JOBS ?= logical
 SHAPED := $(subst /,.,$(basename $(shell grep -l jaxtyping rlvr/algo/*.py)))
 PYTEST = $(BIN)/python -m pytest --jaxtyping-packages=$(subst $(space),$(comma),$(SHAPED)),beartype.beartype -n $(JOBS) --dist worksteal
 
-.PHONY: referee demo score docs quick real test test-browser test-container test-docs test-escapes test-gpu test-kernels test-outside test-peers test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
+.PHONY: referee demo score docs quick real test test-all test-browser test-container test-docs test-escapes test-gpu test-kernels test-outside test-peers test-ranks test-ray test-slow test-vllm test-installed release check wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(TRAIN)
@@ -70,11 +70,22 @@ NOT_QUICK := algo browser cli envs escapes interop outside peers ranks ray recip
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
 
+# What needs a machine, an environment or processes of its own.
+OWN := $(addprefix --ignore=tests/,browser escapes outside peers ranks ray vllm)
+
 test: $(DEV)
-	@$(PYTEST) -m "not slow" $(addprefix --ignore=tests/,browser escapes outside peers ranks ray vllm)
+	@$(PYTEST) -m "not slow" $(OWN)
+
+test-slow: $(DEV)
+	@$(PYTEST) -m slow $(OWN)
+
+# Both in one run, as in CI: tests are collected and torch is imported once.
+test-all: $(DEV)
+	@$(PYTEST) $(OWN)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
+
 
 # As root of a pod: no namespaces, read-only cgroups, Docker's default system calls.  Needs root, which makes one by chroot.
 test-container: export RLVR_IN_CONTAINER := 1
@@ -82,7 +93,9 @@ test-container: $(DEV)
 	@$(BIN)/python -m tests.sandbox.container $(PYTEST) tests/sandbox/test_restricted.py tests/escapes -k "restricted and not ordinary"
 
 # What is compared up to rounding, in another order of the sums.  Threads that wait at full speed would slow each other.
-NUMERIC := algo $(patsubst %,train/test_%.py,critic learner logprobs packing policy preferences prompt_sharing \
+NUMERIC := $(patsubst %,algo/test_%.py,advantages aggregation corrections kl_and_terms known_optima objectives \
+  papers_by_hand preferences returns subsets trust_region vectors) \
+  $(patsubst %,train/test_%.py,critic learner logprobs packing policy preferences prompt_sharing \
   reward_model trust_region) samplers/test_local.py samplers/test_refill.py
 
 test-kernels: export ATEN_CPU_CAPABILITY := default
@@ -145,9 +158,6 @@ real: $(REAL)
 # Every block of every page, as a reader would run it: tutorials, the guide, the README.
 test-docs: $(DEV)
 	@$(PYTEST) tests/test_docs.py
-
-test-slow: $(DEV)
-	@$(PYTEST) -m slow $(addprefix --ignore=tests/,browser escapes outside peers ranks ray vllm)
 
 # Each release in a folder of its own, without what it depends on: drivers name stand-ins.  The interpreter is ours.
 REFEREE := trl==1.5.1 trl==1.8.0 trl==1.9.0 trl==1.16.0 verl==0.9.1 openrlhf==0.11.2 ms-swift==4.6.0 areal==1.0.4 trinity-rft==0.6.0
