@@ -15,11 +15,12 @@ import os
 import random
 import re
 import resource
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlvr.verifiers.code.operators import Mutant, mutants
@@ -38,15 +39,15 @@ LEAST_S = 20.0
 """CPU seconds that a run of tests always has."""
 
 
-def modules() -> dict[Path, int]:
+def modules(rooms: Iterable[str]) -> dict[Path, int]:
     """Lines of each module with functions."""
-    every = (path for room in ROOMS for path in sorted(Path(room).rglob("*.py")))
+    every = (path for room in rooms for path in sorted(Path(room).rglob("*.py")))
     return {path: len(text.splitlines()) for path in every if "def " in (text := path.read_text())}
 
 
-def sample(seed: int) -> Iterator[tuple[Path, int, Mutant]]:
+def sample(seed: int, rooms: Iterable[str]) -> Iterator[tuple[Path, int, Mutant]]:
     """Slips without end, each with its number in its module."""
-    lines, rng = modules(), random.Random(seed)
+    lines, rng = modules(rooms), random.Random(seed)
     made: dict[Path, list[Mutant]] = {}
     while True:
         [path] = rng.choices(list(lines), list(lines.values()))
@@ -126,15 +127,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rooms", nargs="*", choices=list(ROOMS), default=list(ROOMS))
     parser.add_argument("--minutes", type=float, default=60.0, help="of wall time in this part")
     parser.add_argument("--out", type=Path, required=True, help="file of answers, added to")
     args = parser.parse_args()
     if subprocess.run(["git", "diff", "--quiet", "HEAD"]).returncode:
         parser.error("the checkout has changes; commit them first")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # after the file is restored
     until = time.monotonic() + 60 * args.minutes
     answers, whole_s = read_answers(args.out), dict[str, float]()
     seen = set[str]()
-    for path, number, mutant in sample(args.seed):
+    for path, number, mutant in sample(args.seed, args.rooms):
         if len(seen) >= args.count or time.monotonic() > until:
             break
         key = f"{path} {number} {mutant.operator}"
