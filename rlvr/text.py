@@ -125,8 +125,8 @@ def after_thinking(text: str) -> int | None:
         where an opening tag follows it: the completion ended before the model had finished
         thinking.
     """
-    if "think" not in text or (
-        "<think" not in text and "</think" not in text
+    if (
+        "<" not in text or "think" not in text or ("<think" not in text and "</think" not in text)
     ):  # no tag: most texts end here
         return 0
     begin = max(

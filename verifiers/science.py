@@ -18,16 +18,13 @@ from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.math import MathPolicy, MathVerifier, parse
 from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure
+from rlvr.verifiers.math.quantity import literal, read_measured
+from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure, plain_unit
 
 __all__ = ["ScienceVerifier", "Trusted", "in_base_units"]
 
 _LONGEST: Final = 300  # characters of an answer that is looked at
-_NUMBER: Final = (  # of a folded text
-    r"[+-]? ?(?:\d{1,3}(?:,\d{3})+|\d+,(?!\d{3}(?!\d))\d+|\d+)?(?:\.\d+)?"
-    r"(?: ?(?:\\times|\\cdot|\*) ?10 ?\^ ?(?:\{ ?[+-]?\d{1,3} ?\}|[+-]?\d{1,3})|[eE][+-]?\d{1,3})?"
-)
-_NAME: Final = (
+_NAME: Final = re.compile(
     r"(?:(?i:the|its) [A-Za-z][A-Za-z\d ]{1,60}? (?i:is|are|was|equals) )?"
     r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}(?:=|(?=\\approx|≈)))?\s*"
     r"(?:\\approx|\\sim|≈|~|(?i:approximately|about|roughly|approx\.?)(?= ))?\s*"
@@ -39,27 +36,9 @@ _WAY: Final = re.compile(  # a reference says no direction, so an answer may
 )
 _COMMA: Final = re.compile(r"(?<=\d),(?!\d{3}(?!\d))(?=\d)")
 _SIUNITX: Final = re.compile(r"\\(?:SI|qty)\s*\{([^{}]{1,60})\}\s*\{")
-_QUANTITY: Final = re.compile(rf"{_NAME}(?P<number>{_NUMBER})(?P<unit>(?:1\s*/|[^\d.,])[^,;=]*)?")
-_MARKUP: Final = re.compile(
-    r"\\(?:text|mathrm|textrm|operatorname|mathbf|rm|unit|si)(?![A-Za-z])|\\[,;:! ]|[~$\"]"
-)
-_FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]{1,40})\}\s*\{([^{}]{1,40})\}")
-_POWER: Final = re.compile(r"\^\s*(?:\{\s*\(?([+-]?\d)\)?\s*\}|\(?([+-]?\d)\)?)")
-_KILO_OHM: Final = re.compile(r"(?<![A-Za-z])([kMGmµ]) ?\\Omega")
 _HYPHEN: Final = re.compile(r"(?<=[A-Za-zΩ])-(?=[A-Za-zΩ])")
 _PREFIX: Final = re.compile(r"(?i)\b(kilo|mega|giga|milli|micro|nano|centi)-(?=[a-z])")
-_BRACES: Final = re.compile(r"(?<!frac)(?<!\})\{\s*([^{}]*?)\s*\}")
-_SIGNS: Final = (
-    *(
-        ("\\cdot", " "),
-        ("*", " "),
-        ("\\Omega", "Ω"),
-        ("\\mu ", "µ"),
-        ("\\mu", "µ"),
-    ),
-    *(("\\sec", "sec"), ("\\min", "min"), ("\\%", "%"), ("^\\circ", "°"), ("\\degree", "°")),
-)
-_NESTED: Final = 3  # braces within braces of a unit
+_MOLAR: Final = re.compile(r"(?<![A-Za-zµ])(?:([mµn]?)M|molar)(?![A-Za-z])")
 _SIGNIFICANT: Final = re.compile(r"\d[\d,]*(?:\.\d*)?|\.\d+")
 
 
@@ -193,7 +172,7 @@ def in_base_units(value: Any, unit: str) -> Any:
     Raises:
         DataError: the unit is not known.
     """
-    size = measure(canonical(_plain_unit(fold(unit))) or "?")
+    size = measure(canonical(plain_unit(_plain_words(fold(unit)))) or "?")
     if size is None:
         raise DataError(f"the unit {unit!r} is not known")
     return value * size[0]
@@ -203,36 +182,18 @@ def _with_unit(answer: str) -> str:
     r"""The answer with its unit in \text{}, if it is one number with a known unit; else as it
     is."""
     plain = _SIUNITX.sub(r"\1 {", answer.strip().strip("$"))
-    found = _QUANTITY.fullmatch(fold(_WAY.sub("", plain).rstrip(". ")))
-    if found is None or not any(map(str.isdigit, found["number"])):
-        return answer
-    number = _COMMA.sub(".", found["number"]).strip()
-    unit = _plain_unit(found["unit"] or "")
-    if not unit:
-        return answer if (found["unit"] or "").strip() else number
-    name = canonical(unit)
-    if name is None or (measure(name) is None and name not in TEMPERATURES):
-        return answer
-    return f"{number} \\text{{ {name}}}"
+    plain = fold(_WAY.sub("", plain).rstrip(". "))
+    name = _NAME.match(plain)
+    plain = _COMMA.sub(".", plain[name.end() if name else 0 :])
+    measured = read_measured(_plain_words(plain))
+    if measured is None:
+        return plain if literal(plain) else answer
+    return f"{measured.core} \\text{{ {measured.unit}}}"
 
 
-def _plain_unit(text: str) -> str:
-    """A folded unit as plain words: `\\frac{"m"}{"s"^2}` is `m/s^2`."""
-    text = _MARKUP.sub(" ", text)
-    text = _HYPHEN.sub(" ", _PREFIX.sub(r"\1", _KILO_OHM.sub(r"\1Ω", text)))
-    for sign, plain in _SIGNS:
-        text = text.replace(sign, plain)
-    text = _POWER.sub(lambda power: f"^{power[1] or power[2]}", text)
-    for _ in range(_NESTED):
-        text = _BRACES.sub(r"\1", _FRACTION.sub(r"\1/\2", text))
-    text = re.sub(r"(?:°|degrees?)\s*([CF])(?![A-Za-z])", _degrees, " ".join(text.split()))
-    text = re.sub(r"(?<![A-Za-zµ])([mµn]?)M(?![A-Za-z])", r"\1mol/L", text)  # molar
-    text = re.sub(r"\bmolar\b", "mol/L", text)
-    return text.removeprefix("1") if text.startswith(("1/", "1 /")) else text  # 1/s
-
-
-def _degrees(found: re.Match[str]) -> str:
-    return "celsius" if found[1] == "C" else "fahrenheit"
+def _plain_words(text: str) -> str:
+    """Units without hyphens and their letter for mol/L, which mathematics has not."""
+    return _MOLAR.sub(r"\1mol/L", _HYPHEN.sub(" ", _PREFIX.sub(r"\1", text)))
 
 
 def _significant(text: str, *, trailing: bool) -> int:

@@ -33,6 +33,8 @@ READINGS = {
         (r"2\frac13^2", "(pow (add:mixed 2 (div 1 3)) 2)"),
         (r"2\frac x3", "(mul 2 (div x 3))"),
         (r"2\frac53", "(mul 2 (div 5 3))"),
+        ("2 1/3", "(add:mixed 2 (div 1 3))"),
+        ("-2 1/3x", "(neg (mul (add:mixed 2 (div 1 3)) x))"),
         (r"\frac{dy}{dx}", "dy/dx"),
     ],
     "signs and powers": [
@@ -101,6 +103,7 @@ READINGS = {
     ],
     "numbers": [
         ("0.25", "1/4"),
+        ("3.", "3"),
         (r"0.\overline{3}", "1/3"),
         (r"0.1\overline{6}", "1/6"),
         ("10,000x", "(mul 10000 x)"),
@@ -163,6 +166,8 @@ def test_every_construct_has_one_reading(family):
 
 UNREADABLE = [
     "1 2",
+    "1 5/4",
+    "1/2 3/4",
     "x2",
     r"\sqrt23",
     r"\frac{11}{2} 1",

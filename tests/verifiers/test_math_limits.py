@@ -6,25 +6,32 @@ from time import process_time
 
 import pytest
 
-from rlvr.verifiers.math import MathPolicy, engine, given
+from rlvr.verifiers.math import MathPolicy, engine, given, limits
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.latex.budget import MOST_STEPS_OF_PAIR
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.latex.tree import TooLarge
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.normal import compare_bare
 
 LIMITS = [
-    ("(" * 41 + ")" * 41, "deep"),
+    ("(" * 400 + ")" * 400, "deep"),
     ("1" * 1001, "digits in a row"),
     ("1," * 1002, "separators"),
     ("1" + "+1" * 401, "signs"),
+    ("x" * 4097, "4097 characters, over 4096"),
 ]
 
 
 @pytest.mark.parametrize(("text", "said"), LIMITS)
 def test_a_limit_is_seen_before_anything_is_computed(text, said):
     """From the text alone, so the same everywhere."""
-    assert said in str(exceeded(fold(text)))
+    with pytest.raises(TooLarge, match=said):
+        fold_within(text)
     assert compare_bare(text, "5") is None
+    started = process_time()
+    assert engine.handle((text, "5", MathPolicy(), False))[1].startswith("limit: ")
+    assert engine.handle(("5", text, MathPolicy(), False))[0] is None
+    assert process_time() - started < 0.1
 
 
 LONG = {
@@ -95,7 +102,7 @@ def test_long_numbers_are_compared_as_they_are_written():
 )
 def test_what_people_write_is_within_the_limits(text):
     """A limit that stops honest answers would be a wrong verdict."""
-    assert exceeded(fold(text)) is None
+    assert fold_within(text) == fold(text)
 
 
 @pytest.mark.parametrize(
@@ -107,10 +114,12 @@ def test_repeating_anything_ends_in_a_decision(unit):
     assert compare_bare(text, "5") is not True
 
 
-def test_length_comes_first():
+def test_length_comes_first(monkeypatch):
     """Even folding is not begun on a text that is too long to be an answer."""
-    assert too_long("x" * 4096) is None
-    assert too_long("x" * 4097) == "4097 characters, over 4096"
+    assert fold_within("x" * 4096) == "x" * 4096
+    monkeypatch.setattr(limits, "fold", None)
+    with pytest.raises(TooLarge, match="4097 characters, over 4096"):
+        fold_within("x" * 4097)
 
 
 def test_all_parts_of_a_pair_share_one_limit():

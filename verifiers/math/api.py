@@ -20,11 +20,13 @@ from rlvr.errors import DataError, UsageError
 from rlvr.types import Verdict
 from rlvr.verifiers.answers import bare, extract
 from rlvr.verifiers.math import forms
-from rlvr.verifiers.math.fold import fold, with_points
+from rlvr.verifiers.math.fold import with_points
 from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Named, Quantity, Word
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.latex.tree import TooLarge
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
+from rlvr.verifiers.math.shapes import is_relation
 from rlvr.verifiers.math.units import UNKNOWN
 from rlvr.verifiers.math.verifier import MathVerifier, Reference
 
@@ -78,10 +80,10 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> ReadAnswer:
         raise UsageError(f"the text is a {type(text).__name__}; it must be a string")
     extraction = extract(text) if any(box in text for box in _BOXES) else None
     answer = extraction.answer if extraction else bare(text)
-    limit = too_long(answer)
-    folded = "" if limit else fold(with_points(answer) if policy.decimal == "comma" else answer)
-    if limit := limit or exceeded(folded):
-        raise DataError(f"the answer {answer[:80]!r} is beyond a limit: {limit}")
+    try:
+        folded = fold_within(with_points(answer) if policy.decimal == "comma" else answer)
+    except TooLarge as limit:
+        raise DataError(f"the answer {answer[:80]!r} is beyond a limit: {limit}") from None
     if not folded:
         raise DataError(f"the answer {text[:80]!r} is empty")
     form = read(folded)
@@ -139,7 +141,6 @@ def value(text: str) -> Fraction | None:
 
 # ------------------------------------------------------------------------------------------------------ in words
 
-_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
 _KINDS = {
     "list": "list",
     "either": "list",
@@ -155,7 +156,7 @@ _REGIONS = {"union": "union", "meet": "intersection", "minus": "difference"}
 def _kind(form: Form) -> str:
     match form:
         case Quantity(value=None, pis=None):
-            return "relation" if any(sign in form.core for sign in _RELATIONS) else "expression"
+            return "relation" if is_relation(form) else "expression"
         case Quantity():
             return "number"
         case forms.Items():

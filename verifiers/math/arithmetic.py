@@ -12,7 +12,7 @@ import re
 from fractions import Fraction
 from functools import reduce
 
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex import Node, parse_or_none
 
 __all__ = ["NotArithmetic", "UndefinedNumber", "number_tree", "pi_multiple", "rational", "value_of"]
 
@@ -29,8 +29,6 @@ _VOCABULARY = re.compile(
     r"(?:[\d\s+\-*/^!(){}.,]|\\frac(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div)+"
 )
 _GROUPED = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
-_BARE_POINT = re.compile(r"(?<![\d.])(\d+)\.(?!\d)")
-_MIXED = re.compile(r"(\d+) (\d+)/(\d+)")
 _REPEATING = re.compile(
     r"([+-]?) ?(\d*)\.(\d*)(?:\\(?:overline|bar|dot|overbar) ?\{? ?(\d+) ?\}?|\((\d+)\))"
 )
@@ -52,10 +50,10 @@ def rational(text: str) -> Fraction:
         return endless
     if not _VOCABULARY.fullmatch(text):
         raise NotArithmetic
-    if mixed := _MIXED.fullmatch(text.lstrip("- ")):
-        value = _mixed_number(*map(int, mixed.groups()))
-        return -value if text[0] == "-" else value
-    return value_of(number_tree(text))
+    tree = number_tree(text)
+    if tree is None:
+        raise NotArithmetic
+    return value_of(tree)
 
 
 def pi_multiple(text: str) -> Fraction | None:
@@ -67,30 +65,22 @@ def pi_multiple(text: str) -> Fraction | None:
     """
     if text.count(r"\pi") != 1 or not _VOCABULARY.fullmatch(text.replace(r"\pi", "(0)")):
         return None
+    tree = number_tree(text)
     try:
-        tree = number_tree(text)
-        at = [value_of(tree, x) for x in (0, 1, 2)]
+        at = [] if tree is None else [value_of(tree, x) for x in (0, 1, 2)]
     except (NotArithmetic, UndefinedNumber):
-        return None
-    return at[1] if at[0] == 0 and at[2] == 2 * at[1] else None
+        at = []
+    return at[1] if at and at[0] == 0 and at[2] == 2 * at[1] else None
 
 
-def number_tree(text: str) -> Node:
-    """The tree of a number; commas between thousands and a point behind a whole number say nothing
-    more.
+def number_tree(text: str) -> Node | None:
+    """The tree of a number; commas between thousands say nothing more.
 
     Args:
         text: a folded text.
-
-    Raises:
-        NotArithmetic: it cannot be read.
     """
     plain = _GROUPED.sub(lambda found: found[0].replace(",", ""), text) if "," in text else text
-    plain = _BARE_POINT.sub(r"\1", plain) if "." in text else plain
-    try:
-        return parse(plain)
-    except (Unreadable, TooLarge):
-        raise NotArithmetic from None
+    return parse_or_none(plain)
 
 
 def value_of(node: Node, pi: int | None = None) -> Fraction:
@@ -125,12 +115,6 @@ def value_of(node: Node, pi: int | None = None) -> Fraction:
         case "fact" | "fact2":
             return _factorial(value_of(node.args[0], pi), 1 if node.op == "fact" else 2)
     raise NotArithmetic
-
-
-def _mixed_number(whole: int, numerator: int, denominator: int) -> Fraction:
-    if not 0 < numerator < denominator:
-        raise NotArithmetic
-    return whole + Fraction(numerator, denominator)
 
 
 def _repeating(text: str) -> Fraction | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from rlvr.verifiers.math.latex.tree import Node
 from rlvr.verifiers.math.units import measure
 
-__all__ = ["Factors", "Linear", "balance", "factors_of", "linear", "spelling"]
+__all__ = ["Factors", "Linear", "balance", "factors_of", "linear", "spelling", "written_value"]
 
 Factors: TypeAlias = tuple[tuple[Any, Any], ...]
 """What a term consists of but for its coefficient: (base, exponent) of each factor, in a fixed order; () for a number.
@@ -195,7 +195,7 @@ def _factors(node: Node, exponent: Fraction) -> Iterable[tuple[Node, Fraction]]:
     elif node.op == "neg" and exponent.denominator == 1:
         yield Node("num", value=Fraction(-1 if exponent.numerator % 2 else 1)), Fraction(1)
         yield from _factors(node.args[0], exponent)
-    elif node.op in ("pow", "root") and (power := _number(node.args[1])):
+    elif node.op in ("pow", "root") and (power := written_value(node.args[1])):
         power = power if node.op == "pow" else 1 / power
         inner = node.args[0]
         if inner.op in ("num", "sym", "const") or exponent.denominator == power.denominator == 1:
@@ -211,8 +211,8 @@ def _split(node: Node) -> tuple[Fraction, Factors]:
     if node.op == "num":
         return node.value, ()
     if node.op in ("pow", "root"):
-        power = _number(node.args[1])
-        if power is None:
+        power = written_value(node.args[1])
+        if not power:
             return Fraction(1), (
                 ((node.op, spelling(node.args[0]), spelling(node.args[1])), Fraction(1)),
             )
@@ -234,16 +234,22 @@ def _times(power: Any, exponent: Fraction, before: Any) -> Any:
     return power * exponent + (before or 0)
 
 
-def _number(node: Node) -> Fraction | None:
-    """The value of a written exponent other than 0."""
+def written_value(node: Node) -> Fraction | None:
+    """The value of what is written out, but for scientific notation.
+
+    Args:
+        node: the tree.
+    """
     if node.op == "num":
-        return node.value or None
+        return Fraction(node.value)
     if node.op == "neg":
-        value = _number(node.args[0])
-        return -value if value else None
+        inner = written_value(node.args[0])
+        return None if inner is None else -inner
     if node.op == "div":
-        above, below = _number(node.args[0]), _number(node.args[1])
-        return above / below if above and below else None
+        above, below = map(written_value, node.args)
+        return above / below if above is not None and below else None
+    if node.op == "add" and node.value == "mixed":
+        return sum((written_value(arg) or Fraction(0) for arg in node.args), Fraction(0))
     return None
 
 

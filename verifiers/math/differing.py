@@ -10,14 +10,13 @@ from typing import Final
 from flint import arb, fmpq
 
 from rlvr.verifiers.answers import bare
-from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse_or_none
 from rlvr.verifiers.math.latex.budget import Budget, PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import free_symbols
 from rlvr.verifiers.math.latex.values import Number, Undefined, decided, is_exact
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.points import Point, random_points
 from rlvr.verifiers.math.probing import agree
 
@@ -65,12 +64,9 @@ def differing_point(answer: str, reference: str) -> DifferingPoint | None:
 
 
 def _tree(text: str) -> Node | None:
-    plain = bare(text)
-    if too_long(plain) or exceeded(folded := fold(plain)):
-        return None
     try:
-        return parse(folded)
-    except (Unreadable, TooLarge):
+        return parse_or_none(fold_within(bare(text)))
+    except TooLarge:
         return None
 
 

@@ -9,14 +9,12 @@ names, units and numbers, and calls this module, as its `leaf`, for pairs of exp
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache, partial
 
 from rlvr.errors import foreign_code
 from rlvr.verifiers.math import equality
-from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Quantity, Word, parts
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.budget import PairTooLarge, one_pair
 from rlvr.verifiers.math.latex.compile import is_zero, proportional
@@ -25,6 +23,7 @@ from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
+    MINUS_INFINITY,
     PI,
     free_symbols,
     has,
@@ -34,6 +33,7 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.latex.values import Undefined, decided, rational, sign_of
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.reading import read
@@ -79,7 +79,7 @@ def handle(request: Request) -> Reply:
     try:
         leaf = partial(_confirm, policy, opinions) if prove else partial(_equal, policy)
         with one_pair():
-            decision = decide_forms(read(fold(answer)), right, policy, leaf)
+            decision = decide_forms(read(fold_within(answer)), right, policy, leaf)
     except Unreadable as unreadable:
         return False, f"unreadable: {unreadable}"
     except (TooLarge, PairTooLarge) as beyond:
@@ -104,25 +104,15 @@ def _certainty(opinions: list[bool | None]) -> str:
 def _reference(reference: str) -> Form | str:
     """Its form, or what is wrong with it."""
     try:
-        form = read(fold(reference))
-        for expression in _expressions(form):
-            _check(expression)
+        form = read(fold_within(reference))
+        for part in parts(form):
+            if isinstance(part, Quantity) and part.value is None:
+                _check(part)
     except (Unreadable, TooLarge) as wrong:
         return str(wrong)
     except Undefined:
         return "it has no value"
     return form
-
-
-def _expressions(form: Form) -> Iterator[Form]:
-    """What in a reference has to be understood by the engine."""
-    if isinstance(form, Quantity) and form.value is None:
-        yield form
-    elif isinstance(form, Items):
-        for item in form.items:
-            yield from _expressions(item)
-    elif isinstance(form, Named | Family):
-        yield from _expressions(form.body)
 
 
 def _check(form: Form) -> None:
@@ -147,7 +137,7 @@ _NO_VALUE = (
     "logic",
 )
 _NO_UNIT = (*_NO_VALUE, "matrix")
-_INFINITIES = (INFINITY, Node("neg", (INFINITY,)))
+_INFINITIES = (INFINITY, MINUS_INFINITY)
 
 
 # ----------------------------------------------------------------------------------------------------------- the leaf

@@ -15,12 +15,13 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rlvr.verifiers.math.boolean import connective, is_boolean, is_reducible
-from rlvr.verifiers.math.canonical import factors_of, linear, spelling
+from rlvr.verifiers.math.canonical import factors_of, linear, spelling, written_value
 from rlvr.verifiers.math.latex.roles import settle_roles
 from rlvr.verifiers.math.latex.tree import (
     EULER,
     IMAGINARY,
     INFINITY,
+    MINUS_INFINITY,
     PI,
     Node,
     Written,
@@ -198,7 +199,7 @@ def _is_finished_number(leaf: Node) -> bool:
 
 
 def _is_infinite(leaf: Node) -> bool:
-    return leaf == INFINITY or (leaf.op == "neg" and leaf.args[0] == INFINITY)
+    return leaf in (INFINITY, MINUS_INFINITY)
 
 
 # ------------------------------------------------------------------------------------------------- sums and products
@@ -278,7 +279,7 @@ def _flat(node: Node) -> Iterator[Node]:
 
 def _has_number(quotient: Node) -> bool:
     r"""\frac{2\pi}{3} has a coefficient, which another number could be multiplied with."""
-    return _rational(quotient) is None and abs(factors_of(quotient)[0]) != 1
+    return written_value(quotient) is None and abs(factors_of(quotient)[0]) != 1
 
 
 # --------------------------------------------------------------------------------------------------------- fractions
@@ -309,7 +310,7 @@ def _contents(node: Node) -> tuple[int, int]:
     if node.op in ("add", "pm") and node.value != "mixed":
         return math.gcd(*(_whole_content(arg) for arg in node.args)), 1
     if _is_power_of_ten(node):
-        exponent = _rational(node.args[1])
+        exponent = written_value(node.args[1])
         return (10 if exponent is not None and exponent > 0 else 1), 1
     return 1, 1
 
@@ -357,7 +358,8 @@ def _share(above: Node, below: Node) -> bool:
     ):
         return True
     roots = [
-        [_rational(arg.args[0]) for arg in _parts(side) if _is_root(arg)] for side in (above, below)
+        [written_value(arg.args[0]) for arg in _parts(side) if _is_root(arg)]
+        for side in (above, below)
     ]
     return any(
         a and b and math.gcd(a.numerator, b.numerator) > 1 for a in roots[0] for b in roots[1]
@@ -387,12 +389,12 @@ def _is_repeated(bases: Sequence[object]) -> bool:
 
 def _is_open_power(node: Node) -> bool:
     base, exponent = node.args
-    power, number = _rational(exponent), _rational(base)
+    power, number = written_value(exponent), written_value(base)
     if power in (0, 1):
         return True
     if base == EULER or power is None:
         return False
-    if base.op in ("pow", "root") and _rational(base.args[1]) is not None:
+    if base.op in ("pow", "root") and written_value(base.args[1]) is not None:
         return True
     if power.denominator > 1:
         return False
@@ -404,7 +406,7 @@ def _is_open_power(node: Node) -> bool:
 
 def _is_root_of_power(node: Node) -> bool:
     """8^{1/3}."""
-    power, number = _rational(node.args[1]), _rational(node.args[0])
+    power, number = written_value(node.args[1]), written_value(node.args[0])
     fractional = power is not None and power.denominator > 1
     return (
         fractional
@@ -417,7 +419,7 @@ def _is_root_of_power(node: Node) -> bool:
 def _is_open_root(node: Node) -> bool:
     r"""\sqrt{12}, \sqrt{\frac49}, \sqrt{4x}, \sqrt{x^2}."""
     radicand, index = node.args
-    degree = _rational(index)
+    degree = written_value(index)
     if degree is None or degree.denominator != 1 or degree < 2:
         return False
     coefficient, factors = factors_of(radicand)
@@ -479,7 +481,7 @@ def _is_open_logarithm(node: Node) -> bool:
 def _has_short_value(node: Node) -> bool:
     r"""\cos\frac{\pi}{12}, \ln 1, \arctan 1, \lfloor 3.7\rfloor: even where the reference has
     another function."""
-    name, numbers = node.value, [_rational(arg) for arg in node.args]
+    name, numbers = node.value, [written_value(arg) for arg in node.args]
     if name in _CIRCULAR:
         turn = _turn(node.args[0])
         return turn is not None and turn.denominator in _SMALL_ANGLES
@@ -493,9 +495,9 @@ def _has_short_value(node: Node) -> bool:
 def _turn(angle: Node) -> Fraction | None:
     """How many half turns; None for any other angle."""
     if angle.op == "deg":
-        degrees = _rational(angle.args[0])
+        degrees = written_value(angle.args[0])
         return None if degrees is None else degrees / 180
-    if _rational(angle) == 0:
+    if written_value(angle) == 0:
         return Fraction(0)
     turn, factors = factors_of(angle)
     return turn if factors == ((spelling(PI), Fraction(1)),) else None
@@ -503,7 +505,7 @@ def _turn(angle: Node) -> Fraction | None:
 
 def _is_logarithm_of_power(node: Node) -> bool:
     r"""\log_2 8, \log_9 3, \log_2\frac14."""
-    value, base = map(_rational, node.args)
+    value, base = map(written_value, node.args)
     if value is None or base is None or value == 1:
         return value == 1
     bits = max(value.numerator, value.denominator, base.numerator, base.denominator).bit_length()
@@ -545,7 +547,7 @@ def _is_count(node: Node) -> bool:
 def _is_of_one(node: Node) -> bool:
     r"""\max(E, E), \gcd(E), \binom E1: it gives back what it is of."""
     if node.value in _COUNTED:
-        return _rational(node.args[-1]) in (0, 1)
+        return written_value(node.args[-1]) in (0, 1)
     return node.value in _CHOOSING and len({spelling(arg) for arg in node.args}) == 1
 
 
@@ -600,33 +602,18 @@ def _is_zero(node: Node) -> bool:
 def _is_number(node: Node) -> bool:
     """A factor that another such factor can be multiplied with."""
     if node.op == "pow":
-        return _is_numeral(node.args[1]) and _rational(node.args[0]) is not None
-    return _rational(node) is not None or (node.op == "fact" and not free_symbols(node))
-
-
-def _rational(node: Node) -> Fraction | None:
-    """The value of what is written out, but for scientific notation."""
-    if node.op == "num":
-        return Fraction(node.value)
-    if node.op == "neg":
-        inner = _rational(node.args[0])
-        return None if inner is None else -inner
-    if node.op == "div":
-        above, below = (_rational(arg) for arg in node.args)
-        return above / below if above is not None and below else None
-    if node.op == "add" and node.value == "mixed":
-        return sum((_rational(arg) or Fraction(0) for arg in node.args), Fraction(0))
-    return None
+        return _is_numeral(node.args[1]) and written_value(node.args[0]) is not None
+    return written_value(node) is not None or (node.op == "fact" and not free_symbols(node))
 
 
 def _is_root(node: Node) -> bool:
-    return node.op == "root" and _rational(node.args[0]) is not None
+    return node.op == "root" and written_value(node.args[0]) is not None
 
 
 def _is_power_of_ten(node: Node) -> bool:
     if node.op != "pow" or node.args[0] != Node("num", value=Fraction(10)):
         return False
-    exponent = _rational(node.args[1])
+    exponent = written_value(node.args[1])
     return (
         exponent is not None
         and exponent.denominator == 1
@@ -638,7 +625,7 @@ def _is_power_of_ten(node: Node) -> bool:
 def _is_scientific(node: Node) -> bool:
     if node.op != "mul" or len(node.args) != 2 or not _is_power_of_ten(node.args[1]):
         return False
-    return _is_numeral(node.args[0]) and _rational(node.args[0]) != 10
+    return _is_numeral(node.args[0]) and written_value(node.args[0]) != 10
 
 
 def _is_square(node: Node) -> bool:

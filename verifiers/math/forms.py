@@ -9,6 +9,7 @@ An expression that only the symbolic engine can read is a Quantity without a val
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
@@ -24,6 +25,7 @@ __all__ = [
     "Quantity",
     "THOUSANDS",
     "Word",
+    "parts",
 ]
 
 THOUSANDS = "K"
@@ -125,3 +127,12 @@ class Flawed:
 
 
 Form: TypeAlias = Quantity | Items | Named | Choice | Word | Clock | Family | Flawed
+
+
+def parts(form: Form) -> Iterator[Form]:
+    """The form, and all that it lists or names."""
+    yield form
+    for part in form.items if isinstance(form, Items) else ():
+        yield from parts(part)
+    if isinstance(form, Named | Family):
+        yield from parts(form.body)

@@ -21,9 +21,9 @@ from rlvr.verifiers.math.finished import is_written_out
 from rlvr.verifiers.math.fold import fold, squeeze
 from rlvr.verifiers.math.forms import Clock, Form, Quantity
 from rlvr.verifiers.math.latex.names import FUNCTIONS
-from rlvr.verifiers.math.latex.tree import Node, walk
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, walk
 from rlvr.verifiers.math.latex.writer import written
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.quantity import quantity
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.statement import as_tree, equation_of, leaves
@@ -169,8 +169,11 @@ def facts(prompt: str) -> frozenset[Any]:
 @lru_cache(maxsize=4096)
 def _of_formula(text: str) -> tuple[frozenset[Any], bool]:
     """The spellings, and whether the formula was read, so that its pieces are among them."""
-    folded = "" if not text or too_long(text) else fold(text)
-    if not folded or exceeded(folded):
+    try:
+        folded = fold_within(text)
+    except TooLarge:
+        folded = ""
+    if not folded:
         return frozenset(), False
     tree = as_tree(read(folded))
     inner = [node for node in walk(tree) if node.op not in _ATOMS | _GROUPS]

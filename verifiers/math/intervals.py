@@ -2,22 +2,34 @@ r"""Sets of real numbers as pieces: unions, intersections and differences.  Open
 
 (1, 2) \cup [2, 3) == (1, 3)        \mathbb{R} \setminus \{0\} == (-\infty, 0) \cup (0, \infty)
 
-The algebra is the same for ends of every kind; `pieces` reads forms with exact ends, and
-realsets.py trees.
+The reader is the same for ends of every kind: exact ones here, and balls in realsets.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol, TypeAlias, TypeVar
+from functools import reduce
+from itertools import chain
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
+from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value_of
+from rlvr.verifiers.math.forms import Form
+from rlvr.verifiers.math.latex.tree import (
+    INFINITY,
+    MINUS_INFINITY,
+    Node,
+    TooLarge,
+    Unreadable,
+)
+from rlvr.verifiers.math.statement import as_tree
 
-__all__ = ["Exact", "Ordered", "Piece", "common", "outside", "pieces", "unite"]
+__all__ = ["Exact", "Ordered", "Piece", "Regions", "common", "outside", "pieces", "unite"]
 
-_INFINITE = {r"\infty": math.inf, r"+\infty": math.inf, r"-\infty": -math.inf}
+_INFINITE = {INFINITY: math.inf, MINUS_INFINITY: -math.inf}
+_SETS = frozenset(("tuple", "set", "numbers", "union", "intersection", "minus"))
 _KINDS = frozenset(("()", "(]", "[)", "[]"))
 _MOST = 64  # pieces; no answer has more, and intersections are quadratic
 
@@ -40,8 +52,6 @@ or closed, and a piece is empty where its ends are the same.
 Exact: TypeAlias = tuple[Fraction | float, int]
 """An end that is known exactly: the number, which is a float only where it is infinite; -1 for just before it, or 1."""
 
-_LEAST, _HIGHEST = (-math.inf, 1), (math.inf, -1)
-
 
 def unite(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """From left to right, with what touches made one: (1, 2) and [2, 3) do, (1, 2) and (2, 3) do
@@ -59,7 +69,9 @@ def unite(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:
 
 def common(left: Iterable[Piece[_End]], right: Iterable[Piece[_End]]) -> list[Piece[_End]]:
     """What is in both, from left to right; each side's pieces must be disjoint."""
-    right_pieces = list(right)
+    left, right_pieces = list(left), list(right)
+    if len(left) * len(right_pieces) > _MOST**2:
+        raise TooLarge("sets of too many pieces")
     overlaps = ((max(a[0], b[0]), min(a[1], b[1])) for a in left for b in right_pieces)
     return sorted((piece for piece in overlaps if piece[0] < piece[1]), key=lambda piece: piece[0])
 
@@ -75,55 +87,72 @@ def outside(parts: Iterable[Piece[_End]], least: _End, most: _End) -> list[Piece
     return [piece for piece in gaps if piece[0] < piece[1]]
 
 
+@dataclass(frozen=True, slots=True)
+class Regions(Generic[_End]):
+    """Reads the tree of a set of real numbers into its pieces, from left to right.
+
+    Attributes:
+        end: makes the end at an expression, on the side of it that is meant.
+        least, most: both ends of the real line.
+        conditions: readers of further nodes.
+    """
+
+    end: Callable[[Node, int], _End]
+    least: _End
+    most: _End
+    conditions: Mapping[str, Callable[[Node], list[Piece[_End]]]] = field(default_factory=dict)
+
+    def pieces(self, node: Node) -> list[Piece[_End]]:
+        """The disjoint pieces of a set.
+
+        Raises:
+            Unreadable: it is none.
+        """
+        if node.op in self.conditions:
+            return self.conditions[node.op](node)
+        if node.op == "tuple" and len(node.args) == 2 and node.value in _KINDS:
+            return self.between(*node.args, node.value)
+        if node.op == "set":
+            return unite(chain.from_iterable(self.between(item, item, "[]") for item in node.args))
+        if node.op == "numbers" and node.value in ("R", "empty"):
+            return [(self.least, self.most)] if node.value == "R" else []
+        if node.op not in ("union", "intersection", "minus"):
+            raise Unreadable(f"{node.op} where a set is due")
+        parts = map(self.pieces, node.args)
+        if node.op == "union":
+            return unite(chain.from_iterable(parts))
+        return reduce(common, parts) if node.op == "intersection" else reduce(self.without, parts)
+
+    def between(self, low: Node, high: Node, brackets: str) -> list[Piece[_End]]:
+        """One interval, unless it is empty."""
+        start = self.end(low, 1 if brackets[0] == "(" else -1)
+        stop = self.end(high, 1 if brackets[1] == "]" else -1)
+        return [(start, stop)] if start < stop else []
+
+    def without(
+        self, parts: Iterable[Piece[_End]], gone: Iterable[Piece[_End]]
+    ) -> list[Piece[_End]]:
+        """The first set but for the second."""
+        return common(parts, outside(gone, self.least, self.most))
+
+
 # ------------------------------------------------------------------------------------------------------------- forms
+
+
+def _exact_end(node: Node, side: int) -> Exact:
+    return _INFINITE[node] if node in _INFINITE else value_of(node), side
+
+
+_EXACT: Regions[Exact] = Regions(_exact_end, (-math.inf, 1), (math.inf, -1))
 
 
 def pieces(form: Form) -> list[Piece[Exact]] | None:
     """The disjoint pieces from left to right; None if an end is not an exact number, or it is no
     such set."""
-    parts = _pieces(form)
-    return None if parts is None or len(parts) > _MOST else unite(parts)
-
-
-def _pieces(form: Form) -> list[Piece[Exact]] | None:
-    if isinstance(form, Named):
-        return _pieces(form.body)
-    if isinstance(form, Quantity):
-        point = _end(form)
-        # Not math.isfinite: it makes a float of it, and 10^999 is none.
-        return [((point, -1), (point, 1))] if isinstance(point, Fraction) else None
-    if not isinstance(form, Items):
+    tree = as_tree(form)
+    while tree.op in ("named", "bounds"):
+        tree = tree.args[0]
+    try:
+        return _EXACT.pieces(tree if tree.op in _SETS else Node("set", (tree,)))
+    except (Unreadable, TooLarge, NotArithmetic, UndefinedNumber):
         return None
-    if form.kind in _KINDS:
-        return _interval(form)
-    parts = [_pieces(item) for item in form.items]
-    sets = [part for part in parts if part is not None]
-    if len(sets) < len(parts) or sum(map(len, sets)) > _MOST:
-        return None
-    if form.kind in ("union", "set"):
-        return [piece for part in sets for piece in part]
-    if form.kind in ("meet", "minus"):
-        joined = unite(sets[0])
-        for more_parts in map(unite, sets[1:]):
-            joined = common(
-                joined, more_parts if form.kind == "meet" else outside(more_parts, _LEAST, _HIGHEST)
-            )
-        return joined
-    return None
-
-
-def _interval(form: Items) -> list[Piece[Exact]] | None:
-    ends = [_end(item) for item in form.items]
-    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] > ends[1]:
-        return None
-    low, high = (
-        (ends[0], 1 if form.kind[0] == "(" else -1),
-        (ends[1], 1 if form.kind[1] == "]" else -1),
-    )
-    return [(low, high)] if low < high else []
-
-
-def _end(form: Form) -> Fraction | float | None:
-    if not isinstance(form, Quantity) or form.unit or form.percent:
-        return None
-    return _INFINITE.get(form.core.replace(" ", "")) if form.value is None else Fraction(form.value)

@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import astuple, dataclass
 
-__all__ = ["LIMITS", "TextLimits", "exceeded", "too_long"]
+from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math.latex.tree import TooLarge
+
+__all__ = ["LIMITS", "TextLimits", "fold_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +40,24 @@ _CELLS, _TERMS = re.compile(r"[,;&]|\\\\"), re.compile(r"[+-]|\\pm")
 _BRACKETS = re.compile(r"[(\[{]|(?P<close>[)\]}])")
 
 
-def too_long(text: str) -> str | None:
-    """The one limit that comes even before folding."""
-    return f"{len(text)} characters, over {LIMITS.chars}" if len(text) > LIMITS.chars else None
-
-
-def exceeded(text: str) -> str | None:
-    """Which limit a folded text breaks, in words; None if it breaks none.
+def fold_within(text: str) -> str:
+    """The folded text; the length is looked at before anything else.
 
     Args:
-        text: a folded text.
+        text: an answer or reference.
+
+    Raises:
+        TooLarge: it breaks a limit, which the message names.
     """
-    if len(text) <= _FEW:
-        return None
+    if len(text) > LIMITS.chars:
+        raise TooLarge(f"{len(text)} characters, over {LIMITS.chars}")
+    folded = fold(text)
+    if len(folded) > _FEW and (limit := _exceeded(folded)):
+        raise TooLarge(limit)
+    return folded
+
+
+def _exceeded(text: str) -> str:
     if (depth := _depth(text)) > LIMITS.depth:
         return f"brackets {depth} deep, over {LIMITS.depth}"
     if _DIGITS.search(text):
@@ -58,7 +66,7 @@ def exceeded(text: str) -> str | None:
         return f"{cells} separators, over {LIMITS.cells}"
     if (terms := len(_TERMS.findall(text))) > LIMITS.terms:
         return f"{terms} signs, over {LIMITS.terms}"
-    return None
+    return ""
 
 
 def _depth(text: str) -> int:

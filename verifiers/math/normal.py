@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rlvr.verifiers.math.fold import fold, squeeze
+from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import (
     Choice,
     Clock,
@@ -22,7 +22,8 @@ from rlvr.verifiers.math.forms import (
     Quantity,
     Word,
 )
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.latex.tree import TooLarge
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.matching import (
     UNDECIDED,
     Decision,
@@ -32,20 +33,17 @@ from rlvr.verifiers.math.matching import (
     match_items,
 )
 from rlvr.verifiers.math.numbers import numbers, quantities
-from rlvr.verifiers.math.parameters import letters, rename_letter
+from rlvr.verifiers.math.parameters import letters
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.quantity import read_measured
 from rlvr.verifiers.math.reading import as_ratio, read
 from rlvr.verifiers.math.residues import remainder, same_classes
 from rlvr.verifiers.math.shapes import (
-    both_sides,
     components,
     has_exact_value,
-    identity_sides,
     imaginary_j,
     in_alphabet,
     in_proportion,
-    is_congruence,
     is_region,
     is_relation,
     is_unsolved,
@@ -54,6 +52,7 @@ from rlvr.verifiers.math.shapes import (
     point,
     ranking,
     read_again,
+    rename,
     renamed_function,
     renamed_inverse,
     same_region,
@@ -96,12 +95,11 @@ def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) 
     >>> compare(r"\frac{2}{4}", "0.5"), compare("(1, 2]", r"1 < x \le 2"), compare("x + 1", "1 + x")
     (True, True, None)
     """
-    if too_long(answer) or too_long(reference):
+    try:
+        a, b = (read(fold_within(text)) for text in (answer, reference))
+    except TooLarge:
         return None
-    texts = fold(answer), fold(reference)
-    if any(map(exceeded, texts)):
-        return None
-    return decide_forms(read(texts[0]), read(texts[1]), policy).equal
+    return decide_forms(a, b, policy).equal
 
 
 def decide_forms(
@@ -132,48 +130,26 @@ class _Comparison:
                 return Decision(False, form.reason)
         if (alike := same_classes(a, b)) is not None:
             return Decision(True, "same-set") if alike else Decision(False, "different-set")
-        if isinstance(b, Quantity) and b.value is not None and (least := remainder(a)):
+        if (
+            isinstance(b, Quantity)
+            and (self.policy.equation_as_value or not is_relation(a))
+            and (least := remainder(a))
+        ):
             return self.decide(read(least), b)
         if isinstance(a, Family) or isinstance(b, Family):
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
             return self._decide_named(a, b)
-        if (
-            self.policy.equation_as_value
-            and is_congruence(a)
-            and (said := stated_value(a, b, trusted=False)) is not None
-        ):
-            return self.decide(said, b)
         if self.policy.equation_as_value and is_relation(a) != is_relation(b):
-            said = (
-                stated_value(a, b, trusted=False)
-                if is_relation(a)
-                else stated_value(b, a, trusted=True)
-            )
+            relation, other = (a, b) if is_relation(a) else (b, a)
+            said = stated_value(relation, other, trusted=relation is b)
+            if said is None and (sides := worked_out(relation, other)) is not None:
+                true = all_of([self.decide(side, sides[-1]) for side in sides[:-1]])
+                if not true.equal:
+                    return self._ask(a, b)
+                said = sides[-1]
             if said is not None:
-                return self.decide(said, b) if is_relation(a) else self.decide(a, said)
-            if (
-                is_relation(b)
-                and isinstance(a, Quantity)
-                and (identity := identity_sides(b)) is not None
-            ):
-                true = self.decide(
-                    *identity
-                )  # a reference that goes on from what was asked to the answer
-                return (
-                    self.decide(a, identity[1])
-                    if true.equal
-                    else true
-                    if true.equal is None
-                    else self._ask(a, b)
-                )
-            sides = both_sides(a) if is_relation(a) and not isinstance(b, Items) else None
-            if sides is not None:
-                true = self.decide(*sides)
-                return self.decide(sides[1], b) if true.equal else true
-            if is_relation(a) and (worked := worked_out(a, b)) is not None:
-                true = all_of([self.decide(side, worked[-1]) for side in worked[:-1]])
-                return self.decide(worked[-1], b) if true.equal else self._ask(a, b)
+                return self._decide_instead(a, b, relation, said)
         if isinstance(a, Choice) or isinstance(b, Choice):
             return self._choices(a, b)
         if isinstance(a, Items) or isinstance(b, Items):
@@ -219,7 +195,7 @@ class _Comparison:
             (old,), (new,) = mine, reference_letters
             declared = {form.letter for form in (a, b) if isinstance(form, Family)}
             if declared & {old, new}:
-                bodies[0] = rename_letter(bodies[0], old, new)
+                bodies[0] = rename(bodies[0], {old: new})
         return self.decide(*bodies)
 
     def _decide_named(self, a: Form, b: Form) -> Decision:
@@ -408,7 +384,7 @@ class _Comparison:
         if _are_words(a.core) and _are_words(b.core):
             return Decision(a.core == b.core, "same-text" if a.core == b.core else "different-text")
         if "j" in a.core and (imaginary := imaginary_j(a, b)) is not None:
-            a = imaginary  # engineers write 3 + 4j
+            return self.decide(imaginary, b)  # engineers write 3 + 4j
         decision, size = quantities(a, b, self.policy)
         if decision is not UNDECIDED:
             return decision

@@ -7,11 +7,10 @@ declared range must not contradict that of the other side.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
+from rlvr.verifiers.math.forms import Form, Named
 
-__all__ = ["declaration", "letters", "rename_letter", "split_quantified"]
+__all__ = ["declaration", "letters", "split_quantified"]
 
 _WORDS = r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |odd |even )"
 _KIND = r"(?:integers?|numbers?|reals?|constants?)"
@@ -61,31 +60,6 @@ def letters(form: Form) -> frozenset[str]:
     """The letters that could be parameters."""
     text = form.body.text if isinstance(form, Named) else form.text
     return frozenset(name for name in _LETTER.findall(text) if len(name) == 1) - _UNITS
-
-
-def rename_letter(form: Form, old: str, new: str) -> Form:
-    """The form with another letter, all through."""
-
-    def swap(text: str) -> str:
-        return _LETTER.sub(lambda m: new if m[0] == old else m[0], text)
-
-    if isinstance(form, Quantity):
-        return replace(form, text=swap(form.text), core=swap(form.core))
-    if isinstance(form, Items):
-        return replace(
-            form,
-            text=swap(form.text),
-            items=tuple(rename_letter(item, old, new) for item in form.items),
-        )
-    if isinstance(form, Named):
-        return replace(form, text=swap(form.text), body=rename_letter(form.body, old, new))
-    if isinstance(form, Family):
-        return replace(
-            form,
-            letter=new if form.letter == old else form.letter,
-            body=rename_letter(form.body, old, new),
-        )
-    return form
 
 
 def _plain(text: str) -> str:

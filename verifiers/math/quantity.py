@@ -18,9 +18,11 @@ from rlvr.verifiers.math.units import (
     CURRENCIES,
     SCALE_LETTERS,
     SCALES,
+    TEMPERATURES,
     canonical,
     is_known,
     measure,
+    plain_unit,
 )
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
@@ -53,8 +55,10 @@ _WORTH = re.compile(rf'([\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, re
 _ARC = re.compile(r"([+-]?) ?(\d+) ?\^\\circ ?(\d+(?:\.\d+)?) ?'(?: ?(\d+(?:\.\d+)?) ?(?:''|\"))?")
 _FEET = re.compile(r"(\d+) ?'(?: ?-? ?(\d+(?:\.\d+)?) ?'')?")
 _TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
-_LETTER_UNIT = re.compile(
-    r"[\d.,]+ ?((?:k|M|m)?\\Omega|[kMGcdmnp]?[mgslLhWVJNKAFCTHt](?:/(?:s|h|m|min)|[hs])?(?: ?\^ ?\{? ?-?[123] ?\}?)?)"
+_MEASURED = re.compile(  # 3.0 \times 10^8 m/s, 440 1/s
+    r"([+-]? ?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
+    r"(?: ?(?:\\times|\\cdot|\*) ?10 ?\^ ?(?:\{ ?[+-]?\d{1,3} ?\}|[+-]?\d{1,3})|[eE][+-]?\d{1,3})?)"
+    r" ?((?:1 ?/|[^\d.,])[^,;=]*)"
 )
 _UNIT_SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'- ./*"
 _ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[a-z]+\}|\\mathbb")
@@ -169,12 +173,11 @@ def quantity(text: str) -> Quantity | Word | Flawed:
 
 def read_measured(text: str) -> Quantity | None:
     """The other reading of `5 m`, which is a product unless the other side has a unit."""
-    match = _LETTER_UNIT.fullmatch(text)
-    again = (
-        quantity(f'{text[: match.start(1)]} "{match[1].replace(chr(92) + "Omega", "Ω")}"')
-        if match
-        else None
-    )
+    match = _MEASURED.fullmatch(text)
+    unit = canonical(plain_unit(match[2])) if match else None
+    if match is None or not unit or (measure(unit) is None and unit not in TEMPERATURES):
+        return None
+    again = quantity(f'{match[1]} "{unit}"')
     return again if isinstance(again, Quantity) and again.value is not None else None
 
 

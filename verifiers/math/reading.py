@@ -27,13 +27,15 @@ __all__ = ["as_list", "as_ratio", "read"]
 
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
 _SEMICOLONS = separator(";")
-_CAPS = separator(r"\\cap(?![a-zA-Z])")
 _DASHES = separator(r"\\endash(?![a-zA-Z])")
-_WITHOUT = re.compile(r"(.*(?:\\mathbb ?\{? ?[RQZNC] ?\}?|[)\]])) ?- ?(\\\{.*\\\})")
 _PART = re.compile(r'"?\(?([a-h])\)"? ?')
 _MARKED = re.compile(r'"?\( ?[A-Ja-j] ?\)"?')
-_CUPS = separator(r"\\cup(?![a-zA-Z])")
-_MINUS = separator(r"\\setminus(?![a-zA-Z])|\\(?=\\\{)")
+_SETS_JOINED = re.compile(r"\\(?:cup|cap|setminus)(?![a-zA-Z])|(?:\\|- ?)\\\{")
+_REGIONS = {
+    "union": separator(r"\\cup(?![a-zA-Z])"),
+    "meet": separator(r"\\cap(?![a-zA-Z])"),
+    "minus": separator(r"\\setminus(?![a-zA-Z])|(?:\\|- ?)(?=\\\{)"),
+}
 _ROWS = separator(r"\\\\")
 _CELLS = separator("&")
 _COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
@@ -460,26 +462,19 @@ def _region(text: str) -> Items | Flawed | None:
         return Items(text, "set", ())
     if text[:1] == "\\" and (line := _REALS.fullmatch(text.replace(" ", ""))):
         return _line(text, line[1] or "")
-    if r"\cup" in text and len(parts := cut(text, _CUPS)) > 1:
+    if not _SETS_JOINED.search(text):
+        return None
+    for kind, at in _REGIONS.items():
+        parts = cut(text, at)
+        if len(parts) < 2:
+            continue
         sets = tuple(_single(rf"\{part[:-1]}\}}" if part[0] == "{" else part) for part in parts)
-        if any(isinstance(part, Quantity) and _is_number(part) for part in sets):
+        if kind == "union" and any(
+            isinstance(part, Quantity) and _is_number(part) for part in sets
+        ):
             return Flawed(text, "unreadable")  # a number is no set
-        return Items(text, "union", sets)
-    if r"\cap" in text and len(parts := cut(text, _CAPS)) > 1:
-        regions = tuple(map(_single, parts))
-        return (
-            Items(text, "meet", regions)
-            if all(isinstance(part, Items) for part in regions)
-            else None
-        )
-    if "-" in text and (without := _WITHOUT.fullmatch(text)):
-        regions = tuple(map(_single, without.groups()))
-        if all(isinstance(part, Items) for part in regions):
-            return Items(text, "minus", regions)
-    if r"\setminus" in text or r"\\{" in text:
-        parts = cut(text, _MINUS)
-        if len(parts) == 2:
-            return Items(text, "minus", tuple(map(_single, parts)))
+        whole = kind != "meet" or all(isinstance(part, Items) for part in sets)
+        return Items(text, kind, sets) if whole else None
     return None
 
 

@@ -19,20 +19,24 @@ from typing import TypeAlias
 from flint import arb
 
 from rlvr.verifiers.math import intervals, probing
-from rlvr.verifiers.math.intervals import common, outside, unite
+from rlvr.verifiers.math.intervals import Regions, common, unite
 from rlvr.verifiers.math.latex.numeric import Evaluation
-from rlvr.verifiers.math.latex.tree import INFINITY, Node, Unreadable, free_symbols, walk
+from rlvr.verifiers.math.latex.tree import (
+    INFINITY,
+    MINUS_INFINITY,
+    Node,
+    Unreadable,
+    free_symbols,
+    walk,
+)
 from rlvr.verifiers.math.latex.values import Number, decided, is_exact, sign_of, vanishes
 from rlvr.verifiers.math.solving import solution
 
 __all__ = ["End", "Piece", "TURNED", "is_condition", "is_set", "same"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
-_MINUS = Node("neg", (INFINITY,))
 TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
 """The sign between two sides that have changed places."""
-
-_BRACKETS = {"(": False, ")": False, "[": True, "]": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,6 @@ def _is_finite(value: Number) -> bool:
 
 
 Piece: TypeAlias = intervals.Piece[End]
-_LEAST, _MOST = End(None, arb.neg_inf(), 1), End(None, arb.pos_inf(), -1)
-_ALL: list[Piece] = [(_LEAST, _MOST)]
 
 
 def is_set(node: Node) -> bool:
@@ -84,7 +86,7 @@ def same(a: Node, b: Node) -> bool:
         raise Unreadable("a condition that is not solved")
     if free_symbols(_bounds(a)) or free_symbols(_bounds(b)):
         return _same_between_variables(a, b)
-    ends = decided(lambda: _common_ends(_pieces(a), _pieces(b)))
+    ends = decided(lambda: _common_ends(_REGIONS.pieces(a), _REGIONS.pieces(b)))
     return ends is not None and all(
         x.node is None or y.node is None or probing.equal(x.node, y.node) for x, y in ends
     )
@@ -121,7 +123,8 @@ def _same_between_variables(a: Node, b: Node) -> bool:
         return False
     pairs = zip(left[:2], right[:2], strict=True)
     return all(
-        x == y if INFINITY in (x, y) or _MINUS in (x, y) else probing.equal(x, y) for x, y in pairs
+        x == y if INFINITY in (x, y) or MINUS_INFINITY in (x, y) else probing.equal(x, y)
+        for x, y in pairs
     )
 
 
@@ -130,7 +133,7 @@ def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
     if node.op == "builder":
         node = node.args[0]
     if node.op == "tuple" and len(node.args) == 2 and len(node.value) == 2:
-        return *node.args, _BRACKETS[node.value[0]], _BRACKETS[node.value[1]]
+        return *node.args, node.value[0] == "[", node.value[1] == "]"
     if node.op == "rel" and set(node.value) <= {"<", "le", ">", "ge"}:
         sides, signs = node.args, node.value
         if set(signs) <= {">", "ge"}:
@@ -138,7 +141,7 @@ def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
         if len(sides) == 3 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
             return sides[0], sides[2], signs[0] == "le", signs[1] == "le"
         if len(sides) == 2 and sides[0].op == "sym" and set(signs) <= {"<", "le"}:
-            return _MINUS, sides[1], False, signs[0] == "le"
+            return MINUS_INFINITY, sides[1], False, signs[0] == "le"
         if len(sides) == 2 and sides[1].op == "sym" and set(signs) <= {"<", "le"}:
             return sides[0], INFINITY, signs[0] == "le", False
     raise Unreadable("a set whose ends are expressions, and which is no interval")
@@ -147,39 +150,10 @@ def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
 # ------------------------------------------------------------------------------------------------------------ pieces
 
 
-def _pieces(node: Node) -> list[Piece]:
-    reader = _READERS.get(node.op)
-    if reader is None:
-        raise Unreadable(f"{node.op} where a set is due")
-    return reader(node)
-
-
-def _end(node: Node, *, low: bool, closed: bool) -> End:
-    side = -1 if low is closed else 1
-    if node in (INFINITY, _MINUS):
+def _end(node: Node, side: int) -> End:
+    if node in (INFINITY, MINUS_INFINITY):
         return End(None, arb.pos_inf() if node == INFINITY else arb.neg_inf(), side)
     return End(node, Evaluation({}, real=True).number(node), side)
-
-
-def _piece_between(low: Node, high: Node, closed_low: bool, closed_high: bool) -> list[Piece]:
-    piece = _end(low, low=True, closed=closed_low), _end(high, low=False, closed=closed_high)
-    return [piece] if piece[0] < piece[1] else []
-
-
-def _pair(node: Node) -> list[Piece]:
-    if len(node.args) != 2:
-        raise Unreadable("a tuple where a set is due")
-    return _piece_between(*node.args, _BRACKETS[node.value[0]], _BRACKETS[node.value[1]])
-
-
-def _points(node: Node) -> list[Piece]:
-    return unite([piece for item in node.args for piece in _piece_between(item, item, True, True)])
-
-
-def _pieces_of_name(node: Node) -> list[Piece]:
-    if node.value not in ("R", "empty"):
-        raise Unreadable(f"the numbers {node.value} as a set of intervals")
-    return _ALL if node.value == "R" else []
 
 
 def _conditions(node: Node) -> list[Piece]:
@@ -197,14 +171,15 @@ def _conditions(node: Node) -> list[Piece]:
     ):
         raise Unreadable("conditions on more than one variable")
     if not any(map(is_set, node.args)):
-        return _points(node)  # 2, 3
+        return _REGIONS.pieces(Node("set", node.args))  # 2, 3
     if (
         node.args[0].op == "rel"
         and node.args[0].value == ("=",)
         and not any(is_set(item) for item in node.args[1:])
     ):
-        return unite([*_pieces(node.args[0]), *_points(Node("set", node.args[1:]))])  # x = 2, 3
-    parts = [_pieces(item) for item in node.args]
+        points = _REGIONS.pieces(Node("set", node.args[1:]))
+        return unite([*_REGIONS.pieces(node.args[0]), *points])  # x = 2, 3
+    parts = list(map(_REGIONS.pieces, node.args))
     overlap = reduce(common, parts)
     return overlap if overlap and node.value == "and" else unite(chain.from_iterable(parts))
 
@@ -225,7 +200,7 @@ def _link(left: Node, sign: str, right: Node) -> list[Piece]:
         return _solve_inequality(left, sign, right)
     if left.op != "sym" or sign not in _HALVES:
         raise Unreadable("a condition that does not bound one variable")
-    return _HALVES[sign](right)
+    return _REGIONS.pieces(_HALVES[sign](right))
 
 
 def _solve_inequality(left: Node, sign: str, right: Node) -> list[Piece]:
@@ -247,28 +222,25 @@ def _solve_inequality(left: Node, sign: str, right: Node) -> list[Piece]:
     )
 
 
-def _without(all_pieces: list[Piece], gone: list[Piece]) -> list[Piece]:
-    return common(all_pieces, outside(gone, _LEAST, _MOST))
-
-
-_HALVES: dict[str, Callable[[Node], list[Piece]]] = {
-    "<": lambda end: _piece_between(_MINUS, end, False, False),
-    "le": lambda end: _piece_between(_MINUS, end, False, True),
-    ">": lambda end: _piece_between(end, INFINITY, False, False),
-    "ge": lambda end: _piece_between(end, INFINITY, True, False),
-    "=": lambda end: _piece_between(end, end, True, True),
-    "ne": lambda end: _without(_ALL, _piece_between(end, end, True, True)),
-    "in": lambda end: _pieces(end),
-    "notin": lambda end: _without(_ALL, _pieces(end)),
+_REGIONS: Regions[End] = Regions(
+    _end,
+    End(None, arb.neg_inf(), 1),
+    End(None, arb.pos_inf(), -1),
+    {
+        "rel": _condition,
+        "list": _conditions,
+        "builder": lambda node: _REGIONS.pieces(node.args[0]),
+    },
+)
+_ALL = Node("numbers", value="R")
+_HALVES: dict[str, Callable[[Node], Node]] = {
+    "<": lambda end: Node("tuple", (MINUS_INFINITY, end), "()"),
+    "le": lambda end: Node("tuple", (MINUS_INFINITY, end), "(]"),
+    ">": lambda end: Node("tuple", (end, INFINITY), "()"),
+    "ge": lambda end: Node("tuple", (end, INFINITY), "[)"),
+    "=": lambda end: Node("set", (end,)),
+    "ne": lambda end: Node("minus", (_ALL, Node("set", (end,)))),
+    "in": lambda end: end,
+    "notin": lambda end: Node("minus", (_ALL, end)),
 }
-_READERS: dict[str, Callable[[Node], list[Piece]]] = {
-    "tuple": _pair,
-    "set": _points,
-    "numbers": _pieces_of_name,
-    "rel": _condition,
-    "list": _conditions,
-    "builder": lambda node: _pieces(node.args[0]),
-    "union": lambda node: unite(chain.from_iterable(map(_pieces, node.args))),
-    "intersection": lambda node: reduce(common, map(_pieces, node.args)),
-    "minus": lambda node: _without(*map(_pieces, node.args)),
-}
+"""What a sign says of the variable before it."""

@@ -22,12 +22,10 @@ from rlvr.verifiers.math.quantity import quantity, word
 
 __all__ = [
     "Reader",
-    "closed_sides",
     "equation",
     "inequality",
     "is_name",
     "measures",
-    "sides",
     "stated_side",
     "together",
 ]
@@ -39,6 +37,14 @@ _EQUALS = separator(r"(?<![<>!:])=(?!=)|\\in(?![a-zA-Z])")
 _ABOUT = separator(r"\\approx")
 _RELATION = separator(r"\\(?:le|ge|ne)(?![a-zA-Z])|<|>")
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
+_RAYS = {
+    "<": r"(-\infty , {0})",
+    r"\le": r"(-\infty , {0}]",
+    ">": r"({0} , \infty)",
+    r"\ge": r"[{0} , \infty)",
+    r"\ne": r"(-\infty , {0}) \cup ({0} , \infty)",
+}
+_CLOSED = frozenset((r"\le", r"\ge"))
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
 
 _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
@@ -72,7 +78,6 @@ _OF_NAMED = re.compile(
 _SEGMENTS = re.compile(
     r"(?:\\frac|[A-Z{}/:+ ]|_ ?\{?[A-Z0-9]{1,6}\}?|\\(?:triangle|overline|cdot|times)(?![a-zA-Z])|-|\(|\))+"
 )
-_RESIDUE = re.compile(r"[^=<>,]{1,40}\\equiv ?(\d{1,9}) ?\(? ?\\p?b?mod ?\{? ?(\d{1,9}) ?\}? ?\)?")
 _ZERO = re.compile(r"[+-]? ?0(?:\.0*)?")
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
 
@@ -143,18 +148,6 @@ def _is_far(exact: Form, rounded: Form) -> bool:
     return gap >= Fraction(10) ** -(rounded.places or 0)
 
 
-def sides(relation: str) -> tuple[str, str] | None:
-    """Both sides of an equation; None for a chain, or anything else."""
-    parts, signs = cuts(relation, _EQUALS)
-    return (parts[0], parts[1]) if signs == ["="] and all(parts) and '"' not in relation else None
-
-
-def closed_sides(relation: str) -> tuple[str, str] | None:
-    r"""The sides of an equation without variables, such as `\log_2 4 = 2`; None for any other."""
-    both_texts = sides(relation)
-    return both_texts if both_texts and all(map(_is_closed, both_texts)) else None
-
-
 def stated_side(relation: str) -> str | None:
     r"""The value that an equation states of a quantity: 5 for `m + n = 5`, `|AB| = 5`, `\sin A =
     5`.
@@ -162,9 +155,6 @@ def stated_side(relation: str) -> str | None:
     None for an equation to be solved, such as `2x = 10` or `x^2 = 4`: that says 5, or 2, and not 10
     or 4.
     """
-    if congruence := _RESIDUE.fullmatch(relation):
-        residue, modulus = int(congruence[1]), int(congruence[2])
-        return congruence[1] if 0 <= residue < modulus else None
     parts, signs = cuts(relation, _EQUALS)
     if (
         len(parts) != 2
@@ -255,58 +245,40 @@ def inequality(text: str, read: Reader) -> Named | None:
     sides, signs = cuts(text, _RELATION)
     if not all(sides) or len(sides) not in (2, 3):
         return None
-    if (
-        len(sides) == 2
-        and (inside := [_ABSOLUTE.fullmatch(side) for side in sides]).count(None) == 1
-    ):
-        sign = signs[0] if inside[0] else _TURNED[signs[0]]
-        name, size = (inside[0], sides[1]) if inside[0] else (inside[1], sides[0])
-        return _absolute(text, name[1], sign, size, read) if name else None
-    named = [at for at, side in enumerate(sides) if is_name(side)]
-    if len(sides) == 2 and len(named) == 1:
-        sign = signs[0] if named == [0] else _TURNED[signs[0]]
-        return Named(text, _call_name(sides[named[0]]), _ray(sign, sides[1 - named[0]], read))
-    if len(sides) == 3 and named == [1] and _one_way(signs):
-        low, high = (0, 2) if signs[0] in ("<", r"\le") else (2, 0)
-        ends = (
-            "[" if signs[low // 2] in (r"\le", r"\ge") else "(",
-            "]" if signs[high // 2] in (r"\le", r"\ge") else ")",
-        )
-        return Named(
-            text, _call_name(sides[1]), _interval(ends[0] + ends[1], sides[low], sides[high], read)
-        )
-    return None
+    if len(sides) == 2:
+        ways = (sides[0], signs[0], sides[1]), (sides[1], _TURNED[signs[0]], sides[0])
+        sizes = [(_ABSOLUTE.fullmatch(side), sign, end) for side, sign, end in ways]
+        sizes = [way for way in sizes if way[0]]
+        if len(sizes) == 1:
+            [(size, sign, end)] = sizes
+            return _absolute(text, size[1], sign, end, read) if size else None
+        named = [way for way in ways if is_name(way[0])]
+        if len(named) != 1:
+            return None
+        [(name, sign, end)] = named
+        return Named(text, _call_name(name), read(_RAYS[sign].format(end)))
+    if list(map(is_name, sides)) != [False, True, False] or not _one_way(signs):
+        return None
+    rising = signs[0] in ("<", r"\le")
+    low, high = sides[::2] if rising else sides[::-2]
+    at_low, at_high = signs if rising else signs[::-1]
+    opening, closing = "[" if at_low in _CLOSED else "(", "]" if at_high in _CLOSED else ")"
+    return Named(text, _call_name(sides[1]), read(f"{opening}{low} , {high}{closing}"))
 
 
 def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Named | None:
     r"""|x| < 2 is (-2, 2), and |x| \ge 2 what is left."""
     if sign == r"\ne" or any(mark in size for mark in "+-"):
         return None
-    low = f"-{size}"
     if sign in ("<", r"\le"):
-        return Named(text, name, _interval("()" if sign == "<" else "[]", low, size, read))
-    rays = _ray(_TURNED[sign], low, read), _ray(sign, size, read)
-    return Named(text, name, Items(rf"{rays[0].text} \cup {rays[1].text}", "union", rays))
+        inside = f"-{size} , {size}"
+        return Named(text, name, read(f"({inside})" if sign == "<" else f"[{inside}]"))
+    rays = _RAYS[_TURNED[sign]].format(f"-{size}"), _RAYS[sign].format(size)
+    return Named(text, name, read(r" \cup ".join(rays)))
 
 
 def _one_way(signs: list[str]) -> bool:
     return set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}
-
-
-def _ray(sign: str, end: str, read: Reader) -> Form:
-    if sign == r"\ne":
-        parts = _interval("()", r"-\infty", end, read), _interval("()", end, r"\infty", read)
-        return Items(rf"{parts[0].text} \cup {parts[1].text}", "union", parts)
-    kind = {"<": "()", r"\le": "(]", ">": "()", r"\ge": "[)"}[sign]
-    return (
-        _interval(kind, r"-\infty", end, read)
-        if sign in ("<", r"\le")
-        else _interval(kind, end, r"\infty", read)
-    )
-
-
-def _interval(kind: str, low: str, high: str, read: Reader) -> Items:
-    return Items(f"{kind[0]}{low} , {high}{kind[1]}", kind, (read(low), read(high)))
 
 
 # --------------------------------------------------------------------------------- several statements of one name

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, value_of
 from rlvr.verifiers.math.forms import Family, Form, Items, Named, Quantity
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
+from rlvr.verifiers.math.latex import Node, parse_or_none
 from rlvr.verifiers.math.latex.tree import free_symbols, num, replace_part, sym
 
 __all__ = ["Classes", "remainder", "same_classes"]
@@ -24,7 +24,9 @@ Classes: TypeAlias = tuple[str, int, frozenset[int]]
 
 _MOST = 100_000  # residues of a common modulus
 _SAID = re.compile(r"\\equiv|\\p?b?mod(?![a-zA-Z])|multiples of|(?:odd|even) (?:integers|numbers)")
-_REMAINDER = re.compile(r"(\d{1,9}) ?\\p?b?mod ?(?:\{ ?)?(\d{1,9})(?: ?\})?")
+_REMAINDER = re.compile(
+    r"(?:[^=<>,]{1,40}\\equiv ?)?(\d{1,9}) ?\(? ?\\p?b?mod ?\{? ?(\d{1,9}) ?\}? ?\)?"
+)
 _IN_WORDS = re.compile(
     r"(?:all |the )?(?:integers? )?(?:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) (?:integers|numbers))"
 )
@@ -53,7 +55,8 @@ def same_classes(a: Form, b: Form) -> bool | None:
 
 
 def remainder(form: Form) -> str:
-    r"""The 2 of `2 \pmod 7`, which is a remainder of 7; "" for anything else.
+    r"""The 2 of `2 \pmod 7` and `n \equiv 2 \pmod 7`, which is a remainder of 7; "" for anything
+    else.
 
     Args:
         form: of an answer beside a number.
@@ -79,9 +82,10 @@ def _read(form: Form) -> Classes | None:
         return _read(form.body)
     if not isinstance(form, Quantity | Named | Items):
         return None
+    tree = parse_or_none(form.text)
     try:
-        return _classes(parse(form.text))
-    except (Unreadable, TooLarge, NotArithmetic, UndefinedNumber, RecursionError):
+        return None if tree is None else _classes(tree)
+    except (NotArithmetic, UndefinedNumber):
         return None
 
 

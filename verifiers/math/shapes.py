@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.forms import Form, Items, Named, Quantity
 from rlvr.verifiers.math.intervals import pieces
+from rlvr.verifiers.math.latex import Node, parse_or_none
+from rlvr.verifiers.math.latex.tree import IMAGINARY, free_symbols, walk
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.quantity import compound
 from rlvr.verifiers.math.reading import as_list, as_ratio, read
-from rlvr.verifiers.math.relations import closed_sides, measures, sides, stated_side
+from rlvr.verifiers.math.relations import measures, stated_side
 from rlvr.verifiers.math.residues import remainder
 
 __all__ = [
     "as_stated",
-    "both_sides",
     "components",
     "has_exact_value",
-    "identity_sides",
     "imaginary_j",
     "in_alphabet",
     "in_proportion",
-    "is_congruence",
     "is_region",
     "is_relation",
     "is_unsolved",
@@ -33,6 +33,7 @@ __all__ = [
     "point",
     "ranking",
     "read_again",
+    "rename",
     "renamed_function",
     "renamed_inverse",
     "same_region",
@@ -44,7 +45,7 @@ __all__ = [
     "worked_out",
 ]
 
-_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne")
+_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\equiv")
 _OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
@@ -57,8 +58,9 @@ _UNIT_VECTOR = re.compile(
     r"|(?<![a-zA-Z\\])([ijk])(?![a-zA-Z])"
 )
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
+_NAMES = re.compile(rf'"[^"]*"|{_LETTER.pattern}')
 _COMMAS, _EQUALS = separator("[,;]"), separator("=")
-_NO_LETTERS = frozenset(("e", "i", r"\frac", r"\cdot", r"\times", r"\sqrt", r"\pi"))
+_NO_TREE = Node("text")
 _INTERVALS = frozenset(("()", "(]", "[)", "[]", "union", "meet", "minus"))
 
 
@@ -76,11 +78,6 @@ def is_relation(form: Form) -> bool:
     )
 
 
-def is_congruence(form: Form) -> bool:
-    r"""`n \equiv 5 \pmod{17}`."""
-    return isinstance(form, Quantity) and form.value is None and r"\equiv" in form.core
-
-
 def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
     """What an equation says of a quantity, where the other side is one plain value; None if it says
     no value.
@@ -93,7 +90,6 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
     if (
         not isinstance(relation, Quantity)
         or is_relation(other)
-        or is_congruence(other)
         or not isinstance(other, Quantity | Items)
     ):
         return None
@@ -128,69 +124,38 @@ def as_stated(answer: Form, reference: Form) -> Form:
         return components(answer, size) or point(answer) or answer
     if least := remainder(answer):
         return read(least)
-    if (is_relation(answer) or is_congruence(answer)) and not is_relation(reference):
-        said = stated_value(answer, reference, trusted=False)
-        equation = both_sides(answer)
-        worked = worked_out(answer, reference)
-        return said or (equation[1] if equation else worked[-1] if worked else answer)
+    if is_relation(answer) and not is_relation(reference):
+        worked = worked_out(answer, reference) or (answer,)
+        return stated_value(answer, reference, trusted=False) or worked[-1]
     return answer
 
 
-def worked_out(answer: Form, reference: Form) -> tuple[Form, ...] | None:
+def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     """The sides of `(x + 2)(x - 5) = x^2 - 3x - 10` beside an expression; None if it is no such
     equation.
 
     It states its last side if all sides are the same, which the caller finds out.  No side may have
-    a letter that the reference has not, unless the reference has none: such an equation is to be
-    solved for that letter.
+    a letter that the other form has not, unless that has none: such an equation is to be solved for
+    that letter.
 
     Args:
-        answer, reference: the forms of both.
+        equation: a relation.
+        other: the form beside it.
     """
-    if (
-        not isinstance(answer, Quantity)
-        or not isinstance(reference, Quantity)
-        or is_relation(reference)
-    ):
+    if not isinstance(equation, Quantity) or not isinstance(other, Quantity):
         return None
-    if '"' in answer.text or any(sign in answer.text for sign in _RELATIONS[1:]):
+    tree = _tree(equation.core)
+    if tree.op != "rel" or set(tree.value) != {"="}:
         return None
-    parts = cut(answer.text, _EQUALS)
-    letters, reference_letters = (
-        {*_LETTER.findall(form.text)} - _NO_LETTERS for form in (answer, reference)
-    )
-    if (
-        len(parts) < 2
-        or not all(parts)
-        or not (letters <= reference_letters or not reference_letters)
-    ):
+    letters = free_symbols(_tree(other.core))
+    if letters and not free_symbols(tree) <= letters:
         return None
-    return tuple(map(read, parts))
+    return tuple(map(read, cut(equation.core, _EQUALS)))
 
 
-def both_sides(form: Form) -> tuple[Form, Form] | None:
-    r"""What `\log_2 4 = 2` claims to be equal; None where a variable stands in it."""
-    texts = closed_sides(form.text) if isinstance(form, Quantity) else None
-    return (read(texts[0]), read(texts[1])) if texts else None
-
-
-def identity_sides(form: Form) -> tuple[Form, Form] | None:
-    r"""The sides of `(a^2 - 1)/(a - 1) = a + 1`, an equation between expressions; None for any
-    other.
-
-    It may be an identity, which states its right side, or an equation to be solved; the caller
-    finds out.
-    """
-    texts = sides(form.text) if isinstance(form, Quantity) else None
-    if texts is None:
-        return None
-    left, right = read(texts[0]), read(texts[1])
-    if all(
-        isinstance(side, Quantity) and side.value is None and _LETTER.search(side.core)
-        for side in (left, right)
-    ):
-        return left, right
-    return None
+def _tree(text: str) -> Node:
+    """The tree of a formula; of anything else one that says nothing."""
+    return parse_or_none(text) or _NO_TREE
 
 
 def ranking(form: Form) -> tuple[Form, ...] | None:
@@ -212,8 +177,8 @@ def point(form: Form) -> Form | None:
 def is_unsolved(form: Form) -> bool:
     """An inequality in one variable that has to be solved, such as `x^2 < 4`; the symbolic engine
     does it."""
-    letters = {name for name in _LETTER.findall(form.text) if len(name) == 1}
-    return is_relation(form) and len(letters) == 1 and "=" not in form.text
+    tree = _tree(form.text) if is_relation(form) else _NO_TREE
+    return tree.op == "rel" and "=" not in tree.value and len(free_symbols(tree)) == 1
 
 
 def components(form: Form, size: int) -> Items | None:
@@ -252,18 +217,23 @@ def _is_balanced(text: str) -> bool:
     )
 
 
-def imaginary_j(answer: Quantity, reference: Quantity) -> Quantity | None:
+def rename(form: Form, names: Mapping[str, str]) -> Form:
+    """The form with other letters, all through but in words.
+
+    Args:
+        form: the form.
+        names: the new letter of each.
+    """
+    return read(_NAMES.sub(lambda m: names.get(m[0], m[0]), form.text))
+
+
+def imaginary_j(answer: Quantity, reference: Quantity) -> Form | None:
     """`3 + 4j` as `3 + 4i` beside a reference with i and no j; None if it is anything else."""
-    mine, reference_letters = ({*_LETTER.findall(form.core)} for form in (answer, reference))
-    if (
-        "i" not in reference_letters
-        or "j" in reference_letters
-        or mine & {"i", "k"}
-        or not {name for name in mine if len(name) == 1} <= {"j", "e"}
-    ):
+    mine, other = _tree(answer.core), _tree(reference.core)
+    if free_symbols(mine) != {"j"} or "j" in free_symbols(other):
         return None
-    core = _LETTER.sub(lambda m: "i" if m[0] == "j" else m[0], answer.core)
-    return replace(answer, text=core, core=core)
+    only_there = IMAGINARY in walk(other) and IMAGINARY not in walk(mine)
+    return rename(answer, {"j": "i"}) if only_there else None
 
 
 def is_region(form: Form) -> bool:
@@ -393,13 +363,10 @@ def renamed_inverse(form: Named, other: Form) -> Form | None:
     match = _INVERSE.fullmatch(form.name.replace(" ", ""))
     if match is None or not isinstance(other, Quantity):
         return None
-    mine, reference_letters = (
-        {*_LETTER.findall(side.text)} - _NO_LETTERS for side in (form.body, other)
-    )
-    if len(reference_letters) != 1 or mine != {match[1]} or mine == reference_letters:
+    mine, letters = (free_symbols(_tree(side.text)) for side in (form.body, other))
+    if len(letters) != 1 or mine != {match[1]} or mine == letters:
         return None
-    [letter] = reference_letters
-    return read(_LETTER.sub(lambda m: letter if m[0] == match[1] else m[0], form.body.text))
+    return rename(form.body, {match[1]: min(letters)})
 
 
 def renamed_function(form: Named, name: str) -> Named | None:
@@ -414,7 +381,4 @@ def renamed_function(form: Named, name: str) -> Named | None:
     old, new = mine[2].split(","), other[2].split(",")
     if len(old) != len(new) or ({*new} - {*old}) & {*_LETTER.findall(form.body.text)}:
         return None
-    letters = dict(zip(old, new, strict=True))
-    return Named(
-        form.text, name, read(_LETTER.sub(lambda m: letters.get(m[0], m[0]), form.body.text))
-    )
+    return Named(form.text, name, rename(form.body, dict(zip(old, new, strict=True))))

@@ -22,8 +22,8 @@ from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, numbe
 from rlvr.verifiers.math.cut import cut, separator
 from rlvr.verifiers.math.fold import squeeze
 from rlvr.verifiers.math.forms import Choice, Clock, Family, Form, Items, Named, Quantity, Word
-from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
-from rlvr.verifiers.math.latex.tree import has, num, takes_angle
+from rlvr.verifiers.math.latex import Node, parse_or_none
+from rlvr.verifiers.math.latex.tree import has, takes_angle
 
 __all__ = ["as_tree", "equation_of", "leaves"]
 
@@ -31,7 +31,6 @@ _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _EQUALS = separator("=")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
 _SCIENTIFIC = re.compile(r"^([+-]?\d+(?:\.\d+)?)[eE]\+?(-\d+|[2-9]|\d{2,})$")
-_MIXED = re.compile(r"([+-]?) ?(\d+) (\d+)/(\d+)")
 _GROUPS = {"set": "set", "either": "list", "list": "list", ":": "ratio", "range": "range"}
 _REGIONS = {"union": "union", "meet": "intersection", "minus": "minus"}
 _HOLDERS = frozenset(("list", "set", "tuple", "matrix", "union", "intersection", "minus", "range"))
@@ -58,7 +57,7 @@ def as_tree(form: Form) -> Node:
             return Node(op, items) if op else Node("tuple", items, form.kind)
         case Named():
             bounded = isinstance(form.body, Items) and _BOUNDS.search(form.text)
-            if bounded and "|" in form.text and (tree := _parse_text(form.text)):
+            if bounded and "|" in form.text and (tree := parse_or_none(form.text)):
                 return tree  # |t| < 3 is still to be solved
             return Node("bounds" if bounded else "named", (as_tree(form.body),), form.name)
         case Family():
@@ -92,7 +91,7 @@ def equation_of(text: str) -> Node | None:
     Args:
         text: a folded text that names a value.
     """
-    tree = _parse_text(text)
+    tree = parse_or_none(text)
     return tree if tree is not None and tree.op == "rel" else None
 
 
@@ -107,40 +106,19 @@ def _measured_tree(form: Quantity) -> Node:
 
 def _expression(form: Quantity) -> Node:
     """Without unit and percent sign; of \\sin 30^\\circ the degrees are no unit."""
-    if match := _MIXED.fullmatch(form.core):
-        total = Node("add", (num(int(match[2])), _quotient(match[3], match[4])), "mixed")
-        return Node("neg", (total,)) if match[1] == "-" else total
     core = form.core.strip(_SIGNS)
     core = _SCIENTIFIC.sub(r"\1\\cdot 10^{\2}", core) if form.value is not None else core
-    tree = _parse_text(core) if form.value is None else _number(core)
+    tree = parse_or_none(core) if form.value is None else number_tree(core)
     if tree is not None and form.unit == "degree" and takes_angle(tree):
-        tree = _parse_text(form.text)
+        tree = parse_or_none(form.text)
     if "=" in form.text and "=" not in form.core:  # 243 = 3^5, whose sides have been found equal
-        sides = map(_parse_text, cut(form.text, _EQUALS))
+        sides = map(parse_or_none, cut(form.text, _EQUALS))
         tree = next((side for side in sides if side is not None and side.op == "num"), tree)
     if form.value is None:
         return tree if tree is not None else Node("text", value=squeeze(form.text))
     if tree is None or _is_worth_another(tree, Fraction(form.value)):
         return Node("spoken", value=Fraction(form.value))
     return tree
-
-
-def _number(text: str) -> Node | None:
-    try:
-        return number_tree(text)
-    except (NotArithmetic, RecursionError):
-        return None
-
-
-def _parse_text(text: str) -> Node | None:
-    try:
-        return parse(text)
-    except (Unreadable, TooLarge, RecursionError):
-        return None
-
-
-def _quotient(above: str, below: str) -> Node:
-    return Node("div", (num(int(above)), num(int(below))))
 
 
 def _is_worth_another(tree: Node, value: Fraction) -> bool:

@@ -33,6 +33,7 @@ __all__ = [
     "is_counted",
     "is_known",
     "measure",
+    "plain_unit",
 ]
 
 Measure: TypeAlias = tuple[Fraction, tuple[tuple[str, int], ...]]
@@ -280,6 +281,14 @@ _NO_PRODUCTS = frozenset(
 )
 _WORD = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[°℃℉]|/|\^\(?\{?-?\d\}?\)?|[^\s]")
 _POWER = re.compile(r"\^\(?\{?(-?\d)\}?\)?")
+_MARKED_POWER = re.compile(r"\^ ?(?:\{ ?\(?([+-]?\d)\)? ?\}|\(?([+-]?\d)\)?)")
+_FRACTION = re.compile(r"\\frac ?\{([^{}]{1,60})\} ?\{([^{}]{1,60})\}")
+_MICRO = re.compile(r"\\mu ?")
+_ONE_OVER = re.compile(r"^1 ?/")
+_NESTED = 3  # fractions within fractions
+_PREFIXED_OHM = re.compile(r"(?<![A-Za-z])([kMGmµ]) ?\\Omega")
+_DEGREES = re.compile(r"(?:\bdegrees?|\bdeg|\^ ?\\circ) *([CF])\b")
+_MARKUP = re.compile(r"\\(?:cdot|times|unit|si)(?![A-Za-z])|[\\{}\"~]")
 _TWO_WORDS = re.compile(
     r"\b(electron|light|astronomical|nautical|mm)[ -](volt|year|unit|mile|Hg)(?=s?\b)"
 )
@@ -288,6 +297,21 @@ _IGNORED = frozenset(("a", "an", "the", "of", "all", "there", ".", "*", "·", "(
 _LIKE_NUMBERS = tuple("fold uple illion illions illiard th ths score gross pair ly".split())
 _MOST_WORDS = 8
 _LONGEST = 60
+
+
+def plain_unit(text: str) -> str:
+    r"""A unit of a folded text without markup: `\frac{"m"}{"s"^2}` is `m/s^2`.
+
+    Args:
+        text: what stands behind a number.
+    """
+    text = _PREFIXED_OHM.sub(r"\1Ω", text.replace('"', " ")).replace(r"\Omega", "Ω")
+    text = _DEGREES.sub(lambda found: AMBIGUOUS[found[1]][0], text)
+    text = _MARKED_POWER.sub(lambda power: f"^{power[1] or power[2]}", text)
+    for _ in range(_NESTED):
+        text = _FRACTION.sub(r"\1/\2", text)
+    text = _MARKUP.sub(" ", _MICRO.sub("µ", text.replace(r"^\circ", "°")))
+    return _ONE_OVER.sub("/", " ".join(text.split()))
 
 
 @lru_cache(maxsize=1024)

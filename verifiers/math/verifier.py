@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -28,9 +28,9 @@ from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import fold, squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
 from rlvr.verifiers.math.given import is_given
-from rlvr.verifiers.math.latex.tree import Node, Unreadable
+from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
 from rlvr.verifiers.math.latex.writer import written
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare_bare, decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
@@ -270,11 +270,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
     ) -> Verdict | _Undecided:
         if self.policy.references == "text":
             return _verdict(_as_texts(answer, trusted, self.policy), answer)
-        text = (
-            with_points(answer)
-            if self.policy.decimal == "comma" and not too_long(answer)
-            else answer
-        )
+        text = with_points(answer) if self.policy.decimal == "comma" else answer
         decision, form = self._decide_form(text, right)
         if (
             not decision.equal
@@ -295,9 +291,9 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     def _decide_form(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
         """The decision of the normal form, and what was read if there was anything to read."""
-        limit = too_long(answer)
-        folded = "" if limit else fold(answer)
-        if limit := limit or exceeded(folded):
+        try:
+            folded = fold_within(answer)
+        except TooLarge as limit:
             return Decision(False, f"limit: {limit}"), None
         if not folded:
             return Decision(False, "unreadable: nothing but punctuation"), None
@@ -499,30 +495,23 @@ _FEW_DIGITS = 16
 def _reference_form(reference: str) -> Form:
     if len(reference) < _FEW_DIGITS and reference.isascii() and reference.isdecimal():
         return read(reference)  # what most references are, and nothing below can object to
-    folded = "" if too_long(reference) else fold(reference)
-    if limit := too_long(reference) or exceeded(folded):
-        raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}")
+    try:
+        folded = fold_within(reference)
+    except TooLarge as limit:
+        raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}") from None
     if not _has_matching_braces(reference):
         raise DataError(
             f"the reference {reference[:200]!r} cannot be read: its braces do not match"
         )
     form = read(folded)
-    for part in _parts(form):
+    for part in forms.parts(form):
         if isinstance(part, Flawed):
             raise DataError(f"the reference {reference[:200]!r} has no value: {part.reason}")
     return form
 
 
-def _parts(form: Form) -> Iterator[Form]:
-    yield form
-    for part in form.items if isinstance(form, forms.Items) else ():
-        yield from _parts(part)
-    if isinstance(form, Named | Family):
-        yield from _parts(form.body)
-
-
 def _needs_engine(form: Form) -> bool:
     return any(
         isinstance(part, Quantity) and part.value is None and part.pis is None
-        for part in _parts(form)
+        for part in forms.parts(form)
     )

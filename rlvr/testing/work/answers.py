@@ -21,8 +21,8 @@ from rlvr.types import Task
 from rlvr.verifiers.chemistry import ChemistryVerifier
 from rlvr.verifiers.choices import LETTERS, ChoiceVerifier
 from rlvr.verifiers.math import MathVerifier
-from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.limits import exceeded, too_long
+from rlvr.verifiers.math.latex.tree import TooLarge
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.qa import QAVerifier
 from rlvr.verifiers.science import ScienceVerifier
 
@@ -229,8 +229,10 @@ def _differing_point(right: str, answer: str) -> str | None:
 def _formula(text: str) -> Any:
     """A formula as SymPy reads it with math-verify's parser; None if it cannot, or if it is too
     large."""
-    folded = "" if too_long(text) or len(text) > _LONGEST else fold(text)
-    if not folded or exceeded(folded):
+    try:
+        if len(text) > _LONGEST or not fold_within(text):
+            return None
+    except TooLarge:
         return None
     from latex2sympy2_extended import latex2sympy
 

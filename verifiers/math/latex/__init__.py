@@ -7,7 +7,7 @@ Nothing here evaluates text: every name is looked up in a table, and a name that
 unreadable.
 """
 
-from rlvr.verifiers.math.latex.parser import parse
+from rlvr.verifiers.math.latex.parser import parse, parse_or_none
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
 
-__all__ = ["Node", "TooLarge", "Unreadable", "parse"]
+__all__ = ["Node", "TooLarge", "Unreadable", "parse", "parse_or_none"]

@@ -21,9 +21,6 @@ _REPEATS = (r"\overline", r"\bar", r"\dot")
 
 def number(parser: Parser, text: str) -> Node:
     r"""A decimal; 0.1\overline{6}; 1011_2."""
-    if parser.peek.text == "." and parser.ahead().text in _REPEATS:
-        parser.take()
-        return _repeating(parser, text, "")
     if "." in text and parser.peek.text in _REPEATS:
         integer_part, _, places = text.partition(".")
         return _repeating(parser, integer_part, places)

@@ -20,7 +20,7 @@ _MOST_TOKENS = 2000
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
-    r"|(?P<number>\d+(?:\.\d+)?|\.\d+)"
+    r"|(?P<number>\d+(?:\.\d*)?|\.\d+)"
     rf"|(?P<name>(?:{'|'.join(PLAIN)}|(?:Var|Cov)(?=\s?[(\[])))"
     r"|(?P<letter>[A-Za-z])"
     r"|(?P<command>\\(?:[a-zA-Z]+|[{}|\\;,]))"

@@ -21,6 +21,7 @@ from rlvr.verifiers.math.latex.conditions import holds
 from rlvr.verifiers.math.latex.matrices import Grid, determinant, length, raise_power
 from rlvr.verifiers.math.latex.tree import (
     INFINITY,
+    MINUS_INFINITY,
     Node,
     TooLarge,
     Unreadable,
@@ -200,8 +201,8 @@ class Evaluation:
         if node.value == "abs" and isinstance(vector := self.value(node.args[0]), Grid):
             return length(vector, real=self.real)
         arguments = [self.number(arg) for arg in node.args]
-        if node.value in _OF_GAMMA and not all(map(is_exact, arguments)):
-            self.budget.spend(_COSTS["fact"] * ctx.prec**2 // _PRECISION_A_STEP)
+        if node.value in _OF_GAMMA and not all(map(is_integer, arguments)):
+            self.budget.spend(len(arguments) * _COSTS["fact"] * ctx.prec**2 // _PRECISION_A_STEP)
         if node.value in _SATURATED and arguments:
             self._saturate(node.value, arguments[0])
         try:
@@ -352,7 +353,7 @@ def _are_short(a: Number, b: Number) -> bool:
 
 
 def _end(evaluation: Evaluation, node: Node) -> Number:
-    infinite = {INFINITY: arb.pos_inf(), Node("neg", (INFINITY,)): arb.neg_inf()}
+    infinite = {INFINITY: arb.pos_inf(), MINUS_INFINITY: arb.neg_inf()}
     return infinite[node] if node in infinite else arb(evaluation.number(node))
 
 

@@ -32,7 +32,7 @@ from rlvr.verifiers.math.latex.tree import (
     sym,
 )
 
-__all__ = ["Parser", "parse"]
+__all__ = ["Parser", "parse", "parse_or_none"]
 
 _MOST_DEPTH = 100  # of our own recursion; a pair of brackets is two levels of it
 _RELATIONS = frozenset(
@@ -97,6 +97,18 @@ def parse(text: str) -> Node:
     if depth(statement) > _MOST_DEPTH:  # 1/1/1/1… is deep too, though no bracket shows it
         raise TooLarge(f"nested more than {_MOST_DEPTH} deep")
     return statement
+
+
+def parse_or_none(text: str) -> Node | None:
+    """The tree of a folded text; None of what has none.
+
+    Args:
+        text: a folded text.
+    """
+    try:
+        return parse(text)
+    except (Unreadable, TooLarge, RecursionError):
+        return None
 
 
 class Parser:
@@ -315,6 +327,13 @@ class Parser:
         """Factors side by side."""
         first = self.peek.kind
         factors = [self.power()]
+        if first == "number" and self._is_slashed():
+            above = self.atom()
+            self.expect("/")
+            part = Node("div", (above, self.atom()))
+            if not _is_mixed(factors[0], part):
+                raise Unreadable("two numbers side by side")
+            factors = [Node("add", (factors[0], part), "mixed")]
         while not self.differential and (
             self.starts_factor(self.peek) or self._next_power(factors[-1])
         ):
@@ -337,6 +356,11 @@ class Parser:
         if self.peek.kind == "number":
             raise Unreadable(f"{self.peek.text} stands behind a factor")
         return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
+
+    def _is_slashed(self) -> bool:
+        """The 3/4 of 1 3/4, but not that of 1/2 3/4."""
+        next_three = self.peek.kind, self.ahead().text, self.ahead(2).kind
+        return next_three == ("number", "/", "number") and self.ahead(-2).text != "/"
 
     def _next_power(self, before: Node) -> bool:
         """The 3 of 2^6 3^5, and the 7 of 3!7!; else two numbers side by side are no product."""

@@ -34,6 +34,7 @@ __all__ = [
     "EULER",
     "IMAGINARY",
     "INFINITY",
+    "MINUS_INFINITY",
     "Node",
     "PI",
     "TooLarge",
@@ -98,7 +99,8 @@ def sym(name: str) -> Node:
 
 
 EULER, IMAGINARY, PI, INFINITY = (Node("const", value=name) for name in ("e", "i", "pi", "inf"))
-"""The constants; -∞ is the `neg` of what `\\infty` is read as."""
+MINUS_INFINITY = Node("neg", (INFINITY,))
+"""The constants, and what `-\\infty` is read as."""
 
 
 def call(name: str, *args: Node) -> Node:
