@@ -206,27 +206,34 @@ def test_a_check_tries_two_ranks(tmp_path):
         assert bool(found.fault) == bool(said)
 
 
-def test_no_rank_holds_a_second_copy_to_save_or_sync(tmp_path):
-    """By /proc: a checkpoint adds less than two layers and the writers' buffers, on the first rank, too."""
-    assert finish(start(2, "peaks", tmp_path)).count("of a model of") == 2
+def saved_model(folder: Path, tied: bool) -> Policy:
+    """Large enough to be seen in a process's memory."""
+    made = Policy(*tiny(CHARSET, hidden=512, heads=2, layers=12, tied=tied))
+    made.save(folder)
+    return made
 
 
-@pytest.mark.parametrize("trained", ["full", "lora"])
-def test_bfloat16_on_ranks_keeps_no_copy_of_the_weights(trained):
-    """By /proc, while gradients and log-probabilities stay near those of float32, and the shares are float32."""
-    assert finish(start(2, "halves", trained)).count("cosine of gradients") == 2
+def test_no_rank_holds_a_second_copy(tmp_path):
+    """By /proc, of two ranks, in one start of them.
+
+    To save or to sync: a checkpoint adds less than two layers and the writers' buffers, on the first rank, too.
+    In bfloat16, whole or with an adapter, while gradients and log-probabilities stay near those of
+    float32, and the shares are float32.  To load: its shares and a tensor, not the model.
+    """
+    saved_model(tmp_path / "model", tied=True)
+    said = finish(start(2, "memory", tmp_path / "run", tmp_path / "model"))
+    assert said.count("of a model of") == 8
+    for trained in ("full", "lora"):
+        assert said.count(f"{trained}: cosine of gradients") == 2
+    assert said.count("MiB adds") == 6
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_each_rank_reads_its_rows_alone(tmp_path, world):
-    """By /proc: its shares and a tensor, not the model; the same weights, in one file or in several."""
-    made = Policy(*tiny(CHARSET, hidden=512, heads=2, layers=12, tied=world == 2))
-    made.save(tmp_path)
-    if world == 3:
-        made.model.save_pretrained(tmp_path, max_shard_size="100MB")
-        (tmp_path / "model.safetensors").unlink(missing_ok=True)
-    said = finish(start(world, "load", tmp_path))
-    assert said.count("MiB adds") == world
+def test_each_of_three_ranks_reads_its_rows_alone(tmp_path):
+    """By /proc, of a model in several files."""
+    made = saved_model(tmp_path, tied=False)
+    made.model.save_pretrained(tmp_path, max_shard_size="100MB")
+    (tmp_path / "model.safetensors").unlink(missing_ok=True)
+    assert finish(start(3, "load", tmp_path)).count("MiB adds") == 3
 
 
 def test_weights_that_are_not_finite_on_one_rank_are_refused_by_all(tmp_path):

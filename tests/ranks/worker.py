@@ -2,9 +2,8 @@
 
 python tests/ranks/worker.py gradients FOLDER
 torchrun --nproc-per-node 2 tests/ranks/worker.py parts
-torchrun --nproc-per-node 2 tests/ranks/worker.py peaks FOLDER
-torchrun --nproc-per-node 2 tests/ranks/worker.py load FOLDER
-torchrun --nproc-per-node 2 tests/ranks/worker.py halves full|lora
+torchrun --nproc-per-node 2 tests/ranks/worker.py memory FOLDER MODEL
+torchrun --nproc-per-node 2 tests/ranks/worker.py load MODEL
 torchrun --nproc-per-node 2 tests/ranks/worker.py names TEACHER grpo,dapo
 torchrun --nproc-per-node 2 tests/ranks/worker.py run FOLDER '{"steps": 4}'
 """
@@ -327,11 +326,17 @@ def farthest(a: object, b: object) -> float:
     return 0.0 if a == b else abs(a - b)
 
 
-def peaks(folder: str) -> None:
-    """What weights in buckets, the saved model and a checkpoint add to a rank's memory, of a model of 192 MiB."""
+def memory(folder: str, model: str) -> None:
+    """What rests in memory, each measured after what was before it is freed."""
     with Ranks.of_environment(torch.device("cpu")) as ranks:
-        peaks_on(ranks, Path(folder))
-        gc.collect()
+        for measure in (
+            partial(peaks_on, ranks, Path(folder)),
+            partial(halves_on, ranks, "full"),
+            partial(halves_on, ranks, "lora"),
+            partial(load_on, ranks, Path(model)),
+        ):
+            measure()
+            gc.collect()
 
 
 def peaks_on(ranks: Ranks, folder: Path) -> None:
@@ -387,13 +392,6 @@ def load_on(ranks: Ranks, folder: Path) -> None:
     assert float((shared - alone).abs().max()) < 1e-5
 
 
-def halves(trained: str) -> None:
-    """In bfloat16: what a pass adds to memory, and how far gradients and log-probabilities are from float32."""
-    with Ranks.of_environment(torch.device("cpu")) as ranks:
-        halves_on(ranks, trained)
-        gc.collect()
-
-
 def halves_on(ranks: Ranks, trained: str) -> None:
     def made(autocast: torch.dtype | None, hidden: int = 512) -> Policy:
         policy = Policy(*tiny(CHARSET, hidden=hidden, heads=2, layers=12), autocast=autocast)
@@ -428,7 +426,7 @@ def halves_on(ranks: Ranks, trained: str) -> None:
     norms = [sum(float(one.square().sum()) for one in each) ** 0.5 for each in (exact, rough)]
     cosine = dots / norms[0] / norms[1]
     print(f"rank {ranks.rank} of a model of {size:.0f} MiB adds {added:.0f}, off by {off:.1e}")
-    print(f"cosine of gradients {cosine:.5f}, norms {norms}")
+    print(f"{trained}: cosine of gradients {cosine:.5f}, norms {norms}")
     assert 0 < off < 0.05
     assert cosine > 0.98
     assert abs(norms[1] / norms[0] - 1) < 0.05
@@ -482,9 +480,8 @@ def main(argv: list[str]) -> None:
     else:
         {
             "parts": compare_parts,
-            "peaks": peaks,
+            "memory": memory,
             "load": load,
-            "halves": halves,
             "gradients": compare_all,
         }[kind](*args)
     # Without the interpreter's own end, in which threads of gloo abort the process now and then: all is checked by now.
