@@ -215,13 +215,15 @@ class BaseVerifier(ABC, Generic[_A, _R]):
 
     @final
     def knows(self, reference: Any) -> bool:
-        """Whether `read` has kept what it makes of a reference, so that it takes no time.
+        """Whether `read` has kept what it makes of a reference, so that it takes no time and raises
+        nothing.
 
         Args:
             reference: as `read` takes it.
         """
         key = _key_of(reference)
-        return key is not None and _READINGS.get(self, key) is not None
+        cached = None if key is None else _READINGS.get(self, key)
+        return cached is not None and type(cached[1]) is not _Refusal
 
     @final
     def verify(self, completion: str, reference: Any, task: Task | None = None) -> Verdict:
@@ -280,27 +282,30 @@ def _too_deep() -> Verdict:
 class _Readings:
     """What `read` made of references in this process, the oldest dropped first.
 
-    The key is the reference's value, in the bytes of `marshal`: they tell 1 from True and from 1.0,
-    and are made in C.
+    The key is the reference's value: a text, else bytes, which tell 1 from True and from 1.0.  Neither
+    `id` nor, for most references, `marshal` is asked: a hook of Python hears of both, and takes longer
+    than they do.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[tuple[int, bytes], tuple[object, Any]] = {}
+        self._known: dict[tuple[int, str | bytes], tuple[object, Any]] = {}
         self._bytes = 0
 
     def __reduce__(self) -> str:
         return "_READINGS"  # a class of a script is sent to workers by value; the cache there is theirs
 
-    def get(self, verifier: object, key: bytes) -> tuple[object, Any] | None:
-        return self._known.get((id(verifier), key))
+    def get(self, verifier: object, key: str | bytes) -> tuple[object, Any] | None:
+        cached = self._known.get((object.__hash__(verifier), key))
+        return cached if cached is not None and cached[0] is verifier else None
 
-    def put(self, verifier: object, key: bytes, reading: Any) -> None:
+    def put(self, verifier: object, key: str | bytes, reading: Any) -> None:
+        place = object.__hash__(verifier), key
         with self._lock:
-            if len(key) > _LONGEST_KEY or (id(verifier), key) in self._known:
+            if len(key) > _LONGEST_KEY or place in self._known:
                 return
-            # The verifier is kept with it, so that no other one can get its id.
-            self._known[id(verifier), key] = (verifier, reading)
+            # The verifier is kept with it, so that no other one can get its place.
+            self._known[place] = (verifier, reading)
             self._bytes += len(key)
             while len(self._known) > _MOST_READINGS or self._bytes > _MOST_BYTES:
                 oldest = next(iter(self._known))
@@ -335,11 +340,15 @@ def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
     return reading
 
 
-def _key_of(reference: Any) -> bytes | None:
+def _key_of(reference: Any) -> str | bytes | None:
     """A reference's key among what was read; None where it has none."""
-    if _is_long(reference):
+    if isinstance(reference, (str, list, dict)) and _is_long(reference):
         return None  # a copy of it would be no key that is kept
+    if type(reference) is str:
+        return reference
     try:
+        if type(reference) is int:
+            return b"%d" % reference
         return marshal.dumps(reference, 2)  # version 2 writes equal values equally
     except ValueError:  # another type, or nested too deep
         return None

@@ -310,8 +310,7 @@ def environment_of(
         UsageError: there is no such environment or option.
     """
     options = with_reward(with_level(given, sandbox, env), reward)
-    watch = watch_of_process()
-    with watch.on():  # what it reads when it is made belongs to its identity
+    with watch_of_process() as watch:  # what it reads when it is made belongs to its identity
         environment = make(env, **options_of(defaults_of(env), options))
     environment._inputs = watch.take().get("inputs", {})
     if strict:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -47,7 +48,8 @@ __all__ = [
 _Made = TypeVar("_Made")
 
 
-_GROUP_ROWS = 1024  # of Parquet, which are in memory together
+_GROUP_ROWS, _GROUP_LETTERS = 1024, 1 << 24  # of Parquet, which are in memory together
+_TYPES = {str: "string", bool: "bool", int: "int64", float: "double", type(None): "null"}
 _BUFFER = 1 << 18  # bytes; with the usual 8 KiB a tenth of the time goes into calls of the system
 
 
@@ -426,13 +428,15 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
         with target.open("wb") as file:
             with pq.ParquetWriter(file, columns.with_metadata(marks)) as writer:
                 for rows in _groups(source):
-                    table = pa.Table.from_pylist(rows, schema=cells)
+                    arrays = [_column(rows, field.name, str(field.type)) for field in cells]
+                    table = pa.Table.from_arrays(arrays, schema=cells)
                     if checksums:
                         crcs = [crc_of_cells(row) for row in table.to_pylist()]
-                        table = table.append_column(CHECKSUM, pa.array(crcs, pa.string()))
+                        column = _column([{CHECKSUM: crc} for crc in crcs], CHECKSUM, "string")
+                        table = table.append_column(CHECKSUM, column)
                     writer.write_table(table)
             sync_file(file)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise DataError(
             f"Parquet cannot hold these rows ({error}); they stand in {source}, which is JSONL"
         ) from error
@@ -442,7 +446,14 @@ def _groups(source: Path) -> Iterator[list[dict[str, Any]]]:
     """The rows of a partial file as Parquet has them, as many at a time as are held in memory."""
     rows = (line.row for line in _read_partial(source) if line.row is not None)
     packed = ({name: _pack_value(name, value) for name, value in row.items()} for row in rows)
-    while group := list(itertools.islice(packed, _GROUP_ROWS)):
+    group, letters = [], 0
+    for row in packed:
+        group.append(row)
+        letters += sum(len(cell) for cell in row.values() if isinstance(cell, str))
+        if len(group) == _GROUP_ROWS or letters >= _GROUP_LETTERS:
+            yield group
+            group, letters = [], 0
+    if group:
         yield group
 
 
@@ -450,8 +461,36 @@ def _schema_of(rows: Sequence[Row]) -> Any:
     """Names and types of the columns of rows, of which each may have others."""
     import pyarrow as pa
 
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
+    kinds = dict.fromkeys((name, type(value)) for row in rows for name, value in row.items())
+    schemas = [pa.schema([(name, _TYPES[kind])]) for name, kind in kinds]
+    return pa.unify_schemas(schemas, promote_options="permissive")
+
+
+def _column(rows: Sequence[Row], name: str, kind: str) -> Any:
+    """A column of rows.  Not by `pyarrow.array`: that imports pandas, which takes 60 MiB."""
+    import pyarrow as pa
+
+    values = [row.get(name) for row in rows]
+    if kind == "null":
+        return pa.nulls(len(values))
+    buffers: list[Any] = [_bits(value is not None for value in values)]
+    if kind == "string":
+        texts = [(value or "").encode() for value in values]
+        ends = itertools.accumulate(map(len, texts), initial=0)
+        buffers += [array("i", ends), b"".join(texts)]
+    elif kind == "bool":
+        buffers.append(_bits(values))
+    else:
+        numbers = (0 if value is None else value for value in values)
+        buffers.append(array("q" if kind == "int64" else "d", numbers))
+    shared = [pa.py_buffer(buffer) for buffer in buffers]
+    return pa.Array.from_buffers(pa.type_for_alias(kind), len(values), shared)
+
+
+def _bits(values: Iterable[Any]) -> bytes:
+    """A bit for each value, the lowest of a byte first."""
+    digits = "".join("1" if value else "0" for value in values)
+    return int(digits[::-1], 2).to_bytes(len(digits) // 8 + 1, "little")
 
 
 class KeptLines:

@@ -7,16 +7,16 @@ reads, where it can be killed.  Tasks of a data set are read once, when they are
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import FrameType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from rlvr.errors import DataError, OutOfTime
 
@@ -75,20 +75,14 @@ class ReadingBudget:
 _budget: ContextVar[ReadingBudget | None] = ContextVar("a first attempt to read", default=None)
 
 
-@contextmanager
-def limited_reading() -> Iterator[None]:
+def limited_reading() -> AbstractContextManager[None]:
     """Refuse a reference that takes too much CPU time of this thread.  A call of C ends first, as
     with any signal.
 
-    Raises:
-        DataError: it did.
+    The context raises `DataError` if it did.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    try:
-        with _by_timer() if is_main else _WATCHER:
-            yield
-    except (OutOfTime, _PutOff) as error:
-        raise DataError(str(error)) from error
+    return _Timer() if is_main else _WATCHER
 
 
 class _PutOff(BaseException):
@@ -100,32 +94,55 @@ class _ReadTooLong(OutOfTime):
         super().__init__(f"it takes more than {READ_CPU_S:g} CPU s to read")
 
 
-@contextmanager
-def _by_timer() -> Iterator[None]:
+class _Timer:
     """Of the main thread, where signals arrive.  A timer of the caller goes on afterwards."""
-    began, began_user_s = time.thread_time(), _user_s()
 
-    budget = _budget.get()
-    limit_s = READ_CPU_S if budget is None else budget.cpu_s
+    running: ClassVar[_Timer | None] = None
 
-    def look(_: int, frame: FrameType | None) -> None:
-        if time.thread_time() - began > limit_s:
-            if budget is None:
+    def __enter__(self) -> None:
+        self._budget, self._outer = _budget.get(), _Timer.running
+        self._limit_s = READ_CPU_S if self._budget is None else self._budget.cpu_s
+        self._began = time.thread_time()
+        self._handler = _get_handler(signal.SIGVTALRM)
+        if self._handler is not _look:
+            _set_handler(signal.SIGVTALRM, _look)
+        _Timer.running = self
+        look_s = min(_LOOK_S, self._limit_s / 2)
+        self._left_s, self._every_s = signal.setitimer(signal.ITIMER_VIRTUAL, look_s, look_s)
+        self._began_user_s = _user_s() if self._left_s else 0.0
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        _Timer.running = self._outer
+        if self._handler not in (_look, signal.SIG_DFL):
+            _set_handler(signal.SIGVTALRM, self._handler)
+        if self._left_s:
+            left_s = max(self._left_s - (_user_s() - self._began_user_s), _SHORT_S)
+            signal.setitimer(signal.ITIMER_VIRTUAL, left_s, self._every_s)
+        if isinstance(error, (OutOfTime, _PutOff)):
+            raise DataError(str(error)) from error
+
+    def look(self) -> None:
+        """End the reading if it has taken too long."""
+        if time.thread_time() - self._began > self._limit_s:
+            if self._budget is None:
                 raise _ReadTooLong
-            budget.is_spent = True
+            self._budget.is_spent = True
             raise _PutOff
 
-    handler = signal.signal(signal.SIGVTALRM, look)
-    look_s = min(_LOOK_S, limit_s / 2)
-    left_s, every_s = signal.setitimer(signal.ITIMER_VIRTUAL, look_s, look_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, handler)
-        if left_s:
-            left_s = max(left_s - (_user_s() - began_user_s), _SHORT_S)
-            signal.setitimer(signal.ITIMER_VIRTUAL, left_s, every_s)
+
+def _look(number: int, frame: FrameType | None) -> None:
+    """Stays installed, since setting a handler takes longer than a short reference; while nothing is
+    read a signal acts as without it."""
+    if _Timer.running is not None:
+        _Timer.running.look()
+        return
+    _set_handler(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+# Python's own functions around these two make members of an enum.
+_get_handler, _set_handler = inspect.unwrap(signal.getsignal), inspect.unwrap(signal.signal)
 
 
 def _user_s() -> float:
@@ -155,11 +172,10 @@ class _Watcher:
                 threading.Thread(target=self._run, name="reading", daemon=True).start()
                 self._is_running = True
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
         for."""
         thread = threading.get_ident()
-        late: OutOfTime | None = None
         while True:
             try:
                 with self._lock:
@@ -168,10 +184,10 @@ class _Watcher:
                         _raise_in(thread, None)
                         self._late.discard(thread)
                 break
-            except OutOfTime as error:
-                late = error
-        if late is not None:
-            raise late
+            except OutOfTime as late:
+                error = late
+        if isinstance(error, OutOfTime):
+            raise DataError(str(error)) from error
 
     def _run(self) -> None:
         while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -98,11 +97,10 @@ class TaskSource:
         Raises:
             DataError: the reference cannot be read, or takes too much time.
         """
-        read = getattr(self._verifier, "read", None)
-        if callable(read):  # else there is nothing to limit
-            knows = getattr(self._verifier, "knows", None)
-            is_known = callable(knows) and knows(task.reference)
-            with nullcontext() if is_known else limited_reading():
+        verifier = self._verifier
+        read, knows = getattr(verifier, "read", None), getattr(verifier, "knows", None)
+        if callable(read) and not (callable(knows) and knows(task.reference)):
+            with limited_reading():
                 read(task.reference)
 
     @property

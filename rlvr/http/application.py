@@ -18,7 +18,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from rlvr.http.audit import AUDIT_SCOPE, AuditLog
+from rlvr.http.audit import AuditLog
 from rlvr.http.body import BodyReader
 from rlvr.http.keys import KeyCheck
 from rlvr.http.limits import HttpLimits
@@ -220,7 +220,7 @@ class Application:
         if scope["type"] != "http":
             await self._converse(scope, receive, send)
             return
-        started, status, state = time.perf_counter(), 499, self.state
+        started, state = time.perf_counter(), self.state
         methods, parts = self._methods_of(scope["path"])
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         labelled_route = route or next(iter(methods.values()), None)
@@ -229,17 +229,22 @@ class Application:
             scope["rlvr.headers"] = self._headers
         share = MemoryShare(state.memory)
         state.under_way += 1
+        response: Response | None = None
         try:
-            status = await self._answer(scope, receive, send, share, (methods, route, parts), label)
+            response = await self._answer(
+                scope, receive, send, share, (methods, route, parts), label
+            )
         finally:
             state.under_way -= 1
             if not share.taken_over:
                 share.release()
             took_s = time.perf_counter() - started
+            status = 499 if response is None else response.status
             state.metrics.count_request(label, status, took_s)
             if state.audit is not None:
-                caller, extra_fields = scope.get("rlvr.caller", ""), scope.get(AUDIT_SCOPE, dict)
-                state.audit.write(caller, scope["method"], label, status, took_s, extra_fields())
+                more = getattr(response, "audit_fields", dict)()
+                caller = scope.get("rlvr.caller", "")
+                state.audit.write(caller, scope["method"], label, status, took_s, more)
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a WebSocket answered, if its caller may ask: it is a request until it ends."""
@@ -286,8 +291,8 @@ class Application:
         share: MemoryShare,
         place: tuple[dict[str, Route], Route | None, dict[str, str]],
         label: str,
-    ) -> int:
-        """Send a response, and give its status."""
+    ) -> Response | None:
+        """Send a response, and give it back; None if the caller left before there was one."""
         response: Response | None = None
         try:
             try:
@@ -300,7 +305,9 @@ class Application:
                 if refused is None:
                     raise
                 self.state.metrics.count("rlvr_rejected_total", reason=refused.reason)
+                fields = getattr(response, "audit_fields", dict)
                 response = self._error(refused)
+                response.audit_fields = fields
                 await response(scope, receive, send)
         except (ClientDisconnect, Left) as left:
             if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
@@ -312,7 +319,7 @@ class Application:
             response = self._error(Refused(500, "bug", message))
             with suppress(Left):
                 await response(scope, receive, send)
-        return 499 if response is None else response.status
+        return response
 
     def _error(self, refused: Refused) -> WholeResponse:
         response = self._errors(refused)

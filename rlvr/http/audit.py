@@ -9,15 +9,11 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rlvr.errors import UsageError
 
-__all__ = ["AUDIT_SCOPE", "AuditLog"]
-
-AUDIT_SCOPE: Final = "rlvr.audit"
-"""Where an application puts a function that gives what its log lines have beyond those of others: rows, outcomes,
-identity."""
+__all__ = ["AuditLog"]
 
 _log = logging.getLogger("rlvr.http")
 

@@ -261,6 +261,8 @@ def _check_key(key: str, what: str) -> bytes:
 
 def _read(file: Path) -> str:
     try:
+        if file.exists() and not file.is_file():
+            raise UsageError(f"the file of keys, {file}, is no ordinary file, which it must be")
         if file.stat().st_size > _MOST_FILE_BYTES:
             raise UsageError(f"the file of keys, {file}, has more than {_MOST_FILE_BYTES:,} bytes")
         return file.read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ __all__ = ["HttpRequest", "read_typed"]
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HttpRequest:
     """A request.
 

@@ -41,6 +41,9 @@ _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "plats
 _ROOTS = ("rlvr.scoring.items", "rlvr.scoring.scorer")
 """What makes an item of a row and a score of observations, beside the environment's own modules."""
 
+_STARTED = frozenset({"sitecustomize", "usercustomize"})
+"""What Python runs before all else, and may change how modules are found."""
+
 _DECIDES_NOTHING = re.compile(
     r"rlvr(\.(cli|collect|console|display|engines|errors|extras|http|serve|train|viewer|workers)(\..*)?"
     r"|\.data(\.(?!columns$).*)?"
@@ -75,7 +78,7 @@ def code_of(env: Environment) -> dict[str, str]:
     # Without assertions a judge may be another one.
     without = " -O" if sys.flags.optimize else ""
     versions = {"python": platform.python_version() + without}
-    todo, visited = [*_ROOTS, *_modules_of(env)], set[str]()
+    todo, visited = [*_ROOTS, *(_STARTED & sys.modules.keys()), *_modules_of(env)], set[str]()
     while todo:
         name = todo.pop()
         if name in visited:
@@ -105,8 +108,8 @@ def module_version(name: str) -> tuple[str, str] | None:
     top = name.partition(".")[0]
     if _DECIDES_NOTHING.fullmatch(name) or top in sys.stdlib_module_names:
         return None
-    path = _file_of(name)
-    if path is None:  # of a notebook, or inside an archive
+    path = _file_of(name) or _file_of_package(top)
+    if path is None:  # of a notebook, inside an archive, or made by a loader of one's own
         loaded = digest_of_loaded(name)
         return None if loaded is None else (name, loaded)
     if is_installed(str(path), name):
@@ -214,6 +217,12 @@ def _file_of(name: str) -> Path | None:
     spec = _spec_of(name)
     path = None if spec is None else spec.origin
     return Path(path) if path and Path(path).is_file() else None
+
+
+def _file_of_package(top: str) -> Path | None:
+    """The file of an installed package: its version speaks for what it makes without one."""
+    path = _file_of(top)
+    return path if path is not None and is_installed(str(path), top) else None
 
 
 def _folders_of(package: str) -> list[str]:

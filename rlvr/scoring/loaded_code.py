@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 from collections.abc import Iterator
+from importlib.machinery import NamespaceLoader
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from rlvr.scoring.held_values import held_values, objects_in, plain_text
+from rlvr.scoring.held_values import (
+    held_values,
+    is_ones_own,
+    name_of,
+    objects_in,
+    plain_text,
+)
 
 __all__ = ["digest_of_loaded"]
 
@@ -17,19 +25,40 @@ _OWN_CODE = (FunctionType, type)
 
 def digest_of_loaded(module: str) -> str | None:
     """The digest of the functions and classes of a loaded module, with the constants that they
-    name; None if it has none.
+    name; None if it has none.  Of one that a loader has made, of its code or of all that it holds.
 
     Args:
         module: its name.
     """
     space = dict(getattr(sys.modules.get(module), "__dict__", {}))  # None blocks an import
-    hasher, count = hashlib.sha256(), 0
+    texts = list(_texts_of_loader(module, space) or _texts_of_space(module, space, is_made=False))
+    text = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:16] if texts else None
+
+
+def _texts_of_loader(module: str, space: dict[str, Any]) -> list[str]:
+    """The code of a module that a loader has made, or all that it holds; empty if none has."""
+    loader = getattr(space.get("__spec__"), "loader", None)
+    if loader is None or isinstance(loader, NamespaceLoader):
+        return []
+    code = None
+    with contextlib.suppress(AttributeError, ImportError, OSError):
+        code = loader.get_code(module)
+    if isinstance(code, CodeType):
+        return [*_texts_of_code(code, {})]
+    return [name_of(loader), *_texts_of_space(module, space, is_made=True)]
+
+
+def _texts_of_space(module: str, space: dict[str, Any], *, is_made: bool) -> Iterator[str]:
+    """What a module holds; with `is_made` also code from elsewhere, and values that no code names."""
     for name, value in sorted(space.items()):
-        if isinstance(value, _OWN_CODE) and getattr(value, "__module__", None) == module:
-            count += 1
-            for text in (name, *_texts_of(value, space)):
-                hasher.update(f"{text}\0".encode("utf-8", "surrogatepass"))
-    return hasher.hexdigest()[:16] if count else None
+        is_code = isinstance(value, _OWN_CODE)
+        if is_code and getattr(value, "__module__", None) != module:
+            is_code = is_made and (isinstance(value, FunctionType) or is_ones_own(value))
+        if is_code:
+            yield from (name, *_texts_of(value, space))
+        elif is_made and not name.startswith("__"):
+            yield from (name, plain_text(value))
 
 
 def _texts_of(value: Any, space: dict[str, Any]) -> Iterator[str]:

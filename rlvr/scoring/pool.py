@@ -41,6 +41,8 @@ __all__ = ["MEMORY_MIB", "Pool", "WALL_S", "cancelled_by_us", "unscored_outcome"
 WALL_S = 30.0
 MEMORY_MIB = 4096
 
+_to_json = json.JSONEncoder(allow_nan=False).encode
+
 _Work: TypeAlias = tuple[Any, ...]
 """Whether it is for a quick look, and a task and a completion, or the fields of both; see `_packed`."""
 
@@ -107,10 +109,10 @@ class Pool(Engine):
             self._pool.warm()
 
     def identity(self) -> Identity:
-        with self._noticing:
-            if self._identity is None:
-                self._identity = identity_of(self.env)
-            return self._identity
+        if self._identity is None:
+            with self._noticing:
+                self._identity = self._identity or identity_of(self.env)
+        return self._identity
 
     def _notice(self, noticed: Noticed) -> None:
         """Take over what a worker has read; a file that was edited meanwhile ends the run."""
@@ -212,8 +214,7 @@ class Pool(Engine):
         return outcome
 
     async def _here_watched(self, item: Item) -> list[Seen]:
-        watch = watch_of_process()
-        with watch.on():
+        with watch_of_process() as watch:
             outcome = await _observed_here(self.env, item, self.awaits)
         if noticed := watch.take():
             self._notice(noticed)
@@ -318,7 +319,7 @@ async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[S
             observing = env.aobserve(task, item.completion)
             # A task of its own, so that code which cancels itself cancels no more than that.
             outcome = await (asyncio.ensure_future(observing) if is_async else observing)
-            text = json.dumps(encoded_observation(outcome), allow_nan=False)
+            text = _to_json(encoded_observation(outcome))
             if len(text) > REPLY_MIB << 20:
                 return [
                     unscored_outcome(

@@ -15,8 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -98,16 +97,15 @@ class ReadsWatch:
                 sys.addaudithook(self._hear)
                 _notice_lookups(self._look_up)
 
-    @contextmanager
-    def on(self) -> Iterator[None]:
+    def __enter__(self) -> ReadsWatch:
         """Look meanwhile: in the process of a caller."""
         self.start()
         if len(sys.modules) != len(self._modules):
             self._modules = set(sys.modules)  # what others have loaded is not ours
-        try:
-            yield
-        finally:
-            self._on -= 1
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._on -= 1
 
     def take(self) -> Noticed:
         """What was noticed since the last call; empty if nothing was."""

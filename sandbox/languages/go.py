@@ -28,7 +28,7 @@ ROW = ProgramLanguage(
     opens=re.compile(r"\s*(?:package\s+main\b|//|/\*|import\s*[(\"]|func\s+\w)"),
     time_factor=1.5,
     where=("{tool}", "env", "GOROOT"),
-    env={"GOCACHE": "/tmp/go", "GOFLAGS": "-mod=mod", "GO111MODULE": "off", "GOTOOLCHAIN": "local"},
+    env={"GOFLAGS": "-mod=mod", "GO111MODULE": "off", "GOTOOLCHAIN": "local"},
     grammar=Grammar(
         "tree_sitter_go",
         "int_literal",

@@ -242,6 +242,21 @@ def test_a_timer_of_the_caller_goes_on():
         signal.signal(signal.SIGVTALRM, before)
 
 
+def test_a_signal_that_is_no_timer_of_ours_acts_as_before():
+    """The handler stays, as setting one takes longer than a short reference."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+            for _ in range(2):
+                with reading.limited_reading():
+                    pass
+            signal.raise_signal(signal.SIGVTALRM)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGVTALRM
+
+
 def test_where_nothing_is_read_nothing_is_limited(monkeypatch):
     """A limit costs a row more than a verdict of a simple environment."""
     monkeypatch.setattr(signal, "setitimer", None)

@@ -8,20 +8,22 @@ import re
 import subprocess
 import sys
 import types
+from importlib.abc import Loader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
 
 import pytest
 
 import rlvr
 from rlvr.sandbox import Program, compiling
-from rlvr.scoring.code_files import code_of
+from rlvr.scoring.code_files import code_of, module_version
 from rlvr.scoring.identity import identity_of
 from rlvr.scoring.loaded_code import digest_of_loaded
 from rlvr.scoring.watch import watch_of_process
 
 
 def noticed(act) -> dict[str, dict[str, str]]:
-    watch = watch_of_process()
-    with watch.on():
+    with watch_of_process() as watch:
         watch.take()
         act()
     return watch.take()
@@ -96,7 +98,7 @@ def test_without_assertions_python_is_another_judge():
 
 ASK = """\
 import rlvr
-from rlvr.scoring.code_files import code_of
+from rlvr.scoring.code_files import code_of, module_version
 print(code_of(rlvr.make("arithmetic-v1"))["python"])
 """
 
@@ -259,3 +261,44 @@ def test_code_of_a_notebook_counts(monkeypatch):
     assert digest("x = 1") is None
     monkeypatch.setitem(sys.modules, "cells_of_a_test", None)
     assert digest_of_loaded("cells_of_a_test") is None
+
+
+class Made(Loader):
+    """Makes a module without a file; one way has functions that name no module, one has its code."""
+
+    def __init__(self, text: str, way: str) -> None:
+        self.text, self.way = text, way
+        if way == "its code":
+            self.get_code = lambda name: compile(text, "nowhere", "exec")
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        space = vars(module) if self.way != "a nameless function" else {}
+        exec(self.text, space)
+        vars(module).update({name: space[name] for name in ("MOST", "right") if name in space})
+
+
+@pytest.mark.parametrize("way", ["its code", "a nameless function", "functions", "constants"])
+def test_a_module_that_a_loader_makes_counts(monkeypatch, way):
+    """A hook of sitecustomize served a judge that stood in no file, and two of them joined."""
+    text = "MOST = 3\n" + "def right(a):\n    return a < 3\n" * (way != "constants")
+
+    def digest(text: str) -> str | None:
+        spec = spec_from_loader("made_by_a_test", Made(text, way))
+        module = module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        return module_version(spec.name)
+
+    assert digest(text) == digest(text) != digest(text.replace("3", "4"))
+
+
+def test_what_python_runs_first_counts(monkeypatch, tmp_path):
+    """It may change how modules are found."""
+    first = types.ModuleType("sitecustomize")
+    first.__file__ = str(tmp_path.parent / "sitecustomize.py")
+    Path(first.__file__).write_text("import sys\n")
+    monkeypatch.setitem(sys.modules, first.__name__, first)
+    assert first.__name__ in code_of(Judged())

@@ -388,9 +388,7 @@ def _judge_equal(
     by the prompt."""
     known = bool(prompt) and not prompt.isspace()
     detail = {} if known or policy.form == "any" else {"given": "unchecked"}
-    same = form.text == right.text or squeeze(form.text) == squeeze(right.text)
-    plain = form.text.isdigit() and right.text.strip("-$%").replace(",", "").isdigit()
-    if policy.form != "any" and not same and not plain:
+    if policy.form != "any" and not _is_plainly_finished(form.text, right.text):
         try:
             if wrong := _wrong_form(form, right, policy, prompt):
                 return Verdict(Outcome.WRONG, why=wrong, answer=answer)
@@ -399,6 +397,13 @@ def _judge_equal(
                 Outcome.WRONG, why="unfinished: nested too deeply to be judged", answer=answer
             )
     return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
+
+
+def _is_plainly_finished(answer: str, right: str) -> bool:
+    """Whether an answer is written as the reference is, or both are digits."""
+    if answer == right or squeeze(answer) == squeeze(right):
+        return True
+    return answer.isdigit() and right.strip("-$%").replace(",", "").isdigit()
 
 
 def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str:

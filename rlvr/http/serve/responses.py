@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from rlvr.http.audit import AUDIT_SCOPE
 from rlvr.http.refused import Refused
 from rlvr.http.responses import PieceWriter, json_bytes, send_at_once, while_connected
 from rlvr.http.serve.jobs import Job
@@ -23,14 +22,6 @@ __all__ = ["ScoresResponse"]
 _PIECE_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
 _BEAT_S = 3.0
-_JSON = ((b"content-type", b"application/json"),)
-_NDJSON = (b"content-type", b"application/x-ndjson")
-
-
-def _entry(queue: EnvironmentQueue, rows: int, outcomes: Mapping[str, int]) -> dict[str, Any]:
-    """What the log of requests has of one."""
-    identity = queue.scorer.identity().whole
-    return {"env": queue.name, "rows": rows, "outcomes": outcomes, "identity": identity}
 
 
 class ScoresResponse:
@@ -71,25 +62,29 @@ class ScoresResponse:
             Left: the caller has disconnected, or does not read.
         """
         self._connection = scope.get("rlvr.connection")
-        writer = PieceWriter(scope, send, self._limits.stall_s)
         try:
             if not self._stream and await self._is_soon():
                 if self._job.refused is not None:
                     raise self._job.refused
-                await self._send_whole(scope, send, writer)
+                await self._send_whole(scope, send)
                 return
             async with while_connected(receive):
-                await self._send_in_time(scope, send, writer)
+                await self._send_in_time(scope, send)
         finally:
-            if writer.began:
-                self.status = 200
-            if self._queue is not None:
-                # Without the job, which would live as long as the connection.
-                outcomes = self._job.outcomes if isinstance(self._job, Job) else {}
-                scope[AUDIT_SCOPE] = functools.partial(
-                    _entry, self._queue, self._job.count, outcomes
-                )
             self._on_end()
+
+    def audit_fields(self) -> dict[str, Any]:
+        """What the log of requests has of it: rows, outcomes, identity."""
+        if self._queue is None:
+            return {}
+        outcomes = self._job.outcomes if isinstance(self._job, Job) else {}
+        identity = self._queue.scorer.identity().whole
+        return {
+            "env": self._queue.name,
+            "rows": self._job.count,
+            "outcomes": outcomes,
+            "identity": identity,
+        }
 
     async def _is_soon(self) -> bool:
         """Wait a little for the answer, unless the caller leaves."""
@@ -101,7 +96,8 @@ class ScoresResponse:
         finally:
             self._connection.when_lost = None
 
-    async def _send_in_time(self, scope: Scope, send: Send, writer: PieceWriter) -> None:
+    async def _send_in_time(self, scope: Scope, send: Send) -> None:
+        writer = PieceWriter(scope, send, self._limits.stall_s)
         try:
             try:
                 if self._stream or not self._job.finished:
@@ -121,31 +117,32 @@ class ScoresResponse:
             await writer.write(json_bytes(last) + b"\n", more=False)
             return
         if not self._stream:
-            await self._send_whole(scope, send, writer)
+            await self._send_whole(scope, send)
 
-    def _identity(self) -> list[tuple[bytes, bytes]]:
-        """What the rows are scored by now; it is compared where several services score one file."""
-        if self._queue is None:
-            return []
-        return [(IDENTITY_HEADER, self._queue.scorer.identity().whole.encode())]
+    def _headers(self, content_type: bytes) -> list[tuple[bytes, bytes]]:
+        """With what the rows are scored by now; it is compared where several services score one
+        file."""
+        headers = [(b"content-type", content_type)]
+        if self._queue is not None:
+            headers.append((IDENTITY_HEADER, self._queue.scorer.identity().whole.encode()))
+        return headers
 
-    async def _send_whole(self, scope: Scope, send: Send, writer: PieceWriter) -> None:
-        lines, headers = self._job.lines, [*_JSON, *self._identity()]
+    async def _send_whole(self, scope: Scope, send: Send) -> None:
+        lines, headers = self._job.lines, self._headers(b"application/json")
         if self._shape is None:
-            head = b'{"env":%s,"scores":[' % json_bytes(
-                "" if self._queue is None else self._queue.name
-            )
-            size = len(head) + sum(map(len, lines)) + max(len(lines) - 1, 0) + 2
-            pieces = _pieces(_whole(head, lines))
+            head = _head("" if self._queue is None else self._queue.name)
+            parts = [head, *_joined(lines), b"]}"]
         else:
             body = json_bytes(self._shape(lines))
-            size = len(body)
-            pieces = iter([body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)])
+            parts = [body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)]
+        size = sum(map(len, parts))
         if size <= _PIECE_BYTES:
-            await send_at_once(scope, send, 200, headers, b"".join(pieces))
+            await send_at_once(scope, send, 200, headers, b"".join(parts))
             self.status = 200
             return
-        await writer.begin(*headers, (b"content-length", b"%d" % size))
+        pieces = _pieces(parts)
+        writer = PieceWriter(scope, send, self._limits.stall_s)
+        await self._begin(writer, *headers, (b"content-length", b"%d" % size))
         piece = next(pieces)
         for following in pieces:
             await writer.write(piece)
@@ -156,12 +153,16 @@ class ScoresResponse:
         batches = _with_beats(self._job.read()) if self._beats else self._job.read()
         async for batch in batches:
             if not writer.began:
-                await writer.begin(_NDJSON, *self._identity())
+                await self._begin(writer, *self._headers(b"application/x-ndjson"))
             for piece in _pieces(line + b"\n" for line in batch):
                 await writer.write(piece)
         if not writer.began:
-            await writer.begin(_NDJSON, *self._identity())
+            await self._begin(writer, *self._headers(b"application/x-ndjson"))
         await writer.write(b"", more=False)
+
+    async def _begin(self, writer: PieceWriter, *headers: tuple[bytes, bytes]) -> None:
+        await writer.begin(*headers)
+        self.status = 200
 
 
 async def _with_beats(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
@@ -189,13 +190,17 @@ async def _next(batches: AsyncIterator[list[bytes]]) -> list[bytes] | None:
     return await anext(batches, None)
 
 
-def _whole(head: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
-    yield head
-    for number, line in enumerate(lines):
-        if number:
-            yield b","
-        yield line
-    yield b"]}"
+@functools.cache
+def _head(name: str) -> bytes:
+    """What stands before the scores of an environment."""
+    return b'{"env":%s,"scores":[' % json_bytes(name)
+
+
+def _joined(lines: Sequence[bytes]) -> list[bytes]:
+    """Lines with commas between them."""
+    parts = [b","] * (2 * len(lines) - 1)
+    parts[::2] = lines
+    return parts
 
 
 def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
