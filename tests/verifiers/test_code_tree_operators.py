@@ -3,12 +3,22 @@
 import pytest
 
 from rlvr.errors import MissingDependency
-from tests.testing.test_work_stdio import GREATER, SOLUTIONS
+from tests.testing.test_work_stdio import SOLUTIONS
 
 pytest.importorskip("tree_sitter", reason="the extra grammars is not installed")
 
 from rlvr.verifiers.code.tree_operators import tree_mutants, tree_rewrites
 
+GREATER = {
+    "c": "item > first",
+    "cpp": "item > items[0]",
+    "java": "in.nextLong() > first",
+    "rust": "items[i] > items[1]",
+    "python": "items[i] > items[0]",
+    "go": "item > first",
+    "javascript": "items[i] > items[1]",
+    "typescript": "items[i] > items[1]",
+}
 LANGUAGES = sorted(SOLUTIONS.keys() - {"python"})
 
 
