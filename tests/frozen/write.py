@@ -82,7 +82,11 @@ def write() -> None:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in records()]
     (FOLDER / "records.jsonl").write_text("".join(lines), encoding="utf-8")
     source = FOLDER / "completions.jsonl"
-    pairs = [("What is 6/8?", "3/4", text) for text in ("\\boxed{\\frac34}", "\\boxed{0.7}", "none")]
+    pairs = [
+        ("What is 6/8?", "3/4", "\\boxed{\\frac34}"),
+        ("What is 1 + 1?", "2", "\\boxed{3}"),
+        ("What is 2 * 3?", "6", "I cannot say."),
+    ]
     names = ("prompt", "reference", "completion", "label")
     rows = [dict(zip(names, (*it, i == 0), strict=True)) for i, it in enumerate(pairs)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
