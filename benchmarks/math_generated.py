@@ -54,7 +54,7 @@ def nonzero(rng: random.Random, most: int) -> int:
     return rng.choice([-1, 1]) * rng.randint(2, most)
 
 
-# ----------------------------------------------------------------------------------------------------- numbers
+# ------------------------------------------------------------------------------------------ numbers
 
 
 def integers(rng: random.Random) -> Iterator[Case]:
@@ -118,7 +118,7 @@ def scientific(rng: random.Random) -> Iterator[Case]:
     ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------- expressions
+# -------------------------------------------------------------------------------------- expressions
 
 
 def polynomials(rng: random.Random) -> Iterator[Case]:
@@ -229,7 +229,7 @@ def complexes(rng: random.Random) -> Iterator[Case]:
     )
 
 
-# ------------------------------------------------------------------------------------------ several things at once
+# --------------------------------------------------------------------------- several things at once
 
 
 def intervals(rng: random.Random) -> Iterator[Case]:
@@ -290,7 +290,7 @@ def equations(rng: random.Random) -> Iterator[Case]:
     )
 
 
-# ------------------------------------------------------------------------------------------- quantities and words
+# ----------------------------------------------------------------------------- quantities and words
 
 
 def percents(rng: random.Random) -> Iterator[Case]:

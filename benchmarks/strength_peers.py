@@ -52,7 +52,7 @@ FAMILIES = (
 )
 """Of reasoning-gym, with one right answer each."""
 
-# ------------------------------------------------------------------------- in the peer's own interpreter
+# -------------------------------------------------------------------- in the peer's own interpreter
 
 
 def _trl() -> tuple[Callable[[str, Any], float], list[str]]:

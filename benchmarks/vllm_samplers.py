@@ -174,7 +174,7 @@ def wait_for_both(sampler: ServerSampler, urls: Sequence[str]) -> None:
     raise RuntimeError("a server that was started again is not used")
 
 
-# ------------------------------------------------------------------------------------------ learning
+# ----------------------------------------------------------------------------------------- learning
 
 
 def learn(kind: str, runs: Path, steps: int, every: int) -> None:

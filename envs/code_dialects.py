@@ -86,7 +86,7 @@ def dialect_of(row: Mapping[str, Any]) -> str:
     return "plain"
 
 
-# ------------------------------------------------------------------------------------------------ dialects
+# ----------------------------------------------------------------------------------------- dialects
 
 
 def _plain(row: Mapping[str, Any]) -> CodeProblem:
@@ -243,7 +243,7 @@ DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], CodeProblem]]] = {
 """The dialects by name."""
 
 
-# ------------------------------------------------------------------------------------------------ parts of rows
+# ------------------------------------------------------------------------------------ parts of rows
 
 
 def _with_limits(

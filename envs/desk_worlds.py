@@ -261,7 +261,7 @@ class Shop(World):
         }
         return f"ordered for {_euros(row['cents'])} euros"
 
-    # ---------------------------------------------------------------------------------------- errands
+    # -------------------------------------------------------------------------------------- errands
 
     def _order(
         self, rng: Random, db: Tables, **change: Any
@@ -503,7 +503,7 @@ class Office(World):
         db["mails"][key] = {"from": "P1", "to": to, "subject": subject, "text": text}
         return "sent"
 
-    # ---------------------------------------------------------------------------------------- errands
+    # -------------------------------------------------------------------------------------- errands
 
     def _meeting(self, rng: Random, db: Tables, *, busy: bool, small: bool) -> Errand:
         guests = rng.sample([person for person in db["people"] if person != "P1"], 2)
@@ -698,7 +698,7 @@ class Files(World):
         row["shared"] = [reader for reader in row["shared"] if reader != person]
         return "no longer shared"
 
-    # ---------------------------------------------------------------------------------------- errands
+    # -------------------------------------------------------------------------------------- errands
 
     def _any(self, rng: Random, db: Tables, folder: str) -> str:
         return rng.choice([path for path in db["files"] if path.startswith(f"{folder}/")])

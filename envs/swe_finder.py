@@ -82,7 +82,7 @@ class _LateError(BaseException):
     """Over its CPU time; no Exception, which a mutant might catch."""
 
 
-# ------------------------------------------------------------------------------------------------- looking at mutants
+# ------------------------------------------------------------------------------- looking at mutants
 
 
 def run_jobs(jobs: Sequence[_Job]) -> list[_Outcomes]:
@@ -170,7 +170,7 @@ def _look_everywhere(jobs: Sequence[_Job]) -> list[_Outcomes]:
         return [row[0] if all(other == row[0] for other in row) else None for row in rows]
 
 
-# ------------------------------------------------------------------------------------------------- finding
+# ------------------------------------------------------------------------------------------ finding
 
 
 def find_tasks(
@@ -364,7 +364,7 @@ def _is_right(variant: Variant) -> bool:
     return len(results) == len(cases) and set(results.values()) == {"pass"}
 
 
-# ------------------------------------------------------------------------------------------------- the command
+# -------------------------------------------------------------------------------------- the command
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -81,7 +81,7 @@ class SweLite(rlvr.Environment):
         if not self.tools:
             self.plays = rlvr.Episode  # type: ignore[misc]  # one reply, with a patch
 
-    # ------------------------------------------------------------------------------------------------- tasks
+    # ---------------------------------------------------------------------------------------- tasks
 
     @cached_property
     def _rows(self) -> Sequence[Found]:
@@ -186,7 +186,7 @@ class SweLite(rlvr.Environment):
             parts.append("Answer with one patch, as `diff -u` writes it, in a ```diff block.")
         return "\n\n".join(parts)
 
-    # ---------------------------------------------------------------------------------------------- episodes
+    # ------------------------------------------------------------------------------------- episodes
 
     def setup(self, task: rlvr.Task) -> Any:
         session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=120.0)

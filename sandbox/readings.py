@@ -42,7 +42,7 @@ def load_value(line: Output) -> Any:
     return read(line.read(), arrays=False)[2]
 
 
-# ------------------------------------------------------------------------------------------------- in the reader
+# ------------------------------------------------------------------------------------ in the reader
 
 
 def rewrite(results: Readable, n: int, first: int) -> Iterator[Any]:
@@ -106,7 +106,7 @@ def results(written: Readable) -> Iterator[Any]:
     yield [suite_results.done, suite_results.died, suite_results.ours, suite_results.error]
 
 
-# ------------------------------------------------------------------------------------------------- in the caller
+# ------------------------------------------------------------------------------------ in the caller
 
 
 def read_replies(

@@ -84,7 +84,7 @@ def _only(argument: int, values: str, error: int) -> Switch:
     return Switch(argument, {int(value, 0): ALLOW for value in values.split()}, refuse(error))
 
 
-# ------------------------------------------------------------------------- the list: name, x86_64 and aarch64 number
+# -------------------------------------------------------- the list: name, x86_64 and aarch64 number
 
 _ALLOWED: Final = """
     # reading and writing
@@ -308,7 +308,7 @@ _FORKS: Final = ("clone", "fork", "vfork")
 _SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 
 
-# ------------------------------------------------------------------------------------------ the compiler
+# ------------------------------------------------------------------------------------- the compiler
 
 _AUDIT_ARCH: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}

@@ -36,7 +36,7 @@ def rollout(**changes: Any) -> Rollout:
     return Rollout(**(fields | changes))
 
 
-# ------------------------------------------------------------------------------------------ what they refuse
+# --------------------------------------------------------------------------------- what they refuse
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_group_is_of_one_task():
     assert len(Group(TASK, [rollout(), rollout()]).rollouts) == 2
 
 
-# ------------------------------------------------------------------------------------------ what they promise
+# -------------------------------------------------------------------------------- what they promise
 
 
 RECORDS = [
@@ -309,7 +309,7 @@ def test_a_changed_copy_is_checked_again():
         replace(RIGHT, outcome=Outcome.UNPARSED)
 
 
-# ------------------------------------------------------------------------------------------ verifiers
+# ---------------------------------------------------------------------------------------- verifiers
 
 
 class Same:
@@ -391,7 +391,7 @@ def test_what_is_no_verifier_is_refused_at_once(given: Any, message: str):
         as_verifier(given)
 
 
-# ------------------------------------------------------------------------------------------ verifiers and the task
+# --------------------------------------------------------------------------- verifiers and the task
 
 
 class Repeats:
@@ -460,7 +460,7 @@ def test_a_decorator_that_takes_two_arguments_gets_two():
     assert not verified(as_verifier(hides(takes_task)), "2", TASK).correct
 
 
-# ------------------------------------------------------------------------------------------ references
+# --------------------------------------------------------------------------------------- references
 
 
 def torch_scalars() -> list[tuple[Any, Any]]:

@@ -669,7 +669,7 @@ def _last_piece(text: str) -> str:
     return pieces[-1] if pieces else ""
 
 
-# ------------------------------------------------------------------------------------------------- boxes and tags
+# ----------------------------------------------------------------------------------- boxes and tags
 
 
 def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extraction | None:
@@ -816,7 +816,7 @@ def _letters(found: Extraction) -> str:
     return "".join(found.answer[:_WINDOW].split())
 
 
-# ------------------------------------------------------------------------------------------- markers and phrases
+# ------------------------------------------------------------------------------ markers and phrases
 
 
 @lru_cache(maxsize=64)

@@ -276,7 +276,7 @@ def _too_deep() -> Verdict:
     return Verdict(Outcome.WRONG, why="limit: nested too deep")
 
 
-# ------------------------------------------------------------------------------------- references that were read
+# ------------------------------------------------------------------------ references that were read
 
 
 class _Readings:

@@ -242,7 +242,7 @@ def _validator(schema: str) -> Any:
     return jsonschema.validators.extend(kind, counted)(read, registry=registry)
 
 
-# ------------------------------------------------------------------------- keywords that take no more than linear time
+# ------------------------------------------------------ keywords that take no more than linear time
 
 
 class _TooMuch(Exception):

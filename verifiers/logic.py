@@ -41,7 +41,7 @@ def _verdict(why: str, answer: str, fine: str) -> Verdict:
     return Verdict(Outcome.WRONG if why else Outcome.CORRECT, why=why or fine, answer=answer)
 
 
-# -------------------------------------------------------------------------------------------------------- roles
+# -------------------------------------------------------------------------------------------- roles
 
 _WORD = re.compile(r"[^\W\d_][\w'’]*(?:-[^\W\d_][\w'’]*)*")
 _ROLES = frozenset(("knight", "knave", "spy", "liar", "normal", "truth-teller"))
@@ -153,7 +153,7 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
     return said
 
 
-# -------------------------------------------------------------------------------------------------------- grids
+# -------------------------------------------------------------------------------------------- grids
 
 
 _LABEL = re.compile(
@@ -364,7 +364,7 @@ def _unnumbered(line: str, row: int) -> str:
     return line[label.end() :] if label and int(label[1]) == row else line
 
 
-# -------------------------------------------------------------------------------------------------- expressions
+# -------------------------------------------------------------------------------------- expressions
 
 _TOKEN = re.compile(r"\s*(?:([0-9]{1,9})(?:\.0{1,9})?(?![0-9.])|([-+*/()]))")
 _SIGNS = WIDE_DIGITS | str.maketrans(

@@ -413,7 +413,7 @@ def _bare(word: str) -> str:
     return "".join(char for char in folded if not unicodedata.combining(char))
 
 
-# ------------------------------------------------------------------------------------------------------ amounts
+# ------------------------------------------------------------------------------------------ amounts
 
 
 @lru_cache(maxsize=4096)
@@ -509,7 +509,7 @@ def _is_time(unit: str) -> bool:
     return unit.removesuffix("s") in ("second", "minute", "hour", "day", "week", "month", "year")
 
 
-# ----------------------------------------------------------------------------------------------- dates and times
+# ---------------------------------------------------------------------------------- dates and times
 
 
 def _date(text: str) -> tuple[int | None, int, int | None] | None:

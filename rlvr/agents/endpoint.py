@@ -212,7 +212,7 @@ class AgentEpisode(Closing):
         self.truncated = True
         return Refused(400, limit, what)
 
-    # ------------------------------------------------------------------------------- in the sampler's thread
+    # ---------------------------------------------------------------------- in the sampler's thread
 
     def limit_of(self, asking: Asking, most: int | None) -> int:
         """Most tokens of a completion; they are reserved.  0: it has to wait for one that is under
@@ -514,7 +514,7 @@ class AgentEndpoint(Closing):
         self._server.close()
         self._http.close()
 
-    # ------------------------------------------------------------------------------------------ requests
+    # ------------------------------------------------------------------------------------- requests
 
     async def _models(self, request: HttpRequest) -> Response:
         return json_response({"object": "list", "data": [self._describe()]})

@@ -102,7 +102,7 @@ class AgentEnv(Environment):
         """What plays the episodes, see `rlvr.collect.player.EpisodePlayer`."""
         return _AgentPlayer(self, sampler, background, sampling, max_turns, step_s)
 
-    # ------------------------------------------------------------------- all else is the environment's
+    # ---------------------------------------------------------------- all else is the environment's
 
     def with_reward(self, reward: Reward) -> AgentEnv:
         copy = self._copy()

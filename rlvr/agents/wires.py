@@ -122,7 +122,7 @@ class _Told:
         self._takes_calls = False
 
 
-# ---------------------------------------------------------------------------------------------------------- Responses
+# ---------------------------------------------------------------------------------------- Responses
 
 _SPOKEN: Final = ("text", "input_text", "output_text", "refusal")
 _WISHES: Final = ("reasoning", "text", "tool_choice")  # of a form, that nothing enforces
@@ -282,7 +282,7 @@ def _pieces(number: int, item: _Object) -> list[tuple[str, dict[str, Any]]]:
     return [*events, ("response.output_item.done", {"output_index": number, "item": dict(item)})]
 
 
-# ----------------------------------------------------------------------------------------------------------- Messages
+# ----------------------------------------------------------------------------------------- Messages
 
 _ENDS: Final = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 

@@ -198,7 +198,7 @@ class Player:
                 f"{env.id} cannot make task {index} of split {env.split!r}: {reason}"
             ) from error
 
-    # ------------------------------------------------------------------------------------------ plays
+    # ---------------------------------------------------------------------------------------- plays
 
     def plays(
         self, asked: Sequence[tuple[int, int]], size_of: Callable[[int], int], first: int = 0

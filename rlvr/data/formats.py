@@ -338,7 +338,7 @@ def _number_rows(rows: Iterable[Any]) -> Iterator[Line]:
             )
 
 
-# -------------------------------------------------------------------------------------------------------------- JSON
+# --------------------------------------------------------------------------------------------- JSON
 
 
 _ROWS_OF_ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
@@ -479,7 +479,7 @@ def _is_large(skim: JsonSkim, size: int, limits: RowLimits) -> bool:
     return size > limits.size_bytes or skim.values > limits.values or skim.depth > limits.depth
 
 
-# ------------------------------------------------------------------------------------------------------------- tables
+# ------------------------------------------------------------------------------------------- tables
 
 
 _NUMBERS = frozenset(("task", "length_tokens"))
@@ -586,7 +586,7 @@ def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
             )
 
 
-# ------------------------------------------------------------------------------------------------- Arrow and archives
+# ------------------------------------------------------------------------------- Arrow and archives
 
 
 def _arrow(path: Path, limits: RowLimits) -> Iterator[Line]:

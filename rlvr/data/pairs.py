@@ -258,7 +258,7 @@ def _nearest(
     return min(sides, key=lambda i: abs(candidates[i].length - length), default=None)
 
 
-# ------------------------------------------------------------------------------------------ what was drawn
+# ----------------------------------------------------------------------------------- what was drawn
 
 
 @dataclass(slots=True)

@@ -273,7 +273,7 @@ class Environment(Stepping):
     def __deepcopy__(self: _E, memo: dict[int, Any]) -> _E:
         return self._copy()  # data need no second copy
 
-    # ------------------------------------------------ what a mixture answers otherwise than one environment
+    # ---------------------------------------- what a mixture answers otherwise than one environment
 
     @property
     def members(self) -> Mapping[str, Environment]:
@@ -474,7 +474,7 @@ class Environment(Stepping):
                 observing.cancel()
         return await self.reward.acombine(task, completions, observations)
 
-    # ------------------------------------------------------- what an author of several turns defines
+    # ------------------------------------------------------ what an author of several turns defines
 
     def setup(self, task: Task) -> Any:
         """The state of an episode, which its tools get; by default None.  Plain or async.

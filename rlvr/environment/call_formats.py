@@ -102,7 +102,7 @@ def _end_of_thinking(text: str, opening: str) -> int | None:
     return end + len("</think>") if 0 <= end < first else 0
 
 
-# ------------------------------------------------------------------------------------------------------------ tags
+# --------------------------------------------------------------------------------------------- tags
 
 
 def _read_tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> PolicyTurn:
@@ -225,7 +225,7 @@ def _ask(value: Any) -> Ask:
     return Ask(name, arguments, id=named if isinstance(named, str) else "")
 
 
-# -------------------------------------------------------------------------------------------- the whole turn is calls
+# -------------------------------------------------------------------------- the whole turn is calls
 
 
 def _llama(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
@@ -350,7 +350,7 @@ def _depth(text: str) -> int:
     return max(deepest, len(re.findall(r"[-+~]{20}", text)) * _DEEPEST)
 
 
-# --------------------------------------------------------------------------------------------------------- channels
+# ----------------------------------------------------------------------------------------- channels
 
 
 def _harmony(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:

@@ -111,7 +111,7 @@ class Episode(Closing):
     limits: EpisodeLimits = _ONE_REPLY
     tools: Mapping[str, Tool] = _NO_TOOLS
 
-    # ---------------------------------------------- what environments with such episodes do otherwise
+    # -------------------------------------------- what environments with such episodes do otherwise
 
     @classmethod
     def add_options(cls, kind: type[Environment]) -> None:

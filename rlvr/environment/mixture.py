@@ -272,7 +272,7 @@ class Mixture(Environment):
         total = sum(raw.values())
         return {name: weight / total for name, weight in raw.items()}
 
-    # ------------------------------------------------------------------------------------------ tasks by number
+    # ------------------------------------------------------------------------------ tasks by number
 
     @cached_property
     def _rounds(self) -> list[tuple[int, int | None, list[str]]]:
@@ -408,7 +408,7 @@ class Mixture(Environment):
         env, inner = self.route(task)
         return env.open(inner)
 
-    # ------------------------------------------------------------------------------------------ scores
+    # --------------------------------------------------------------------------------------- scores
 
     def route(self, task: Task) -> tuple[Environment, Task]:
         name, member_id = self._split(task.id)
@@ -538,7 +538,7 @@ def _name_share(share: Share, split: str) -> Share:
     return replace(share, env=env, name=name, options={})
 
 
-# ---------------------------------------------------------------------------------------------- written in one line
+# ------------------------------------------------------------------------------ written in one line
 
 _FIELDS = ("group_size", "max_tokens", "name")
 

@@ -319,7 +319,7 @@ class ToolEpisode(TurnsEpisode):
                 closing.exception(timeout=_CLOSE_S)
         self._thread.end()
 
-    # --------------------------------------------------------------------------------------------------------- calls
+    # ---------------------------------------------------------------------------------------- calls
 
     def _own_id(self, asked: str, own: str) -> str:
         """The id of a call: the policy's, unless it is long or another call of the episode has
@@ -414,7 +414,7 @@ class ToolEpisode(TurnsEpisode):
         tail = max(0, limit - len(mark) - head)
         return (reply[:head] + mark + reply[len(reply) - tail :])[:limit] if tail else reply[:limit]
 
-    # ------------------------------------------------------------------------------------------ the author's own code
+    # ------------------------------------------------------------------------ the author's own code
 
     def _call_own(self, what: str, function: Callable[[], Any]) -> Any:
         """A method of the environment, whose failure is ours."""

@@ -149,7 +149,7 @@ class Connection(HttpToolsProtocol):
             None  # bytes read after the answer, once that is all that is done
         )
 
-    # ------------------------------------------------------------------------------------------ what arrives
+    # --------------------------------------------------------------------------------- what arrives
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -288,7 +288,7 @@ class Connection(HttpToolsProtocol):
         self.cycle.waiting_for_100_continue = False  # it did not wait
         return body
 
-    # ------------------------------------------------------------------------------------------ the answer
+    # ----------------------------------------------------------------------------------- the answer
 
     async def has_room(self) -> bool:
         """Wait until the caller has read what was sent before; if it does not, the connection is
@@ -342,7 +342,7 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
         return True
 
-    # ------------------------------------------------------------------------------------------ after the answer
+    # ----------------------------------------------------------------------------- after the answer
 
     def on_response_complete(self) -> None:
         self.cycle.transport.flush()  # type: ignore[attr-defined]

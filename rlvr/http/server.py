@@ -288,7 +288,7 @@ def _few_log_lines(metrics: Metrics) -> Iterator[None]:
             logger.removeFilter(few)
 
 
-# ------------------------------------------------------------------------------------------ several processes
+# -------------------------------------------------------------------------------- several processes
 
 
 def run_processes(

@@ -264,7 +264,7 @@ def _message(name: str, text: str) -> dict[str, Any]:
     return {**about, "content": content}
 
 
-# ------------------------------------------------------------------------------------------------------------- rows
+# --------------------------------------------------------------------------------------------- rows
 
 
 def _rows_of(rows: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

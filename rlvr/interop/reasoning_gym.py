@@ -299,7 +299,7 @@ def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, Any]
     return dataset, dataset[0]
 
 
-# --------------------------------------------------------------------- its scorers, in a process that can be killed
+# ----------------------------------------------------- its scorers, in a process that can be killed
 
 
 def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -> tuple[str, Any]:

@@ -20,7 +20,7 @@ __all__ = [
     "words",
 ]
 
-# ------------------------------------------------------------------------------------------ templates
+# ---------------------------------------------------------------------------------------- templates
 
 
 @lru_cache(maxsize=64)
@@ -78,7 +78,7 @@ def _blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-# ------------------------------------------------------------------------------------------ words and languages
+# ------------------------------------------------------------------------------ words and languages
 
 # Scripts written without spaces: Thai, Lao, Tibetan, Myanmar, Khmer, Kana, Han.
 _UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"

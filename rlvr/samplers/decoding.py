@@ -280,7 +280,7 @@ class Decoding:
                     return self._results(ended)
         return []
 
-    # ---------------------------------------------------------------------------------- rows come and go
+    # ----------------------------------------------------------------------------- rows come and go
 
     def _prompt(self, ids: TokenIds) -> _Prompt:
         prompt = self._prompts.setdefault(ids, _Prompt(ids))
@@ -544,7 +544,7 @@ class Decoding:
     def _index(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._model.device)
 
-    # ------------------------------------------------------------------------------------ the model reads
+    # ------------------------------------------------------------------------------ the model reads
 
     def _read_prompts(self, chosen: Sequence[_Rollout]) -> None:
         """Read the prompts of new rows, all but their last tokens, and perhaps those of the next
@@ -628,7 +628,7 @@ class Decoding:
         logits: Tensor = out.logits[:, -1]
         return logits
 
-    # -------------------------------------------------------------------------------------- tokens are sampled
+    # --------------------------------------------------------------------------- tokens are sampled
 
     def _draw(self, logits: Tensor) -> None:
         """Sample a token per row, into the current column."""

@@ -134,7 +134,7 @@ class ServerSampler(VLLMClient):
         self._about = self._servers[0].about
         self.positions = min(server.about["positions"] for server in self._servers)
 
-    # ------------------------------------------------------------------------------ see `VLLMClient`
+    # ----------------------------------------------------------------------------- see `VLLMClient`
 
     def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
         self._failures.pop(request.id, None)
@@ -201,7 +201,7 @@ class ServerSampler(VLLMClient):
             f"{server.name}: {server.why or 'is being given weights'}" for server in self._servers
         )
 
-    # ------------------------------------------------------------------------------------------ in the loop's thread
+    # ------------------------------------------------------------------------- in the loop's thread
 
     async def _open(self) -> None:
         key = self._servers[0].key
@@ -392,7 +392,7 @@ class ServerSampler(VLLMClient):
         self._note_servers()
         self._dispatch()
 
-    # ------------------------------------------------------------------------------------------ weights
+    # -------------------------------------------------------------------------------------- weights
 
     async def _update(self) -> None:
         """Give the current weights to all servers that can be reached."""
@@ -432,7 +432,7 @@ class ServerSampler(VLLMClient):
             raise ServiceFailed(f"no server could {what}: {self._reasons()}")
         return answers
 
-    # ------------------------------------------------------------------------------------------ meeting servers
+    # ------------------------------------------------------------------------------ meeting servers
 
     async def _meet(self, server: VLLMServer) -> None:
         """Learn what a server runs, and refuse one that cannot be used; the message says what mends

@@ -144,7 +144,7 @@ class VLLMSampler(VLLMClient):
         if self._swaps:
             self._files = AdapterFiles(Path(tempfile.mkdtemp(prefix="rlvr-vllm-")), self._swaps)
 
-    # ------------------------------------------------------------------------------ see `VLLMClient`
+    # ----------------------------------------------------------------------------- see `VLLMClient`
 
     def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
         name = self._engines()[0].begin(prompt_of(request), parameters)

@@ -125,7 +125,7 @@ class VLLMClient(TokenSampler, Closing):
         self._files: AdapterFiles | None = None
         self._swapped: WrittenAdapter | None = None  # the current adapter
 
-    # -------------------------------------------------------------------------- the transport's part
+    # ------------------------------------------------------------------------- the transport's part
 
     def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
         """Begin a request as soon as there is room for it."""
@@ -258,7 +258,7 @@ class VLLMClient(TokenSampler, Closing):
             names.update(checkpoint)
             yield checkpoint
 
-    # --------------------------------------------------------------------------- what engines compute
+    # ------------------------------------------------------------------------- what engines compute
 
     def logprobs(self, rows: Sequence[Tokenized]) -> list[list[float]]:
         """The model's own log-probabilities of given completions, of one of the engines.

@@ -162,7 +162,7 @@ def _without_times(record: EpisodeRecord) -> dict[str, Any]:
     return fields
 
 
-# ------------------------------------------------------------------------------------------------------- the example
+# -------------------------------------------------------------------------------------- the example
 
 
 def _example(env: Environment, task: Task) -> Iterator[Breach]:
@@ -225,7 +225,7 @@ def _twice(
         )
 
 
-# --------------------------------------------------------------------------------------------------------- the replies
+# -------------------------------------------------------------------------------------- the replies
 
 
 def _probe_replies(env: Environment, task: Task) -> tuple[str, list[Breach]]:
@@ -436,7 +436,7 @@ def _holds(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-# --------------------------------------------------------------------------------------------------------- the answer
+# --------------------------------------------------------------------------------------- the answer
 
 
 def _junk(env: Environment, task: Task) -> Iterator[Breach]:

@@ -214,7 +214,7 @@ def _asked(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:
     return (f"{reply.reason}: {reply}", None) if isinstance(reply, Unscored) else ("", reply)
 
 
-# ------------------------------------------------------------------------------------------ in the other process
+# ----------------------------------------------------------------------------- in the other process
 
 
 def _handler(env: Environment) -> Handler:

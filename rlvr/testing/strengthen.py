@@ -136,7 +136,7 @@ def _judge(maker: Maker) -> str:
     return type(maker.env if judge is None else judge).__name__
 
 
-# ------------------------------------------------------------------------------------ the copy of the data
+# ----------------------------------------------------------------------------- the copy of the data
 
 
 def manifest_path(path: Path) -> Path:

@@ -120,7 +120,7 @@ def _reader_of(tree: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Report]
     return None
 
 
-# ------------------------------------------------------------------------------------------------------ audits
+# ------------------------------------------------------------------------------------------- audits
 
 
 def _audit(tree: Mapping[str, Any]) -> Report:
@@ -221,7 +221,7 @@ def _rate(rate: Mapping[str, Any]) -> str:
     return f"{rate['value']:.2%} [{low:.2%}, {high:.2%}], {rate['k']:,} of {rate['n']:,}"
 
 
-# -------------------------------------------------------------------------------------- checks and evaluations
+# --------------------------------------------------------------------------- checks and evaluations
 
 
 def _check(tree: Mapping[str, Any]) -> Report:

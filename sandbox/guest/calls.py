@@ -101,7 +101,7 @@ class CallReply(NamedTuple):
     listed: bool = False
 
 
-# --------------------------------------------------------------------------------------- beside the program
+# ------------------------------------------------------------------------------- beside the program
 
 
 def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
@@ -338,7 +338,7 @@ def _message(error: BaseException) -> str:
         return ""
 
 
-# ------------------------------------------------------------------------- on the host, and in its reader
+# ------------------------------------------------------------------- on the host, and in its reader
 
 
 def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[str]]]) -> bytes:

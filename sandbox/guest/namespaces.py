@@ -99,7 +99,7 @@ class Namespaces:
         self._running = False
         self.forked_cpu_s = 0.0
 
-    # ------------------------------------------------------------------------------------------- the keeper
+    # ----------------------------------------------------------------------------------- the keeper
 
     def begin(self) -> None:
         """Before the first slot."""
@@ -151,7 +151,7 @@ class Namespaces:
     def end(self) -> None:
         """After the last slot."""
 
-    # ------------------------------------------------------------------------------------------- a zygote
+    # ------------------------------------------------------------------------------------- a zygote
 
     def enter_slot(self) -> None:
         """Enter the slot's own root and user."""
@@ -183,7 +183,7 @@ class Namespaces:
     def end_boxes(self) -> None:
         """A box was killed from outside: end what it has left behind."""
 
-    # ------------------------------------------------------------------------------------------- a box
+    # ---------------------------------------------------------------------------------------- a box
 
     def enter_box(
         self, serial: int, harden: Callable[[], None], program: Callable[..., NoReturn]
@@ -401,7 +401,7 @@ class Namespaces:
                 signal.pause()
         os._exit(code)
 
-    # ------------------------------------------------------------------------------------------- a program
+    # ------------------------------------------------------------------------------------ a program
 
     def confine(self) -> None:
         """The program's process has unpacked its files: from here on it is the program's."""

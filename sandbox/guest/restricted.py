@@ -121,7 +121,7 @@ class Restricted:
         self._hidden: set[int] = set()
         self._limits: Mapping[str, Any] = {}
 
-    # ------------------------------------------------------------------------------------------- the keeper
+    # ----------------------------------------------------------------------------------- the keeper
 
     def begin(self) -> None:
         """Enter a scope, and make the folder of the scratches."""
@@ -162,7 +162,7 @@ class Restricted:
                 os.wait()
         _remove(self._base)
 
-    # ------------------------------------------------------------------------------------------- a zygote
+    # ------------------------------------------------------------------------------------- a zygote
 
     def enter_slot(self) -> None:
         """Read nothing but the programs and libraries of the plan, /proc, and the scratches of this
@@ -214,7 +214,7 @@ class Restricted:
             signal.SIGKILL
         )  # its run may have processes left, which no other scope holds
 
-    # ------------------------------------------------------------------------------------------- a box
+    # ---------------------------------------------------------------------------------------- a box
 
     def enter_box(
         self, serial: int, harden: Callable[[], None], program: Callable[..., NoReturn]
@@ -535,7 +535,7 @@ class Restricted:
     def end_box(self, code: int) -> NoReturn:
         os._exit(code)
 
-    # ------------------------------------------------------------------------------------------- a program
+    # ------------------------------------------------------------------------------------ a program
 
     def confine(self) -> None:
         """Reach nothing but the plan's programs and libraries, devices without harm, its scratch,

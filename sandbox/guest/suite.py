@@ -53,7 +53,7 @@ class SuiteResults(NamedTuple):
     error: str | None = None
 
 
-# ------------------------------------------------------------------------------------------- the process
+# -------------------------------------------------------------------------------------- the process
 
 
 def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
@@ -93,7 +93,7 @@ def _style(name: str) -> Callable[[SuiteRun], None]:
     ]
 
 
-# -------------------------------------------------------------------------------------- check and asserts
+# -------------------------------------------------------------------------------- check and asserts
 
 
 def _check(session: SuiteRun) -> None:
@@ -155,7 +155,7 @@ def _attempt(session: SuiteRun, name: str, code: Any) -> None:
         session.case(name, "pass")
 
 
-# ------------------------------------------------------------------------------------------ in the host's reader
+# ----------------------------------------------------------------------------- in the host's reader
 
 
 def read_results(data: bytes) -> SuiteResults:

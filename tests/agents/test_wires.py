@@ -55,7 +55,7 @@ def events(answer):
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------- Responses
+# ---------------------------------------------------------------------------------------- Responses
 
 TOOL = {"type": "function", "name": "add", "parameters": SCHEMA, "strict": True}
 
@@ -106,7 +106,7 @@ def test_a_response_of_another_episode_is_unknown(endpoint, episode):
     assert (status, answer.json()["error"]["code"]) == (400, "previous_response_id")
 
 
-# ----------------------------------------------------------------------------------------------------------- Messages
+# ----------------------------------------------------------------------------------------- Messages
 
 OWN = {"name": "add", "description": "Add.", "input_schema": SCHEMA}
 

@@ -154,7 +154,7 @@ def test_scores_carry_no_gradient():
     assert not group_advantages(f64([[1.0, 0.0]]).requires_grad_()).requires_grad
 
 
-# ------------------------------------------------------------------------------------------ properties
+# --------------------------------------------------------------------------------------- properties
 
 FUNCTIONS = {
     "grpo": lambda s, m=None: group_advantages(s, m, eps=0.0),

@@ -158,7 +158,7 @@ def test_an_unknown_estimator_is_named():
         unchecked(kl).kl_loss(torch.zeros(1, 1), torch.zeros(1, 1), ON, estimator="k4")
 
 
-# ------------------------------------------------------------------------------------------ value loss, entropy
+# ------------------------------------------------------------------------------ value loss, entropy
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def test_only_a_best_completion_without_a_rival_raises_pass_at_k(row, wanted):
     assert made.advantages(Inputs(made, known)).tolist() == [[*wanted, 0.0]]
 
 
-# --------------------------------------------------------------------------------- pairs, labels, steps
+# ----------------------------------------------------------------------------- pairs, labels, steps
 
 
 def gain(i, power=1.0):

@@ -111,7 +111,7 @@ def test_a_token_of_fine_tuning_loses_its_negative_log_probability():
     assert negative_log_likelihood(f64([[-2.0, -5.0]]), mask).tolist() == [[2.0, 0.0]]
 
 
-# ------------------------------------------------------------------------------------------ minimisers
+# --------------------------------------------------------------------------------------- minimisers
 
 
 def least(risk) -> float:
@@ -193,7 +193,7 @@ def test_step_labels_are_learnt_as_shares():
     ) == pytest.approx(1 / 3)
 
 
-# ------------------------------------------------------------------------------------------ the family
+# --------------------------------------------------------------------------------------- the family
 
 
 def test_no_two_losses_are_the_same():

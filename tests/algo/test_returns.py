@@ -28,7 +28,7 @@ def on(*bits: int) -> torch.Tensor:
     return torch.tensor([bits], dtype=torch.bool)
 
 
-# ------------------------------------------------------------------------------------------ gae and returns
+# ---------------------------------------------------------------------------------- gae and returns
 
 
 def test_gae_by_hand():

@@ -513,7 +513,7 @@ def test_a_reason_full_of_markup_is_shown_as_it_is(capsys):
     assert len(said) < 10_000
 
 
-# ------------------------------------------------------------------------------------------ a bad row in a file
+# ------------------------------------------------------------------------------ a bad row in a file
 
 
 def test_bad_rows_in_the_middle_of_a_file_cost_only_themselves(score):

@@ -65,7 +65,7 @@ def test_arithmetic_is_collected_and_judged_by_its_verifier():
     assert collected.stats["accuracy"] == 0.5
 
 
-# ------------------------------------------------------------------------------------------ the same, whatever happens
+# ----------------------------------------------------------------------- the same, whatever happens
 
 
 def test_neither_the_order_of_samples_nor_the_speed_of_scoring_changes_anything():
@@ -135,7 +135,7 @@ def test_generated_tasks_come_by_index_and_never_end():
         assert (one.position, one.epoch) == (3, 0)
 
 
-# ------------------------------------------------------------------------------------------ scoring meanwhile
+# -------------------------------------------------------------------------------- scoring meanwhile
 
 
 class Watched(Trials):
@@ -197,7 +197,7 @@ def test_a_reward_that_compares_sees_the_whole_group():
     )
 
 
-# ------------------------------------------------------------------------------------------ our failures
+# ------------------------------------------------------------------------------------- our failures
 
 
 def test_a_killed_worker_costs_its_rollout_alone():
@@ -360,7 +360,7 @@ def test_a_mean_over_nothing_is_left_out():
     assert (stats["unscored"], stats["groups"]) == (4, 0)
 
 
-# ------------------------------------------------------------------------------------------ at the border
+# ------------------------------------------------------------------------------------ at the border
 
 
 def test_importing_it_loads_nothing_heavy():

@@ -24,7 +24,7 @@ def of_goal(wanted: int, script=counts, env=None, **settings):
     return collected
 
 
-# ------------------------------------------------------------------------------------------ the token sequence
+# ------------------------------------------------------------------------------- the token sequence
 
 
 def test_turns_and_replies_stand_in_one_sequence_with_the_mask_on_turns():
@@ -87,7 +87,7 @@ def test_every_turn_has_a_seed_of_its_own():
     assert len(set(seeds)) == len(seeds) > 24
 
 
-# ------------------------------------------------------------------------------------------ where episodes end
+# ------------------------------------------------------------------------------- where episodes end
 
 
 def test_a_group_begins_alike_and_goes_its_own_ways():
@@ -167,7 +167,7 @@ def test_a_rollout_is_as_old_as_its_oldest_turn():
     assert [rollout.weights_version for rollout in rollouts] == [first[p, 0] for p in range(12)]
 
 
-# ------------------------------------------------------------------------------------------ our failures
+# ------------------------------------------------------------------------------------- our failures
 
 
 class Broken(Count):
@@ -198,7 +198,7 @@ def test_a_user_that_fails_costs_its_rollout_alone(said, why):
     assert collected.stats["unscored"] == 1
 
 
-# ------------------------------------------------------------------------------------------ the same, whatever happens
+# ----------------------------------------------------------------------- the same, whatever happens
 
 
 class Slow(Count):

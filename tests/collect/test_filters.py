@@ -23,7 +23,7 @@ def ids(groups) -> list[int]:
     return [int(group.task.id.rpartition("/")[2]) for group in groups]
 
 
-# ------------------------------------------------------------------------------------------ dynamic sampling
+# --------------------------------------------------------------------------------- dynamic sampling
 
 
 def test_uniform_groups_are_dropped_and_others_sampled_in_their_place():
@@ -101,7 +101,7 @@ def test_a_warning_made_an_error_leaves_the_collector_as_it_was():
         assert one.position == 0
 
 
-# ------------------------------------------------------------------------------------------ overlong rollouts
+# -------------------------------------------------------------------------------- overlong rollouts
 
 
 LONG = Sampling(max_tokens=4)
@@ -146,7 +146,7 @@ def test_soft_punishment_is_a_part_of_the_reward():
     assert collected.stats["reward/overlong"] == -0.5
 
 
-# ------------------------------------------------------------------------------------------ groups left over
+# --------------------------------------------------------------------------------- groups left over
 
 
 def test_groups_beyond_the_batch_wait_for_the_next_call():

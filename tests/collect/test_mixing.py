@@ -220,7 +220,7 @@ def test_evaluation_is_per_environment_and_overall():
     assert report.metrics["avg@1"].value == 0.75
 
 
-# ------------------------------------------------------------------------------------------ of any number of turns
+# --------------------------------------------------------------------------- of any number of turns
 
 
 class Ask(rlvr.Environment):

@@ -189,7 +189,7 @@ def test_clusters_widen_the_interval(tmp_path, capsys):
     assert clustered["high"] - clustered["low"] > alone["high"] - alone["low"]
 
 
-# ----------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------- bad input
 
 
 def _refusal(capsys, *argv):

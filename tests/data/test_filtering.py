@@ -384,7 +384,7 @@ def test_what_is_kept_is_an_environment():
     assert env.task(0).meta["pass_rate"] == 0.5
 
 
-# ------------------------------------------------------------------------------------------ many prompts
+# ------------------------------------------------------------------------------------- many prompts
 
 
 def prompts(count: int) -> list[str]:

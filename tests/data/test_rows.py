@@ -450,7 +450,7 @@ def test_a_row_that_cannot_be_written_leaves_the_file_whole(tmp_path):
     assert [row["id"] for _, row in lines(out.path)] == ["a", "c"]
 
 
-# ------------------------------------------------------------------------------------------ data sets
+# ---------------------------------------------------------------------------------------- data sets
 
 
 def test_a_data_set_is_a_file_or_a_folder_of_splits(tmp_path):

@@ -133,7 +133,7 @@ def test_the_data_is_read_once():
     assert env.task(2).reference == "train-2"
 
 
-# ------------------------------------------------------------------------------------------ verdicts and rewards
+# ----------------------------------------------------------------------------- verdicts and rewards
 
 
 def test_the_reward_of_a_subclass_replaces_its_parents():
@@ -271,7 +271,7 @@ def test_environments_travel():
     assert again.step("x")[4]["task"] == env.step("x")[4]["task"]
 
 
-# ------------------------------------------------------------------------------------------ reset and step
+# ----------------------------------------------------------------------------------- reset and step
 
 
 @pytest.mark.parametrize("env", [Words(), Sums()], ids=["finite", "generator"])

@@ -129,7 +129,7 @@ def test_rows_stay_at_home():
     assert env.size == 1
 
 
-# ------------------------------------------------------------------------------------------ rows of completions
+# ------------------------------------------------------------------------------ rows of completions
 
 
 def test_a_row_says_which_task_it_answers():

@@ -81,7 +81,7 @@ def echo(qualname: str = "Echo", **members: Any) -> type[Environment]:
     )
 
 
-# ------------------------------------------------------------------------------------------ register
+# ----------------------------------------------------------------------------------------- register
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_without_any_id_the_installation_is_at_fault():
     )
 
 
-# ------------------------------------------------------------------------------------------ entry points
+# ------------------------------------------------------------------------------------- entry points
 
 
 def test_a_plugin_is_listed_but_not_imported(plugin: Callable[..., Path]):
@@ -325,7 +325,7 @@ def test_a_plugin_may_ask_for_what_it_needs(plugin: Callable[..., Path]):
     assert refusal(lambda: make("a_plugin:Echo"), rlvr.MissingDependency) == message
 
 
-# ------------------------------------------------------------------------------------------ module:Class, file.py:Class
+# ---------------------------------------------------------------------- module:Class, file.py:Class
 
 
 def test_a_class_is_found_where_it_stands(

@@ -76,7 +76,7 @@ def play(env, *commands):
         return env.score(task, episode.completion())
 
 
-# --------------------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------ reading
 
 
 def test_what_a_folder_says(double):
@@ -221,7 +221,7 @@ def test_what_is_missing_or_linked_is_refused_by_name(tmp_path):
         HarborFolder.read(huge)
 
 
-# ------------------------------------------------------------------------------------------------------ validation
+# --------------------------------------------------------------------------------------- validation
 
 
 def test_only_what_was_validated_loads(double, tmp_path):
@@ -273,7 +273,7 @@ def test_of_several_folders_those_that_cannot_be_used_are_named_and_counted(doub
     assert [task.id for task in env.tasks()] == ["harbor-v1/train/tests/double"]
 
 
-# -------------------------------------------------------------------------------------------------------- episodes
+# ----------------------------------------------------------------------------------------- episodes
 
 
 @pytest.fixture(scope="module")
@@ -422,7 +422,7 @@ def test_check_names_tests_that_import_the_policys_code_beside_the_reward_file(t
         check_environment(from_harbor(root))
 
 
-# ------------------------------------------------------------------------------------------------------------ ours
+# --------------------------------------------------------------------------------------------- ours
 
 
 @pytest.mark.slow

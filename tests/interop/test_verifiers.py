@@ -123,7 +123,7 @@ def test_what_needs_its_own_loop_is_refused():
         from_verifiers(Sums(vf.TasksetConfig()), best=0)
 
 
-# ---------------------------------------------------------------------------------------------- what owns its loop
+# ------------------------------------------------------------------------------- what owns its loop
 
 
 class FileTask(vf.Task[SumData]):

@@ -221,7 +221,7 @@ def test_what_would_come_back_from_json_as_another_is_refused(name: str):
             task_as_json(rlvr.Task("a", "?", **{name: value}))
 
 
-# ------------------------------------------------------------------------------------------ OpenRLHF
+# ----------------------------------------------------------------------------------------- OpenRLHF
 
 
 @pytest.fixture(scope="module")

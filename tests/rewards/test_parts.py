@@ -28,7 +28,7 @@ from rlvr import (
 )
 from tests.rewards.parts import OURS, RIGHT, TASK, WRONG, bounded, value
 
-# ------------------------------------------------------------------------------------------ Overlong
+# ----------------------------------------------------------------------------------------- Overlong
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_length_refuses_what_is_no_curve(settings: dict, message: str):
         Length(**({"max_tokens": 100} | settings))
 
 
-# ------------------------------------------------------------------------------------------ Repetition
+# --------------------------------------------------------------------------------------- Repetition
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_megabyte_of_tags_takes_a_moment(text: str):
         assert value(Format(THINK), text) == 0.0
 
 
-# ------------------------------------------------------------------------------------------ group-level parts
+# -------------------------------------------------------------------------------- group-level parts
 
 
 def of_group(
@@ -402,7 +402,7 @@ def test_a_lost_completion_has_no_vote():
     assert of_group(Majority(), [Completion("")] * 3, verdicts) == [None, 1, 1]
 
 
-# ------------------------------------------------------------------------------------------ all of them
+# -------------------------------------------------------------------------------------- all of them
 
 PARTS = [
     Format(THINK), Format(str.isascii), Overlong(100, 20), Repetition(2), Length(100), Language("en"), RelativeLength(),

@@ -91,7 +91,7 @@ def test_a_rollout_seed_is_a_hash_of_its_whole_key():
     assert rollout_seed("collect", 0, "t", 1) == 5415567602260263348
 
 
-# ------------------------------------------------------------------------------------------ scripted
+# ----------------------------------------------------------------------------------------- scripted
 
 
 def test_a_scripted_sampler_is_a_sampler():

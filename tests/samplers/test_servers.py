@@ -407,7 +407,7 @@ def test_weights_are_deleted_when_the_trainer_is_killed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# ------------------------------------------------------------------------------------------ pure parts
+# --------------------------------------------------------------------------------------- pure parts
 
 
 def test_merged_weights_are_base_plus_scaled_product():

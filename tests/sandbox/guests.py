@@ -71,7 +71,7 @@ def passed(results: Any) -> bool:
     return results.done and "pass" in outcomes and outcomes <= {"pass", "skip"}
 
 
-# ---------------------------------------------------------------------------------------------- the server
+# --------------------------------------------------------------------------------------- the server
 
 
 def stubs() -> None:

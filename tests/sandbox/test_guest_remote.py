@@ -22,7 +22,7 @@ def guests():
     server.close()
 
 
-# ---------------------------------------------------------------------------------- classes that lie
+# --------------------------------------------------------------------------------- classes that lie
 
 LYING = {
     "an eq that is always true": "def __init__(s, x, y): s.x, s.y = x, y\n def __eq__(s, o): return True",
@@ -50,7 +50,7 @@ def test_an_object_that_came_of_an_operation_is_judged_by_what_it_is_made_of(gue
         assert not passed(guests.suite(program, "asserts", test)), test
 
 
-# -------------------------------------------------------------------------- what the program can learn
+# ----------------------------------------------------------------------- what the program can learn
 
 SPY = """
 seen = []
@@ -130,7 +130,7 @@ def test_no_program_leads_tests_to_be_refused(guests, value):
     assert results.done or results.died
 
 
-# ----------------------------------------------------------------------------- a program that talks nonsense
+# -------------------------------------------------------------------- a program that talks nonsense
 
 
 def frame(message):

@@ -57,7 +57,7 @@ def python(source: str, **options: object) -> Program:
     return Program("python", source, **options)
 
 
-# ------------------------------------------------------------------------------------------ limits of others
+# --------------------------------------------------------------------------------- limits of others
 
 HUNGRY = "x = bytearray(150 << 20)\nprint(len(x))"
 
@@ -84,7 +84,7 @@ def test_a_host_that_has_less_than_a_run_may_take_is_not_the_programs_fault(sand
         sandbox.run(python(HUNGRY))
 
 
-# ------------------------------------------------------------------------------------------ several inputs
+# ----------------------------------------------------------------------------------- several inputs
 
 ODD = """
 import os
@@ -129,7 +129,7 @@ def test_cases_of_one_request_share_totals_and_stop_at_a_failure(sandbox):
     assert [run.ending for run in broken] == [Ending.CE]
 
 
-# ------------------------------------------------------------------------------------------ what goes in
+# ------------------------------------------------------------------------------------- what goes in
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_setting_that_cannot_work_is_refused_at_once(settings, said):
         Sandbox(**settings)
 
 
-# -------------------------------------------------------------------------------------------- what comes out
+# ----------------------------------------------------------------------------------- what comes out
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_the_wall_clock_stands_still_while_there_is_no_core(sandbox):
     assert (idle.ending, idle.starved_s < 0.8) == (Ending.TLE, True)
 
 
-# ------------------------------------------------------------------------------------------ calls and suites
+# --------------------------------------------------------------------------------- calls and suites
 
 
 def test_calls_come_back_as_values(sandbox):
@@ -418,7 +418,7 @@ def test_a_suite_sees_values_and_the_program_sees_no_tests(sandbox):
     assert found.done
 
 
-# ------------------------------------------------------------------------------------------------ languages
+# ---------------------------------------------------------------------------------------- languages
 
 
 @pytest.mark.parametrize("program", toolchains.GREETINGS, ids=lambda program: program.language)
@@ -618,7 +618,7 @@ def test_what_an_allowed_package_imports_beside_it_is_not_there(tmp_path):
     assert b"No module named 'other'" in run.stderr
 
 
-# ------------------------------------------------------------------------------------------------- promises
+# ----------------------------------------------------------------------------------------- promises
 
 
 def test_every_guarantee_is_kept_here(sandbox):

@@ -82,7 +82,7 @@ def both(name: str) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------------------------------ the table
+# ---------------------------------------------------------------------------------------- the table
 
 # What a guest must not reach: name, x86_64 and aarch64 number.  The list does not name most of them.
 DENIED = """
@@ -172,7 +172,7 @@ def test_every_name_has_one_rule_and_one_number():
         assert len(numbers) > 170
 
 
-# ------------------------------------------------------------------------------------------ every verdict
+# ------------------------------------------------------------------------------------ every verdict
 
 
 @pytest.mark.parametrize("machine", ARCHES)
@@ -222,7 +222,7 @@ def test_x32_numbers_do_not_exist():
         assert answer(verdict(code, nr, arch=AUDIT_ARCH["x86_64"])[0]) == errno.ENOSYS
 
 
-# ------------------------------------------------------------------------------------------ arguments
+# ---------------------------------------------------------------------------------------- arguments
 
 CLONE_THREAD_FLAGS = 0x003D_0F00  # what pthread_create passes
 ARGUMENTS = [
@@ -404,7 +404,7 @@ def test_a_sync_succeeds_without_the_kernel():
         assert {said(name, 1, 2, 3, machine=machine) for machine in both(name)} == {-1}
 
 
-# ------------------------------------------------------------------------------------------ the program itself
+# ------------------------------------------------------------------------------- the program itself
 
 
 @pytest.mark.parametrize("machine", ARCHES)
@@ -452,7 +452,7 @@ def test_an_unknown_machine_is_refused_by_name(machine):
         seccomp.program(machine)
 
 
-# ------------------------------------------------------------------------------------------ without namespaces
+# ------------------------------------------------------------------------------- without namespaces
 
 
 @pytest.mark.parametrize("machine", ARCHES)

@@ -47,7 +47,7 @@ def bash(sandbox):
         yield session
 
 
-# ------------------------------------------------------------------------------------------------ what a call says
+# --------------------------------------------------------------------------------- what a call says
 
 
 def test_state_and_files_live_from_call_to_call(python):
@@ -149,7 +149,7 @@ def test_what_ends_a_session(python, code, ending, why):
     assert (again.ending, again.why, again.text, again.open) == (ending, why, "", False)
 
 
-# -------------------------------------------------------------------------------------------------------- limits
+# ------------------------------------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize("language", ["python", "bash"])
@@ -209,7 +209,7 @@ def test_the_whole_session_has_limits_of_its_own(sandbox):
         assert session.run("1").why == "over 0.1 wall seconds for the whole session"
 
 
-# ------------------------------------------------------------------------------------ a program that plays against us
+# ------------------------------------------------------------------ a program that plays against us
 
 
 def test_a_forged_report_ends_the_call_and_hides_no_time(sandbox):
@@ -311,7 +311,7 @@ def test_two_sessions_in_one_slot_share_nothing():
             assert second.run(look).text == seen
 
 
-# ------------------------------------------------------------------------------------------------ closing
+# ------------------------------------------------------------------------------------------ closing
 
 
 def test_a_session_is_closed_whatever_happens(sandbox):
@@ -380,7 +380,7 @@ def test_a_box_that_is_killed_is_our_failure(sandbox):
     assert sandbox.session().run("1").text == "1\n"
 
 
-# ------------------------------------------------------------------------------------- threads, asyncio, interrupts
+# --------------------------------------------------------------------- threads, asyncio, interrupts
 
 
 def test_an_interrupt_from_another_thread_keeps_the_state(python):
@@ -458,7 +458,7 @@ def test_a_session_that_cannot_work_is_refused(sandbox, arguments, said):
         sandbox.session(**arguments)
 
 
-# ----------------------------------------------------------------------------------------------------- an episode
+# --------------------------------------------------------------------------------------- an episode
 
 EPISODE = [
     ("import math, collections", "OK", ""),
@@ -547,7 +547,7 @@ def test_an_interrupt_that_strikes_in_the_last_flush_leaves_no_text_to_the_next_
     assert python.run("2").text == "2\n"
 
 
-# ------------------------------------------------------------------------------------------------ files and forks
+# ---------------------------------------------------------------------------------- files and forks
 
 
 def test_a_file_is_written_past_the_program(sandbox):

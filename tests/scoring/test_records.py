@@ -38,7 +38,7 @@ def differences(rows: list[dict]) -> list[list[str]]:
     ]
 
 
-# ------------------------------------------------------------------------------------------ what a record holds
+# ------------------------------------------------------------------------------ what a record holds
 
 
 def test_a_record_says_what_was_asked_what_came_of_it_and_who_said_so(recorded):

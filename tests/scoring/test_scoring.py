@@ -41,7 +41,7 @@ def rows(*completions: str, **columns) -> list[dict]:
     return [{"task": 7, "completion": text, **columns} for text in completions]
 
 
-# ------------------------------------------------------------------------------------------ one bad item
+# ------------------------------------------------------------------------------------- one bad item
 
 
 WITH_A_LOG = ["hang", "hoard", "kill", "exit", "raise", "flaky"]
@@ -114,7 +114,7 @@ def test_an_unscored_completion_never_has_a_total(hostile):
         )
 
 
-# ------------------------------------------------------------------------------------------ the same everywhere
+# ------------------------------------------------------------------------------ the same everywhere
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_the_clock_of_an_item_starts_in_its_worker():
         assert [nap.result().total for nap in naps] == [1.0] * 4
 
 
-# ------------------------------------------------------------------------------------------ settings and ends
+# -------------------------------------------------------------------------------- settings and ends
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_results_are_those_of_the_same_code_without_async(workers, scorers, tmp_
     assert [one.item.task.reference for one in scorers[workers].stream(slow)] == [0, 1, 2]
 
 
-# ------------------------------------------------------------------------------------------ what goes wrong
+# ---------------------------------------------------------------------------------- what goes wrong
 
 GOOD = ["7", "8", "7"]
 FINE = ["compared: with 7"] * 3
@@ -274,7 +274,7 @@ def test_an_item_that_cannot_be_sent_is_an_error_of_its_row():
     assert "cannot be sent" in errors[0][1]
 
 
-# ------------------------------------------------------------------------------------------ where async may stand
+# ---------------------------------------------------------------------------- where async may stand
 
 
 def composed(reward):
@@ -420,7 +420,7 @@ def test_what_cannot_be_async_is_refused():
         ENV.observe(ENV.task(7), rlvr.Completion("7"))
 
 
-# ------------------------------------------------------------------------------------------ loops and contexts
+# ------------------------------------------------------------------------------- loops and contexts
 
 WHO = contextvars.ContextVar("WHO", default="default")
 

@@ -136,7 +136,7 @@ def test_a_group_that_an_error_may_have_cut_is_not_scored():
     assert [s.item.task.id for s in scored] == ["a", "a"]
 
 
-# ------------------------------------------------------------------------------------------ files and tables
+# --------------------------------------------------------------------------------- files and tables
 
 
 def test_a_file_is_scored_and_replayed_by_its_path(tmp_path):
@@ -167,7 +167,7 @@ def test_what_is_no_sequence_of_rows_says_what_would_be():
         list(rlvr.score(ENV, right(1)[0], workers=0))
 
 
-# ------------------------------------------------------------------------------------------ the scorer itself
+# -------------------------------------------------------------------------------- the scorer itself
 
 
 def test_memory_that_no_worker_can_start_with_says_so():

@@ -220,7 +220,7 @@ def test_an_error_of_the_source_comes_through(scorer):
     assert scorer.score(TASK, "7").total == 1.0
 
 
-# ------------------------------------------------------------------------------------------ groups and lengths
+# ------------------------------------------------------------------------------- groups and lengths
 
 
 def measured(task: str, length: int, text: str = "7", **columns) -> dict:

@@ -85,7 +85,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# ------------------------------------------------------------------------------------------ without a key
+# ------------------------------------------------------------------------------------ without a key
 
 
 def test_what_follows_a_refusal_costs_nothing(service):
@@ -164,7 +164,7 @@ def test_a_path_is_what_it_is():
         assert ask(service, "POST", "/score/", json={}).status_code == 404
 
 
-# ------------------------------------------------------------------------------------------ with a key
+# --------------------------------------------------------------------------------------- with a key
 
 
 def test_one_request_never_occupies_the_last_worker(service, fifo):
@@ -381,7 +381,7 @@ def test_ids_and_errors_are_bounded():
     assert answer.json()["scores"][2]["total"] == 1.0
 
 
-# ------------------------------------------------------------------------------------------ several keys
+# ------------------------------------------------------------------------------------- several keys
 
 
 @pytest.fixture
@@ -531,7 +531,7 @@ def test_a_caller_has_a_share_of_the_queue(tmp_path, fifo: Fifo):
     assert taken.status_code == 200
 
 
-# ------------------------------------------------------------------------------------------ whose turn it is
+# --------------------------------------------------------------------------------- whose turn it is
 
 
 def test_a_new_request_goes_before_one_that_is_being_served(fifo: Fifo):

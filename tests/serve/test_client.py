@@ -107,7 +107,7 @@ def ok(*lines: bytes) -> tuple:
     return 200, {}, b"".join(lines)
 
 
-# ------------------------------------------------------------------------------------------ against the service
+# ------------------------------------------------------------------------------ against the service
 
 
 def test_scores_are_those_of_the_scorer(url):
@@ -169,7 +169,7 @@ def test_completions_of_a_task_stay_together(url):
         assert split == [reply.score.total for reply in client.score("siblings", rows)]
 
 
-# ------------------------------------------------------------------------------------------ asking again
+# ------------------------------------------------------------------------------------- asking again
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_what_is_no_answer_of_ours_is_an_error():
         client.score("e", [{"completion": "x"}])
 
 
-# ------------------------------------------------------------------------------------------ what it sends
+# ------------------------------------------------------------------------------------ what it sends
 
 
 def test_the_key_comes_from_the_caller_or_the_environment(monkeypatch):
@@ -382,7 +382,7 @@ def test_a_number_that_cannot_work_is_refused(wrong):
         Client("http://x", **wrong)
 
 
-# ------------------------------------------------------------------------------------------ what it believes and tells
+# ----------------------------------------------------------------------- what it believes and tells
 
 
 def line(name: str) -> bytes:

@@ -115,7 +115,7 @@ def service():
 ROWS = json.dumps({"rows": right(7)}).encode()
 
 
-# ------------------------------------------------------------------------------------------ how much it writes
+# ------------------------------------------------------------------------------- how much it writes
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_caller_who_left_before_the_answer_is_counted_so(service, monkeypatch)
     assert b'rlvr_requests_total{path="/health/live",status="499"} 1.0' in service.metrics.text()
 
 
-# ------------------------------------------------------------------------------------------ what is no good request
+# -------------------------------------------------------------------------- what is no good request
 
 
 CHUNKED = "Transfer-Encoding: chunked"
@@ -322,7 +322,7 @@ def test_a_caller_who_leaves_is_noticed_at_once(service):
     assert turns < 20
 
 
-# ------------------------------------------------------------------------------------------ how little it computes
+# --------------------------------------------------------------------------- how little it computes
 
 
 def loaded(text: str) -> object:

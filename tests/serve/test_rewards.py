@@ -157,7 +157,7 @@ def test_requests_need_the_key(model):
         assert ask(service, "GET", "/reward-model").status_code == 401
 
 
-# ------------------------------------------------------------------------------------------ the part of a reward
+# ----------------------------------------------------------------------------- the part of a reward
 
 
 def given(env: rlvr.Environment, *texts: str) -> list[rlvr.Score]:

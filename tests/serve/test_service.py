@@ -115,7 +115,7 @@ def test_lines_come_as_they_are_scored_and_in_order(fifo):
     assert [(row["id"], row.get("total")) for row in rest] == [("line:2", 1.0), ("line:3", None)]
 
 
-# ------------------------------------------------------------------------------------------ what is refused
+# ---------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_the_greatest_request_has_to_fit_into_the_queue():
         ServiceLimits(request_rows=10, queue_rows=9)
 
 
-# ------------------------------------------------------------------------------------------ who may ask
+# -------------------------------------------------------------------------------------- who may ask
 
 
 KEY = "s3cret"
@@ -375,7 +375,7 @@ def test_a_port_that_is_taken_is_named():
             listen("127.0.0.1", port)
 
 
-# ------------------------------------------------------------------------------------------ the same request again
+# --------------------------------------------------------------------------- the same request again
 
 
 def test_a_request_that_comes_again_is_not_scored_again(service, tmp_path):
@@ -428,7 +428,7 @@ def test_memory_of_answers_is_bounded(tmp_path):
         assert len(logged(tmp_path / "log")) == 21
 
 
-# ------------------------------------------------------------------------------------------ who leaves, what breaks
+# -------------------------------------------------------------------------- who leaves, what breaks
 
 
 def test_what_nobody_waits_for_is_not_begun(tmp_path, fifo):

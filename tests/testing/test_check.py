@@ -203,7 +203,7 @@ def test_what_is_alike_and_what_is_one_answer_are_notes():
     assert {it.severity for it in findings.values()} == {Severity.NOTE}
 
 
-# ------------------------------------------------------------------------------------------ examples
+# ----------------------------------------------------------------------------------------- examples
 
 
 EXAMPLES = {
@@ -240,7 +240,7 @@ def test_an_example_without_the_form_is_a_warning():
     assert (it.severity, it.got, it.wanted) == (Severity.WARNING, "total 1", "1.2")
 
 
-# ------------------------------------------------------------------------------------------ reset and step
+# ----------------------------------------------------------------------------------- reset and step
 
 
 def answering(step: Any) -> Environment:
@@ -291,7 +291,7 @@ def test_a_reset_that_hangs_or_breaks_is_found_by_a_check():
         assert findings[hole].what.startswith(what)
 
 
-# ------------------------------------------------------------------------------------------ several turns
+# ------------------------------------------------------------------------------------ several turns
 
 
 class Told(Guess):

@@ -24,7 +24,7 @@ MAIN = [row for row in ROWS if row.debatable is None]
 SETTINGS = ("bases", "case", "form", "order", "percent", "ratios", "rounding", "units")
 
 
-# ------------------------------------------------------------------------------------------ the rows
+# ----------------------------------------------------------------------------------------- the rows
 
 
 def test_there_are_many_rows_and_few_of_each_template():
@@ -104,7 +104,7 @@ def test_a_wrong_label_would_be_found():
             second_label(row | {"rule": rule, "answer_value": answer, "task": "What is $x$?"})
 
 
-# ------------------------------------------------------------------------------------------ rlvr on them
+# ------------------------------------------------------------------------------------- rlvr on them
 
 
 def test_rlvr_agrees_with_every_label_but_those_listed():
@@ -270,7 +270,7 @@ def test_a_report_takes_turns_among_families():
     )
 
 
-# ------------------------------------------------------------------------------------------ the command
+# -------------------------------------------------------------------------------------- the command
 
 
 def test_the_command_measures_a_grader(say, place: str, tmp_path: Path):

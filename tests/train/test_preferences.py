@@ -108,7 +108,7 @@ def gradient(made: Learner, given: Examples) -> tuple[torch.Tensor, dict[str, fl
     return torch.cat([p.grad.flatten() for p in made.policy.model.parameters()]), numbers
 
 
-# ------------------------------------------------------------------------------------------ exactness
+# ---------------------------------------------------------------------------------------- exactness
 
 
 def by_hand(name: str, made: Learner, given: Examples, full_logprobs) -> float:
@@ -220,7 +220,7 @@ def test_what_an_environment_said_is_not_preferred(tmp_path: Path):
     assert abs(gradient(made, unmasked)[1]["logprob_chosen"] - numbers["logprob_chosen"]) > 0.1
 
 
-# ------------------------------------------------------------------------------------------ from rollouts
+# ------------------------------------------------------------------------------------ from rollouts
 
 
 def group(*outcomes: str) -> rlvr.Group:
@@ -259,7 +259,7 @@ def test_groups_give_pairs_labels_or_right_completions():
     assert [(len(one.rows), one.right) for one in right.rows] == [(1, True), (1, True)]
 
 
-# ------------------------------------------------------------------------------------------ from a file
+# -------------------------------------------------------------------------------------- from a file
 
 
 def written(path: Path, rows: list[dict]) -> Path:

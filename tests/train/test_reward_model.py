@@ -248,7 +248,7 @@ def test_a_reward_model_is_no_policy(tmp_path: Path):
     assert json.loads((tmp_path / "model" / "config.json").read_text())
 
 
-# ------------------------------------------------------------------------------------------ in a run
+# ----------------------------------------------------------------------------------------- in a run
 
 
 @pytest.fixture

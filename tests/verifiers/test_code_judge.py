@@ -186,7 +186,7 @@ def test_cases_that_any_program_passes_are_refused():
     ).accepted
 
 
-# ------------------------------------------------------------------------------------------------ comparators
+# -------------------------------------------------------------------------------------- comparators
 
 
 def test_a_comparator_of_ones_own_sees_input_output_and_expected():
@@ -357,7 +357,7 @@ def test_the_reason_is_the_line_that_says_most():
         assert judge(PROGRAM, cases(1), sandbox=Scripted(run)).why == f"case 1: exit code 1: {said}"
 
 
-# ------------------------------------------------------------------------------------------------ calls
+# -------------------------------------------------------------------------------------------- calls
 
 
 def calls(n: int) -> list[CallCase]:
@@ -481,7 +481,7 @@ def test_plain_asserts_are_calls():
     assert box.asked[0]["limits"] == box.limits  # those of a suite: for all together
 
 
-# ------------------------------------------------------------------------------------------------ suites
+# ------------------------------------------------------------------------------------------- suites
 
 
 def suite_run(

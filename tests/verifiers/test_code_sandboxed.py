@@ -29,7 +29,7 @@ def python(source: str) -> Program:
     return Program("python", source)
 
 
-# ------------------------------------------------------------------------------------------------ asserts, both ways
+# ------------------------------------------------------------------------------- asserts, both ways
 
 ASSERTS = "assert f(3) == [1, 2, 3]\nassert f(0) == []"
 LEFT_WHOLE = "\nassert f(0) or True"  # no plain form, and so all of it runs in the tests process
@@ -138,7 +138,7 @@ def test_objects_of_the_program_s_own_class_are_passed(sandbox: Sandbox, more: s
         assert judge(python(wrong), suite, sandbox=sandbox, limits=LIMITS).verdict in ("WA", "RE")
 
 
-# ------------------------------------------------------------------------------------------------ every style
+# -------------------------------------------------------------------------------------- every style
 
 CHECK = "def check(candidate):\n    i = 0\n    while i < 5:\n        assert candidate(i) == i * i\n        i += 1\n"
 UNITTEST = """

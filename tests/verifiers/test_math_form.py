@@ -60,7 +60,7 @@ def with_tables(page: str) -> str:
     return page
 
 
-# ------------------------------------------------------------------------------------------ the tables
+# --------------------------------------------------------------------------------------- the tables
 
 
 def examples(text: str) -> list[str]:
@@ -128,7 +128,7 @@ def test_what_could_be_carried_out_is_named(kind: str, text: str):
     assert kind in open_kinds(tree(text))
 
 
-# ------------------------------------------------------------------------------------------ verdicts on form
+# --------------------------------------------------------------------------------- verdicts on form
 
 PAYS = [  # reference, answer
     ("81", "81.0"),
@@ -234,7 +234,7 @@ def test_the_preset_for_word_problems_refuses_sums():
     assert verifier.verify(r"\boxed{\$9.00}", "9").correct
 
 
-# ------------------------------------------------------------------------------------------ spelling
+# ----------------------------------------------------------------------------------------- spelling
 
 SAME = [
     ("x-3+0", "1(-3+x)"),

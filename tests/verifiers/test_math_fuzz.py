@@ -21,7 +21,7 @@ VERIFIER = MathVerifier(MathPolicy(form="any"))
 EXACT = MathPolicy(rounding="exact")  # what is rounded to the reference knows which side that is
 FAST = MathVerifier(GSM8K)
 
-# ---------------------------------------------------------------------------------------------------- token soup
+# --------------------------------------------------------------------------------------- token soup
 
 TOKENS = [
     *r"\frac \dfrac \sqrt \pi \pm \mp \cdot \times \left( \right) \{ \} { } [ ] ( ) , ; : = < > \le \ge \in".split(),
@@ -141,7 +141,7 @@ def test_soup_is_equal_to_itself_or_to_nothing():
     assert equal.count(True) > 300
 
 
-# ------------------------------------------------------------------------------------------- expressions and an oracle
+# ------------------------------------------------------------------------ expressions and an oracle
 
 Tree = tuple[object, ...]
 POINTS = ({"x": 0.73, "y": 1.91}, {"x": 2.37, "y": 0.59}, {"x": 1.13, "y": 3.07})

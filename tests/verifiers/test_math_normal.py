@@ -254,7 +254,7 @@ def test_a_misspelt_setting_is_refused():
         MathPolicy(unboxed=1)  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------ properties
+# --------------------------------------------------------------------------------------- properties
 
 NUMBERS = st.one_of(
     st.integers(-(10**30), 10**30).map(str),

@@ -343,7 +343,7 @@ def test_a_reference_of_calls_that_cannot_be_used_is_an_error(change, said):
     assert refusal(lambda: CallsVerifier().read({**ONE, **change})).startswith(said)
 
 
-# ------------------------------------------------------------------------------------------ questions
+# ---------------------------------------------------------------------------------------- questions
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_a_question_without_an_answer_is_an_error(reference):
     assert refusal(lambda: QAVerifier().verify("x", reference)).startswith("the reference is")
 
 
-# ------------------------------------------------------------------------------------------ environments
+# ------------------------------------------------------------------------------------- environments
 
 
 @pytest.mark.parametrize("name", ["sql-v4", "json-v4", "function-call-v4", "qa-v4"])

@@ -56,7 +56,7 @@ def apart(policy, samples, temperature=1.0):
     return max(map(abs, differences(ours, [row.logprobs for row in rows])))
 
 
-# ------------------------------------------------------------------------------------------ sampling
+# ----------------------------------------------------------------------------------------- sampling
 
 
 def test_it_is_a_sampler(tied):

@@ -235,7 +235,7 @@ def test_a_limit_we_live_under_ourselves_is_kept(tmp_path):
     assert done.stdout == "[1, WorkerError('MemoryError')]\n", done.stderr
 
 
-# ------------------------------------------------------------------------------------------ starting
+# ----------------------------------------------------------------------------------------- starting
 
 
 def test_spares_get_ready_by_themselves_once_a_worker_was_lost(fifo):

@@ -154,7 +154,7 @@ def test_workers_end_with_the_interpreter(fifo):
     assert all(map(ended, workers))
 
 
-# ------------------------------------------------------------------------------------------ threads and forks
+# -------------------------------------------------------------------------------- threads and forks
 
 
 def test_many_threads_share_few_workers(pool):
@@ -197,7 +197,7 @@ def test_a_forked_child_has_workers_of_its_own():
     assert ended(mine[0])
 
 
-# --------------------------------------------------------------------------------------- stopped by the shell
+# ----------------------------------------------------------------------------- stopped by the shell
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def _describe_run(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
     return got, error_line, tail
 
 
-# ------------------------------------------------------------------------------------------------ standard output
+# ---------------------------------------------------------------------------------- standard output
 
 
 def _feed_cases(
@@ -233,7 +233,7 @@ def _result(
     return result, Failure(name, shorten(case.stdin), shorten(case.stdout or ""), got, tail)
 
 
-# ------------------------------------------------------------------------------------------------ interactors
+# -------------------------------------------------------------------------------------- interactors
 
 
 def _talk_with(
@@ -255,7 +255,7 @@ def _talk_with(
         yield dataclasses.replace(result, interactor_cpu_s=done.interactor.cpu_s), failure
 
 
-# ------------------------------------------------------------------------------------------------ calls
+# -------------------------------------------------------------------------------------------- calls
 
 
 def _call_cases(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> Iterator[_Judged]:
@@ -323,7 +323,7 @@ def _call_shown(case: CallCase) -> str:
     return shorten(call)
 
 
-# ------------------------------------------------------------------------------------------------ suites
+# ------------------------------------------------------------------------------------------- suites
 
 
 def _suite(runner: CaseRunner, suite: TestSuite) -> Judgement:

@@ -39,7 +39,7 @@ _ERROR = re.compile(
 )
 
 
-# ------------------------------------------------------------------------------------------------ outputs
+# ------------------------------------------------------------------------------------------ outputs
 
 
 def compare_outputs(
@@ -109,7 +109,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-# ------------------------------------------------------------------------------------------------ calls
+# -------------------------------------------------------------------------------------------- calls
 
 
 def judged_replies(
@@ -157,7 +157,7 @@ def _describe_error(error: Exception) -> str:
     return one_line(f"{type(error).__name__}: {text_of_error(error)}")
 
 
-# ------------------------------------------------------------------------------------------------ how a run ended
+# ---------------------------------------------------------------------------------- how a run ended
 
 
 def describe_outputs(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, str, str]]:

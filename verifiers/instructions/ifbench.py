@@ -53,7 +53,7 @@ def _at_least(count: int, asked: int, what: str) -> str:
     return "" if count >= asked else f"{count} {what}, fewer than {asked}"
 
 
-# ------------------------------------------------------------------------------------------------------- counts
+# ------------------------------------------------------------------------------------------- counts
 
 
 @_kind(
@@ -176,7 +176,7 @@ def _japanese(text: str, strict: bool, N: int) -> str:  # noqa: N803
     return ""
 
 
-# ------------------------------------------------------------------------------------------------------- ratios
+# ------------------------------------------------------------------------------------------- ratios
 
 # The English stop words of NLTK (Porter and others).
 _STOP_WORDS = frozenset(
@@ -263,7 +263,7 @@ def _overlap(text: str, strict: bool, reference_text: str, percentage: float) ->
     )
 
 
-# -------------------------------------------------------------------------------------------------------- words
+# -------------------------------------------------------------------------------------------- words
 
 
 @_kind("words:alphabet")
@@ -441,7 +441,7 @@ def _start_verb(text: str, strict: bool) -> str:
     return "" if _is_verb(first) else f"the answer begins with {first[:40]!r}"
 
 
-# ----------------------------------------------------------------------------------------------------- sentences
+# ---------------------------------------------------------------------------------------- sentences
 
 
 @_kind("sentence:alliteration_increment")
@@ -482,7 +482,7 @@ def _keyword_in(text: str, strict: bool, word: str, N: int) -> str:  # noqa: N80
     return "" if count_word(word, parts[N - 1]) else f"sentence {N} does not have {word!r}"
 
 
-# ------------------------------------------------------------------------------------------------------- format
+# ------------------------------------------------------------------------------------------- format
 
 
 @_kind("format:parentheses")
@@ -729,7 +729,7 @@ def _no_space(text: str, strict: bool) -> str:
     return "fewer than thirty letters" if strict and letters < 30 else ""
 
 
-# ------------------------------------------------------------------------------------------------------- copying
+# ------------------------------------------------------------------------------------------ copying
 
 
 @_kind("repeat:repeat_change", least=1, whole=True, prompt_to_repeat=TEXT)
@@ -763,7 +763,7 @@ def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int,
     return "" if held and span else "the answer is not this span of the request"
 
 
-# --------------------------------------------------------------------------------------------- tasks of their own
+# ------------------------------------------------------------------------------- tasks of their own
 
 
 @_kind("custom:multiples", least=1)

@@ -90,7 +90,7 @@ def _short(arguments: Mapping[str, Any], key: str, share: int) -> int:
     return max(1, min(WORDS_NEEDED, arguments[key] // share)) if limited else WORDS_NEEDED
 
 
-# ---------------------------------------------------------------------------------------------------- keywords
+# ----------------------------------------------------------------------------------------- keywords
 
 
 @_kind("keywords:existence", keywords=WORDS)
@@ -136,7 +136,7 @@ def _letters(text: str, strict: bool, letter: str, let_frequency: int, let_relat
     )
 
 
-# ------------------------------------------------------------------------------------------- language and case
+# -------------------------------------------------------------------------------- language and case
 
 
 def _language(value: Any) -> str:
@@ -192,7 +192,7 @@ def _capital_words(text: str, strict: bool, capital_frequency: int, capital_rela
     return compare_count(count, capital_relation, capital_frequency, "words in capitals")
 
 
-# ------------------------------------------------------------------------------------------------------ lengths
+# ------------------------------------------------------------------------------------------ lengths
 
 # In place of NLTK's punkt, which needs a download: 4 of 425 published verdicts differ.
 _REFERENCE_END = re.compile(
@@ -287,7 +287,7 @@ def _first_word_of(
     )
 
 
-# ------------------------------------------------------------------------------------------ content and format
+# ------------------------------------------------------------------------------- content and format
 
 _PLACEHOLDER = re.compile(r"\[(?=[^\[\]\n]{0,100}[^\W\d_]{2})[^\[\]\n]{2,100}\](?!\()")
 
@@ -473,7 +473,7 @@ def _has_angles(line: str) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------ combinations, ends, punctuation
+# ------------------------------------------------------------------ combinations, ends, punctuation
 
 
 @_kind("combination:two_responses")

@@ -51,7 +51,7 @@ def _last(text: str) -> str:
     return (words(text) or [""])[-1].casefold()
 
 
-# ------------------------------------------------------------------------------------------------------ copying
+# ------------------------------------------------------------------------------------------ copying
 
 
 @_kind("copy:copy", least=1, whole=True, prompt_to_repeat=TEXT)
@@ -146,7 +146,7 @@ def _find_between(line: str, first: str, last: str) -> list[str]:
     return pieces
 
 
-# ----------------------------------------------------------------------------------------------------- keywords
+# ----------------------------------------------------------------------------------------- keywords
 
 
 @_kind("keywords:word_once", keyword=WORD)
@@ -207,7 +207,7 @@ def _start_end(text: str, strict: bool) -> str:
     return "" if held else "the answer does not begin and end with the same word"
 
 
-# ----------------------------------------------------------------------------- words of sentences and the answer
+# ---------------------------------------------------------------- words of sentences and the answer
 
 
 @_kind("first_word:first_word_sent", first_word=WORD)
@@ -244,7 +244,7 @@ def _last_of_answer(text: str, strict: bool, last_word: str) -> str:
     return "" if ending == last_word.lower() else f"the answer ends with {ending[:40]!r}"
 
 
-# ------------------------------------------------------------------------------------------------------- formats
+# ------------------------------------------------------------------------------------------ formats
 
 
 def _two(text: str, strict: bool, divider: str) -> str:
@@ -333,7 +333,7 @@ def _no_exclamation(text: str, strict: bool) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------------------- counts
+# ------------------------------------------------------------------------------------------- counts
 
 
 @_kind("count:lowercase_counting", N=COUNT)

@@ -79,7 +79,7 @@ _AT_LEAST: Final = Argument("'al menos'", _only_at_least)
 _add_renamed()
 
 
-# ------------------------------------------------------------------------------------------- Spanish and French
+# ------------------------------------------------------------------------------- Spanish and French
 
 
 def _why_not_chosen(text: str, options: tuple[str, ...], strict: bool) -> str:
@@ -206,7 +206,7 @@ def _no_accents(text: str, strict: bool) -> str:
     return "an accent occurs" if any(map(unicodedata.combining, plain)) else ""
 
 
-# ----------------------------------------------------------------------------------------------------- Japanese
+# ----------------------------------------------------------------------------------------- Japanese
 
 _SENTENCE: Final = re.compile(r"[^。！？!?\n]+[。！？!?]?")
 

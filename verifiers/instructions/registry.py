@@ -186,7 +186,7 @@ def _read(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
     return Instruction(kind, read)
 
 
-# ------------------------------------------------------------------------------------------- types of arguments
+# ------------------------------------------------------------------------------- types of arguments
 
 
 def _whole(value: Any) -> int:

@@ -286,7 +286,7 @@ def fenced_alone(text: str) -> str:
     return bare.removesuffix("```").strip()
 
 
-# --------------------------------------------------------------------------------------------------- sentences
+# ---------------------------------------------------------------------------------------- sentences
 
 # Begins with a set of characters, which the search jumps to; what must stand before them is looked
 # at afterwards.
@@ -363,7 +363,7 @@ def reference_sentences(text: str) -> list[str]:
     return parts[:-1] if parts and not parts[-1] else parts
 
 
-# ---------------------------------------------------------------------------------------------- Treebank tokens
+# ---------------------------------------------------------------------------------- Treebank tokens
 
 _SPLIT = re.compile(r"\.{2,}|--+|[;@#$%&?!()\[\]{}<>\"“”„«»‘’…]|`+|[:,](?=\D|$)")
 _CONTRACTION = re.compile(r"(?<=[^' ])('[sSmMdD]|'ll|'LL|'re|'RE|'ve|'VE|n't|N'T|')(?=$)")

@@ -140,7 +140,7 @@ _NO_UNIT = (*_NO_VALUE, "matrix")
 _INFINITIES = (INFINITY, MINUS_INFINITY)
 
 
-# ----------------------------------------------------------------------------------------------------------- the leaf
+# ----------------------------------------------------------------------------------------- the leaf
 
 
 def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:

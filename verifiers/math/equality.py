@@ -155,7 +155,7 @@ def _with_sign(node: Node, upper: bool) -> Node:
     return Node("add", (args[0], args[1] if plus else Node("neg", (args[1],))))
 
 
-# ------------------------------------------------------------------------------------------------------- expressions
+# -------------------------------------------------------------------------------------- expressions
 
 
 def _expressions(a: Node, b: Node) -> bool:
@@ -304,7 +304,7 @@ def _constant(node: Node) -> str | None:
     return names[0] if once else None
 
 
-# --------------------------------------------------------------------------------------------------------- relations
+# ---------------------------------------------------------------------------------------- relations
 
 
 def _relations(a: Node, b: Node) -> bool:
@@ -426,7 +426,7 @@ def _put(node: Node, name: str, value: Node) -> Node:
     return replace_part(node, sym(name), value)
 
 
-# ------------------------------------------------------------------------------------------------- sets and sequences
+# ------------------------------------------------------------------------------- sets and sequences
 
 
 def _sets(a: Node, b: Node) -> bool:

@@ -141,7 +141,7 @@ def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
     return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
 
 
-# ----------------------------------------------------------------------------------------------- numbers written out
+# ------------------------------------------------------------------------------ numbers written out
 
 
 def _is_written(answer: Node, reference: Node, policy: MathPolicy) -> bool:
@@ -202,7 +202,7 @@ def _is_infinite(leaf: Node) -> bool:
     return leaf in (INFINITY, MINUS_INFINITY)
 
 
-# ------------------------------------------------------------------------------------------------- sums and products
+# -------------------------------------------------------------------------------- sums and products
 
 
 def _is_open_sum(node: Node) -> bool:
@@ -282,7 +282,7 @@ def _has_number(quotient: Node) -> bool:
     return written_value(quotient) is None and abs(factors_of(quotient)[0]) != 1
 
 
-# --------------------------------------------------------------------------------------------------------- fractions
+# ---------------------------------------------------------------------------------------- fractions
 
 
 def _is_unreduced(node: Node) -> bool:
@@ -384,7 +384,7 @@ def _is_repeated(bases: Sequence[object]) -> bool:
     return len(plain) > len(set(plain))
 
 
-# ------------------------------------------------------------------------------------------------- powers and roots
+# --------------------------------------------------------------------------------- powers and roots
 
 
 def _is_open_power(node: Node) -> bool:
@@ -461,7 +461,7 @@ def _whole_root(number: int, degree: int) -> int:
     return low
 
 
-# --------------------------------------------------------------------------------------------------------- functions
+# ---------------------------------------------------------------------------------------- functions
 
 
 def _is_open_function(node: Node) -> bool:
@@ -588,7 +588,7 @@ def _always(node: Node) -> bool:
     return True
 
 
-# ---------------------------------------------------------------------------------------------------- single factors
+# ----------------------------------------------------------------------------------- single factors
 
 
 def _is_numeral(node: Node) -> bool:

@@ -136,7 +136,7 @@ class Regions(Generic[_End]):
         return common(parts, outside(gone, self.least, self.most))
 
 
-# ------------------------------------------------------------------------------------------------------------- forms
+# -------------------------------------------------------------------------------------------- forms
 
 
 def _exact_end(node: Node, side: int) -> Exact:

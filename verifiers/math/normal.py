@@ -173,7 +173,7 @@ class _Comparison:
         """With another reading in the place of one of both."""
         return self.decide(new, b) if old is a else self.decide(a, new)
 
-    # ------------------------------------------------------------------------------------------ names and choices
+    # ---------------------------------------------------------------------------- names and choices
 
     def _families(self, a: Form, b: Form) -> Decision:
         """A declared letter may have another name on the other side, if that is the only letter
@@ -267,7 +267,7 @@ class _Comparison:
             )  # the text of an option, perhaps of the right one
         return self._decide_instead(a, b, choice, choice.rest)
 
-    # -------------------------------------------------------------------------------------------------- sequences
+    # ------------------------------------------------------------------------------------ sequences
 
     def _sequences(self, a: Form, b: Form) -> Decision:
         if isinstance(a, Items) and isinstance(b, Items):
@@ -374,7 +374,7 @@ class _Comparison:
             return Decision(False, "different-length")
         return all_of([self.decide(x, y) for x, y in zip(a, b, strict=True)])
 
-    # ------------------------------------------------------------------------------------------------- single things
+    # -------------------------------------------------------------------------------- single things
 
     def _quantities(self, a: Form, b: Form) -> Decision:
         assert isinstance(a, Quantity)

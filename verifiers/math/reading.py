@@ -363,7 +363,7 @@ def _inequality(text: str) -> Named | None:
     return inequality(text, _single)
 
 
-# --------------------------------------------------------------------------------------------- brackets and regions
+# ----------------------------------------------------------------------------- brackets and regions
 
 
 def _read_bracketed(text: str) -> Form | None:
@@ -507,7 +507,7 @@ def _signs(text: str) -> Items | None:
     )
 
 
-# -------------------------------------------------------------------------------------------------- ratios and words
+# --------------------------------------------------------------------------------- ratios and words
 
 
 def _wordlike(text: str) -> Form | None:

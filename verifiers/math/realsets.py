@@ -147,7 +147,7 @@ def _interval(node: Node) -> tuple[Node, Node, bool, bool]:
     raise Unreadable("a set whose ends are expressions, and which is no interval")
 
 
-# ------------------------------------------------------------------------------------------------------------ pieces
+# ------------------------------------------------------------------------------------------- pieces
 
 
 def _end(node: Node, side: int) -> End:

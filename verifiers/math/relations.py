@@ -89,7 +89,7 @@ def is_name(text: str) -> bool:
     return brackets(text) == ("(", ")") and all(map(_NAME.fullmatch, cut(text[1:-1], _COMMAS)))
 
 
-# -------------------------------------------------------------------------------------------------------- equations
+# ---------------------------------------------------------------------------------------- equations
 
 
 def equation(text: str, read: Reader) -> Form | None:
@@ -234,7 +234,7 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     return Flawed(text, "chain")
 
 
-# ----------------------------------------------------------------------------------------------------- inequalities
+# ------------------------------------------------------------------------------------- inequalities
 
 
 def inequality(text: str, read: Reader) -> Named | None:
@@ -281,7 +281,7 @@ def _one_way(signs: list[str]) -> bool:
     return set(signs) <= {"<", r"\le"} or set(signs) <= {">", r"\ge"}
 
 
-# --------------------------------------------------------------------------------- several statements of one name
+# ------------------------------------------------------------------- several statements of one name
 
 
 def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | None:

@@ -41,7 +41,7 @@ def advantages(rows: Sequence[StepRow], setting: Setting) -> list[Float64s]:
     ]
 
 
-# ------------------------------------------------------------------------------ who votes, and with what
+# ------------------------------------------------------------------------- who votes, and with what
 
 
 def _groups(rows: Sequence[StepRow]) -> list[list[int]]:
@@ -119,7 +119,7 @@ def _by_group(formula: Callable[..., Any]) -> Callable[[Sequence[StepRow], Setti
     return of_batch
 
 
-# ------------------------------------------------------------------------------ of whole completions
+# ----------------------------------------------------------------------------- of whole completions
 
 
 def _centre(r: Float64s, setting: Setting, rows: Sequence[StepRow] = ()) -> Float64s:

@@ -168,7 +168,7 @@ class Job:
         self._at_lines: list[asyncio.Future[None]] = []  # readers that wait for the next lines
         self._at_end: list[asyncio.Future[None]] = []  # readers that wait for the last one
 
-    # ------------------------------------------------------------------------------------------ for the threads
+    # ------------------------------------------------------------------------------ for the threads
 
     @property
     def left(self) -> int:
@@ -369,7 +369,7 @@ class Job:
         if self._at_lines:
             self._wakes.wake(self)
 
-    # ------------------------------------------------------------------------------------------ for any thread
+    # ------------------------------------------------------------------------------- for any thread
 
     def finish(self, refused: Refused | None = None) -> None:
         """End the job; only the first call counts.  What waits is let go of at once, what is under
@@ -415,7 +415,7 @@ class Job:
                 None  # which knows this job: together they would wait for the garbage collector
             )
 
-    # ------------------------------------------------------------------------------------------ for the readers
+    # ------------------------------------------------------------------------------ for the readers
 
     async def read(self) -> AsyncIterator[list[bytes]]:
         """The lines from the first one on, in batches, as they are put in.

@@ -265,7 +265,7 @@ class EnvironmentQueue:
             else:
                 self._metrics.count("rlvr_scores_total", rows, env=self.name, outcome=outcome)
 
-    # ------------------------------------------------------------------------------------------ whose turn it is
+    # ----------------------------------------------------------------------------- whose turn it is
 
     def _spur_later(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the event loop: start a thread, unless quick rows had better wait for others.
@@ -432,7 +432,7 @@ class EnvironmentQueue:
         reason = "" if why is None else f" ({why})"
         return Refused(503, "closed", f"{self.name} is no longer served{reason}; ask again")
 
-    # ------------------------------------------------------------------------------------------ a chunk
+    # -------------------------------------------------------------------------------------- a chunk
 
     def _begin(self, jobs: list[Job], *, is_slow: bool) -> None:
         """Take the items of a chunk and have them observed."""

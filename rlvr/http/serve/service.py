@@ -114,7 +114,7 @@ class Service:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------------ admission
+    # ------------------------------------------------------------------------------------ admission
 
     def queue(self, name: str | None) -> EnvironmentQueue:
         """The queue of an environment.
@@ -189,7 +189,7 @@ class Service:
             problems["keys"] = problem
         return problems
 
-    # ------------------------------------------------------------------------------------------ jobs
+    # ----------------------------------------------------------------------------------------- jobs
 
     def job(
         self,

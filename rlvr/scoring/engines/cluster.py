@@ -132,7 +132,7 @@ class RayCluster(RemoteEngine):
             + "; ".join([f"{host}: {error}" for host, error in self._refused] + self._fleet.reasons)
         )
 
-    # ------------------------------------------------------------------------------------------ for the fleet
+    # -------------------------------------------------------------------------------- for the fleet
 
     def join(self, member: Member) -> None:
         """Use an actor, unless it judges in another way: then its node is left out by name.
@@ -187,7 +187,7 @@ class RayCluster(RemoteEngine):
             )
         return error
 
-    # ------------------------------------------------------------------------------------------ as an engine
+    # --------------------------------------------------------------------------------- as an engine
 
     def _connect(self) -> None:
         ray = self._ray

@@ -234,7 +234,7 @@ class _Job:
         return self.folder / f"part-{part:05d}-of-{self.count:05d}.jsonl"
 
 
-# ---------------------------------------------------------------------------------------- rows to parts
+# ------------------------------------------------------------------------------------ rows to parts
 
 
 def _deal(dataset: Dataset, count: int, *, by_group: bool) -> Dataset:
@@ -314,7 +314,7 @@ def _plain_value(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-# ---------------------------------------------------------------------------------------- a part on its node
+# ------------------------------------------------------------------------------- a part on its node
 
 
 class _PartScorer:

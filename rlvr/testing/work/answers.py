@@ -306,7 +306,7 @@ def _told_apart_sets(one: Any, other: Any) -> str | None:
     return None
 
 
-# ------------------------------------------------------------------------------------ numbers and words that are near
+# ------------------------------------------------------------------ numbers and words that are near
 
 
 def wrong_answers(answer: str, others: Iterable[str], count: int, rng: Random) -> list[str]:

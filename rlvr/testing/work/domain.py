@@ -382,7 +382,7 @@ def _inside(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
             yield from _inside((*path, "value"), item)
 
 
-# ------------------------------------------------------------------------------------ properties of one value
+# -------------------------------------------------------------------------- properties of one value
 
 
 def _rules(values: list[Any], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
@@ -587,7 +587,7 @@ def _chance_of_distinct(lists: list[Any]) -> float:
     )
 
 
-# ------------------------------------------------------------------------------------ limits that a text states
+# ------------------------------------------------------------------------ limits that a text states
 
 
 def _limits(text: str, names: Sequence[str]) -> Iterator[Callable[[Input], bool]]:
@@ -620,7 +620,7 @@ def _is_between(args: Input, at: int, least: float, most: float, is_length: bool
     return not _real(value) or least <= value <= most
 
 
-# ------------------------------------------------------------------------------------ relations of arguments
+# --------------------------------------------------------------------------- relations of arguments
 
 
 def _relations(known: Sequence[Input]) -> Iterator[Callable[[Input], bool]]:
@@ -679,7 +679,7 @@ _RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
 )
 
 
-# ------------------------------------------------------------------------------------ simpler values
+# ----------------------------------------------------------------------------------- simpler values
 
 
 def _simpler(value: Any) -> Iterator[Any]:

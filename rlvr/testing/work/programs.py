@@ -244,7 +244,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
             return None
         return with_cases(task, [(list(case.args), case.expected) for case in cases])
 
-    # ---------------------------------------------------------------------------- what is known of a task
+    # ---------------------------------------------------------------------- what is known of a task
 
     def _calls(self, asked: CodeReference) -> list[CallCase]:
         """The task's own calls; of tests that are more than calls, those whose arguments are
@@ -554,7 +554,7 @@ def _literals(node: ast.Call) -> Input | None:
         return None
 
 
-# ------------------------------------------------------------------------------------ tests that are added
+# ----------------------------------------------------------------------------- tests that are added
 
 
 def _assertion(case: CallCase, reference: dict[str, Any]) -> str | None:

@@ -222,7 +222,7 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
         cases = [witness.case for witness in witnesses if isinstance(witness.case, StdioCase)]
         return with_cases(task, [(case.stdin, case.stdout) for case in cases])
 
-    # ---------------------------------------------------------------------------- what is known of a task
+    # ---------------------------------------------------------------------- what is known of a task
 
     @property
     def _languages(self) -> tuple[str, ...]:

@@ -388,7 +388,7 @@ def _value(node: ast.AST) -> Fraction:
     raise ValueError(f"no sum of whole numbers: {ast.unparse(node)}")
 
 
-# ------------------------------------------------------------------------------------ values of JSON
+# ----------------------------------------------------------------------------------- values of JSON
 
 
 def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -121,7 +121,7 @@ def _builder(head: Node, condition: Node) -> Node:
     return Node("builder", (condition,), head.value)
 
 
-# ------------------------------------------------------------------------------------------------------ environments
+# ------------------------------------------------------------------------------------- environments
 
 
 def environment(parser: Parser) -> Node:

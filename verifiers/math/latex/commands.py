@@ -33,7 +33,7 @@ def command(parser: Parser, text: str) -> Node:
     raise Unreadable(f"the command {text}")
 
 
-# ------------------------------------------------------------------------------------------------- fractions, roots
+# --------------------------------------------------------------------------------- fractions, roots
 
 
 def _fraction(parser: Parser) -> Node:
@@ -82,7 +82,7 @@ def _root(parser: Parser) -> Node:
     return Node("root", (parser.digit() or parser.atom(), index))
 
 
-# --------------------------------------------------------------------------------------------------------- functions
+# ---------------------------------------------------------------------------------------- functions
 
 
 def _function(parser: Parser, name: str) -> Node:
@@ -173,7 +173,7 @@ def _exponential(parser: Parser) -> Node:
     return Node("pow", (EULER, _arguments(parser)[0]))
 
 
-# ---------------------------------------------------------------------------------------- sums, integrals, limits
+# -------------------------------------------------------------------------- sums, integrals, limits
 
 
 def _bounds(parser: Parser) -> tuple[Node | None, Node | None]:
@@ -238,7 +238,7 @@ def _limit(parser: Parser) -> Node:
     return Node("lim", (body, parser.inner(point)), (name, side))
 
 
-# ------------------------------------------------------------------------------------------------------------- rest
+# --------------------------------------------------------------------------------------------- rest
 
 
 def _read_decorated(parser: Parser, name: str) -> Node:

@@ -139,7 +139,7 @@ def proportional(a: Node, b: Node) -> bool:
     return bool(ratio.is_number and ratio.is_finite and ratio != 0)
 
 
-# ----------------------------------------------------------------------------------------------- bounded by operations
+# ---------------------------------------------------------------------------- bounded by operations
 
 
 class _Stopped(BaseException):

@@ -140,7 +140,7 @@ class Evaluation:
         self.top, self.bottom = max(self.top, size), min(self.bottom, size)
         return value
 
-    # -------------------------------------------------------------------------------------------------- arithmetic
+    # ----------------------------------------------------------------------------------- arithmetic
 
     def _literal(self, node: Node) -> Number:
         """A long literal is as good as a small difference: its digits count as sizes."""
@@ -247,7 +247,7 @@ class Evaluation:
                 return self.value(value)
         raise NoCase
 
-    # ---------------------------------------------------------------------------------------------------- matrices
+    # ------------------------------------------------------------------------------------- matrices
 
     def _matrix(self, node: Node) -> Grid:
         rows, columns = node.value
@@ -265,7 +265,7 @@ class Evaluation:
             raise Undefined
         return value
 
-    # ---------------------------------------------------------------------------------------------------- calculus
+    # ------------------------------------------------------------------------------------- calculus
 
     def _series(self, node: Node) -> Number:
         """Term by term; a sum without end is for `compile.py`."""

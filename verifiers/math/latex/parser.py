@@ -124,7 +124,7 @@ class Parser:
         self.integrals = 0
         self.differential = ""  # the variable of the `dx` that has just been read
 
-    # ---------------------------------------------------------------------------------------------- the token stream
+    # ----------------------------------------------------------------------------- the token stream
 
     @property
     def peek(self) -> Token:
@@ -189,7 +189,7 @@ class Parser:
         yield
         self.bound.pop()
 
-    # ------------------------------------------------------------------------------------------------------- levels
+    # --------------------------------------------------------------------------------------- levels
 
     def statement(self) -> Node:
         """One proposition or several, separated by commas ("and") or semicolons ("or")."""
