@@ -21,28 +21,34 @@ _SPLITS: Final = {
 }  # tenths of the words
 _MOVE: Final = re.compile(r"\[\s*([^\[\]\s]{1,20})\s*\]")
 _WORDS: Final = """
-about above actor adult agent alarm album alert alike alive alone angle apple apply arena array aside award bacon badge
-baker basic basin beach beard beast began bench berry birth black blade blame blank blend bless block blood board boost
-brain brand bread break brick bride brief bring broad brown brush build bunch cabin cable candy cargo carry catch cause
-chain chair chalk charm chart chase cheap check chest chief child choir civic claim class clean clear clerk climb clock
-cloth cloud coach coast color coral count court cover craft crane cream crisp crowd crown curve cycle daily dairy dance
-depth diary dirty doubt dozen draft drama dream dress drink drive eager early earth eight elbow empty enemy enjoy entry
-equal error event every exact extra fable faith false fancy fault feast fence fever fiber field fight final first flame
-flesh float flood floor flour focus force forge forty found frame fresh front frost fruit giant given glass globe glory
-grace grade grain grand grant grape grass great green guard guest guide habit happy harsh heart heavy honey horse hotel
-house human humor ideal image index inner input issue ivory jelly jewel joint judge juice knife known label labor large
-later laugh layer learn lemon level light limit linen local loose lucky lunch magic major maker maple march match mayor
-medal metal might minor mixed model money month moral motor mount mouse mouth movie music naval nerve never night noble
-noise north novel nurse ocean offer often olive onion orbit order other outer owner paint panel paper party patch peace
-pearl phase phone photo piano piece pilot pitch place plain plane plant plate point pound power press price pride prime
-print prize proof proud pulse queen quick quiet quite radio raise range rapid reach ready realm rebel right rigid river
-robin robot rough round route royal rural salad scale scene scope score sense serve seven shade shape share sharp sheep
-shelf shell shift shine shirt shore short sight skill sleep slice small smart smile smoke snake solid sound south space
-spare speak speed spice spoon sport squad stage stair stamp stand stare start steam steel stick stone store storm story
-stove straw strip study style sugar sunny swing sword table taste teach thank theme thick thing think third tiger tight
-title toast today token tooth topic torch total touch tower trace track trade trail train treat trend trial tribe trick
-truck trust truth uncle under union unity upper urban usage usual valid value video visit vital vivid vocal voice waste
-watch water weary wheat wheel while white whole width woman world worry worth wound wrist young youth zebra
+about above actor adult agent alarm album alert alike alive alone angle apple apply arena array
+aside award bacon badge baker basic basin beach beard beast began bench berry birth black blade
+blame blank blend bless block blood board boost brain brand bread break brick bride brief bring
+broad brown brush build bunch cabin cable candy cargo carry catch cause chain chair chalk charm
+chart chase cheap check chest chief child choir civic claim class clean clear clerk climb clock
+cloth cloud coach coast color coral count court cover craft crane cream crisp crowd crown curve
+cycle daily dairy dance depth diary dirty doubt dozen draft drama dream dress drink drive eager
+early earth eight elbow empty enemy enjoy entry equal error event every exact extra fable faith
+false fancy fault feast fence fever fiber field fight final first flame flesh float flood floor
+flour focus force forge forty found frame fresh front frost fruit giant given glass globe glory
+grace grade grain grand grant grape grass great green guard guest guide habit happy harsh heart
+heavy honey horse hotel house human humor ideal image index inner input issue ivory jelly jewel
+joint judge juice knife known label labor large later laugh layer learn lemon level light limit
+linen local loose lucky lunch magic major maker maple march match mayor medal metal might minor
+mixed model money month moral motor mount mouse mouth movie music naval nerve never night noble
+noise north novel nurse ocean offer often olive onion orbit order other outer owner paint panel
+paper party patch peace pearl phase phone photo piano piece pilot pitch place plain plane plant
+plate point pound power press price pride prime print prize proof proud pulse queen quick quiet
+quite radio raise range rapid reach ready realm rebel right rigid river robin robot rough round
+route royal rural salad scale scene scope score sense serve seven shade shape share sharp sheep
+shelf shell shift shine shirt shore short sight skill sleep slice small smart smile smoke snake
+solid sound south space spare speak speed spice spoon sport squad stage stair stamp stand stare
+start steam steel stick stone store storm story stove straw strip study style sugar sunny swing
+sword table taste teach thank theme thick thing think third tiger tight title toast today token
+tooth topic torch total touch tower trace track trade trail train treat trend trial tribe trick
+truck trust truth uncle under union unity upper urban usage usual valid value video visit vital
+vivid vocal voice waste watch water weary wheat wheel while white whole width woman world worry
+worth wound wrist young youth zebra
 """.split()
 
 
