@@ -13,6 +13,7 @@ import re
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -468,29 +469,25 @@ def _schema_of(rows: Sequence[Row]) -> Any:
 
 def _column(rows: Sequence[Row], name: str, kind: str) -> Any:
     """A column of rows.  Not by `pyarrow.array`: that imports pandas, which takes 60 MiB."""
+    import numpy as np
     import pyarrow as pa
 
     values = [row.get(name) for row in rows]
     if kind == "null":
         return pa.nulls(len(values))
-    buffers: list[Any] = [_bits(value is not None for value in values)]
+    bits = partial(np.packbits, bitorder="little")
+    buffers: list[Any] = [bits([value is not None for value in values])]
     if kind == "string":
         texts = [(value or "").encode() for value in values]
         ends = itertools.accumulate(map(len, texts), initial=0)
         buffers += [array("i", ends), b"".join(texts)]
     elif kind == "bool":
-        buffers.append(_bits(values))
+        buffers.append(bits([bool(value) for value in values]))
     else:
         numbers = (0 if value is None else value for value in values)
         buffers.append(array("q" if kind == "int64" else "d", numbers))
     shared = [pa.py_buffer(buffer) for buffer in buffers]
     return pa.Array.from_buffers(pa.type_for_alias(kind), len(values), shared)
-
-
-def _bits(values: Iterable[Any]) -> bytes:
-    """A bit for each value, the lowest of a byte first."""
-    digits = "".join("1" if value else "0" for value in values)
-    return int(digits[::-1], 2).to_bytes(len(digits) // 8 + 1, "little")
 
 
 class KeptLines:

@@ -100,14 +100,14 @@ class _Timer:
     running: ClassVar[_Timer | None] = None
 
     def __enter__(self) -> None:
-        self._budget, self._outer = _budget.get(), _Timer.running
-        self._limit_s = READ_CPU_S if self._budget is None else self._budget.cpu_s
-        self._began = time.thread_time()
+        self.budget, self._outer = _budget.get(), _Timer.running
+        self.limit_s = READ_CPU_S if self.budget is None else self.budget.cpu_s
+        self.began = time.thread_time()
         self._handler = _get_handler(signal.SIGVTALRM)
         if self._handler is not _look:
             _set_handler(signal.SIGVTALRM, _look)
         _Timer.running = self
-        look_s = min(_LOOK_S, self._limit_s / 2)
+        look_s = min(_LOOK_S, self.limit_s / 2)
         self._left_s, self._every_s = signal.setitimer(signal.ITIMER_VIRTUAL, look_s, look_s)
         self._began_user_s = _user_s() if self._left_s else 0.0
 
@@ -122,23 +122,19 @@ class _Timer:
         if isinstance(error, (OutOfTime, _PutOff)):
             raise DataError(str(error)) from error
 
-    def look(self) -> None:
-        """End the reading if it has taken too long."""
-        if time.thread_time() - self._began > self._limit_s:
-            if self._budget is None:
-                raise _ReadTooLong
-            self._budget.is_spent = True
-            raise _PutOff
-
 
 def _look(number: int, frame: FrameType | None) -> None:
     """Stays installed, since setting a handler takes longer than a short reference; while nothing is
     read a signal acts as without it."""
-    if _Timer.running is not None:
-        _Timer.running.look()
-        return
-    _set_handler(number, signal.SIG_DFL)
-    signal.raise_signal(number)
+    timer = _Timer.running
+    if timer is None:
+        _set_handler(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    elif time.thread_time() - timer.began > timer.limit_s:
+        if timer.budget is None:
+            raise _ReadTooLong
+        timer.budget.is_spent = True
+        raise _PutOff
 
 
 # Python's own functions around these two make members of an enum.

@@ -242,7 +242,7 @@ class Application:
             status = 499 if response is None else response.status
             state.metrics.count_request(label, status, took_s)
             if state.audit is not None:
-                more = getattr(response, "audit_fields", dict)()
+                more: Mapping[str, Any] = getattr(response, "audit_fields", dict)()
                 caller = scope.get("rlvr.caller", "")
                 state.audit.write(caller, scope["method"], label, status, took_s, more)
 

@@ -20,7 +20,7 @@ from types import (
 )
 from typing import Any
 
-__all__ = ["fields_of", "held_values", "is_ones_own", "name_of", "objects_in", "plain_text"]
+__all__ = ["fields_of", "held_values", "name_of", "objects_in", "plain_text"]
 
 _MOST = 2000  # objects looked at: an environment may hold its rows
 _PLAIN = (str, bytes, int, float, complex, type(None))
@@ -141,17 +141,13 @@ def _given_names(kind: type, fields: Mapping[str, Any]) -> frozenset[str] | None
     try:
         names = frozenset(inspect.signature(kind).parameters)
     except (TypeError, ValueError):  # of a class in C, or one with a signature that is none
-        return None if is_ones_own(kind) else frozenset()
+        return None if _is_ones_own(kind) else frozenset()
     kept = {name.strip("_") for name in fields}
-    return None if is_ones_own(kind) and names - kept else names
+    return None if _is_ones_own(kind) and names - kept else names
 
 
-def is_ones_own(kind: type) -> bool:
-    """Whether a class is a user's: others keep more than they were made with.
-
-    Args:
-        kind: the class.
-    """
+def _is_ones_own(kind: type) -> bool:
+    """Whether a class is a user's: others keep more than they were made with."""
     module = sys.modules.get(kind.__module__)
     path = getattr(module, "__file__", None) or ""
     top = kind.__module__.partition(".")[0]

@@ -7,16 +7,10 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from importlib.machinery import NamespaceLoader
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
-from rlvr.scoring.held_values import (
-    held_values,
-    is_ones_own,
-    name_of,
-    objects_in,
-    plain_text,
-)
+from rlvr.scoring.held_values import held_values, objects_in, plain_text
 
 __all__ = ["digest_of_loaded"]
 
@@ -31,32 +25,22 @@ def digest_of_loaded(module: str) -> str | None:
         module: its name.
     """
     space = dict(getattr(sys.modules.get(module), "__dict__", {}))  # None blocks an import
-    texts = list(_texts_of_loader(module, space) or _texts_of_space(module, space, is_made=False))
+    loader: Any = getattr(space.get("__spec__"), "loader", None)
+    is_made, code = not isinstance(loader, (NamespaceLoader, NoneType)), None
+    if is_made:
+        with contextlib.suppress(AttributeError, ImportError, OSError):
+            code = loader.get_code(module)
+    texts = [*(_texts_of_code(code, {}) if code else _texts_of_space(module, space, is_made))]
     text = "\0".join(texts).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()[:16] if texts else None
 
 
-def _texts_of_loader(module: str, space: dict[str, Any]) -> list[str]:
-    """The code of a module that a loader has made, or all that it holds; empty if none has."""
-    loader = getattr(space.get("__spec__"), "loader", None)
-    if loader is None or isinstance(loader, NamespaceLoader):
-        return []
-    code = None
-    with contextlib.suppress(AttributeError, ImportError, OSError):
-        code = loader.get_code(module)
-    if isinstance(code, CodeType):
-        return [*_texts_of_code(code, {})]
-    return [name_of(loader), *_texts_of_space(module, space, is_made=True)]
-
-
-def _texts_of_space(module: str, space: dict[str, Any], *, is_made: bool) -> Iterator[str]:
+def _texts_of_space(module: str, space: dict[str, Any], is_made: bool) -> Iterator[str]:
     """What a module holds; with `is_made` also code from elsewhere, and values that no code names."""
     for name, value in sorted(space.items()):
-        is_code = isinstance(value, _OWN_CODE)
-        if is_code and getattr(value, "__module__", None) != module:
-            is_code = is_made and (isinstance(value, FunctionType) or is_ones_own(value))
-        if is_code:
-            yield from (name, *_texts_of(value, space))
+        if isinstance(value, _OWN_CODE):
+            if is_made or getattr(value, "__module__", None) == module:
+                yield from (name, *_texts_of(value, space))
         elif is_made and not name.startswith("__"):
             yield from (name, plain_text(value))
 
