@@ -126,10 +126,7 @@ def _train(config: Config, out: Console, err: Console) -> int:
         trainer.run()
         finished = trainer.steps_done == config.steps
         for step, report in sorted(trainer.reports.items()):
-            out.print(
-                f"step {step}: "
-                + ", ".join(f"{name} {interval}" for name, interval in report.metrics.items())
-            )
+            out.print(f"step {step}: {report}")
     if trainer.ranks.first:
         out.print(
             f"{trainer.steps_done} steps; all files of the run are in {config.run!s}",

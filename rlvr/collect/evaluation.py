@@ -106,6 +106,13 @@ class EvaluationReport:
         """Mean number of tokens of a completion."""
         return fmean(task.length for task in self.tasks) if self.tasks else 0.0
 
+    def __str__(self) -> str:
+        """The metrics in a line, with the tasks that were left out."""
+        shown = [f"{name} {estimate}" for name, estimate in self.metrics.items()]
+        if self.too_long:
+            shown.append(f"left out as too long: {len(self.too_long)}")
+        return ", ".join(shown) or "no task could be evaluated"
+
     def as_dict(self) -> dict[str, Any]:
         """The report as a dict, which is JSON if the options of the environment are."""
         return asdict(self) | {

@@ -162,8 +162,7 @@ class FurtherEvaluations(_Evaluation):
             one.env, sampling=sampling, n=one.n, k=one.ks, rows=one.rows
         )
         keep_evaluation(run.settings.run, run.steps_done, report, one.name)
-        shown = ", ".join(f"{name} {it}" for name, it in report.metrics.items())
-        run.say(f"step {run.steps_done}, {one.name}: {shown}")
+        run.say(f"step {run.steps_done}, {one.name}: {report}")
         return evaluation_metrics(report, f"eval/{one.name}")
 
 

@@ -227,6 +227,8 @@ def test_a_prompt_that_is_too_long_is_left_out_and_counted():
     ):
         report = run(Mixed(), Short(say), n=4, limit=3)
     assert report.too_long == ("words/train-0",)
+    assert str(report).endswith(", left out as too long: 1")
+    assert str(replace(report, metrics={}, too_long=())) == "no task could be evaluated"
     assert [task.index for task in report.tasks] == [1, 2]
     assert report.metrics["avg@4"].tasks == 2
 
