@@ -52,6 +52,10 @@ UNITS = [
 MONEY = [
     (r"\$5", "5 dollars", True, "sign and word"),
     (r"\$5", "$5.00", True, "an unescaped sign"),
+    (r"\$5", "$5 dollars", True, "both at once"),
+    (r"\$5", "$5 cents", None, "but not two that differ"),
+    (r"\$15\text{ per hour}", "$15 per hour", True, "what it is for"),
+    (r"\$1.8\text{ million}", "$1.8 million dollars", True, "with a big word"),
     (r"\$5", "5", True, "left out"),
     (r"\$5", "5 cents", False, "a cent is no dollar"),
     (r"\$0.50", "50 cents", True, "but a hundred are"),

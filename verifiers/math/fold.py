@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeAlias
 
 from rlvr.verifiers.math.words import number, pairs
 
-__all__ = ["fold", "squeeze", "with_commas", "with_points"]
+__all__ = ["Swaps", "fold", "squeeze", "swap", "swaps", "with_commas", "with_points"]
+
+Swaps: TypeAlias = tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
+"""Signs, patterns, and what takes their place."""
 
 _VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
 _NAMED = pairs(
@@ -52,7 +57,6 @@ _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
 _PLAIN_NAME = re.compile(
     r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)(?![A-Za-z])"
 )
-_PLAIN_FRACTION = re.compile(r"(?<![\\A-Za-z])[dt]?frac(?=\{)")
 _ORDINAL = re.compile(
     r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}"
 )
@@ -60,14 +64,8 @@ _ORDINAL = re.compile(
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has
 # three of them.
-_RAISED_FRACTION = re.compile(
-    r"(?:\{\s?\})?\^\s?\{?(\d+)\}?\s?(?:\\!)?\s?/\s?(?:\\!)?\s?_\s?\{?(\d+)\}?"  # ^3/_4
-)
-_GENERAL_FRACTION = re.compile(r"\\genfrac\s?\{\}\s?\{\}\s?\{[^{}]*\}\s?\{\d?\}")
-_GENERAL_BINOMIAL = re.compile(r"\\genfrac\s?\{?\(\}?\s?\{?\)\}?\s?\{0[^{}]*\}\s?\{\d?\}")
 _MINUS_WORD = re.compile(r"^\s?[负負]\s?(?=[\d\\])")
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
-_BRACED_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")  # 3{,}14: before three digits it groups
 _TEXT = re.compile(
     r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|operatorname\*?|emph)"
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
@@ -77,9 +75,6 @@ _BOLD = re.compile(
 )
 _BOLD_WORD = re.compile(
     r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}"
-)
-_COLOUR = re.compile(
-    r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}"
 )
 _ROWS = re.compile(
     r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}(.*)\\end\s?\{\1\}",
@@ -97,35 +92,96 @@ _RANGE = re.compile(
     rf"((?:^|[,;(\[{{])\s{{0,4}}{_NUMERAL}\s?(?:\\?%)?\s?)[–—](?=\s?{_NUMERAL}\s?"
     r"(?:\\?%\s?)?(?:$|[,;)\]}$°]|\\(?:text|mathrm|[ ,;])|\^\s?\{?\s?\\circ|[a-z]{2}))"
 )
-_DIGIT_X = re.compile(r"(?<=\d) ?[xX] ?(?=10 ?\^)")
-_PRODUCT_X = re.compile(r"([1-9]\d*(?:\.\d+)?) ?[xX] ?(\d+(?:\.\d+)?)")
-_OUT_OF = re.compile(r'(\d+) ?"?(?:out of|in)"? ?(\d+)')
-_APOSTROPHES = re.compile(r"[+-]?\d{1,3}(?:'\d{3})+(?:\.\d+)?")
-_QUOTIENT = re.compile(
-    r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))"
-)
 _SPOKEN_NUMBER = re.compile(
     r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
 )
 _SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
 _CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
 _CJK_LABEL = re.compile(r"^\s?(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
-_OHMS = re.compile(r'"([kM])" ?\\Omega(?![a-zA-Z])')
-_PRIMES = re.compile(r"\^\s?\{?\s?((?:\\prime\s?){1,2})\}?")
-_PHANTOM = re.compile(r"\\[hv]?phantom\s?\{[^{}]*\}")
-_POWERS_BESIDE = re.compile(
-    r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)(?:\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)){1,20}"
-)
 _BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
 _CIRCLED = re.compile(
     "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
 )
-_FACTORIALS = re.compile(r"(?<=\d!) (?=\d)")
-_COLON = re.compile(r"(?<![a-zA-Z])\{:\}")
-_MICRO = re.compile(r'\\mu ?"([A-Za-z])')
-_NOT = re.compile(r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))")
 _NEGATED = pairs(
     r"= \ne  < \ge  > \le  \le >  \leq >  \ge <  \geq <  \in \notin  \equiv \not\equiv"
+)
+
+
+def swaps(*rows: tuple[str, str, str | Callable[[re.Match[str]], str]]) -> Swaps:
+    """Replacements for `swap`.
+
+    Args:
+        rows: what must stand in a text, the pattern that is looked for then, and what takes its
+            place.
+    """
+    return tuple((sign, re.compile(pattern), new) for sign, pattern, new in rows)
+
+
+_PLAIN_SIGNS = swaps(
+    ("frac{", r"(?<![\\A-Za-z])[dt]?frac(?=\{)", r"\\frac"),
+    ("**", r"\*\*", "^"),
+    (">=", ">=", r" \\ge "),
+    ("<=", "<=", r" \\le "),
+    ("...", r"\.\.\.", r" \\dots "),
+    (  # ^3/_4
+        "_",
+        r"(?:\{\s?\})?\^\s?\{?(\d+)\}?\s?(?:\\!)?\s?/\s?(?:\\!)?\s?_\s?\{?(\d+)\}?",
+        r"\\frac{\1}{\2}",
+    ),
+)
+_MARKUP = swaps(
+    ("{,}", r"(?<=\d)\{,\}(?=\d)", "."),  # 3{,}14: before three digits it groups
+    ("{:}", r"(?<![a-zA-Z])\{:\}", ":"),
+    (r"\genfrac", r"\\genfrac\s?\{\}\s?\{\}\s?\{[^{}]*\}\s?\{\d?\}", r"\\frac"),
+    (
+        r"\genfrac",
+        r"\\genfrac\s?\{?\(\}?\s?\{?\)\}?\s?\{0[^{}]*\}\s?\{\d?\}",
+        r"\\binom",
+    ),
+    ("phantom", r"\\[hv]?phantom\s?\{[^{}]*\}", " "),
+    (
+        "color",
+        r"\\(?:color|textcolor|mathcolor)\s?(?:\[[^\[\]]{0,20}\])?\s?\{[\w!,. ]{1,40}\}",
+        "",
+    ),
+    (
+        r"\not",
+        r"\\not ?(=|<|>|\\(?:leq?|geq?|in|equiv)(?![a-zA-Z]))",
+        lambda m: f"{_NEGATED[m[1]]} ",
+    ),
+    (r"US\$", r"US\\\$", r"\\$"),
+)
+_SYMBOLS = swaps(
+    (r"\mu", r'\\mu ?"([A-Za-z])', r'"μ\1'),
+    (r"\Omega", r'"([kM])" ?\\Omega(?![a-zA-Z])', r'"\1Ω"'),
+    (r"\prime", r"\^\s?\{?\s?((?:\\prime\s?){1,2})\}?", lambda m: "'" * m[1].count("prime")),
+)
+_POWER = r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)"
+_NUMERALS = swaps(
+    ("10", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r" \\times "),  # 3x10^8
+    *(
+        (sign, rf"\A([1-9]\d*(?:\.\d+)?) ?{sign} ?(\d+(?:\.\d+)?)\Z", r"\1\\times \2")
+        for sign in "xX"
+    ),
+    ("'", r"\A[+-]?\d{1,3}(?:'\d{3})+(?:\.\d+)?\Z", lambda m: m[0].replace("'", "")),  # 1'234'567
+    (  # 2^6 3^5
+        "^",
+        rf"\A{_POWER}(?:{_POWER}){{1,20}}\Z",
+        lambda m: _BESIDE.sub(r"\1 \\cdot ", m[0]),
+    ),
+    ("! ", r"(?<=\d!) (?=\d)", r" \\cdot "),  # 4! 5!
+    *(  # (3)/(4) x
+        (
+            sign,
+            r"(?<![\w^_)}\]])\(([^()]{1,80})\) ?/ ?\(([^()]{1,80})\)(?= (?:[a-zA-Z]|\\[a-z]))",
+            r"\\frac{\1}{\2}",
+        )
+        for sign in (")/", ") /")
+    ),
+    *(
+        (words, rf'\A(\d+) ?"?{words}"? ?(\d+)\Z', r"\\frac{\1}{\2}")
+        for words in ("out of", "in")  # 3 "out of" 4
+    ),
 )
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
@@ -199,17 +255,8 @@ def _fold_end(text: str) -> str:
         text = _fold_unicode(text)
     if "sqrt" in text:
         text = _fold_roots(_PLAIN_ROOT.sub("√", text))
-    if "frac{" in text:
-        text = _PLAIN_FRACTION.sub(r"\\frac", text)
+    text = swap(text, _PLAIN_SIGNS)
     text = _PLAIN_NAME.sub(lambda m: rf" \{m[0]} " if m[0] != "infinity" else r" \infty ", text)
-    if "**" in text:
-        text = text.replace("**", "^")
-    if "=" in text and (">=" in text or "<=" in text):
-        text = text.replace(">=", r" \ge ").replace("<=", r" \le ")
-    if "..." in text:
-        text = text.replace("...", r" \dots ")
-    if "^" in text and "_" in text and "/" in text:
-        text = _RAISED_FRACTION.sub(r"\\frac{\1}{\2}", text)
     if not _PLAIN.fullmatch(text):
         text = _fold_latex(text)
     text = " ".join(text.split())
@@ -220,7 +267,7 @@ def _fold_end(text: str) -> str:
     if r"\also" in text or r"\either" in text or r"\vee" in text or r"\wedge" in text:
         text = _fold_connectives(text)
     if len(text) > 1 and not text.isdecimal():
-        text = _fold_numerals(text)
+        text = swap(text, _NUMERALS)
     text = text.rstrip(" .,;:")
     if text[:1] == "=":
         text = text[1:].lstrip()  # "= 26"
@@ -232,22 +279,16 @@ _folded_and_kept = lru_cache(maxsize=4096)(
 )  # a right answer is mostly written as its reference is
 
 
-def _fold_numerals(text: str) -> str:
-    r"""`3x10^8` is a product, `1'234'567` a number, `3 "out of" 4` and `(3)/(4) x` have a
-    fraction."""
-    if "x" in text or "X" in text:
-        text = _DIGIT_X.sub(r" \\times ", text)
-        text = rf"{match[1]}\times {match[2]}" if (match := _PRODUCT_X.fullmatch(text)) else text
-    if "'" in text and _APOSTROPHES.fullmatch(text):
-        text = text.replace("'", "")
-    if text.count("^") > 1 and _POWERS_BESIDE.fullmatch(text):
-        text = _BESIDE.sub(r"\1 \\cdot ", text)  # 2^6 3^5
-    if "! " in text:
-        text = _FACTORIALS.sub(r" \\cdot ", text)  # 4! 5!
-    if "/" in text and ")" in text:
-        text = _QUOTIENT.sub(r"\\frac{\1}{\2}", text)
-    if ("in" in text or "of" in text) and (match := _OUT_OF.fullmatch(text)):
-        text = rf"\frac{{{match[1]}}}{{{match[2]}}}"
+def swap(text: str, rows: Swaps) -> str:
+    """The text after each swap, in their order.
+
+    Args:
+        text: any text.
+        rows: from `swaps`.
+    """
+    for sign, pattern, new in rows:
+        if sign in text:
+            text = pattern.sub(new, text)
     return text
 
 
@@ -369,31 +410,15 @@ def _fold_roots(text: str) -> str:
 def _fold_latex(text: str) -> str:
     text = text.replace("~", " ").replace("`", "").replace('"', " ")
     text = _GROUPED.sub(lambda m: "".join(filter(str.isdigit, m[0])), text)
-    text = _BRACED_COMMA.sub(".", text) if "{,}" in text else text
-    text = _fold_dollars(_COLON.sub(":", text) if "{:}" in text else text)
+    text = _fold_dollars(swap(text, _MARKUP))
     text = _ORDINAL.sub("", text)
-    if r"\genfrac" in text:
-        text = _GENERAL_BINOMIAL.sub(r"\\binom", _GENERAL_FRACTION.sub(r"\\frac", text))
     if "\\" not in text:
         return _unwrap(text)
     if "\\begin" in text:
         text = _fold_rows(text)
-    if "phantom" in text:
-        text = _PHANTOM.sub(" ", text)
-    if "color" in text:
-        text = _COLOUR.sub("", text)
-    if r"\not" in text:
-        text = _NOT.sub(lambda m: f"{_NEGATED[m[1]]} ", text)
-    if r"S\$" in text:
-        text = text.replace(r"US\$", r"\$")
     text = _BOLD.sub(r"\1", _BOLD.sub(r"\1", text) if r"\underline" in text else text)
     text = _TEXT.sub(_quote, _BOLD_WORD.sub(r"\\text{\1}", text))
-    if r"\mu" in text:
-        text = _MICRO.sub(r'"μ\1', text)
-    if r"\Omega" in text:
-        text = _OHMS.sub(r'"\1Ω"', text)
-    if r"\prime" in text:
-        text = _PRIMES.sub(lambda m: "'" * m[1].count("prime"), text)
+    text = swap(text, _SYMBOLS)
     text = _COMMAND.sub(
         lambda m: _BECOMES.get(m[0].replace(" ", "") if len(m[0]) > 2 else m[0], m[0]), text
     )

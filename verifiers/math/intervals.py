@@ -105,6 +105,9 @@ class Regions(Generic[_End]):
     def pieces(self, node: Node) -> list[Piece[_End]]:
         """The disjoint pieces of a set.
 
+        Args:
+            node: its tree.
+
         Raises:
             Unreadable: it is none.
         """
@@ -124,7 +127,12 @@ class Regions(Generic[_End]):
         return reduce(common, parts) if node.op == "intersection" else reduce(self.without, parts)
 
     def between(self, low: Node, high: Node, brackets: str) -> list[Piece[_End]]:
-        """One interval, unless it is empty."""
+        """The piece of one interval; none if it is empty.
+
+        Args:
+            low, high: its ends.
+            brackets: both of them, such as `[)`.
+        """
         start = self.end(low, 1 if brackets[0] == "(" else -1)
         stop = self.end(high, 1 if brackets[1] == "]" else -1)
         return [(start, stop)] if start < stop else []
@@ -132,7 +140,12 @@ class Regions(Generic[_End]):
     def without(
         self, parts: Iterable[Piece[_End]], gone: Iterable[Piece[_End]]
     ) -> list[Piece[_End]]:
-        """The first set but for the second."""
+        """A set without another one.
+
+        Args:
+            parts: the pieces of the first.
+            gone: those of the second.
+        """
         return common(parts, outside(gone, self.least, self.most))
 
 

@@ -51,7 +51,9 @@ _UNIT_FRACTION = re.compile(
 )
 _UNIT_PRODUCT = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])")
 _ATTACHED = re.compile(r'([+-]? ?[\d.,]+)"([kKMB])"')
-_WORTH = re.compile(rf'([\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, reverse=True))})"?')
+_WORTH = re.compile(
+    rf'([+-]? ?[\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, reverse=True))})"?'
+)
 _ARC = re.compile(r"([+-]?) ?(\d+) ?\^\\circ ?(\d+(?:\.\d+)?) ?'(?: ?(\d+(?:\.\d+)?) ?(?:''|\"))?")
 _FEET = re.compile(r"(\d+) ?'(?: ?-? ?(\d+(?:\.\d+)?) ?'')?")
 _TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
@@ -123,7 +125,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         or _read_based(text)
         or _compound(text)
         or _sixtieths(text)
-        or _read_attached(text)
+        or _read_scaled(text, text, "")
     ) is not None:
         return special
     if text[:1] == '"' and (currency := _CURRENCY_FIRST.match(text)):
@@ -131,30 +133,29 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     if text[:1] == '"' and (opposite := _NEGATIVE.match(text)):
         return _read_negated(text, opposite.end())
     core, unit = _strip_money(text)
-    if unit and (worth := _WORTH.fullmatch(core.lstrip("+- "))):
-        return _scale_amount(text, core, worth, unit)
+    if unit and (scaled := _read_scaled(text, core, unit)) is not None:
+        return scaled
     if degrees := _TEMPERATURE.search(text):
         core, unit = text[: degrees.start()].rstrip(), f"degree {AMBIGUOUS[degrees[1]][0]}"
     factor = Fraction(1)
-    if unit and (quoted := core.find('"')) > 0:  # $5 "million", $15 "per hour"
-        head, slash, _ = core[:quoted].partition("/")
-        name, factor = _unit(slash + core[quoted:].replace('"', " "))
-        if name is None or (name and not name.startswith("/") and canonical(name) != unit):
-            return word(text)
-        core, unit = head.rstrip(), f"{unit} {name}" if name[:1] == "/" else unit
     percent = core.endswith("%")
     if percent:
         core = core[:-1].rstrip()
-    elif not unit:
+    else:
         core, tail, factor = _strip_words(core)
-        if tail in _PERCENT:
-            percent = True
-        elif tail is None:
+        if tail is None:
             return word(text)
-        else:
+        if not unit and tail in _PERCENT:
+            percent = True
+        elif not unit:
             core, unit = _strip_degree(core, tail)
-    if unit and factor == 1:
-        core, factor = _strip_scale(core)
+        elif tail[:1] == "/":  # $15 "per hour"
+            unit = f"{unit} {tail}"
+        elif tail not in ("", unit):
+            return word(text)
+    if unit and factor == 1:  # 1.8 billion "people"
+        head, tail, scale = _strip_words(core)
+        core, factor = (head, scale) if tail == "" else (core, factor)
     try:
         value = _value(core) * factor
     except UndefinedNumber:
@@ -214,25 +215,15 @@ def _read_based(text: str) -> Quantity | None:
         return None
 
 
-def _read_attached(text: str) -> Quantity | None:
-    r"""`5\text{K}`, `5\text{M}`: a letter without a space scales the number; K may also be
-    kelvins."""
-    match = _ATTACHED.fullmatch(text)
+def _read_scaled(text: str, core: str, unit: str) -> Quantity | None:
+    r"""\$5M, and `5\text{K}`: a letter without a space scales the number; K may also be kelvins."""
+    match = (_WORTH if unit else _ATTACHED).fullmatch(core)
     number = literal(match[1]) if match else None
     if match is None or number is None or number.value is None:
         return None
-    if match[2] == THOUSANDS:
+    if match[2] == THOUSANDS and not unit:
         return Quantity(text, match[1], number.value, THOUSANDS)
-    return Quantity(text, text, number.value * SCALE_LETTERS[match[2]])
-
-
-def _scale_amount(text: str, core: str, worth: re.Match[str], unit: str) -> Quantity | Word:
-    r"""\$5M."""
-    number = literal(worth[1])
-    if number is None or number.value is None:
-        return word(text)
-    value = number.value * SCALE_LETTERS[worth[2]]
-    return Quantity(text, text, -value if core.startswith("-") else value, unit)
+    return Quantity(text, text, number.value * SCALE_LETTERS[match[2]], unit)
 
 
 def _read_negated(text: str, end: int) -> Quantity | Word | Flawed:
@@ -378,10 +369,3 @@ def _strip_degree(core: str, unit: str) -> tuple[str, str]:
     if core.endswith(_DEGREE):
         return core[: -len(_DEGREE)].rstrip(), f"degree {unit}".rstrip()
     return core, unit
-
-
-def _strip_scale(core: str) -> tuple[str, Fraction]:
-    """The number in front of a scale word: of `1.8 billion` behind a dollar sign."""
-    head, _, last = core.rpartition(" ")
-    last = last.casefold()
-    return (head, Fraction(SCALES[last])) if last in SCALES else (core, Fraction(1))

@@ -16,6 +16,7 @@ from functools import lru_cache
 from rlvr.verifiers.math.arithmetic import NotArithmetic, UndefinedNumber, rational
 from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
+from rlvr.verifiers.math.fold import swap, swaps
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
 from rlvr.verifiers.math.parameters import declaration, split_quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
@@ -30,11 +31,12 @@ _SEMICOLONS = separator(";")
 _DASHES = separator(r"\\endash(?![a-zA-Z])")
 _PART = re.compile(r'"?\(?([a-h])\)"? ?')
 _MARKED = re.compile(r'"?\( ?[A-Ja-j] ?\)"?')
-_SETS_JOINED = re.compile(r"\\(?:cup|cap|setminus)(?![a-zA-Z])|(?:\\|- ?)\\\{")
+_WITHOUT = separator(r"\\setminus(?![a-zA-Z])|(?:\\|- ?)(?=\\\{)")
 _REGIONS = {
-    "union": separator(r"\\cup(?![a-zA-Z])"),
-    "meet": separator(r"\\cap(?![a-zA-Z])"),
-    "minus": separator(r"\\setminus(?![a-zA-Z])|(?:\\|- ?)(?=\\\{)"),
+    r"\cup": (separator(r"\\cup(?![a-zA-Z])"), "union"),
+    r"\cap": (separator(r"\\cap(?![a-zA-Z])"), "meet"),
+    r"\setminus": (_WITHOUT, "minus"),
+    r"\{": (_WITHOUT, "minus"),
 }
 _ROWS = separator(r"\\\\")
 _CELLS = separator("&")
@@ -80,37 +82,14 @@ _NO_OPTION = re.compile(
     r"\\(?:times|cdot|div|overline|bar|ne|le|ge|in|notin|to|not|equiv|approx|sim|cup|cap|setminus|subset|subseteq|vee|wedge|pm)"
     r"(?![a-zA-Z])"
 )
-# What says no more of a value: x = 2 (double root), x = 2 (x = -3 rejected).
-_REMARK = re.compile(
-    r'(?<=[\w})]) ?(?:" ?\(? ?(?:only|(?:a )?(?:double|repeated) root|(?:with )?multiplicity \w{1,8}) ?\)? ?"'
-    r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))$'
-)
-# 3/4 (or 0.75), 2\sqrt3 (\approx 3.46), 3/4 (75\%): the same once more
-_AGAIN = re.compile(
-    r'(?P<first>[^()"]+?) ?"?\((?:"? ?(?:;|or) ?"?(?P<other>[^()";]+)| ?(?P<about>\\approx[^()"]+)'
-    r'| ?(?P<percent>[\d.]+ ?%) ?)"?\)"?'
-)
-_NOT_THAT = re.compile(r'(?P<kept>[^",;]+), ?"? ?not ?"? ?[-+\d\\][^",;]{0,40}')  # 10, not 12
 _ALL_BUT = re.compile(
     r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: x)?,?(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
     r"(?:x ?= ?)?(?P<gone>.+)",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(  # "The largest prime is" 97
-    r'"(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b(?P<about>[^"]{0,80}?)'
-    r'(?<= )(?:is|are|was|were|equals) ?" ?(?=[-+\d\\(\[])',
-    re.IGNORECASE,
-)
 _DOUBT = re.compile(
     r"\b(?:not?|never|or|and|but|if|unless|least|most|about|nearly|almost|half|twice|minus|than|between)\b|n't",
     re.IGNORECASE,
-)
-# Beside an exact reference only the value counts.
-_NEARLY = re.compile(r'(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])')
-_TRANSPOSED = re.compile(  # (1, 2)^T is a column
-    r"(?:[\[(](?P<list>[^\[\]();]{1,400},[^\[\]();]{1,400})[\])]"
-    r"|\\begin ?\{[bp]matrix\}(?P<cells>(?:[^\\]|\\(?!\\|end)){1,800})\\end ?\{[bp]matrix\})"
-    r" ?\^ ?(?:T|\{ ?(?:T|\\top|\\intercal|\\(?:mathsf|mathrm|text) ?\{ ?T ?\}) ?\}|\\top|\\intercal)"
 )
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
@@ -118,6 +97,53 @@ _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?
 _BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
 _SHORT = 100  # characters of a text whose form is kept
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
+
+
+def _as_column(row: re.Match[str]) -> str:
+    """(1, 2)^T"""
+    cells = cut(row["list"], _COMMAS) if row["list"] else row["cells"].split("&")
+    column = "\\\\ ".join(cells)
+    return rf"\begin{{pmatrix}} {column} \end{{pmatrix}}"
+
+
+def _once_more(match: re.Match[str]) -> str:
+    r"""3/4 (or 0.75) as `3/4 ; 0.75`, and 2\sqrt3 (\approx 3.46) without brackets."""
+    other = match["other"] or match["percent"]
+    return f"{match['first']} {match['about'] or f'; {other}'}"
+
+
+_REMARKS = swaps(  # what says no more of the value
+    ("ap", r'\A(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])', ""),
+    (  # "The largest prime is" 97
+        '"',
+        r'(?i)\A"(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b(?P<about>[^"]{0,80}?)'
+        r'(?<= )(?:is|are|was|were|equals) ?" ?(?=[-+\d\\(\[])',
+        lambda match: match[0] if _DOUBT.search(match["about"]) else "",
+    ),
+    (
+        "T",
+        r"\A(?:[\[(](?P<list>[^\[\]();]{1,400},[^\[\]();]{1,400})[\])]"
+        r"|\\begin ?\{[bp]matrix\}(?P<cells>(?:[^\\]|\\(?!\\|end)){1,800})\\end ?\{[bp]matrix\})"
+        r" ?\^ ?(?:T|\{ ?(?:T|\\top|\\intercal|\\(?:mathsf|mathrm|text) ?\{ ?T ?\}) ?\}|\\top|\\intercal)\Z",
+        _as_column,
+    ),
+    (  # x = 2 (double root), x = 2 (x = -3 rejected)
+        '"',
+        r'(?<=[\w})]) ?(?:" ?\(? ?(?:only|(?:a )?(?:double|repeated) root|(?:with )?multiplicity \w{1,8}) ?\)? ?"'
+        r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))\Z',
+        "",
+    ),
+    *(
+        (
+            sign,
+            r'\A(?P<first>[^()"]+?) ?"?\((?:"? ?(?:;|or) ?"?(?P<other>[^()";]+)'
+            r'| ?(?P<about>\\approx[^()"]+)| ?(?P<percent>[\d.]+ ?%) ?)"?\)"?\Z',
+            _once_more,
+        )
+        for sign in (";", "or", r"\approx", "%")
+    ),
+    ("not", r'\A([^",;]+), ?"? ?not ?"? ?[-+\d\\][^",;]{0,40}\Z', r"\1"),  # 10, not 12
+)
 
 
 def read(text: str) -> Form:
@@ -128,23 +154,10 @@ def read(text: str) -> Form:
 def _read(text: str) -> Form:
     if number := literal(text):
         return number
-    if text[:1] in '\\"' and (nearly := _NEARLY.match(text)):
-        return read(text[nearly.end() :])
-    if text[:1] == '"' and (lead := _SENTENCE.match(text)) and not _DOUBT.search(lead["about"]):
-        return read(text[lead.end() :])
-    if "^" in text[-16:] and (row := _TRANSPOSED.fullmatch(text)) is not None:
-        cells = cut(row["list"], _COMMAS) if row["list"] else row["cells"].split("&")
-        column = "\\\\ ".join(cells)
-        return read(rf"\begin{{pmatrix}} {column} \end{{pmatrix}}")
+    if (shorter := swap(text, _REMARKS)) != text:
+        return read(shorter)
     if (day := date(text)) is not None:
         return day
-    if text[-1:] in ('"', ")") and (remark := _REMARK.search(text)):
-        return read(text[: remark.start()].rstrip())
-    if text[-1:] in ')"' and (again := _AGAIN.fullmatch(text)):
-        about, other = again["about"], again["other"] or again["percent"]
-        return read(f"{again['first']} {about}" if about else f"{again['first']} ; {other}")
-    if "not" in text and (denied := _NOT_THAT.fullmatch(text)):
-        return read(denied["kept"])
     if "real" in text and (most := _ALL_BUT.fullmatch(text)):
         gone = most["gone"].replace('"', "")
         return Items(text, "minus", (_line(text), _single(rf"\{{{gone}\}}")))
@@ -462,11 +475,8 @@ def _region(text: str) -> Items | Flawed | None:
         return Items(text, "set", ())
     if text[:1] == "\\" and (line := _REALS.fullmatch(text.replace(" ", ""))):
         return _line(text, line[1] or "")
-    if not _SETS_JOINED.search(text):
-        return None
-    for kind, at in _REGIONS.items():
-        parts = cut(text, at)
-        if len(parts) < 2:
+    for sign, (at, kind) in _REGIONS.items():
+        if sign not in text or len(parts := cut(text, at)) < 2:
             continue
         sets = tuple(_single(rf"\{part[:-1]}\}}" if part[0] == "{" else part) for part in parts)
         if kind == "union" and any(
