@@ -27,13 +27,13 @@ from rlvr.verifiers.math.units import (
 from rlvr.verifiers.math.words import number as number_word
 from rlvr.verifiers.math.words import plain
 
-__all__ = ["compound", "literal", "quantity", "read_measured", "read_spaced", "word"]
+__all__ = ["compound", "literal", "quantity", "read_measured", "word"]
 
 _LITERAL = re.compile(
     r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?"
 )
 _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
-_SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
+_SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")  # 1 000 000, as ISO 80000-1 writes it
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
 _BASED = re.compile(
@@ -73,11 +73,6 @@ _LONGEST = 20_000  # digits of a number that is written out
 _CURRENCY_FIRST = re.compile(r'"(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\.?" ?(?=[\d.])')
 _DEGREE = r"^\circ"
 _PERCENT = frozenset(("percent", "percentage", "per cent", "pct"))
-
-
-def read_spaced(text: str) -> Quantity | None:
-    """`1 000 000`, as ISO 80000-1 writes it; two numbers side by side are never anything else."""
-    return literal(text.replace(" ", "")) if _SPACED.fullmatch(text) else None
 
 
 def literal(text: str) -> Quantity | None:
@@ -121,7 +116,7 @@ def _fraction(text: str) -> Quantity | None:
 def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
     if (
-        special := read_spaced(text)
+        special := literal(text.replace(" ", "") if _SPACED.fullmatch(text) else "")
         or _read_based(text)
         or _compound(text)
         or _sixtieths(text)

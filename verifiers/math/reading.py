@@ -219,19 +219,11 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
 
 def _twice_the_same(forms: list[Form]) -> Quantity | None:
     """`30 or 30.0` is one number."""
-    first = forms[0]
-    worth = {
-        (form.value / Fraction(100 if form.percent else 1), form.unit)
-        for form in forms
-        if isinstance(form, Quantity) and form.value is not None
-    }
-    number = all(isinstance(form, Quantity) and form.value is not None for form in forms)
+    numbers = [form for form in forms if isinstance(form, Quantity) and form.value is not None]
+    worth = {(Fraction(n.value or 0) / (100 if n.percent else 1), n.unit) for n in numbers}
+    is_one = len(numbers) == len(forms) and len(worth) == 1
     said_again = len({form.text for form in forms}) == 1  # a number once more is a wrapper
-    return (
-        first
-        if number and len(worth) == 1 and not said_again and isinstance(first, Quantity)
-        else None
-    )
+    return numbers[0] if is_one and not said_again else None
 
 
 def _counted_out(parts: list[str]) -> list[str]:
@@ -241,18 +233,12 @@ def _counted_out(parts: list[str]) -> list[str]:
     numerals = parts[:at] + parts[at + 1 :]
     if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in numerals):
         return parts
-    numbers = [int(part) for part in numerals]
+    numbers = list(map(int, numerals))
     step = numbers[1] - numbers[0] if at > 1 else 1
-    count, left = divmod(numbers[-1] - numbers[0], step) if step else (-1, 0)
-    integers = (
-        [numbers[0] + step * n for n in range(count + 1)]
-        if 0 < count < _MOST_COUNTED and not left
-        else []
-    )
-    fits = (
-        integers[:at] == numbers[:at]
-        and integers[len(integers) - len(numbers) + at :] == numbers[at:]
-    )
+    if not step or (numbers[-1] - numbers[0]) // step >= _MOST_COUNTED:
+        return parts
+    integers = list(range(numbers[0], numbers[-1] + (1 if step > 0 else -1), step))
+    fits = integers[:at] == numbers[:at] and integers[at - len(numbers) :] == numbers[at:]
     return list(map(str, integers)) if fits and len(integers) >= len(numbers) else parts
 
 
@@ -490,11 +476,10 @@ def _region(text: str) -> Items | Flawed | None:
 
 def _line(text: str, part: str = "") -> Items:
     r"""The real line, or the half of it that `^+`, `_{>0}` or `_{\le 0}` says."""
-    zero = Quantity("0", "0", 0)
-    low = zero if "+" in part or ">" in part or r"\ge" in part else Quantity(r"-\infty", r"-\infty")
-    high = zero if "-" in part or "<" in part or r"\le" in part else Quantity(r"\infty", r"\infty")
-    kind = "[)" if r"\ge" in part else "(]" if r"\le" in part else "()"
-    return Items(text, kind, (low, high))
+    low = "0" if "+" in part or ">" in part or r"\ge" in part else r"-\infty"
+    high = "0" if "-" in part or "<" in part or r"\le" in part else r"\infty"
+    opening, closing = "[" if r"\ge" in part else "(", "]" if r"\le" in part else ")"
+    return Items(text, opening + closing, (_single(low), _single(high)))
 
 
 def _signs(text: str) -> Items | None:
