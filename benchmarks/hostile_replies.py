@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.sandbox.outputs import Output
-from rlvr.sandbox.reader import read_aside, read_each, warm
+from rlvr.sandbox.reader import read_aside, read_each, warm_reader
 from rlvr.verifiers.code import COMPARATORS, CallCase
 from rlvr.verifiers.code.reading import compare_outputs, judged_replies
 
@@ -265,7 +265,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output-mib", type=int, default=15)
     options = parser.parse_args()
-    warm()
+    warm_reader()
     case, worst, verdicts = CallCase("f", (), {}, 2), dict[str, list[float]](), Counter[str]()
     for name, data in replies(options.replies, options.seed):
         written = Output.of_text(data)

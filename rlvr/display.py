@@ -25,9 +25,9 @@ __all__ = [
     "Activity",
     "Advance",
     "LeftOut",
-    "number",
     "progress_bar",
     "settings",
+    "show_number",
     "show_value",
     "span",
     "uncounted",
@@ -125,7 +125,7 @@ def settings(value: Any, *, but: tuple[str, ...] = ()) -> list[str]:
     return changed
 
 
-def number(value: float) -> str:
+def show_number(value: float) -> str:
     """A number with six digits if that is exact, else with all of them.
 
     Args:

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from rlvr.sandbox.languages import LANGUAGES, PRECOMPILED, PROGRAM
 from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.records import Ending, Limits, Program, Run
-from rlvr.sandbox.toolchains import missing, tool, tool_version
+from rlvr.sandbox.toolchains import missing, tool_path, tool_version
 
 __all__ = ["Compiler", "Files", "files_of"]
 
@@ -60,7 +60,7 @@ class Compiler:
         self._binaries: OrderedDict[str, bytes] = OrderedDict()
         # language → what is wrong with its compiler, and how long that is believed
         self._flaws: dict[str, tuple[str, float]] = {}
-        self.caches: Mapping[str, str] = {PRECOMPILED: str(_cache())} if tool("cpp") else {}
+        self.caches: Mapping[str, str] = {PRECOMPILED: str(_cache())} if tool_path("cpp") else {}
         self._precompiled = (
             PRECOMPILED if level == "namespaces" else self.caches.get(PRECOMPILED, PRECOMPILED)
         )
@@ -85,7 +85,7 @@ class Compiler:
                 files_of(program),
                 _NOTHING,
             )
-        command = tool(language)
+        command = tool_path(language)
         if command is None:
             return {}, {}, Run(Ending.IE, why=str(missing(language)))
         # For who wants to know by what a program was judged, see `rlvr.scoring.watch`.
@@ -269,7 +269,7 @@ def _digest(argv: list[str], files: Mapping[str, bytes | Output]) -> str:
 def _cache() -> Path:
     """A folder for this compiler that belongs to this user: no other user may put a header
     there."""
-    command = tool("cpp") or ""
+    command = tool_path("cpp") or ""
     key = _digest([command, *_flags()], {"version": tool_version("cpp").encode()})[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:

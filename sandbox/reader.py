@@ -26,7 +26,7 @@ from rlvr.workers import WorkerPool, once_per_process, ship, usable_cores
 from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 from rlvr.workers.framing import write_all
 
-__all__ = ["CPU_S", "MEMORY_MIB", "Reading", "Work", "read_aside", "read_each", "warm"]
+__all__ = ["CPU_S", "MEMORY_MIB", "Reading", "Work", "read_aside", "read_each", "warm_reader"]
 
 CPU_S: Final = 10.0
 """CPU seconds for one piece of work; a program's largest honest output takes about half."""
@@ -130,7 +130,7 @@ def read_each(
     return Reading(records, lost, used_s)
 
 
-def warm() -> None:
+def warm_reader() -> None:
     """Start a reader now, so that the first verdict does not wait for it (a third of a second)."""
     _pool().warm()
 

@@ -13,7 +13,7 @@ from rlvr.sandbox.guest.writing import write
 from rlvr.sandbox.outputs import Lent, Output, Readable
 from rlvr.sandbox.reader import read_aside, read_each
 
-__all__ = ["bytes_of", "load_value", "read_replies", "read_results", "results", "rewrite"]
+__all__ = ["bytes_of", "call_replies", "load_value", "read_suite", "results", "rewrite"]
 
 _BYTES: Final = 1 << 20  # of all values that are rebuilt in the caller
 _VALUES: Final = 20_000
@@ -100,7 +100,7 @@ def results(written: Readable) -> Iterator[Any]:
     Args:
         written: what the tests' process wrote.
     """
-    suite_results = suite.read_results(bytes_of(written))
+    suite_results = suite.read_cases(bytes_of(written))
     for case in suite_results.cases:
         yield list(case)
     yield [suite_results.done, suite_results.died, suite_results.ours, suite_results.error]
@@ -109,7 +109,7 @@ def results(written: Readable) -> Iterator[Any]:
 # ------------------------------------------------------------------------------------ in the caller
 
 
-def read_replies(
+def call_replies(
     written: Output, n: int
 ) -> list[tuple[Any, str | None, bool, Output | None] | None]:
     """Value, error, whether it is listed, and the line where the value is large; None for calls
@@ -136,7 +136,7 @@ def read_replies(
     return [*replies, *[None] * (n - len(replies))]
 
 
-def read_results(written: Output) -> suite.SuiteResults:
+def read_suite(written: Output) -> suite.SuiteResults:
     """The results that a suite wrote.
 
     Args:

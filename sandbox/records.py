@@ -475,7 +475,7 @@ class CallRun:
             SandboxFailed: the reader failed.
         """
         return tuple(
-            reply and Reply(*reply) for reply in readings.read_replies(self.results, self.count)
+            reply and Reply(*reply) for reply in readings.call_replies(self.results, self.count)
         )
 
 
@@ -538,7 +538,7 @@ class TestRun:
 
     @cached_property
     def _found(self) -> guest_suite.SuiteResults:
-        return readings.read_results(self.results)
+        return readings.read_suite(self.results)
 
     @property
     def cases(self) -> tuple[TestCase, ...]:

@@ -29,7 +29,7 @@ from rlvr.sandbox.outputs import memfd
 from rlvr.sandbox.pool import MIB, SlotPool
 from rlvr.sandbox.records import Ending, Isolation, Limits, holding
 from rlvr.sandbox.slots import NotTaken, RunRequest, Slot, pack_program
-from rlvr.sandbox.toolchains import missing, tool
+from rlvr.sandbox.toolchains import missing, tool_path
 from rlvr.validate import require_number, require_one_of
 from rlvr.workers.framing import write_all
 
@@ -112,7 +112,7 @@ class Session:
         self._calls = 0
         header: dict[str, Any] = {"kind": "session"}
         if language == "bash":
-            bash = tool("bash")
+            bash = tool_path("bash")
             if bash is None:
                 raise SandboxFailed(str(missing("bash")))
             header = {

@@ -29,7 +29,7 @@ __all__ = [
     "program_variables",
     "root_plan",
     "search_path",
-    "tool",
+    "tool_path",
     "tool_version",
 ]
 
@@ -235,7 +235,7 @@ def _ask_interpreter(command: Sequence[str], what: str) -> Any:
 
 
 @lru_cache
-def tool(language: str) -> str | None:
+def tool_path(language: str) -> str | None:
     """The path, inside a slot, of the program that runs or compiles a language; None if this host
     has none.
 
@@ -257,7 +257,7 @@ def tool_version(language: str) -> str:
     Args:
         language: a key of `LANGUAGES`, but not "python".
     """
-    command = tool(language)
+    command = tool_path(language)
     if command is None:
         return "unknown"
     for flag in ("--version", "version"):
@@ -299,7 +299,7 @@ def _folder_of(row: ProgramLanguage, command: str) -> str:
 def _tool_files(language: str) -> list[str]:
     """What a slot must see of the host for a language: its tool, its folder, and what links in that
     point to."""
-    command = tool(language)
+    command = tool_path(language)
     if command is None:
         return []
     row = LANGUAGES[language]
@@ -320,7 +320,7 @@ def missing(language: str) -> MissingDependency | None:
         language: a key of `LANGUAGES`.
     """
     row = LANGUAGES[language]
-    if not row.tool or tool(language) is not None:
+    if not row.tool or tool_path(language) is not None:
         return None
     return MissingDependency(
         f"{row.tool}, for programs in {language},", "", f"apt-get install {row.package}"

@@ -45,7 +45,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scored, Scorer
 from rlvr.scoring.blocks import Block, Blocks, digest_of_lines
 from rlvr.scoring.identity import DataDigest, IdentityFile, identity_of
-from rlvr.scoring.items import Ids, Item, RowTask, item_of, number_of, was_there
+from rlvr.scoring.items import Ids, Item, RowTask, hash_id, item_of, was_there
 from rlvr.scoring.records import Recorder, is_record_of, provenance, require_same_run
 from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
 from rlvr.scoring.tally import Tally
@@ -510,7 +510,7 @@ class _RemainingRows:
                 continue
             try:
                 item, inputs = self._recordable(line, place)
-                number = number_of(item.id)
+                number = hash_id(item.id)
                 if not skipped.put(number) if self._left or by_group else number in skipped:
                     raise was_there(item.id)
             except DataError as error:

@@ -1,7 +1,7 @@
 """Texts that share n-grams: near-duplicates within a set, and overlap of a set with a test set.
 
 There are two normal forms of a text.  `folded` drops only case and the punctuation of sentences:
-two texts with the same form are the same problem.  `words` keeps only words and a few signs, to
+two texts with the same form are the same problem.  `words_and_signs` keeps only words and a few signs, to
 compare runs of words, which another pair of brackets must not hide.  Runs that occur in more than
 ten different texts of the set (such as an instruction that all prompts end with) say nothing about
 one of them and are left out, as in GPT-3's filter (arXiv:2005.14165, appendix C, which takes n =
@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from rlvr.data.parallel import in_chunks, map_chunks
 
-__all__ = ["TestSetOverlap", "digest_of", "fold_text", "near_duplicates", "words"]
+__all__ = ["TestSetOverlap", "digest_of", "fold_text", "near_duplicates", "words_and_signs"]
 
 _Words: TypeAlias = tuple[str, ...]
 
@@ -64,7 +64,7 @@ def fold_text(text: str) -> _Words:
     return tuple(tokens)
 
 
-def words(text: str) -> _Words:
+def words_and_signs(text: str) -> _Words:
     """The words of a text, in one case.  Signs such as + and - are words of their own; all else is
     dropped.
 
@@ -103,7 +103,7 @@ class TestSetOverlap:
         for test in tests:
             if folded_test := fold_text(test):
                 self._whole.setdefault(folded_test, test)
-            test_words = words(test)
+            test_words = words_and_signs(test)
             length = min(n, len(test_words))
             if length >= min(_SHORTEST, n):
                 for i in range(len(test_words) - length + 1):
@@ -150,7 +150,7 @@ class TestSetOverlap:
         for messages in prompts:
             wholes = map(fold_text, ("\n".join(messages), *messages))
             test = next((test_text for test_text in wholes if test_text in self._whole), None)
-            looked.append((list(self._hits(words("\n".join(messages)))), test))
+            looked.append((list(self._hits(words_and_signs("\n".join(messages)))), test))
         return looked
 
     def _hits(self, found: _Words) -> Iterator[_Words]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlvr.algo.judge.conventions import CHOICES
-from rlvr.algo.judge.vectors import vector
+from rlvr.algo.judge.vectors import vector_step
 from rlvr.algo.judge.verify import QuantityCheck, verify
 from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
@@ -313,7 +313,7 @@ def _cases() -> Iterator[tuple[str, StepFile]]:
 def _vector(paper: str) -> StepFile:
     """The plain test vector of a paper, sampled by the weights before the step and without its
     answers, for functions."""
-    step = vector(paper, "plain")
+    step = vector_step(paper, "plain")
     answers = ("advantages", "update")
     arrays = {name: own for name, own in step.arrays.items() if not name.startswith(answers)}
     arrays["new_logprobs"] = step.arrays["update0.logprobs"]

@@ -23,7 +23,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias, TypeGuard
 
-from rlvr.display import number, settings
+from rlvr.display import settings, show_number
 from rlvr.errors import RewardError, Unscored, UsageError, brief
 from rlvr.types import (
     Completion,
@@ -482,7 +482,7 @@ class _Constant(Reward):
         return self.amount, {"constant": self.amount}
 
     def __str__(self) -> str:
-        return number(self.amount)
+        return show_number(self.amount)
 
 
 @dataclass(frozen=True)
@@ -566,7 +566,7 @@ class _Scaled(_Unary):
         }
 
     def __str__(self) -> str:
-        return f"{number(self.factor)} * {_bracket(self.inner, _Sum)}"
+        return f"{show_number(self.factor)} * {_bracket(self.inner, _Sum)}"
 
 
 @dataclass(frozen=True)
@@ -618,13 +618,13 @@ class _Clipped(_Unary):
     def __post_init__(self) -> None:
         if self.label in self.inner.names:
             raise UsageError(
-                f"{self.inner} is already clipped to [{number(self.low)}, {number(self.high)}]; "
+                f"{self.inner} is already clipped to [{show_number(self.low)}, {show_number(self.high)}]; "
                 f"once will do"
             )
 
     @property
     def label(self) -> str:
-        return f"clip:{number(self.low)}:{number(self.high)}"
+        return f"clip:{show_number(self.low)}:{show_number(self.high)}"
 
     @property
     def bounds(self) -> Bounds:
@@ -637,9 +637,7 @@ class _Clipped(_Unary):
         return clipped, parts | {self.label: clipped - total}
 
     def __str__(self) -> str:
-        return (
-            f"{_bracket(self.inner, _Sum, _Scaled)}.clip({number(self.low)}, {number(self.high)})"
-        )
+        return f"{_bracket(self.inner, _Sum, _Scaled)}.clip({show_number(self.low)}, {show_number(self.high)})"
 
 
 def _merge_leaves(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:

@@ -129,7 +129,7 @@ class Repetition(Part):
         require_whole("Repetition: ngram", self.ngram, 1)
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
-        words = text.words(completion.text.casefold())
+        words = text.split_words(completion.text.casefold())
         total = len(words) - self.ngram + 1
         if total < 1:
             return 0.0

@@ -17,7 +17,7 @@ __all__ = [
     "prose",
     "prose_sentences",
     "script",
-    "words",
+    "split_words",
 ]
 
 # ---------------------------------------------------------------------------------------- templates
@@ -92,7 +92,7 @@ _SENTENCE_LETTERS = 24  # below that, py3langid guesses
 _SENTENCES = 1000  # classify at most so many, so that 1 MB costs half a second at most
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text, split at white space; in scripts without spaces each character is a
     word.
 

@@ -45,7 +45,7 @@ from rlvr.samplers.vllm_shared import (
     is_tested,
     prompt_of,
     sampling_parameters,
-    version_of,
+    version_of_label,
 )
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread, take_ready
@@ -377,7 +377,8 @@ class ServerSampler(VLLMClient):
         expected = server.version
         with suppress(*GONE, RlvrError, KeyError):
             label = await server.label()
-            return version_of(label) == expected or server.version != expected  # synced meanwhile
+            synced_meanwhile = server.version != expected
+            return synced_meanwhile or version_of_label(label) == expected
         return True  # the next look at /health says more
 
     async def _welcome(self, server: VLLMServer) -> None:

@@ -23,11 +23,11 @@ from rlvr.samplers.vllm_shared import (
     EngineAnswer,
     begun_with,
     checkpoint_weights,
-    require_names,
-    require_room,
+    require_all_names,
+    require_positions,
     sample_of,
     sampling_parameters,
-    version_of,
+    version_of_label,
 )
 from rlvr.validate import require_number
 from rlvr.workers.closing import Closing
@@ -167,7 +167,7 @@ class VLLMClient(TokenSampler, Closing):
             UsageError: prompt and limit are longer than `positions`, or vLLM cannot sample in this
                 way.
         """
-        require_room(request, self.positions)
+        require_positions(request, self.positions)
         parameters = sampling_parameters(request, self.tokenization)
         self._asked[request.id] = request
         self._send(request, parameters)
@@ -236,7 +236,7 @@ class VLLMClient(TokenSampler, Closing):
         checkpoints = self._checkpoints(weights, adapter, names)
         if self._files is None or self._weights is None:
             stored = self._store(checkpoints, version)
-            require_names(names, self._about["names"])
+            require_all_names(names, self._about["names"])
             self._weights = stored
         else:
             deque(checkpoints, maxlen=0)
@@ -298,7 +298,7 @@ class VLLMClient(TokenSampler, Closing):
             raise ServiceFailed(f"{engine.name}: another program has ended the probe")
         return Probe(
             engine.name,
-            version_of(await engine.label()),
+            version_of_label(await engine.label()),
             frozenset(engine.about["names"]),
             frozenset(engine.taken),
             logprobs,

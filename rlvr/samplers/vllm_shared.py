@@ -27,13 +27,13 @@ __all__ = [
     "is_tested",
     "model_sizes",
     "prompt_of",
+    "require_all_names",
     "require_head_size",
-    "require_names",
-    "require_room",
+    "require_positions",
     "sample_of",
     "sampling_parameters",
     "token_versions",
-    "version_of",
+    "version_of_label",
 ]
 
 TESTED: Final = "0.32"
@@ -80,7 +80,7 @@ def token_versions(spans: Iterable[tuple[str, int, int]]) -> list[int]:
     Args:
         spans: (label of the weights, first token, end) as vLLM labels them.
     """
-    return [version_of(label) for label, start, end in spans for _ in range(start, end)]
+    return [version_of_label(label) for label, start, end in spans for _ in range(start, end)]
 
 
 def is_tested(version: str) -> bool:
@@ -193,7 +193,7 @@ def prompt_of(request: Request) -> list[int]:
     return [*request.context, *(() if request.begun is None else request.begun.completion_ids)]
 
 
-def version_of(label: str) -> int:
+def version_of_label(label: str) -> int:
     """The weights' version from the label that the engine has for it; -1 for weights that were not
     sent by rlvr.
 
@@ -203,7 +203,7 @@ def version_of(label: str) -> int:
     return int(label) if label.isascii() and label.isdecimal() else -1
 
 
-def require_room(request: Request, positions: int) -> None:
+def require_positions(request: Request, positions: int) -> None:
     """Refuse a request that is longer than what the engine was started for.
 
     Args:
@@ -305,7 +305,7 @@ def checkpoint_weights(
     return checkpoint
 
 
-def require_names(given: Iterable[str], expected: Iterable[str]) -> None:
+def require_all_names(given: Iterable[str], expected: Iterable[str]) -> None:
     """Refuse weights that are not all of those that the engine has: it would take a part of them
     without a word.
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rlvr.samplers.vllm_shared import model_sizes, require_names
+from rlvr.samplers.vllm_shared import model_sizes, require_all_names
 
 __all__ = ["WorkerExtension", "checkpoint_names", "pack_tied_head", "unwrap_head"]
 
@@ -84,11 +84,11 @@ class WorkerExtension:
             with ExitStack() as stack:
                 paths = sorted(Path(weights).glob("*.safetensors"))
                 files = [stack.enter_context(safe_open(path, framework="pt")) for path in paths]
-                require_names([name for file in files for name in file.keys()], expected)  # noqa: SIM118
+                require_all_names([name for file in files for name in file.keys()], expected)  # noqa: SIM118
                 pairs = ((name, file.get_tensor(name)) for file in files for name in file.keys())  # noqa: SIM118
                 self.model_runner.reload_weights(weights_iterator=noted(pairs))
         else:
-            require_names(weights, expected)
+            require_all_names(weights, expected)
             self.model_runner.reload_weights(weights_iterator=noted(iter(weights.items())))
         pack_tied_head(model)
         return names

@@ -39,8 +39,8 @@ __all__ = [
     "OnError",
     "RowTask",
     "Rows",
+    "hash_id",
     "item_of",
-    "number_of",
     "task_of_row",
     "was_there",
 ]
@@ -222,14 +222,14 @@ class Ids:
         Raises:
             DataError: it was there before.
         """
-        if not self.put(number_of(id)):
+        if not self.put(hash_id(id)):
             raise was_there(id)
 
     def put(self, number: int) -> bool:
         """Add an id by its number; False if it was there before.
 
         Args:
-            number: see `number_of`.
+            number: see `hash_id`.
         """
         if not self._put(number):
             return False
@@ -263,7 +263,7 @@ class Ids:
         return True
 
 
-def number_of(id: str | int) -> int:
+def hash_id(id: str | int) -> int:
     """The number of an id; never 0, and the same in every process.
 
     Args:

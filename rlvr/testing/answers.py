@@ -15,14 +15,7 @@ from typing import Any
 
 from rlvr.errors import RlvrError
 
-__all__ = [
-    "answer_in",
-    "disguise",
-    "mentions",
-    "number_in",
-    "plain_answer",
-    "same",
-]
+__all__ = ["answer_in", "disguise", "may_be_same", "mentions", "number_in", "plain_answer"]
 
 _LONGEST = 200  # characters of a short answer; a hedge between two longer texts would be no hedge
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|/\d+)?", re.ASCII)
@@ -66,7 +59,7 @@ def answer_in(example: str, taken: Any, reference: Any) -> str | None:
 
 
 @lru_cache(maxsize=8192)
-def same(one: str, other: str) -> bool:
+def may_be_same(one: str, other: str) -> bool:
     """True if two answers may be the same.
 
     Args:

@@ -16,7 +16,7 @@ from rlvr.environment import Environment, seeded
 from rlvr.errors import DataError, RlvrError, Unscored, UsageError, foreign_code
 from rlvr.rewards.parts import Format
 from rlvr.scoring import Scorer
-from rlvr.testing.answers import answer_in, mentions, plain_answer, same
+from rlvr.testing.answers import answer_in, may_be_same, mentions, plain_answer
 from rlvr.testing.code import canaries, check_reward, constants_of, phrases_of
 from rlvr.testing.exploits import (
     EMPTY_FORMS,
@@ -540,9 +540,9 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
     three: list[Known] = []
     for one in known:
         reference = plain_answer(one.task.reference)
-        if one.answer is None or reference is None or not same(reference, one.answer):
+        if one.answer is None or reference is None or not may_be_same(reference, one.answer):
             continue
-        if not any(same(one.answer, str(other.answer)) for other in three):
+        if not any(may_be_same(one.answer, str(other.answer)) for other in three):
             three.append(one)
     if len(three) < _DIFFERENT or budget.spent or run.hopeless or not run.found.wants("searched"):
         return

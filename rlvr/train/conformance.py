@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from rlvr.algo.papers.base import Absent, Algorithm, Inputs
-from rlvr.algo.papers.numbers import Number, changed, from_record, numbers, record
+from rlvr.algo.papers.numbers import Number, as_record, changed, from_record, numbers_of
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
@@ -338,7 +338,7 @@ class _Trial:
     def fields(self) -> str:
         idle = []
         before = self._outcome(self.algorithm)
-        for name, number in numbers(type(self.algorithm)).items():
+        for name, number in numbers_of(type(self.algorithm)).items():
             if _is_own(self.algorithm, number) and not any(
                 _apart(before, self._outcome(changed))
                 for changed in _others(self.algorithm, name, number)
@@ -379,7 +379,7 @@ def _said_by_ranks(environments: Sequence[dict[str, str]], algorithm: Algorithm)
     try:
         for rank in ranks:
             assert rank.stdin is not None
-            rank.stdin.write(json.dumps(record(algorithm)))
+            rank.stdin.write(json.dumps(as_record(algorithm)))
             rank.stdin.close()
             rank.stdin = None
         outputs: list[str] = [rank.communicate(timeout=_RANKS_S)[0] for rank in ranks]

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import Number, numbers
+from rlvr.algo.papers.numbers import Number, numbers_of
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.flight import sample_groups
@@ -211,7 +211,7 @@ def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple
             _show_value(getattr(settings, name)),
             follows[name] if is_open and place == "default" else place,
         )
-    for name, number in numbers(type(algorithm)).items():
+    for name, number in numbers_of(type(algorithm)).items():
         holder: Any = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:
             follows_from = _origin(settings, number, getattr(holder, number.name))

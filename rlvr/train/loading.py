@@ -31,7 +31,7 @@ __all__ = [
     "load_model",
     "load_tokenizer",
     "model_of_config",
-    "require_finite",
+    "require_finite_weights",
     "without_bars",
     "write_index",
 ]
@@ -182,7 +182,7 @@ def _warn_of_other_tokens(name: str, tokenizer: Any) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def require_finite(model: Any) -> None:
+def require_finite_weights(model: Any) -> None:
     """Refuse weights that are NaN or infinite: every number computed with them would be, too.
 
     Args:

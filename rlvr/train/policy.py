@@ -29,7 +29,7 @@ from rlvr.train.loading import (
     empty_model,
     load_model,
     load_tokenizer,
-    require_finite,
+    require_finite_weights,
     without_bars,
     write_index,
 )
@@ -208,7 +208,7 @@ class Policy:
         if model.device.type == "meta":  # without weights: its kind is tried
             tried, share_prompts = small_twin(model), False
         else:
-            require_finite(model)
+            require_finite_weights(model)
         _disable_dropout(model)
         self._logits = _find_logits_transform(tried)
         self.root = RootModule(model, self._logits)

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import Number, as_typed, from_record, number_of, numbers
+from rlvr.algo.papers.numbers import Number, as_typed, from_record, number_of, numbers_of
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import require_chat_mode
 from rlvr.train.config import Config
@@ -111,7 +111,7 @@ def _setting(name: str, value: Any, hints: Mapping[str, Any], algorithm: Algorit
         return read_stages(name, value)
     if name in hints:
         return as_typed(name, value, hints[name])
-    known: Mapping[str, Number] = numbers(type(algorithm))
+    known: Mapping[str, Number] = numbers_of(type(algorithm))
     if isinstance(value, Mapping) and (inner := [one for one in known if known[one].part == name]):
         raise UsageError(
             f"there is no table {name!r}; write its numbers one by one, such as {inner[0]}"

@@ -53,7 +53,7 @@ def prepare(config: Mapping[str, Any]) -> None:
     Args:
         config: see `SlotPool`.
     """
-    user.prepare(config)
+    user.prepare_user(config)
 
 
 def main(

@@ -1,6 +1,6 @@
 """The program's side: its functions are called, and what they return is sent.
 
-Two ways in, one answer.  `main` makes calls that are all known beforehand; `serve` answers the
+Two ways in, one answer.  `main` makes calls that are all known beforehand; `serve_calls` answers the
 questions of a process of tests (`remote`), one at a time.  The program shares this process and may
 write answers itself, but only values, which its functions may return anyway.  Expected values are
 never in this process.
@@ -39,7 +39,7 @@ __all__ = [
     "reply_lines",
     "requests",
     "resolve",
-    "serve",
+    "serve_calls",
 ]
 
 globals().update(
@@ -135,7 +135,7 @@ def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> Any:
     return instance
 
 
-def serve(namespace: dict[str, Any], fd: int) -> None:
+def serve_calls(namespace: dict[str, Any], fd: int) -> None:
     """Answer questions until the tests close the socket.
 
     Args:

@@ -65,7 +65,7 @@ def main(control_fd: int, config_fd: int) -> None:
         config["sites"],
         [source for source, _ in config["root"]["packages"]],
     )
-    zygote.prepare(config)
+    zygote.prepare_zygote(config)
     try:
         keeper = _Keeper(control, config)
     except OSError as error:
@@ -112,7 +112,7 @@ def _make_room() -> None:
     """Execute this program again with a high stack limit, since the memory layout is decided at
     exec.
 
-    Stacks of threads are set back to 8 MiB later (`user.prepare`).
+    Stacks of threads are set back to 8 MiB later (`user.prepare_user`).
     """
     for which in (resource.RLIMIT_DATA, resource.RLIMIT_AS):  # a worker's are for itself
         _, hard = resource.getrlimit(which)

@@ -130,7 +130,7 @@ class Remote:
         """Ask the program, and return its value or raise its error.
 
         Args:
-            question: what `calls.serve` is asked.
+            question: what `calls.serve_calls` is asked.
             given: the arguments that may come back changed.
 
         Raises:

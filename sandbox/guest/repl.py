@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any, Final, NoReturn
 
-__all__ = ["BASH", "COMPILE", "serve"]
+__all__ = ["BASH", "COMPILE", "serve_code"]
 
 COMPILE: Final = 1000  # the status of code that does not compile; exit codes are below 256
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the code may change `builtins`
@@ -40,7 +40,7 @@ done
 """The same loop for bash.  A signal returns from the sourced file, as Ctrl-C returns to the prompt."""
 
 
-def serve(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
+def serve_code(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
     """Answer the box until it closes the channel.
 
     Args:

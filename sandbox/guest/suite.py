@@ -26,7 +26,7 @@ from rlvr.sandbox.guest.runners import run_pytest, run_unittest
 from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun
 from rlvr.sandbox.guest.texts import describe_failure
 
-__all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_results"]
+__all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_cases"]
 
 _READS_OUTPUT = re.compile(
     r"\b(?:capsys|capfd|capsysbinary|redirect_std\w+|monkeypatch|mocker|unittest\.mock)\b|\bsys\.std(?:out|err|in)\s*=[^=]"
@@ -158,7 +158,7 @@ def _attempt(session: SuiteRun, name: str, code: Any) -> None:
 # ----------------------------------------------------------------------------- in the host's reader
 
 
-def read_results(data: bytes) -> SuiteResults:
+def read_cases(data: bytes) -> SuiteResults:
     """The results that `main` wrote, up to the first line that it cannot have written.
 
     Args:

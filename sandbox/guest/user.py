@@ -38,7 +38,7 @@ from rlvr.sandbox.guest.linux import (
 from rlvr.sandbox.guest.namespaces import LENT, Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
-__all__ = ["FAILED", "FULL", "give_up", "harden", "main", "prepare"]
+__all__ = ["FAILED", "FULL", "give_up", "harden", "main", "prepare_user"]
 
 FULL = b"full"  # what the box is told if the program's files do not fit into its scratch
 
@@ -66,7 +66,7 @@ _HARD_LIMITS: dict[int, float] = {}
 _reseed = partial(_random.Random.seed, random._inst)  # random.seed() without its detours
 
 
-def prepare(config: Mapping[str, Any]) -> None:
+def prepare_user(config: Mapping[str, Any]) -> None:
     """Done once, in the keeper: later, the files of this package cannot be read any more.
 
     What need not be done in each run is done here or in `give_up`.  A run shares its memory with
@@ -80,7 +80,9 @@ def prepare(config: Mapping[str, Any]) -> None:
 
     from rlvr.sandbox.guest import calls, repl, suite
 
-    _AFTER.update(calls=calls.main, serve=calls.serve, suite=suite.main, session=repl.serve)
+    _AFTER.update(
+        calls=calls.main, serve=calls.serve_calls, suite=suite.main, session=repl.serve_code
+    )
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()

@@ -26,12 +26,12 @@ from rlvr.sandbox.guest.linux import dumpable
 from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
-__all__ = ["main", "prepare"]
+__all__ = ["main", "prepare_zygote"]
 
 _FAILURES = 3  # boxes in a row that could not be prepared, until the slot gives up
 
 
-def prepare(config: Mapping[str, Any]) -> None:
+def prepare_zygote(config: Mapping[str, Any]) -> None:
     """What every box inherits; done once, in the keeper.
 
     Args:

@@ -12,7 +12,7 @@ from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.conventions import CHOICES, Conventions, conventions_of, conventions_table
 from rlvr.algo.judge.head import needs, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import Setting, advantage_rows, update_rows
+from rlvr.algo.judge.rows import Setting, advantage_rows, rows_of_update
 from rlvr.algo.judge.verify import verify
 from rlvr.algo.judge.whatif import what_if
 from rlvr.algo.papers import load_algorithm
@@ -67,7 +67,7 @@ def recorded(file: StepFile, how: Conventions) -> StepFile:
     arrays["advantages"] = np.zeros_like(arrays["advantages"])
     for row, own in zip(rows, advantages(rows, setting), strict=True):
         arrays["advantages"][starts[row.index] + row.at] = own
-    rows, computed = update_rows(StepFile(file.head, arrays), 0)
+    rows, computed = rows_of_update(StepFile(file.head, arrays), 0)
     made = UpdateLoss(rows, computed, setting, rows, file.updates[0])
     arrays["update0.weights"] = np.zeros_like(arrays["update0.weights"])
     for row, own in zip(computed, made.weights, strict=True):
@@ -314,7 +314,7 @@ def test_what_a_file_lacks_is_said(name):
     if name in ADVANTAGES:
         advantages(advantage_rows(least), setting)
     if name in LOSSES:
-        UpdateLoss(*update_rows(least, 0), setting)
+        UpdateLoss(*rows_of_update(least, 0), setting)
     for missing in advantage_needs:
         assert what_advantages_lack(without(least, missing), setting_of(without(least, missing)))
     for missing in loss_needs:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlvr.algo.judge.head import setting_of
-from rlvr.algo.judge.rows import update_rows
+from rlvr.algo.judge.rows import rows_of_update
 from rlvr.algo.judge.selection import wrong_selection
 from rlvr.algo.judge.vectors import CASES, PAPERS
 from rlvr.algo.judge.verify import verify
@@ -61,7 +61,7 @@ def test_the_tokens_that_an_update_treats_apart_are_looked_at(name):
         more = plain.copy()
         more[token] = True
         changed = StepFile(step.head, {**step.arrays, "update0.selected": more})
-        row, _, *values = wrong_selection(*update_rows(changed, 0), setting_of(changed), None)
+        row, _, *values = wrong_selection(*rows_of_update(changed, 0), setting_of(changed), None)
         place = int(np.searchsorted(step.arrays["offsets"], token, side="right")) - 1
         assert (row, *values) in {(None, count + 1, count), (place, 1, 0)}
         found.add(row)

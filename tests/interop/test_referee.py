@@ -22,8 +22,8 @@ from rlvr.viewer import report_page
 pytest.importorskip("safetensors")
 
 DRIVER = """
-from step_io import Step, main, stand_in
-stand_in(("no_such_package",))
+from step_io import Step, main, stand_in_for
+stand_in_for(("no_such_package",))
 import numpy as np
 from no_such_package.deep import anything
 
@@ -105,8 +105,8 @@ def test_every_peer_has_a_driver_and_every_case_is_sound():
 
 
 WHOLE = """
-from step_io import Step, main, stand_in
-stand_in(())
+from step_io import Step, main, stand_in_for
+stand_in_for(())
 import numpy as np
 
 def run(step):

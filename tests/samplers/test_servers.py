@@ -18,12 +18,12 @@ from rlvr.samplers.vllm_shared import (
     EngineAnswer,
     checkpoint_weights,
     model_sizes,
+    require_all_names,
     require_head_size,
-    require_names,
     sample_of,
     sampling_parameters,
     token_versions,
-    version_of,
+    version_of_label,
 )
 from tests.rewards.parts import refusal
 from tests.samplers.vllm_fake import Fake
@@ -445,16 +445,16 @@ def test_adapters_that_vllm_has_not_are_refused():
 
 def test_names_that_are_missing_or_unknown_are_refused():
     """The first one of each is named."""
-    require_names(["a", "b"], ["b", "a"])
-    assert "lack 1 of the 2" in refusal(lambda: require_names(["a"], ["b", "a"]))
+    require_all_names(["a", "b"], ["b", "a"])
+    assert "lack 1 of the 2" in refusal(lambda: require_all_names(["a"], ["b", "a"]))
     assert "1 names that the engine does not know, such as c" in refusal(
-        lambda: require_names("abc", "ab")
+        lambda: require_all_names("abc", "ab")
     )
 
 
 def test_labels_of_weights():
     """An engine begins with "default"."""
-    assert [version_of(label) for label in ("7", "default", "-1", "native-7", "٣")] == [
+    assert [version_of_label(label) for label in ("7", "default", "-1", "native-7", "٣")] == [
         7,
         -1,
         -1,

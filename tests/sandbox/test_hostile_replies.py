@@ -48,7 +48,7 @@ def colliding(tag: str, n: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def warm():
-    readers.warm()
+    readers.warm_reader()
     assert judge(Program("python", "def f(): return 5"), [CallCase("f", (), {}, 5)]).accepted
 
 

@@ -473,7 +473,7 @@ def test_a_tool_that_lives_in_usr_shows_no_more_of_it(monkeypatch, tmp_path):
         file.write_text("from rlvr.sandbox.languages import ProgramLanguage\n" + row)
         languages.register(name, file)
     try:
-        command = toolchains.tool("at_usr")
+        command = toolchains.tool_path("at_usr")
         assert toolchains._tool_files("at_usr") == [command]
         assert set(toolchains._tool_files("at_home")) == {str(tmp_path / "lib"), command}
     finally:
@@ -1038,5 +1038,5 @@ def test_a_language_is_one_more_row(sandbox, monkeypatch):
         "main.dash", "echo 1", tool="sh", package="dash", run=("{tool}", "{main}")
     )
     monkeypatch.setitem(LANGUAGES, "dash", row)
-    toolchains.tool.cache_clear()
+    toolchains.tool_path.cache_clear()
     assert sandbox.run(Program("dash", "echo $((6 * 7))")).text == "42\n"

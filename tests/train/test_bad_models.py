@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from rlvr.errors import RlvrError
 from rlvr.train import checkpoint
-from rlvr.train.loading import require_finite
+from rlvr.train.loading import require_finite_weights
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 from tests.rewards.parts import refusal
@@ -216,7 +216,7 @@ def test_weights_that_are_not_finite_are_refused_from_python_too():
     model, tokenizer = tiny(CHARSET, hidden=16, heads=2, layers=1)
     with torch.no_grad():
         model.model.norm.weight.fill_(3e38)
-    require_finite(model)
+    require_finite_weights(model)
     with torch.no_grad():
         model.model.norm.weight[2] = float("inf")
     assert "the weights of model.norm.weight are not finite (1 of 16)" in refusal(

@@ -9,7 +9,7 @@ import pytest
 import rlvr
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import changed, numbers, parsed, record
+from rlvr.algo.papers.numbers import as_record, changed, numbers_of, parsed
 from rlvr.algo.parts import Clip, Kl
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
@@ -44,7 +44,7 @@ def leaves(kind) -> int:
 
 def test_every_number_of_an_algorithm_has_a_flag_with_an_explanation():
     """They are made from the fields, so a new one has its flag at once."""
-    found = numbers(algorithm_class("prorl")) | numbers(algorithm_class("ppo"))
+    found = numbers_of(algorithm_class("prorl")) | numbers_of(algorithm_class("ppo"))
     assert {
         "clip_low",
         "clip_high",
@@ -283,7 +283,9 @@ def test_an_algorithm_survives_its_record(tmp_path):
     """Every preset, through JSON and back."""
     for name in NAMES:
         algorithm = load_algorithm(name)
-        (tmp_path / "c.json").write_text(json.dumps({"settings": {"algorithm": record(algorithm)}}))
+        (tmp_path / "c.json").write_text(
+            json.dumps({"settings": {"algorithm": as_record(algorithm)}})
+        )
         found = read_settings(tmp_path / "c.json")["algorithm"]
         assert found == algorithm, name
         assert isinstance(found, Algorithm)

@@ -11,7 +11,7 @@ from rlvr.errors import RlvrError, SandboxFailed
 from rlvr.sandbox import Limits, Program
 from rlvr.sandbox.guest.linux import landlock_abi
 from rlvr.sandbox.guest.restricted import ABI
-from rlvr.sandbox.toolchains import tool
+from rlvr.sandbox.toolchains import tool_path
 from rlvr.verifiers.code import CodeVerifier, Interactor, StdioCase, judge
 from rlvr.verifiers.code.shared import shared_sandbox
 
@@ -312,7 +312,7 @@ def test_an_interactor_that_never_ends_is_our_failure_though_no_time_is_left(sol
     assert found.verdict == "IE", found.why
 
 
-@pytest.mark.skipif(tool("java") is None, reason="no javac here")
+@pytest.mark.skipif(tool_path("java") is None, reason="no javac here")
 def test_a_judge_in_java_has_any_class():
     """Its main file is named after that; it was looked for as Main.java, which raised."""
     source = (
@@ -327,7 +327,7 @@ def test_a_judge_in_java_has_any_class():
     assert verifier.verify("```python\nprint(7)\n```", reference).why.startswith("WA")
 
 
-@pytest.mark.skipif(tool("cpp") is None, reason="no g++ here")
+@pytest.mark.skipif(tool_path("cpp") is None, reason="no g++ here")
 def test_other_languages():
     """An interactor in C++ and programs in C++ and bash, whose shell waits for a child."""
     interactor = Program(

@@ -84,7 +84,7 @@ def test_a_stale_prefix_cache_ends_the_run(tied, tmp_path, monkeypatch):
 
 def test_a_part_of_the_weights_ends_the_run(tied, tmp_path, monkeypatch):
     """Trap 4: the engine takes a part of the weights without a word, where names are not compared before."""
-    monkeypatch.setattr(vllm_worker, "require_names", lambda given, expected: None)
+    monkeypatch.setattr(vllm_worker, "require_all_names", lambda given, expected: None)
     load = tied.sampler._engine._load
     with trainer(tmp_path, tied) as made:
         monkeypatch.setattr(

@@ -20,7 +20,7 @@ from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import CheckerProgram, Interactor, StdioCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator, comparator
 from rlvr.verifiers.code.reading import Shipped, compare_outputs
-from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
+from rlvr.verifiers.code.verdicts import CaseVerdict, reason_line
 from rlvr.workers import ship
 
 __all__ = [
@@ -283,4 +283,4 @@ def first_line(run: Run) -> str:
         run: of a checker or an interactor.
     """
     line = (run.errors.head(1000).strip() or run.output.head(1000).strip()).partition(b"\n")[0]
-    return one_line(line.decode("utf-8", "replace"))
+    return reason_line(line.decode("utf-8", "replace"))

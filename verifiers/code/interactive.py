@@ -15,7 +15,7 @@ from rlvr.sandbox.outputs import Output
 from rlvr.verifiers.code.case_runner import CaseRunner
 from rlvr.verifiers.code.cases import Interactor, StdioCase
 from rlvr.verifiers.code.checker import LATE, CheckerResult, first_line, said_by, with_room
-from rlvr.verifiers.code.verdicts import CaseVerdict, one_line
+from rlvr.verifiers.code.verdicts import CaseVerdict, reason_line
 
 __all__ = ["Meeting"]
 
@@ -109,7 +109,7 @@ class Meeting:
 
     def _judge_death(self, done: Interaction) -> CheckerResult:
         interactor_run = done.interactor
-        message = one_line(
+        message = reason_line(
             interactor_run.errors.tail(1000).decode("utf-8", "replace").strip().rpartition("\n")[2]
         )
         why = message or interactor_run.why

@@ -41,8 +41,8 @@ from rlvr.verifiers.code.verdicts import (
     CaseVerdict,
     Failure,
     Judgement,
-    one_line,
     plain,
+    reason_line,
     shorten,
 )
 
@@ -228,7 +228,7 @@ def _result(
         output, error_line, tail = _describe_run(runner, run)
         got = output if got is None else got
     if verdict is None:
-        verdict, why = _verdict_on(run), one_line(_reason(run, runner.limits, error_line))
+        verdict, why = _verdict_on(run), reason_line(_reason(run, runner.limits, error_line))
     result = CaseResult(name, verdict, why, run.cpu_s, run.memory_mib, points=points)
     return result, Failure(name, shorten(case.stdin), shorten(case.stdout or ""), got, tail)
 
@@ -309,7 +309,7 @@ def _fail_case(
     number: int, case: CallCase, verdict: CaseVerdict, why: str, got: str = "", stderr: str = ""
 ) -> _Judged:
     name = f"case {number}"
-    result = CaseResult(name, verdict, one_line(why))
+    result = CaseResult(name, verdict, reason_line(why))
     return result, Failure(name, _call_shown(case), case.wanted(), got, stderr)
 
 
@@ -342,12 +342,12 @@ def _judge_tests(runner: CaseRunner, done: TestRun) -> Iterator[_Judged]:
     for case in done.cases:
         if case.outcome in _OUTCOMES:  # a skipped test gives no result
             name = f"after {case.name}"
-            result = CaseResult(case.name, _OUTCOMES[case.outcome], one_line(case.message))
+            result = CaseResult(case.name, _OUTCOMES[case.outcome], reason_line(case.message))
             yield result, Failure(case.name, "", "", shorten(case.message), tail)
     broken = _why_broken(runner, done, error_line, tested=name != "the suite")
     if broken is not None:
         verdict, why = broken
-        yield CaseResult(name, verdict, one_line(why)), Failure(name, "", "", shorten(why), tail)
+        yield CaseResult(name, verdict, reason_line(why)), Failure(name, "", "", shorten(why), tail)
 
 
 def _why_broken(

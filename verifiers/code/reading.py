@@ -20,7 +20,7 @@ from rlvr.sandbox.readings import bytes_of
 from rlvr.verifiers.code.cases import CallCase
 from rlvr.verifiers.code.compare import COMPARATORS, Comparator
 from rlvr.verifiers.code.equality import show_result
-from rlvr.verifiers.code.verdicts import CaseVerdict, one_line, shorten
+from rlvr.verifiers.code.verdicts import CaseVerdict, reason_line, shorten
 
 __all__ = ["OutputOfCase", "Shipped", "compare_outputs", "describe_outputs", "judged_replies"]
 
@@ -82,7 +82,7 @@ def _compare_outputs(
         if own_errors and expected is not None:
             return _IE, f"the comparator raised {described}, and on the expected output too", got
         return _WA, f"the comparator cannot read it: {described}", got
-    return (_AC, "", got) if why is None else (_WA, one_line(why), got)
+    return (_AC, "", got) if why is None else (_WA, reason_line(why), got)
 
 
 @lru_cache(maxsize=16)
@@ -135,7 +135,11 @@ def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]
     if reply.error is not None:
         error = ": ".join(filter(None, reply.error))
         foreign = error.startswith("NotAValue: ")
-        return _WA if foreign else _RE, one_line(error.removeprefix("NotAValue: ")), shorten(error)
+        return (
+            _WA if foreign else _RE,
+            reason_line(error.removeprefix("NotAValue: ")),
+            shorten(error),
+        )
     got = "an iterator" if reply.listed else show_result(reply.value)
     right = False
     with foreign_code() as errors:  # values of a program
@@ -148,13 +152,13 @@ def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]
             case.holds(case.itself())
         if own_errors:
             return _IE, f"the expected value cannot be compared: {described}", got
-        return _WA, one_line(f"{got}, which cannot be compared: {described}"), got
-    return (_AC, "", got) if right else (_WA, one_line(f"{got}, not {case.wanted()}"), got)
+        return _WA, reason_line(f"{got}, which cannot be compared: {described}"), got
+    return (_AC, "", got) if right else (_WA, reason_line(f"{got}, not {case.wanted()}"), got)
 
 
 def _describe_error(error: Exception) -> str:
     """An exception in a few words.  Its text may be a large value's, which raises too."""
-    return one_line(f"{type(error).__name__}: {text_of_error(error)}")
+    return reason_line(f"{type(error).__name__}: {text_of_error(error)}")
 
 
 # ---------------------------------------------------------------------------------- how a run ended
@@ -177,4 +181,4 @@ def describe_outputs(stdout: Readable, stderr: Readable) -> Iterator[tuple[str, 
         if error
         else tail.strip().rpartition("\n")[2]
     )
-    yield shorten(bytes_of(stdout)[: 4 * _TAIL]), one_line(line), tail
+    yield shorten(bytes_of(stdout)[: 4 * _TAIL]), reason_line(line), tail

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "one_line", "plain", "shorten"]
+__all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "plain", "reason_line", "shorten"]
 
 _LINE, _TEXT = 200, 1000
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -169,7 +169,7 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def one_line(text: str) -> str:
+def reason_line(text: str) -> str:
     """A reason for the record: in one line, cut, and without memory addresses, which differ from
     run to run.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlvr.algo.judge.dual import Dual, Float64s, largest, variable
+from rlvr.algo.judge.dual import Dual, Float64s, dual_variable, largest
 from rlvr.algo.judge.rows import Setting, StepRow
 
 __all__ = ["CriticLoss"]
@@ -42,7 +42,7 @@ class CriticLoss:
 
 
 def _error(row: StepRow, clip: float | None) -> Dual:
-    values, targets = variable(row.new_values), row.targets
+    values, targets = dual_variable(row.new_values), row.targets
     off = values - targets
     if clip is None:
         return off * off / 2

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dual", "Float64s", "choose", "exp", "largest", "sigmoid", "softplus", "variable"]
+__all__ = ["Dual", "Float64s", "choose", "dual_variable", "exp", "largest", "sigmoid", "softplus"]
 
 Float64s = NDArray[np.float64]
 
@@ -93,7 +93,7 @@ class Dual:
         )
 
 
-def variable(values: Any, slope: Any = 1.0) -> Dual:
+def dual_variable(values: Any, slope: Any = 1.0) -> Dual:
     """Numbers to differentiate by.
 
     Args:

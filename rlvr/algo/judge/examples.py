@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlvr.algo.judge.dual import Dual, Float64s, largest, sigmoid, softplus, variable
+from rlvr.algo.judge.dual import Dual, Float64s, dual_variable, largest, sigmoid, softplus
 from rlvr.algo.judge.rows import Setting, StepRow
 from rlvr.errors import DataError
 
@@ -31,8 +31,8 @@ def pair_loss(
     Raises:
         DataError: the judge does not know the algorithm.
     """
-    better = variable(chosen, np.array([1.0, 0.0]))
-    worse = variable(rejected, np.array([0.0, 1.0]))
+    better = dual_variable(chosen, np.array([1.0, 0.0]))
+    worse = dual_variable(rejected, np.array([0.0, 1.0]))
     if name == "reward_model":
         total = better + worse
         return softplus(worse - better + margin) + total * total * numbers["centring"]
@@ -73,7 +73,7 @@ def label_loss(
     Raises:
         DataError: the judge does not know the algorithm.
     """
-    x = variable(said, np.ones(1))
+    x = dual_variable(said, np.ones(1))
     if name == "kto":
         gain = (x - point) * numbers["beta"]
         if right:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlvr.algo.judge.dual import Dual, Float64s, choose, exp, largest, sigmoid, variable
+from rlvr.algo.judge.dual import Dual, Float64s, choose, dual_variable, exp, largest, sigmoid
 from rlvr.algo.judge.rows import Setting, StepRow
 from rlvr.errors import DataError
 
@@ -55,7 +55,7 @@ def _whole(row: StepRow, setting: Setting) -> Dual:
 
 
 def _log(row: StepRow) -> Dual:
-    return variable(row.new)
+    return dual_variable(row.new)
 
 
 def _held(number: Dual) -> Any:

@@ -11,10 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlvr.algo.judge.conventions import Conventions
-from rlvr.algo.judge.dual import Dual, Float64s, variable
+from rlvr.algo.judge.dual import Dual, Float64s, dual_variable
 from rlvr.data.step_files import StepFile, spans
 
-__all__ = ["Formulas", "Setting", "StepRow", "advantage_rows", "shake", "update_rows", "value_rows"]
+__all__ = [
+    "Formulas",
+    "Setting",
+    "StepRow",
+    "advantage_rows",
+    "rows_of_update",
+    "shake",
+    "value_rows",
+]
 
 _COLUMNS = {
     "behaviour": "behaviour_logprobs",
@@ -140,7 +148,7 @@ class Setting:
             to: log-probabilities under the other policy.
         """
         bound = self.how.bound
-        difference = variable(row.new) - to
+        difference = dual_variable(row.new) - to
         return difference.clip(-bound, bound)
 
 
@@ -160,7 +168,7 @@ def advantage_rows(step: StepFile) -> list[StepRow]:
     return [replace(row, number=numbers.get(row.index, 0)) for row in rows]
 
 
-def update_rows(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRow]]:
+def rows_of_update(step: StepFile, number: int) -> tuple[list[StepRow], list[StepRow]]:
     """All rows of an update, and those that were computed, with the policy's log-probabilities.
 
     Args:

@@ -20,13 +20,13 @@ from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.head import needs, setting_of
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, update_rows
+from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, rows_of_update
 from rlvr.algo.judge.selection import selectable
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
 
-__all__ = ["CASES", "PAPERS", "vector", "vectors"]
+__all__ = ["CASES", "PAPERS", "vector_step", "vectors"]
 
 CASES: Final = ("plain", "rows", "far", "updates")
 PAPERS: Final = tuple(sorted((ADVANTAGES.keys() & LOSSES.keys()) - {"gkd", "sdft"}))
@@ -61,10 +61,10 @@ def vectors() -> Iterator[tuple[str, StepFile]]:
     the judge's."""
     for name in PAPERS:
         for case in CASES:
-            yield f"{name}-{case}", vector(name, case)
+            yield f"{name}-{case}", vector_step(name, case)
 
 
-def vector(name: str, case: str) -> StepFile:
+def vector_step(name: str, case: str) -> StepFile:
     """A paper's step of a case.
 
     Args:
@@ -170,14 +170,14 @@ def _answer_update(
     step: StepFile, number: int, setting: Setting, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, Any]:
     """The head of an update, whose weights are added to the arrays, and the tokens that it selects."""
-    every, computed = update_rows(step, number)
+    every, computed = rows_of_update(step, number)
     if (key := f"update{number}.selected") in arrays:
         own = [row for row in computed if len(row.at)]
         may, _, count = selectable(own, setting)
         chosen = iter(may & (np.cumsum(may) <= count))
         every_chosen = [np.fromiter(chosen, bool, len(row.at)) for row in computed]
         arrays[key] = _flat(computed, every_chosen)
-        _, computed = update_rows(step, number)
+        _, computed = rows_of_update(step, number)
     with np.errstate(all="ignore"):
         made = UpdateLoss(every, computed, setting)
     arrays[f"update{number}.weights"] = _flat(computed, made.weights)

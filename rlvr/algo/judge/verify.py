@@ -27,8 +27,8 @@ from rlvr.algo.judge.rows import (
     Setting,
     StepRow,
     advantage_rows,
+    rows_of_update,
     shake,
-    update_rows,
     value_rows,
 )
 from rlvr.algo.judge.selection import wrong_selection
@@ -197,8 +197,8 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
     if missing := what_the_loss_lacks(step, number, setting):
         yield QuantityCheck(f"update {number}", "not compared", why=_lacks(missing))
         return
-    rows, computed = update_rows(step, number)
-    batch = update_rows(_with_all_rows(step, number), number)[0]
+    rows, computed = rows_of_update(step, number)
+    batch = rows_of_update(_with_all_rows(step, number), number)[0]
     name = f"update {number}: "
 
     def made(own: Sequence[StepRow], setting: Setting) -> _Made:

@@ -19,7 +19,7 @@ from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.dual import Float64s
 from rlvr.algo.judge.head import of_update, setting_of, what_advantages_lack, what_the_loss_lacks
 from rlvr.algo.judge.losses import LOSSES, UpdateLoss
-from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, update_rows
+from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, rows_of_update
 from rlvr.algo.judge.updates import not_finite, place_of
 from rlvr.data.step_files import StepFile, spans
 from rlvr.errors import DataError
@@ -172,7 +172,7 @@ def other_weights(
 
 
 def _add_update(found: Float64s, file: StepFile, number: int, setting: Setting) -> None:
-    rows, computed = update_rows(file, number)
+    rows, computed = rows_of_update(file, number)
     if missing := what_the_loss_lacks(file, number, setting):
         raise DataError(f"the file has no {missing}, from which {setting.name} computes its loss")
     there = {row.index: row for row in computed}

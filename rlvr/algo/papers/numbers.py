@@ -25,15 +25,15 @@ __all__ = [
     "Number",
     "OF_THE_RUN",
     "algorithm_numbers",
+    "as_record",
     "as_typed",
     "changed",
     "flag_of",
     "from_record",
     "number_of",
-    "numbers",
+    "numbers_of",
     "parsed",
     "plain_number",
-    "record",
 ]
 
 _BEGINS: Final[Mapping[str, Mapping[str, Any]]] = {"kl": {"estimator": "k3", "place": "loss"}}
@@ -58,7 +58,7 @@ class Number(NamedTuple):
     help: str
 
 
-def numbers(kind: type[Algorithm]) -> Mapping[str, Number]:
+def numbers_of(kind: type[Algorithm]) -> Mapping[str, Number]:
     """The numbers of an algorithm by flat name, without those that are the run's.
 
     Args:
@@ -126,7 +126,7 @@ def _of_others(name: str) -> list[str]:
     return [
         paper_name
         for paper_name in papers.NAMES
-        if name in numbers(papers.algorithm_class(paper_name))
+        if name in numbers_of(papers.algorithm_class(paper_name))
     ]
 
 
@@ -141,7 +141,7 @@ def number_of(algorithm: Algorithm, name: str, written: str = "") -> Number:
     Raises:
         UsageError: it has none of this name; the error says which algorithms have it.
     """
-    own_numbers = numbers(type(algorithm))
+    own_numbers = numbers_of(type(algorithm))
     if name in own_numbers:
         return own_numbers[name]
     if owners := _of_others(name):
@@ -229,7 +229,7 @@ def parsed(algorithm: Algorithm, name: str, text: str) -> Any:
     return as_typed(name, value, hint)
 
 
-def record(algorithm: Algorithm) -> dict[str, Any]:
+def as_record(algorithm: Algorithm) -> dict[str, Any]:
     """An algorithm as plain JSON, from which `from_record` makes it again.
 
     Args:
@@ -240,7 +240,7 @@ def record(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def from_record(found: Any) -> Algorithm:
-    """The algorithm that `record` recorded.
+    """The algorithm that `as_record` recorded.
 
     Args:
         found: what it returned.

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from step_io import Step, main, module_of, name_of, stand_in
+from step_io import Step, main, module_of, name_of, stand_in_for
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -27,7 +27,7 @@ _LEVELS = {
 }
 
 
-stand_in(("areal", "datasets", "einops", "ray", "tensordict", "torchdata"))
+stand_in_for(("areal", "datasets", "einops", "ray", "tensordict", "torchdata"))
 sys.path.remove(
     sys.argv[3]
 )  # so that the package itself is a stand-in: its modules are read by their files

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from step_io import Step, main, name_of, stand_in
+from step_io import Step, main, name_of, stand_in_for
 
-stand_in(
+stand_in_for(
     (
         "aiohttp bitsandbytes deepspeed fastapi flash_attn gymnasium jsonlines langgraph loralib "
         "optree peft pylatexenc ray torchdata "

@@ -8,9 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from step_io import Step, main, stand_in
+from step_io import Step, main, stand_in_for
 
-stand_in(())
+stand_in_for(())
 
 import torch  # noqa: E402
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Step", "main", "module_of", "stand_in", "trainer_name"]
+__all__ = ["Step", "main", "module_of", "stand_in_for", "trainer_name"]
 
 
 _FAULTS = (
@@ -224,7 +224,7 @@ def _as_decorator(kind: type, *args: Any, **more: Any) -> Any:
     return args[0] if args and callable(args[0]) else lambda function: function
 
 
-def stand_in(names: tuple[str, ...]) -> list[str]:
+def stand_in_for(names: tuple[str, ...]) -> list[str]:
     """Put the source first, and let packages that are not installed be imported as empty ones;
     those that were.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from step_io import Step, main, stand_in
+from step_io import Step, main, stand_in_for
 
-stand_in(("datasets", "omegaconf", "openai", "pyarrow", "ray", "verl", "vllm", "wandb"))
+stand_in_for(("datasets", "omegaconf", "openai", "pyarrow", "ray", "verl", "vllm", "wandb"))
 
 import torch  # noqa: E402
 import trinity  # noqa: E402

@@ -11,9 +11,9 @@ from typing import Any
 os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 warnings.filterwarnings("ignore")
 
-from step_io import Step, main, stand_in  # noqa: E402  beside this file, in a peer's interpreter
+from step_io import Step, main, stand_in_for  # noqa: E402  beside this file, in a peer's interpreter
 
-stand_in(())
+stand_in_for(())
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

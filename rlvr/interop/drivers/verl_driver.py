@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from step_io import Step, main, stand_in
+from step_io import Step, main, stand_in_for
 
-stand_in(("ray", "pylatexenc", "flash_attn", "vllm", "torchdata", "codetiming", "wandb"))
+stand_in_for(("ray", "pylatexenc", "flash_attn", "vllm", "torchdata", "codetiming", "wandb"))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

@@ -43,7 +43,7 @@ from rlvr.scoring.identity import (
     require_acceptable,
     shard_path,
 )
-from rlvr.scoring.items import OF_THE_COMPLETION, number_of, was_there
+from rlvr.scoring.items import OF_THE_COMPLETION, hash_id, was_there
 from rlvr.scoring.pool import MEMORY_MIB, WALL_S
 from rlvr.scoring.records import Recorder, provenance
 from rlvr.scoring.scorer import Scorer
@@ -257,11 +257,11 @@ def _name_rows(table: pa.Table, count: int, by_group: bool) -> dict[str, Any]:
     for row in table.to_pylist():
         columns = {name: value for name, value in row.items() if value is not None}
         digest, name = _digest_of(columns), _id_of(columns)
-        id_number = 0 if name is None else number_of(name)
+        id_number = 0 if name is None else hash_id(name)
         digests.append(digest)
         ids.append(id_number)
-        tasks.append(number_of(_digest_of(_task_columns(columns))) if by_group else 0)
-        parts.append((id_number or number_of(digest)) % count)
+        tasks.append(hash_id(_digest_of(_task_columns(columns))) if by_group else 0)
+        parts.append((id_number or hash_id(digest)) % count)
         rows.append(pickle.dumps(columns))
     return {
         _PART: np.array(parts, np.int64),

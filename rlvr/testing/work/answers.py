@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final
 
 from rlvr.errors import foreign_code
-from rlvr.testing.answers import number_in, same
+from rlvr.testing.answers import may_be_same, number_in
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.types import Task
 from rlvr.verifiers.chemistry import ChemistryVerifier
@@ -150,7 +150,7 @@ class ChoicesWork(_Answers):
             return None
         letter = answer.strip("()")
         chosen = options[LETTERS.index(letter)] if letter in LETTERS[: len(options)] else answer
-        if chosen not in options or same(chosen, right):
+        if chosen not in options or may_be_same(chosen, right):
             return None
         return Witness("another option", right, chosen)
 
@@ -321,7 +321,7 @@ def wrong_answers(answer: str, others: Iterable[str], count: int, rng: Random) -
     found: list[str] = []
     for other in (*others, *_made_up(answer, rng)):
         if (
-            not any(same(other, known) for known in (answer, *found))
+            not any(may_be_same(other, known) for known in (answer, *found))
             and answer not in other
             and other not in answer
         ):
@@ -340,7 +340,7 @@ def near_misses(answer: str) -> list[str]:
     """
     number = number_in(answer)
     if number is None:
-        return [text for text in _other_character(answer) if not same(text, answer)]
+        return [text for text in _other_character(answer) if not may_be_same(text, answer)]
     found = [-number, 10 * number]
     if number.denominator == 1:
         step = max(1, -(-abs(number) // 50))
@@ -375,7 +375,11 @@ def permuted(answer: str) -> list[str]:
         for place, digit in zip(places, order, strict=True):
             text[place] = digit
         candidate = "".join(text)
-        if candidate not in orders and not same(candidate, answer) and not _near(candidate, answer):
+        if (
+            candidate not in orders
+            and not may_be_same(candidate, answer)
+            and not _near(candidate, answer)
+        ):
             orders.append(candidate)
     return orders
 

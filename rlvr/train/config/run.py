@@ -14,7 +14,7 @@ from tyro.conf import arg
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import record
+from rlvr.algo.papers.numbers import as_record
 from rlvr.algo.parts import Correction, OverlongHandling
 from rlvr.errors import UsageError, brief
 from rlvr.train.config.engine import EngineSettings
@@ -296,6 +296,6 @@ class ResolvedConfig(Config):
             for name, value in self._written.items()
             if name != "run"
         }
-        settings["algorithm"] = record(self.algorithm)
+        settings["algorithm"] = as_record(self.algorithm)
         plain: dict[str, Any] = json.loads(json.dumps(settings, default=dict))  # as read again
         return plain
