@@ -252,24 +252,26 @@ def text_of_error(error: BaseException) -> str:
     Args:
         error: the exception.
     """
-    try:
+    with foreign_code():
         return str(error)
-    except Exception:  # noqa: BLE001  see above
-        return "(its text cannot be had)"
+    return "(its text cannot be had)"
 
 
 @contextmanager
-def foreign_code() -> Iterator[list[Exception]]:
+def foreign_code(kind: type[BaseException] = Exception) -> Iterator[list[BaseException]]:
     """Run code of others, which may raise anything: an environment's author's, a plugin's, a
     library's.  docs/reference/borders.md lists where.
+
+    Args:
+        kind: BaseException where even SystemExit must not end the thread or process.
 
     Yields:
         A list that has the exception afterwards, if there was one.
     """
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
     try:
         yield errors
-    except Exception as error:  # noqa: BLE001  see above
+    except kind as error:
         errors.append(error)
 
 

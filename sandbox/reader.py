@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from rlvr.errors import SandboxFailed, Unscored, UsageError
+from rlvr.errors import SandboxFailed, Unscored, UsageError, foreign_code
 from rlvr.workers import WorkerPool, once_per_process, ship, usable_cores
 from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 from rlvr.workers.framing import write_all
@@ -170,16 +170,16 @@ class _Worker:
         """In the child."""
         work, args = request
         began = time.process_time()
-        try:
+        with foreign_code() as errors:  # ours: what guest bytes may raise, the work has caught
             for record in work(*pickle.loads(args)):  # noqa: S301  from our own process
                 write_all(self._records, json.dumps(record).encode("ascii") + b"\n")
-        except MemoryError:
-            raise
-        except UsageError as error:
+            return {"cpu_s": time.process_time() - began}
+        error = errors[0]
+        if isinstance(error, MemoryError):
+            raise error
+        if isinstance(error, UsageError):
             return {"usage": str(error)}
-        except Exception:  # noqa: BLE001  ours: what guest bytes may raise, the work itself has caught
-            return {"fault": traceback.format_exc()[-_TRACE:]}
-        return {"cpu_s": time.process_time() - began}
+        return {"fault": "".join(traceback.format_exception(error))[-_TRACE:]}
 
 
 @lru_cache(maxsize=16)

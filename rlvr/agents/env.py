@@ -18,7 +18,7 @@ from rlvr.collect.background import BackgroundCalls
 from rlvr.collect.scheduler import Play
 from rlvr.environment import Environment, Episode, require_environment
 from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
-from rlvr.errors import SandboxFailed, Unscored, UsageError, brief, describe_error
+from rlvr.errors import SandboxFailed, Unscored, UsageError, brief, describe_error, foreign_code
 from rlvr.rewards import Observation, Reward
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.types import Completion, Outcome, Rollout, Score, Task, Verdict, is_async
@@ -302,20 +302,20 @@ class _AgentPlayer:
 
 def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
     """Run a program, in a thread of its own."""
-    try:
+    with foreign_code(BaseException) as errors:
         answer = _run_in_loop(program, call) if is_async(program) else program(call)
         if answer is not None and not isinstance(answer, str):
             raise TypeError(
                 f"the program gave {brief(answer)}; it must give its answer as a text, or None"
             )
-    except (Unscored, UsageError, SandboxFailed, MemoryError) as error:
+        return _Ended(answer)
+    error = errors[0]
+    if isinstance(error, (Unscored, UsageError, SandboxFailed, MemoryError)):
         return _Ended(None, f"{type(error).__name__}: {error}", ours=True)
-    except AgentFailed as error:
+    if isinstance(error, AgentFailed):
         return _Ended(None, f"agent-failed: {error}")
-    except BaseException as error:  # noqa: BLE001  the program's own, which the policy may have caused
-        name, message, trace = describe_error(error)
-        return _Ended(None, f"agent-failed: {name}: {message}", trace)
-    return _Ended(answer)
+    name, message, trace = describe_error(error)  # which the policy may have caused
+    return _Ended(None, f"agent-failed: {name}: {message}", trace)
 
 
 def _run_in_loop(program: AgentProgram, call: AgentCall) -> Any:

@@ -98,15 +98,15 @@ class SamplerThread:
             self._thread.join()
 
     def _work(self) -> None:
-        try:
+        # The sampler's errors are raised where rollouts are collected.
+        with foreign_code(BaseException) as errors:
             while self._heard():
                 if self._open:
                     for name, outcome in self.sampler.poll():
                         self._finish(name, outcome)
             self.sampler.abort(list(self._open))
-            self.error = UsageError("this endpoint is closed; open another one")
-        except BaseException as error:  # noqa: BLE001  the sampler's; it is raised where rollouts are collected
-            self.error = error
+        closed = UsageError("this endpoint is closed; open another one")
+        self.error = errors[0] if errors else closed
         for request in [*self._open.values(), *self._waiting]:
             self._fail(request, self._ended())
         while not self._news.empty():

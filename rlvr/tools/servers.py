@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Final
 
 from rlvr.environment.tools import Tool
-from rlvr.errors import MissingDependency, ServiceFailed, ToolError, UsageError, brief
+from rlvr.errors import MissingDependency, ServiceFailed, ToolError, UsageError, brief, foreign_code
 from rlvr.workers.closing import Closing
 
 __all__ = ["Server", "mcp"]
@@ -142,20 +142,18 @@ class Server(Closing):
     def _serve(self) -> None:
         """Keep the connection in one task of an event loop of its own, as the SDK wants it."""
         asyncio.set_event_loop(self._loop)
-        try:
+        with foreign_code(BaseException) as errors:  # the SDK's own, in groups of exceptions
             self._loop.run_until_complete(self._connect())
-        except BaseException as error:  # noqa: BLE001  the SDK's own, in groups of exceptions
-            if not self._ready.done():
-                self._ready.set_exception(
-                    ServiceFailed(f"the MCP server {self._name} cannot be used: {_first(error)}")
-                )
-        finally:
-            with suppress(Exception):
-                left = asyncio.all_tasks(self._loop)
-                for task in left:
-                    task.cancel()
-                self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self._loop.close()
+        if errors and not self._ready.done():
+            self._ready.set_exception(
+                ServiceFailed(f"the MCP server {self._name} cannot be used: {_first(errors[0])}")
+            )
+        with suppress(Exception):
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._loop.close()
 
     async def _connect(self) -> None:
         async with self._sdk.Client(self._target) as client:

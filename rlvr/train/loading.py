@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from rlvr.data.hub import at_once
 from rlvr.data.tokens import load_fast_tokenizer
-from rlvr.errors import UsageError
+from rlvr.errors import UsageError, foreign_code
 from rlvr.train.lora import base_of_adapter, load_adapter
 
 __all__ = [
@@ -116,11 +116,9 @@ def model_of_config(name: str | Path, **chosen: Any) -> Any | None:
     Returns:
         None where its configuration makes no model: loading it says why.
     """
-    try:
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name), **chosen)
-    except Exception:  # noqa: BLE001  of transformers, the hub or the model's own code
-        return None
+    with foreign_code(), torch.device("meta"):  # transformers, the hub, the model's own code
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name), **chosen)
+    return None
 
 
 def load_tokenizer(name: str | Path) -> Any:

@@ -484,12 +484,11 @@ class Index:
             for line in parquet(read.file.path):
                 if line.row is not None:
                     _require_record(line.row, read.file.path)
-                    try:
+                    with foreign_code() as errors:  # too deep to follow, or values that no JSON has
                         raw = dumped(line.row)
-                    except Exception as error:  # noqa: BLE001  brackets too deep to follow, values that no JSON has
-                        line = Line(
-                            line.number, None, f"cannot be unpacked: {_first_line_of(error)}"
-                        )
+                    if errors:
+                        why = f"cannot be unpacked: {_first_line_of(errors[0])}"
+                        line = Line(line.number, None, why)
                 if line.row is None:
                     raw = json.dumps(line.error).encode() + b"\n"
                 spool.write(raw)
@@ -524,10 +523,10 @@ class Index:
             _require_record(line.row, read.file.path)
         n = (read.file.step << _STEP_BITS) + read.rows
         row, error = line.row, line.error
-        try:
+        with foreign_code() as errors:  # such as brackets too deep to be made a text
             summary, parts = _summary(row or {}), score_parts(row or {})
-        except Exception as fault:  # noqa: BLE001  such as brackets too deep to be made a text
-            row, error = None, f"cannot be shown: {_first_line_of(fault)}"
+        if errors:
+            row, error = None, f"cannot be shown: {_first_line_of(errors[0])}"
             summary, parts = _summary({}), {}
         batch.rows.append(
             (

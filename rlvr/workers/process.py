@@ -28,7 +28,7 @@ from json import JSONEncoder, dumps  # by name, as below: a verifier may replace
 from time import monotonic, process_time
 from typing import Any, NoReturn
 
-from rlvr.errors import describe_error
+from rlvr.errors import describe_error, foreign_code
 from rlvr.workers.framing import frame_payload, read_frame, write_all
 
 __all__ = ["serve"]
@@ -60,7 +60,7 @@ def serve(
     handler: Callable[[Any], Any] | None = None
     while (frame := channel.next_request()) is not None:
         if handler is None:
-            try:
+            with foreign_code(BaseException) as errors:
                 if memory_mib is not None:
                     _limit_memory(memory_mib)
                 handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe that no other process has
@@ -73,9 +73,10 @@ def serve(
                     bytearray(
                         _ROOM_MIB << 20
                     )  # a worker without room for an item would fail at every one
-            except BaseException as error:  # noqa: BLE001  it is reported
-                channel.reply("failed", describe_error(_or_memory(error, memory_mib)))
+            if errors:
+                channel.reply("failed", describe_error(_or_memory(errors[0], memory_mib)))
                 break
+            assert handler is not None
             channel.reply("ready", None)
             if awaits is not None:
                 from rlvr.workers.async_process import serve_async
@@ -150,10 +151,11 @@ def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
 
 
 def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> None:
-    try:
-        items: Sequence[Any] = pickle.loads(frame)  # noqa: S301  see above
-    except BaseException as error:  # noqa: BLE001  it is reported
-        channel.reply("unread", describe_error(error))
+    items: Sequence[Any] = ()
+    with foreign_code(BaseException) as errors:
+        items = pickle.loads(frame)  # noqa: S301  see above
+    if errors:
+        channel.reply("unread", describe_error(errors[0]))
         os._exit(0)
     channel.reply("begin", None)
     for item in items:

@@ -14,6 +14,7 @@ A suite has passed if it is done, has a case, and every case is "pass", or "skip
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import sys
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.remote import Remote
 from rlvr.sandbox.guest.runners import run_pytest, run_unittest
-from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun
+from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun, raised_by
 from rlvr.sandbox.guest.texts import describe_failure
 
 __all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_cases"]
@@ -73,18 +74,17 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
     session = SuiteRun(spec, Remote(channel_fd), results_fd)
     if _READS_OUTPUT.search(spec["setup"] + "\n" + spec["test"]):
         session.remote.refused = "the tests read what the program prints, or replace parts of it"
-    try:
+
+    def run() -> None:
         session.install()
         _style(spec["style"])(session)
         session.finish()
-    except Stop:
-        pass
-    except BaseException as error:  # noqa: BLE001  whatever the tests raise here is a result
-        try:
+
+    with contextlib.suppress(Stop):
+        error = raised_by(run)  # whatever the tests raise is a result
+        if error is not None:
             session.case("tests", *describe_failure(error))
             session.finish()
-        except Stop:
-            pass
 
 
 def _style(name: str) -> Callable[[SuiteRun], None]:
@@ -145,14 +145,8 @@ def _asserts(session: SuiteRun) -> None:
 
 
 def _attempt(session: SuiteRun, name: str, code: Any) -> None:
-    try:
-        exec(code, session.names)  # noqa: S102  see SuiteRun.run
-    except Stop:
-        raise
-    except BaseException as error:  # noqa: BLE001  SystemExit too is a failure
-        session.case(name, *describe_failure(error))
-    else:
-        session.case(name, "pass")
+    error = raised_by(lambda: exec(code, session.names))  # noqa: S102  see SuiteRun.run
+    session.case(name, *(("pass",) if error is None else describe_failure(error)))
 
 
 # ----------------------------------------------------------------------------- in the host's reader

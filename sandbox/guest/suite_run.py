@@ -8,6 +8,7 @@ import importlib.util
 import re
 import sys
 import types
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from rlvr.sandbox.guest.remote import STANDARD, NotJudged, ProgramDied, Remote
@@ -15,7 +16,17 @@ from rlvr.sandbox.guest.texts import describe_failure, shown_asserts
 from rlvr.sandbox.guest.writing import write
 from rlvr.workers.framing import write_all
 
-__all__ = ["CASES", "MESSAGE", "NAME", "STANDARD_NAMES", "Stop", "SuiteRun", "TESTS", "TEST_FILE"]
+__all__ = [
+    "CASES",
+    "MESSAGE",
+    "NAME",
+    "STANDARD_NAMES",
+    "Stop",
+    "SuiteRun",
+    "TESTS",
+    "TEST_FILE",
+    "raised_by",
+]
 
 TESTS = "tests"  # `__name__` of the tests' module
 TEST_FILE: Final = "test_solution"
@@ -41,6 +52,24 @@ NAME, MESSAGE = 300, 2000
 
 class Stop(BaseException):
     """Ends the suite: its results are written."""
+
+
+def raised_by(
+    step: Callable[[], object], passing: tuple[type[BaseException], ...] = (Stop,)
+) -> BaseException | None:
+    """What code of the tests raised, which is a result, even SystemExit; None if nothing.
+
+    Args:
+        step: runs it.
+        passing: exceptions that end the suite and are raised on.
+    """
+    try:
+        step()
+    except passing:
+        raise
+    except BaseException as error:  # noqa: BLE001  see above
+        return error
+    return None
 
 
 class SuiteRun:
@@ -122,11 +151,11 @@ class SuiteRun:
         Args:
             code: as `compiled` returned it.
         """
-        try:
-            exec(code, self.names)  # noqa: S102  the tests, which are trusted, in a sandbox
-        except (ProgramDied, NotJudged, Stop):
-            raise
-        except BaseException as error:  # noqa: BLE001  SystemExit too
+        error = raised_by(
+            lambda: exec(code, self.names),  # noqa: S102  the tests, which are trusted, in a sandbox
+            passing=(ProgramDied, NotJudged, Stop),
+        )
+        if error is not None:
             self.broken(describe_failure(error)[1])
 
     def compiled(self, text: str, name: str, *, shown: bool = False) -> Any:

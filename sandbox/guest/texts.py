@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import reprlib
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["describe_failure", "short_repr", "shown_asserts"]
@@ -38,10 +39,8 @@ def short_repr(value: Any) -> str:
     Args:
         value: anything; an object of the program may have a repr that raises.
     """
-    try:
-        return _Brief().repr(value)[:_TEXT]
-    except Exception:  # noqa: BLE001  an object of the program, whose repr is the program's
-        return f"<{type(value).__name__}>"
+    text = _text_of(_Brief().repr, value)
+    return f"<{type(value).__name__}>" if text is None else text
 
 
 def describe_failure(error: BaseException) -> tuple[str, str]:
@@ -50,13 +49,17 @@ def describe_failure(error: BaseException) -> tuple[str, str]:
     Args:
         error: what a test raised.
     """
-    try:
-        text = str(error)[:_TEXT]
-    except Exception:  # noqa: BLE001  an exception of the program
-        text = ""
+    text = _text_of(str, error)
     if isinstance(error, AssertionError):
         return "fail", text or "assertion failed"
     return "error", f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _text_of(show: Callable[[Any], str], value: object) -> str | None:
+    try:
+        return show(value)[:_TEXT]
+    except Exception:  # noqa: BLE001  an object of the program, whose repr or str is the program's
+        return None
 
 
 class _Asserts(ast.NodeTransformer):

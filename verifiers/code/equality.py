@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rlvr.errors import foreign_code
 from rlvr.validate import require_number
 
 __all__ = ["Equality", "JSON", "STRICT", "check_tolerances", "show_result"]
@@ -156,8 +157,7 @@ def show_result(value: Any) -> str:
     elif not _is_small(value):
         size = f" of {len(value)} items" if hasattr(value, "__len__") else ""
         return f"a {type(value).__name__}{size}"
-    try:
+    text = f"a {type(value).__name__} that cannot be shown"
+    with foreign_code():  # of a program: an int of more than 4300 digits, a Counter of NaNs
         text = repr(value)
-    except Exception:  # noqa: BLE001  of a program: an int of more than 4300 digits, a Counter of NaNs
-        return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

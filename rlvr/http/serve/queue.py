@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from rlvr.errors import Unscored, UsageError, WorkerDied
+from rlvr.errors import Unscored, UsageError, WorkerDied, foreign_code
 from rlvr.http.memory import MemoryShare
 from rlvr.http.metrics import Metrics
 from rlvr.http.refused import Refused
@@ -533,10 +533,10 @@ class EnvironmentQueue:
     def _bugs_end(self, jobs: list[Job]) -> Iterator[None]:
         """A bug of rlvr or of an environment ends jobs; their callers are told that their requests
         are not at fault."""
-        try:
+        with foreign_code() as errors:
             yield
-        except Exception as error:  # noqa: BLE001  of whatever kind the bug is
-            self._end_for(error, jobs)
+        if errors:
+            self._end_for(errors[0], jobs)
 
     def _fail_parts(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
