@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import torch
-from step_io import Step, main, module_of, name_of, stand_in_for
+from step_io import Conventions, Step, main, module_of, name_of, stand_in_for
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -33,7 +32,7 @@ sys.path.remove(
 )  # so that the package itself is a stand-in: its modules are read by their files
 
 
-def run(step: Step) -> tuple[str, dict[str, Any]]:
+def run(step: Step) -> tuple[str, Conventions]:
     """Compute one update of a case.
 
     Args:

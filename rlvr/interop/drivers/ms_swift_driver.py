@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
-from step_io import Step, main, module_of, name_of
+from step_io import Conventions, Step, main, module_of, name_of
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -18,7 +18,7 @@ CONVENTIONS = {"std": "sample", "eps": 1e-4}  # rl_core/advantage.py: std, and +
 _KINDS = {"dr_grpo": "none", "grpo": "group"}
 
 
-def _function() -> Any:
+def _function() -> Callable[..., torch.Tensor]:
     """By its file, with what it imports."""
     folder = Path(sys.argv[3] or str(distribution("ms-swift").locate_file("")))
     package, utils = ModuleType("swift"), ModuleType("swift.utils")
@@ -28,7 +28,7 @@ def _function() -> Any:
     return module_of(folder / "swift" / "rl_core" / "advantage.py").compute_advantages
 
 
-def run(step: Step) -> tuple[str, dict[str, Any]]:
+def run(step: Step) -> tuple[str, Conventions]:
     """Compute the advantages of a case.
 
     Args:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
-from step_io import Step, main, name_of, stand_in_for
+from step_io import Conventions, Step, main, name_of, stand_in_for
 
 stand_in_for(
     (
@@ -29,7 +28,7 @@ CONVENTIONS = {
 _ESTIMATORS = {"grpo": "group_norm", "gspo": "group_norm", "dr_grpo": "dr_grpo", "rloo": "rloo"}
 
 
-def run(step: Step) -> tuple[str, dict[str, Any]]:
+def run(step: Step) -> tuple[str, Conventions]:
     """Compute one update of a case.
 
     Args:
@@ -57,7 +56,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     return name_of("openrlhf"), CONVENTIONS
 
 
-def _advantages(step: Step, mask: torch.Tensor, size: int) -> Any:
+def _advantages(step: Step, mask: torch.Tensor, size: int) -> torch.Tensor:
     kind = next(
         getattr(experience_maker, name)
         for name in dir(experience_maker)

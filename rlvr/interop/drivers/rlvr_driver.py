@@ -6,9 +6,8 @@ import tempfile
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from step_io import Step, main, stand_in_for
+from step_io import Conventions, Step, main, stand_in_for
 
 stand_in_for(())
 
@@ -29,7 +28,7 @@ __all__ = ["run"]
 _CHARSET = "0123456789abcdefghijklmnopqrstuvwxyz"  # 40 words, with the four special ones
 
 
-def run(step: Step, ranks: Ranks | None = None) -> tuple[str, dict[str, Any]]:
+def run(step: Step, ranks: Ranks | None = None) -> tuple[str, Conventions]:
     """Make the updates of a case.
 
     Args:
@@ -82,7 +81,7 @@ def _learner(step: Step, folder: Path, ranks: Ranks) -> Learner:
     """At the numbers of the case, which are not always the paper's."""
     case, numbers = step.case, step.numbers
     name = numbers["name"]
-    chosen: dict[str, Any] = {"kl": "none"}
+    chosen: dict[str, object] = {"kl": "none"}
     if name != "rloo":
         chosen |= {f"clip_{key}": value for key, value in numbers["clip"].items() if value}
         chosen["masked_vote"] = numbers["masked_vote"]

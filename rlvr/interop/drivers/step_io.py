@@ -6,17 +6,24 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import distributions
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-__all__ = ["Step", "main", "module_of", "stand_in_for", "trainer_name"]
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
+    from torch import Tensor, nn
+
+__all__ = ["Conventions", "Step", "main", "module_of", "stand_in_for", "trainer_name"]
+
+Conventions: TypeAlias = Mapping[str, object]
+"""What a trainer decides where papers leave it open, by name: texts, numbers."""
 
 _FAULTS = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError, RuntimeError,
@@ -41,12 +48,13 @@ class Step:
 
         with safe_open(path, "np") as file:
             self.head = json.loads(file.metadata()["step"])
-            self.arrays: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = file.keys()  # the file itself cannot be iterated
+            self.arrays: dict[str, np.ndarray] = {name: file.get_tensor(name) for name in names}
         self.case = self.head["case"]
         self.numbers = self.head["algorithm"]
-        self.updates: list[dict[str, Any]] = []
+        self.updates: list[dict[str, object]] = []
 
-    def rows(self, name: str) -> list[Any]:
+    def rows(self, name: str) -> list[np.ndarray]:
         """A flat array in rows.
 
         Args:
@@ -55,7 +63,7 @@ class Step:
         ends = self.arrays["prompt_offsets" if name == "prompt_ids" else "offsets"]
         return [self.arrays[name][a:b] for a, b in pairwise(ends)]
 
-    def padded(self, name: str, value: float = 0.0) -> Any:
+    def padded(self, name: str, value: float = 0.0) -> np.ndarray:
         """A flat array as [B, T], padded on the right.
 
         Args:
@@ -68,7 +76,7 @@ class Step:
             line[: len(row)] = row
         return table
 
-    def flat(self, table: Any) -> Any:
+    def flat(self, table: np.ndarray | Tensor) -> np.ndarray:
         """The rows of a table [B, T] one after the other, as float32.
 
         Args:
@@ -80,7 +88,11 @@ class Step:
         )
 
     def add_update(
-        self, rows: list[int], logprobs: list[Any], weights: list[Any], **head: Any
+        self,
+        rows: list[int],
+        logprobs: list[np.ndarray],
+        weights: list[np.ndarray],
+        **head: object,
     ) -> None:
         """Add an optimiser step.
 
@@ -99,7 +111,7 @@ class Step:
         }
         self.updates.append(head)
 
-    def tensors(self) -> tuple[Any, Any]:
+    def tensors(self) -> tuple[Tensor, Tensor]:
         """Log-probabilities under the policy, which carry the gradient, and those before the step;
         padded."""
         import torch
@@ -108,7 +120,7 @@ class Step:
         new = torch.tensor(self.padded("new_logprobs")).requires_grad_()
         return new, torch.tensor(self.padded(old))
 
-    def add_gradient(self, new: Any, loss: Any) -> None:
+    def add_gradient(self, new: Tensor, loss: Tensor) -> None:
         """Add an optimiser step of all rows.
 
         Args:
@@ -124,7 +136,7 @@ class Step:
             loss=float(loss),
         )
 
-    def add_alone(self, model: Any) -> None:
+    def add_alone(self, model: nn.Module) -> None:
         """Add log-probabilities of one row at a time, unpadded, at the case's temperature, in both
         precisions, and in float64 at temperature 1.
 
@@ -152,7 +164,7 @@ class Step:
                 order = self.arrays[f"update{number}.computed"].tolist()
                 self.arrays[f"update{number}.{name}"] = np.concatenate([found[i] for i in order])
 
-    def write(self, path: Path, trainer: str, conventions: Mapping[str, Any]) -> None:
+    def write(self, path: Path, trainer: str, conventions: Conventions) -> None:
         """Write the step.
 
         Args:
@@ -168,7 +180,7 @@ class Step:
         save_file(arrays, path, metadata={"step": json.dumps(head)})
 
 
-def main(run: Any) -> None:
+def main(run: Callable[[Step], tuple[str, Conventions]]) -> None:
     """Run a driver on each case of a folder: arguments are the folder, that of the answers, and a
     source's or "".
 
@@ -204,7 +216,7 @@ def trainer_name(package: str) -> str:
     return f"{package} {known[0] if known else 'of a folder'}"
 
 
-def module_of(path: Path) -> Any:
+def module_of(path: Path) -> ModuleType:
     """A module by its file, as its package imports much that its functions do not call.
 
     Args:
@@ -219,7 +231,7 @@ def module_of(path: Path) -> Any:
     return module
 
 
-def _as_decorator(kind: type, *args: Any, **more: Any) -> Any:
+def _as_decorator(kind: type, *args: object, **more: object) -> object:
     """What `@name` and `@name(…)` make of a function: the function."""
     return args[0] if args and callable(args[0]) else lambda function: function
 
@@ -236,20 +248,22 @@ def stand_in_for(names: tuple[str, ...]) -> list[str]:
     class Kind(
         type
     ):  # a class whose attributes are such classes, as of a module that is imported by name
-        def __getattr__(cls, name: str) -> Any:
+        def __getattr__(cls, name: str) -> type:
             return make(name)
 
-    def make(name: str) -> Any:
+    def make(name: str) -> type:
         if name.startswith("__"):
             raise AttributeError(name)
         return Kind(name, (), {"__new__": _as_decorator})
 
     class Empty(ModuleType):
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> type:
             return make(name)
 
     class Finder:
-        def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        def find_spec(
+            self, name: str, path: object = None, target: object = None
+        ) -> ModuleSpec | None:
             package = name.partition(".")[0]
             if package not in names:
                 return None
@@ -257,7 +271,7 @@ def stand_in_for(names: tuple[str, ...]) -> list[str]:
                 taken.append(package)
             return importlib.util.spec_from_loader(name, self, is_package=True)  # type: ignore[arg-type]
 
-        def create_module(self, spec: Any) -> ModuleType:
+        def create_module(self, spec: ModuleSpec) -> ModuleType:
             return Empty(spec.name)
 
         def exec_module(self, module: ModuleType) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
-from step_io import Step, main, stand_in_for
+from step_io import Conventions, Step, main, stand_in_for
 
 stand_in_for(("datasets", "omegaconf", "openai", "pyarrow", "ray", "verl", "vllm", "wandb"))
 
@@ -25,7 +24,7 @@ CONVENTIONS = {
 _MODES = {"token_mean": "token-mean", "sequence_mean": "seq-mean-token-mean"}
 
 
-def run(step: Step) -> tuple[str, dict[str, Any]]:
+def run(step: Step) -> tuple[str, Conventions]:
     """Compute one update of a case.
 
     Args:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 warnings.filterwarnings("ignore")
 
-from step_io import Step, main, stand_in_for  # noqa: E402  beside this file, in a peer's interpreter
+from step_io import Conventions, Step, main, stand_in_for  # noqa: E402  beside this file, in a peer's interpreter
 
 stand_in_for(())
 
@@ -22,7 +23,7 @@ from datasets import Dataset  # noqa: E402
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
-from trl_watch import watch  # noqa: E402
+from trl_watch import Update, watch  # noqa: E402
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -32,10 +33,11 @@ CONVENTIONS = {
     "bound": float("inf"),  # no log ratio is clamped there
 }
 _VOCABULARY = 40
+_Micro: TypeAlias = tuple[int, Mapping[str, torch.Tensor], torch.Tensor, torch.Tensor]
 _LOSSES = {"dapo": "dapo", "grpo": "grpo", "dr_grpo": "dr_grpo", "gspo": "grpo"}
 
 
-def _tokenizer(case: dict[str, Any]) -> Any:
+def _tokenizer(case: dict[str, object]) -> PreTrainedTokenizerFast:
     """A word for each id; with `retokenised` the text of 39 is read as 38."""
     words = {"<pad>": 0, "<eos>": 1} | {f"t{i}": i for i in range(2, _VOCABULARY)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="t2"))
@@ -48,7 +50,7 @@ def _tokenizer(case: dict[str, Any]) -> Any:
     )
 
 
-def _model(folder: Path, tokenizer: Any) -> Any:
+def _model(folder: Path, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=_VOCABULARY,
@@ -71,7 +73,7 @@ def _model(folder: Path, tokenizer: Any) -> Any:
     return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def run(step: Step) -> tuple[str, dict[str, Any]]:
+def run(step: Step) -> tuple[str, Conventions]:
     """Train one batch of a case.
 
     Args:
@@ -88,8 +90,8 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
         (p, tuple(ids)): s for p, ids, s in zip(prompts, rows, step.arrays["score"], strict=True)
     }
 
-    def rollout(asked: list[str], trainer: Any = None, **more: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
+    def rollout(asked: list[str], trainer: object = None, **more: object) -> dict[str, list]:
+        found: dict[str, list] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
         count: dict[str, int] = {}
         for prompt in asked:
             own = [row for row, one in enumerate(prompts) if one == prompt]
@@ -103,7 +105,9 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
                 found.setdefault("env_mask", []).append(masks[row])
         return found
 
-    def reward(prompts: Any = None, completion_ids: Any = None, **more: Any) -> list[float]:
+    def reward(
+        prompts: Sequence[str] = (), completion_ids: Sequence[list[int]] = (), **more: object
+    ) -> list[float]:
         return [
             float(scores[p, tuple(int(one) for one in ids)])
             for p, ids in zip(prompts, completion_ids, strict=True)
@@ -147,7 +151,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
             processing_class=tokenizer,
             rollout_func=rollout,
         )
-        updates: list[Any] = []
+        updates: list[Update] = []
         watch(trainer, updates.append)
         draw = torch.Generator().manual_seed(5)
         with torch.no_grad():  # away from the reference
@@ -162,7 +166,7 @@ def run(step: Step) -> tuple[str, dict[str, Any]]:
     return f"trl {trl.__version__}", conventions
 
 
-def _of_all_ranks(updates: list[Any], ranks: int) -> list[Any]:
+def _of_all_ranks(updates: list[Update], ranks: int) -> list[list[_Micro]]:
     """(rank, what the loss read, log-probabilities, slopes) of each update's micro-batches; ranks
     average their gradients."""
     names = (
@@ -180,7 +184,7 @@ def _of_all_ranks(updates: list[Any], ranks: int) -> list[Any]:
         ]
         for update in updates
     ]
-    every: list[Any] = [mine] * ranks
+    every = [mine] * ranks
     if ranks > 1:
         torch.distributed.all_gather_object(every, mine)
     return [
@@ -189,7 +193,7 @@ def _of_all_ranks(updates: list[Any], ranks: int) -> list[Any]:
     ]
 
 
-def _record(step: Step, rows: list[list[int]], updates: list[Any], pad: int) -> None:
+def _record(step: Step, rows: list[list[int]], updates: list[list[_Micro]], pad: int) -> None:
     """Tokens, advantages, reference and old log-probabilities as the trainer had them, and each
     optimiser step."""
     names = {"advantages": "advantages", "old": "behaviour_logprobs", "ref": "ref_logprobs"}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
-__all__ = ["watch"]
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from trl import GRPOTrainer
+
+__all__ = ["Update", "watch"]
+
+Update: TypeAlias = "list[tuple[Mapping[str, Tensor], Tensor]]"
+"""(inputs, log-probabilities) of each micro-batch of an optimiser step."""
 
 
-def watch(trainer: Any, on_update: Callable[[list[tuple[Any, Any]]], None]) -> None:
+def watch(trainer: GRPOTrainer, on_update: Callable[[Update], None]) -> None:
     """Call a function before each optimiser step with what each micro-batch's loss read, and its
     log-probabilities.
 
@@ -20,15 +27,15 @@ def watch(trainer: Any, on_update: Callable[[list[tuple[Any, Any]]], None]) -> N
     """
     from transformers import TrainerCallback
 
-    seen: list[tuple[Any, Any]] = []
-    inputs: list[Any] = [None]
+    seen: Update = []
+    inputs: list[Mapping[str, Tensor]] = [{}]
     loss, logprobs = trainer._compute_loss, trainer._get_per_token_logps_and_entropies
 
-    def compute_loss(model: Any, given: Any) -> Any:
+    def compute_loss(model: nn.Module, given: Mapping[str, Tensor]) -> Tensor:
         inputs[0] = given
         return loss(model, given)
 
-    def compute_logprobs(*args: Any, **more: Any) -> Any:
+    def compute_logprobs(*args: object, **more: object) -> tuple[Tensor, ...]:
         computed = logprobs(*args, **more)
         if computed[0].requires_grad:
             computed[0].retain_grad()
@@ -36,7 +43,7 @@ def watch(trainer: Any, on_update: Callable[[list[tuple[Any, Any]]], None]) -> N
         return computed
 
     class Cut(TrainerCallback):  # type: ignore[misc]  # of a package that may be absent
-        def on_pre_optimizer_step(self, *args: Any, **more: Any) -> None:
+        def on_pre_optimizer_step(self, *args: object, **more: object) -> None:
             update, seen[:] = list(seen), []
             if update:
                 on_update(update)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
-from step_io import Step, main, stand_in_for
+from step_io import Conventions, Step, main, stand_in_for
 
 stand_in_for(("ray", "pylatexenc", "flash_attn", "vllm", "torchdata", "codetiming", "wandb"))
 
@@ -28,7 +27,7 @@ _MODES = {
 }
 
 
-def run(step: Step) -> tuple[str, dict[str, Any]]:
+def run(step: Step) -> tuple[str, Conventions]:
     """Compute one update of a case.
 
     Args:
@@ -108,13 +107,13 @@ def _correction(step: Step, old: torch.Tensor, mask: torch.Tensor) -> torch.Tens
     return weights
 
 
-class _Config(dict[str, Any]):
+class _Config(dict[str, object]):
     """Settings by attribute and by key, as verl reads them; also where it asks for its own class."""
 
     __getattr__ = dict.__getitem__
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> type:
         from verl.workers.config import ActorConfig
 
         return ActorConfig
