@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from step_io import Conventions, Step, main, module_of, name_of, stand_in_for
+from step_io import Conventions, Step, main, module_of, stand_in_for, trainer_name
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -64,7 +64,7 @@ def run(step: Step) -> tuple[str, Conventions]:
             importance_sampling_level="sequence" if numbers["name"] == "gspo" else "token",
         )[0]
         step.add_gradient(new, loss)
-    return name_of("areal"), CONVENTIONS
+    return trainer_name("areal"), CONVENTIONS
 
 
 if __name__ == "__main__":

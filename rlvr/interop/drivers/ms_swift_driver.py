@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
-from step_io import Conventions, Step, main, module_of, name_of
+from step_io import Conventions, Step, main, module_of, trainer_name
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -45,7 +45,7 @@ def run(step: Step) -> tuple[str, Conventions]:
     )[0]
     per_token = np.broadcast_to(advantages.reshape(-1, 1).numpy(), step.padded("mask").shape)
     step.arrays["advantages"] = step.flat(per_token)
-    return name_of("ms-swift"), CONVENTIONS
+    return trainer_name("ms-swift"), CONVENTIONS
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from step_io import Conventions, Step, main, name_of, stand_in_for
+from step_io import Conventions, Step, main, stand_in_for, trainer_name
 
 stand_in_for(
     (
@@ -53,7 +53,7 @@ def run(step: Step) -> tuple[str, Conventions]:
         policy_loss_type="gspo" if numbers["name"] == "gspo" else "ppo",
     )(new, old, advantages, mask)[0]
     step.add_gradient(new, loss)
-    return name_of("openrlhf"), CONVENTIONS
+    return trainer_name("openrlhf"), CONVENTIONS
 
 
 def _advantages(step: Step, mask: torch.Tensor, size: int) -> torch.Tensor:
