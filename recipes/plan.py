@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from rich.console import Console
@@ -33,6 +33,9 @@ from rlvr.train.memory import (
 from rlvr.train.policy import Policy
 from rlvr.train.stages import Stages
 from rlvr.train.tiny import character_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = [
     "NODE",
@@ -291,7 +294,7 @@ def _measured(
 ) -> tuple[Policy, TokenCosts, TokenCosts]:
     """The policy without weights, and what tokens cost in the narrow models of `_MEASURED_LAYERS`."""
 
-    def policy(model: Any) -> Policy:
+    def policy(model: PreTrainedModel) -> Policy:
         return Policy(
             model,
             character_tokenizer("0"),

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rlvr.samplers.packed_attention import is_torchs_own
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PretrainedConfig, PreTrainedModel
 
 __all__ = ["Band", "attention_in_bands", "supports_bands"]
 
@@ -44,7 +48,7 @@ class Band(NamedTuple):
     first: int
 
 
-def supports_bands(model: Any) -> bool:
+def supports_bands(model: PreTrainedModel) -> bool:
     """True if the model's attention is PyTorch's, called by its name in the model's config.
 
     Args:
@@ -57,7 +61,7 @@ def supports_bands(model: Any) -> bool:
 
 
 @contextmanager
-def attention_in_bands(config: Any, bands: Sequence[Band]) -> Iterator[None]:
+def attention_in_bands(config: PretrainedConfig, bands: Sequence[Band]) -> Iterator[None]:
     """Compute the attention of decode steps in bands, meanwhile.
 
     Args:
@@ -76,7 +80,12 @@ def attention_in_bands(config: Any, bands: Sequence[Band]) -> Iterator[None]:
 
 
 def _attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
+    module: Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """What transformers calls: queries [B, H, 1, D], keys and values [B, H, L, D], mask [B, 1, 1,
     L]."""

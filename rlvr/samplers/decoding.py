@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,9 @@ from rlvr.samplers.preallocated_cache import (
 from rlvr.samplers.protocol import Begun, Request, Sampling, TokenIds
 from rlvr.samplers.token_sampling import sample_tokens, uniforms
 from rlvr.samplers.tokenization import Tokenization
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["DecodeResult", "Decoding", "evaluation_mode", "possible_end_tokens"]
 
@@ -160,7 +163,7 @@ class Decoding:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         tokenization: Tokenization,
         sampling: Sampling,
         end_tokens: Tensor,
@@ -749,7 +752,9 @@ def _ends(rows: int) -> list[int]:
     return [int(rows * part) for part in _BANDS]
 
 
-def possible_end_tokens(model: Any, tokenization: Tokenization, stop: Sequence[str]) -> Tensor:
+def possible_end_tokens(
+    model: PreTrainedModel, tokenization: Tokenization, stop: Sequence[str]
+) -> Tensor:
     """[V] True for tokens that may end a rollout: end tokens, and those that can complete a stop
     text.
 
@@ -785,7 +790,7 @@ def possible_end_tokens(model: Any, tokenization: Tokenization, stop: Sequence[s
 
 
 @contextmanager
-def evaluation_mode(model: Any) -> Iterator[None]:
+def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
     """Put the model into evaluation mode, and afterwards back into training mode if it was in that.
 
     Args:

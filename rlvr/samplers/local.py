@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from rlvr.samplers.protocol import (
 )
 from rlvr.samplers.tokenization import Tokenization, TokenSampler
 from rlvr.validate import require_whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["LocalSampler"]
 
@@ -74,7 +77,7 @@ class LocalSampler(TokenSampler):
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         tokenization: Tokenization,
         *,
         dtype: torch.dtype | None = None,
@@ -291,7 +294,7 @@ class LocalSampler(TokenSampler):
             )
 
 
-def _copy_model(model: Any, dtype: torch.dtype) -> Any:
+def _copy_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """A copy of the model with its weights in this type; buffers, such as rotary frequencies, keep
     theirs."""
     twin = copy.deepcopy(model).eval().requires_grad_(False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -23,6 +23,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PretrainedConfig, PreTrainedModel
 
 __all__ = ["PACKED", "attend_by", "is_torchs_own", "use_packed_attention"]
 
@@ -45,7 +49,7 @@ def attend_by(position_ids: Tensor, attend: _Attend) -> None:
     _ways[position_ids] = attend
 
 
-def is_torchs_own(config: Any) -> bool:
+def is_torchs_own(config: PretrainedConfig) -> bool:
     """True if a model's attention is `scaled_dot_product_attention` of PyTorch.
 
     Args:
@@ -54,7 +58,7 @@ def is_torchs_own(config: Any) -> bool:
     return config._attn_implementation in ("sdpa", PACKED)
 
 
-def use_packed_attention(model: Any) -> None:
+def use_packed_attention(model: PreTrainedModel) -> None:
     """Let a model of "sdpa" attention compute packed rows each by itself; others stay as they are.
 
     Args:
@@ -79,7 +83,7 @@ def _mask(
 
 
 def _attention(
-    module: Any,
+    module: Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from transformers.cache_utils import (
 )
 
 from rlvr.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = [
     "Cache",
@@ -259,7 +262,7 @@ class _StateAndKeysLayer(_StateLayer, PreallocatedLayer):
 _BOTH: Final = (LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer)
 
 
-def preallocated_cache(config: Any, room: Room) -> Cache:
+def preallocated_cache(config: PretrainedConfig, room: Room) -> Cache:
     """The cache of a batch whose rows come and go.
 
     Args:
@@ -307,7 +310,7 @@ class _PromptStateAndKeysLayer(LinearAttentionAndFullAttentionLayer):  # type: i
     update = _PromptLayer.update
 
 
-def cache_for_prompts(config: Any) -> Cache:
+def cache_for_prompts(config: PretrainedConfig) -> Cache:
     """The cache of a batch of prompts that are read once.  Layers with a sliding window keep all
     keys.
 
@@ -323,7 +326,7 @@ def cache_for_prompts(config: Any) -> Cache:
     return cache
 
 
-def attends_to_all(config: Any) -> bool:
+def attends_to_all(config: PretrainedConfig) -> bool:
     """True if each layer attends to all tokens before, with one key per token.
 
     Args:

@@ -6,12 +6,15 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.data.tokens import PromptFrame
 from rlvr.errors import UsageError, brief, foreign_code
 from rlvr.types import Message
 from rlvr.validate import nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["TURN", "Template", "common_prefix"]
 
@@ -38,7 +41,11 @@ class Template:
     """
 
     def __init__(
-        self, tokenizer: Any, *, system: str | None = None, options: Mapping[str, Any] | None = None
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        system: str | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._tokenizer, self.system, self.options = tokenizer, system, dict(options or {})
         for name in self.options:

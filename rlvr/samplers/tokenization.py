@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.environment.call_formats import FORMATS, read_arguments, read_turn_of
 from rlvr.episode import Ask, PolicyTurn, read_turn
@@ -12,6 +12,9 @@ from rlvr.errors import UsageError, brief, foreign_code
 from rlvr.samplers.chat import ChatFormat, ChatMode, ChatSettings
 from rlvr.samplers.template import TURN, Template, common_prefix
 from rlvr.types import Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 __all__ = ["HERMES_TEMPLATE", "TokenSampler", "Tokenization", "end_token_ids"]
 
@@ -77,7 +80,7 @@ class Tokenization:
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerBase,
         end_ids: Iterable[int],
         *,
         chat: ChatSettings | ChatMode | bool = "auto",
@@ -476,7 +479,7 @@ def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": tool_calls}
 
 
-def end_token_ids(model: Any, tokenizer: Any) -> list[int]:
+def end_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Tokens that end a completion: those of the model's generation config, and the tokenizer's.
 
     Args:

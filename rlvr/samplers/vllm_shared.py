@@ -16,6 +16,7 @@ from rlvr.samplers.tokenization import Tokenization
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PretrainedConfig
 
 __all__ = [
     "EXTENSION",
@@ -227,7 +228,7 @@ def require_positions(request: Request, positions: int) -> None:
         )
 
 
-def require_head_size(config: Any, supported: Sequence[int]) -> None:
+def require_head_size(config: PretrainedConfig, supported: Sequence[int]) -> None:
     """Refuse a model with attention heads of a width that the engine's attention does not have.
 
     The CPU backend says so with the first token, after minutes of start.
@@ -249,7 +250,7 @@ def require_head_size(config: Any, supported: Sequence[int]) -> None:
         )
 
 
-def model_sizes(config: Any) -> dict[str, Any]:
+def model_sizes(config: PretrainedConfig) -> dict[str, Any]:
     """What tells one architecture from another, as plain JSON.
 
     Args:

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.samplers.vllm_shared import model_sizes, require_all_names
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from vllm.config import VllmConfig
 
 __all__ = ["WorkerExtension", "checkpoint_names", "pack_tied_head", "unwrap_head"]
 
@@ -24,7 +28,7 @@ class WorkerExtension:
     """
 
     model_runner: Any
-    vllm_config: Any
+    vllm_config: VllmConfig
 
     def rlvr_describe(self, note: str | None = None) -> dict[str, Any]:
         """What the engine runs, as plain JSON.
@@ -94,7 +98,7 @@ class WorkerExtension:
         return names
 
 
-def checkpoint_names(model: Any) -> set[str]:
+def checkpoint_names(model: Module) -> set[str]:
     """The names of an engine's parameters in a checkpoint: fused ones are there in parts.
 
     Args:
@@ -110,7 +114,7 @@ def checkpoint_names(model: Any) -> set[str]:
     return names
 
 
-def pack_tied_head(model: Any) -> None:
+def pack_tied_head(model: Module) -> None:
     """Pack a tied head's matrix anew, from the embedding that it shares.
 
     Args:
@@ -122,7 +126,7 @@ def pack_tied_head(model: Any) -> None:
         head.quant_method.process_weights_after_loading(head)
 
 
-def unwrap_head(model: Any) -> None:
+def unwrap_head(model: Module) -> None:
     """Take away vLLM's layer for LoRA adapters on the head, with which prompts' logprobs end the
     engine.
 

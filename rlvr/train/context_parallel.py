@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed as dist
@@ -29,6 +29,11 @@ from rlvr.errors import RlvrError, UsageError
 from rlvr.samplers.packed_attention import PACKED, attend_by
 from rlvr.train.packing import Packed
 
+if TYPE_CHECKING:
+    from torch.autograd.function import FunctionCtx
+    from torch.distributed import ProcessGroup
+    from transformers import PreTrainedModel
+
 __all__ = ["ContextGroup", "PackShare", "require_context"]
 
 _NEWER: Final = hasattr(dist, "all_gather_single")  # torch 2.13 warns of the older names
@@ -36,7 +41,7 @@ _all_gather: Any = dist.all_gather_single if _NEWER else dist.all_gather_into_te
 _reduce_scatter: Any = dist.reduce_scatter_single if _NEWER else dist.reduce_scatter_tensor
 
 
-def require_context(model: Any, packing: bool, size: int) -> None:
+def require_context(model: PreTrainedModel, packing: bool, size: int) -> None:
     """Refuse a model whose rows so many ranks cannot read together.
 
     Args:
@@ -138,7 +143,7 @@ class _Attention:
     """Attention of this rank's queries over the keys of all ranks."""
 
     def __init__(
-        self, group: Any, size: int, chunk: int, begins: list[int], ends: list[int]
+        self, group: ProcessGroup, size: int, chunk: int, begins: list[int], ends: list[int]
     ) -> None:
         self._group, self._size, self._chunk = group, size, chunk
         self._begins, self._rows, self.was_called = begins, list(pairwise(ends)), False
@@ -184,14 +189,14 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
     """[C, …] of all ranks; a rank's gradient is the sum of what all ranks have for its part."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, group: Any, size: int) -> Tensor:
+    def forward(ctx: FunctionCtx, own: Tensor, group: ProcessGroup, size: int) -> Tensor:
         ctx.group = group
         gathered = own.new_empty(size * len(own), *own.shape[1:])
         _all_gather(gathered, own.contiguous(), group=group)
         return gathered.unflatten(0, (size, len(own)))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
         own = gradient.new_empty(gradient.shape[1:])
         _reduce_scatter(own, gradient.flatten(0, 1).contiguous(), group=ctx.group)
         return own, None, None
@@ -201,13 +206,15 @@ class _Joined(torch.autograd.Function):  # type: ignore[misc]
     """Each rank computes the same loss of the joined values, so its gradient is whole already."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, own: Tensor, total: int, group: Any) -> Tensor:
+    def forward(
+        ctx: FunctionCtx, values: Tensor, own: Tensor, total: int, group: ProcessGroup
+    ) -> Tensor:
         ctx.save_for_backward(own)
         joined = values.new_zeros(total).index_put((own,), values)
         dist.all_reduce(joined, group=group)  # 0 + x is exact
         return joined
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         (own,) = ctx.saved_tensors
         return gradient[own], None, None, None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,9 @@ from rlvr.train.policy import Compare, Policy, RootModule
 from rlvr.train.second_model import SecondModel
 from rlvr.types import Rollout
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
 
@@ -43,7 +46,7 @@ class ValueModule(RootModule):
         model: a copy of them; None for these layers.
     """
 
-    def __init__(self, policy: Policy, model: Any = None) -> None:
+    def __init__(self, policy: Policy, model: PreTrainedModel | None = None) -> None:
         model = policy.model if model is None else model
         super().__init__(model, policy.root.logits)
         width = model.get_output_embeddings().weight.shape[1]

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -26,6 +26,9 @@ from rlvr.data.tokens import load_fast_tokenizer
 from rlvr.errors import UsageError, foreign_code
 from rlvr.train.lora import base_of_adapter, load_adapter
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 __all__ = [
     "empty_model",
     "load_model",
@@ -39,7 +42,7 @@ __all__ = [
 
 def load_model(
     name: str | Path, *, dtype: torch.dtype, device: torch.device | str, attention: str | None
-) -> tuple[Any, Any]:
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal language model on its device, and its tokenizer.
 
     Args:
@@ -75,7 +78,7 @@ def load_model(
     return model.to(device), tokenizer
 
 
-def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
+def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> PreTrainedModel:
     try:
         model, loaded = AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **chosen
@@ -106,7 +109,7 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> Any:
     return model
 
 
-def model_of_config(name: str | Path, **chosen: Any) -> Any | None:
+def model_of_config(name: str | Path, **chosen: Any) -> PreTrainedModel | None:
     """A causal language model without weights, on the meta device.
 
     Args:
@@ -121,7 +124,7 @@ def model_of_config(name: str | Path, **chosen: Any) -> Any | None:
     return None
 
 
-def load_tokenizer(name: str | Path) -> Any:
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a model, as transformers reads it.
 
     It warns where its tokens are others than those of the model's own `tokenizer.json`: for some
@@ -153,7 +156,7 @@ def load_tokenizer(name: str | Path) -> Any:
 _PROBE: Final = "The sum of 12 + 3 isn't 16:\n\n    x = 15  # zwölf und drei, 十五"
 
 
-def _warn_of_other_tokens(name: str, tokenizer: Any) -> None:
+def _warn_of_other_tokens(name: str, tokenizer: PreTrainedTokenizerBase) -> None:
     """Compare a tokenizer's tokens of one text with those of the file that it was read from."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         return  # it is not made of that file
@@ -180,7 +183,7 @@ def _warn_of_other_tokens(name: str, tokenizer: Any) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def require_finite_weights(model: Any) -> None:
+def require_finite_weights(model: PreTrainedModel) -> None:
     """Refuse weights that are NaN or infinite: every number computed with them would be, too.
 
     Args:
@@ -199,7 +202,7 @@ def require_finite_weights(model: Any) -> None:
             )
 
 
-def empty_model(model: Any, dtype: torch.dtype) -> Any:
+def empty_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """A model of the same kind on the meta device, without an adapter.
 
     Args:

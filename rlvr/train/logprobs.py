@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from torch.autograd.function import FunctionCtx
 
 __all__ = ["LogitsTransform", "token_logprobs"]
 
@@ -139,7 +142,7 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: FunctionCtx,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -170,7 +173,9 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, at_logprobs: Tensor, at_entropy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: FunctionCtx, at_logprobs: Tensor, at_entropy: Tensor
+    ) -> tuple[Tensor | None, ...]:
         """d log p_t / d l_j = [j = t] - p_j, and d entropy / d l_j = -p_j (log p_j + entropy)."""
         settings: _Settings = ctx.settings
         hidden, weight, bias, targets, log_total, entropy = ctx.saved_tensors

@@ -17,13 +17,17 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.validate import require_number, require_whole
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from transformers import PreTrainedModel
 
 __all__ = ["Lora", "add_lora", "base_of_adapter", "has_lora", "load_adapter", "unwrap_model"]
 
@@ -45,7 +49,7 @@ class Lora:
         UsageError: the adapter does what cannot be merged or computed here; the message says what.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._fingerprint: int | None = None
         self._layers = dict(_lora_layers(model))
@@ -237,7 +241,12 @@ def _holding_values(module: nn.Module, values: Mapping[str, Tensor]) -> Iterator
 
 
 def add_lora(
-    model: Any, *, rank: int, alpha: float | None = None, targets: Sequence[str] = (), seed: int = 0
+    model: PreTrainedModel,
+    *,
+    rank: int,
+    alpha: float | None = None,
+    targets: Sequence[str] = (),
+    seed: int = 0,
 ) -> Lora:
     """Freeze a model and put a new adapter into it, in place.
 
@@ -299,7 +308,7 @@ def _ignore_warnings() -> None:
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
 
 
-def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]:
+def _matching(model: PreTrainedModel, targets: Sequence[str]) -> tuple[list[str], list[str]]:
     """The targets that name modules, and those that name parameters.
 
     Raises:
@@ -336,7 +345,7 @@ def _matching(model: Any, targets: Sequence[str]) -> tuple[list[str], list[str]]
     return [t for t in targets if found(t, modules)], [t for t in targets if not found(t, modules)]
 
 
-def unwrap_model(model: Any) -> Any:
+def unwrap_model(model: PreTrainedModel) -> PreTrainedModel:
     """The transformers model inside of one that peft has wrapped; any other as it is.
 
     Args:
@@ -356,7 +365,7 @@ def unwrap_model(model: Any) -> Any:
     return inner
 
 
-def has_lora(model: Any) -> bool:
+def has_lora(model: PreTrainedModel) -> bool:
     """True if the model has LoRA layers of peft.
 
     Args:
@@ -391,7 +400,7 @@ def base_of_adapter(folder: Path) -> str | None:
     return str(base)
 
 
-def load_adapter(model: Any, folder: Path) -> Any:
+def load_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """A model with the adapter of a folder merged into its weights.
 
     Args:
@@ -418,7 +427,7 @@ def load_adapter(model: Any, folder: Path) -> Any:
     return merged.requires_grad_(True)
 
 
-def _lora_layers(model: Any) -> Iterator[tuple[str, Any]]:
+def _lora_layers(model: PreTrainedModel) -> Iterator[tuple[str, Module]]:
     """LoRA layers by name.  peft need not be installed where there are none."""
     for name, module in model.named_modules():
         if any(

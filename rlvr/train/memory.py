@@ -14,7 +14,7 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ from rlvr.train.loading import model_of_config
 from rlvr.train.lora import base_of_adapter
 from rlvr.train.policy import Policy
 from rlvr.train.reward_head import IMPLICIT, implicit_run
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = [
     "Forecast",
@@ -406,7 +409,7 @@ def forecast(
     )
 
 
-def _width_of_heads(config: Any) -> int:
+def _width_of_heads(config: PretrainedConfig) -> int:
     """Numbers that all heads of a layer have for a token; of the widest, where layers differ."""
     widths = []
     for layer in getattr(config, "per_layer_config", None) or [config]:

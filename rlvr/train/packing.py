@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.batches import Padded, pad, places_of, sizes_of
 from rlvr.validate import require_whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["Packed", "pack", "packed_hidden_states", "packs", "require_packing"]
 
@@ -96,7 +99,7 @@ def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def require_packing(model: Any) -> None:
+def require_packing(model: PreTrainedModel) -> None:
     """Refuse a model that mixes the rows of a pack: tries on a few rows whether each is as it is
     alone.
 
@@ -135,7 +138,7 @@ def require_packing(model: Any) -> None:
     )
 
 
-def packed_hidden_states(model: Any, packed: Packed) -> Float[Tensor, "1 L H"]:
+def packed_hidden_states(model: PreTrainedModel, packed: Packed) -> Float[Tensor, "1 L H"]:
     """The last hidden states of a pack.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,9 @@ from rlvr.train.ranks import Ranks, skeleton
 from rlvr.train.shares import WeightFiles, empty_of_folder, small_twin
 from rlvr.train.tensor_parallel import split_layers, whole_head
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
 __all__ = ["Compare", "Policy", "RootModule"]
 
 Compare = Callable[[Padded, Tensor, Any], Tensor]
@@ -70,7 +73,7 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
         context: the ranks that read packs together; None where each reads its own.
     """
 
-    def __init__(self, model: Any, logits: LogitsTransform) -> None:
+    def __init__(self, model: PreTrainedModel, logits: LogitsTransform) -> None:
         super().__init__()
         self.model, self.logits = model, logits
         self.context: ContextGroup | None = None
@@ -183,8 +186,8 @@ class Policy:
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
         *,
         chat: ChatSettings | ChatMode | bool = "auto",
         autocast: torch.dtype | None = None,
@@ -236,7 +239,7 @@ class Policy:
             gradient_checkpointing
         )  # layers checkpoint only in training mode; nothing else differs in it
         self.ranks = Ranks()
-        self._skeleton: Any = None
+        self._skeleton: PreTrainedModel | None = None
         self._load_whole: Callable[[], Policy] = lambda: self
         self._fill: Callable[[Policy], None] | None = None  # gives shares their values
 
@@ -693,7 +696,7 @@ class Policy:
         )
 
 
-def _layers(model: Any) -> list[nn.Module]:
+def _layers(model: PreTrainedModel) -> list[nn.Module]:
     """The layers of a transformers model: what it says must stay together on a device, else its
     longest list."""
     kinds = set(getattr(model, "_no_split_modules", None) or ())
@@ -712,7 +715,7 @@ def _lengths(rows: Sequence[Tokenized]) -> list[int]:
 _BUCKET_BYTES: Final = 256 * 2**20
 
 
-def _buckets(model: Any, state: Mapping[str, Tensor]) -> Iterator[list[str]]:
+def _buckets(model: PreTrainedModel, state: Mapping[str, Tensor]) -> Iterator[list[str]]:
     """Names of a state dict by bucket, without tied ones; a layer and its adapter stay together."""
     once, all_names = (
         {name for name, _ in model.named_parameters(remove_duplicate=without)}
@@ -779,7 +782,7 @@ def _disable_dropout(model: nn.Module) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _find_logits_transform(model: Any) -> LogitsTransform:
+def _find_logits_transform(model: PreTrainedModel) -> LogitsTransform:
     """How the model makes logits from the head's output: tries what its config names on a few
     tokens.
 
@@ -819,7 +822,7 @@ def _find_logits_transform(model: Any) -> LogitsTransform:
     )
 
 
-def _candidates(config: Any) -> list[LogitsTransform]:
+def _candidates(config: PretrainedConfig) -> list[LogitsTransform]:
     """No change, Gemma's cap, the factors of Cohere and Falcon-H1, the divisor of Granite."""
     cap = getattr(config, "final_logit_softcapping", None)
     factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]

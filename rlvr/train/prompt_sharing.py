@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from transformers.cache_utils import DynamicLayer
 
 from rlvr.samplers.protocol import Tokenized, TokenRow
 from rlvr.train.batches import Padded, pad
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = [
     "SharedPrompts",
@@ -112,7 +115,9 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
     )
 
 
-def hidden_states_sharing_prompts(model: Any, batch: SharedPrompts) -> Float[Tensor, "N H"]:
+def hidden_states_sharing_prompts(
+    model: PreTrainedModel, batch: SharedPrompts
+) -> Float[Tensor, "N H"]:
     """The last hidden states from which the completions' tokens are predicted, in the order of
     `batch.targets`.
 
@@ -132,7 +137,7 @@ def hidden_states_sharing_prompts(model: Any, batch: SharedPrompts) -> Float[Ten
 
 
 def _read(
-    model: Any, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor | None
+    model: PreTrainedModel, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor | None
 ) -> Float[Tensor, "B L H"]:
     states: Tensor = model.base_model(
         input_ids=ids, past_key_values=cache, use_cache=True, **places
@@ -171,7 +176,7 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def supports_prompt_sharing(model: Any) -> bool:
+def supports_prompt_sharing(model: PreTrainedModel) -> bool:
     """True if this model gives the same hidden states with and without shared prompts, up to
     rounding.
 

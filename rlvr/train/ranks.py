@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,10 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor import zeros as distributed_zeros
 
 from rlvr.errors import RlvrError, UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from transformers import PreTrainedModel
 
 __all__ = ["RankLost", "Ranks", "skeleton"]
 
@@ -232,7 +236,7 @@ class Ranks:
         """The kind of device on which shares rest."""
         return "cpu" if self.offload else self.device
 
-    def _reduced(self, values: Tensor, how: Any, group: Any = None) -> Tensor:
+    def _reduced(self, values: Tensor, how: Any, group: ProcessGroup | None = None) -> Tensor:
         on_device = values.to(self.device)
         with _lost():
             dist.all_reduce(on_device, how, group)
@@ -469,7 +473,7 @@ def _lost() -> Iterator[None]:
         ) from error
 
 
-def skeleton(model: Any) -> Any:
+def skeleton(model: PreTrainedModel) -> PreTrainedModel:
     """A copy of a model without weights: its parameters are on the meta device, its buffers are
     copied.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ from rlvr.errors import UsageError
 from rlvr.train.checkpoint import crc32_of
 from rlvr.train.loading import model_of_config
 from rlvr.train.ranks import Ranks
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["WeightFiles", "empty_of_folder", "small_twin"]
 
@@ -170,7 +173,7 @@ def _read_part(file: BinaryIO, dtype: torch.dtype, shape: tuple[int, ...]) -> Te
 
 def empty_of_folder(
     folder: Path, *, dtype: torch.dtype, attention: str | None
-) -> tuple[Any, WeightFiles] | None:
+) -> tuple[PreTrainedModel, WeightFiles] | None:
     """A folder's model without weights, and its files; None where weights have to be converted as
     they are loaded.
 
@@ -207,7 +210,7 @@ def _give_buffers(model: nn.Module, twin: nn.Module) -> None:
             raise ValueError("a tensor is neither a weight nor a buffer")
 
 
-def small_twin(model: Any) -> Any:
+def small_twin(model: PreTrainedModel) -> PreTrainedModel:
     """A model of the same kind with one layer and few tokens, to be tried where the model has no
     weights.
 

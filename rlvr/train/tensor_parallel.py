@@ -8,7 +8,7 @@ lies on one mesh, (data, tensor), and norms, AdamW and checkpoints know no diffe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import transformers
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, distribute_tensor
 
 from rlvr.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["Head", "require_tensor_plan", "split_layers", "whole_head"]
 
@@ -25,7 +28,7 @@ _STYLES: Final = {"colwise", "rowwise", "colwise_gather_output", "embedding_roww
 _DIVIDED: Final = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
 
 
-def require_tensor_plan(model: Any, size: int) -> None:
+def require_tensor_plan(model: PreTrainedModel, size: int) -> None:
     """Refuse a model whose layers so many ranks cannot compute together.
 
     Args:
@@ -63,7 +66,7 @@ def require_tensor_plan(model: Any, size: int) -> None:
             )
 
 
-def split_layers(root: nn.Module, model: Any, mesh: DeviceMesh) -> None:
+def split_layers(root: nn.Module, model: PreTrainedModel, mesh: DeviceMesh) -> None:
     """Give each rank of a tensor group its part of the layers, in place.
 
     Args:
@@ -130,7 +133,7 @@ class Head(NamedTuple):
     bias: Tensor | None
 
 
-def whole_head(model: Any) -> Head:
+def whole_head(model: PreTrainedModel) -> Head:
     """A model's head, gathered from the tensor group where it is split.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
@@ -11,6 +11,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerF
 
 from rlvr.errors import UsageError
 from rlvr.validate import require_one_of, require_whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["character_tokenizer", "tiny"]
 
@@ -36,7 +39,7 @@ def tiny(
     tied: bool = True,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
-) -> tuple[Any, PreTrainedTokenizerFast]:
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A causal language model with random weights, and its tokenizer.  The same arguments give the
     same weights.
 
