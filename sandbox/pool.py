@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, remedies, seccomp
@@ -21,6 +21,9 @@ from rlvr.sandbox.records import Limits
 from rlvr.sandbox.slots import CannotIsolate, Died, Keeper, NotTaken, RunRequest, Slot
 from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotConfig
 
 __all__ = ["MIB", "SlotPool"]
 
@@ -313,7 +316,7 @@ class SlotPool:
                 self._idle.remove(slot)
         slot.close()
 
-    def _config(self) -> dict[str, Any]:
+    def _config(self) -> SlotConfig:
         uid, gid = (
             (_UNPRIVILEGED, _UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         )

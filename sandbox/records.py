@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import UsageError, brief
 from rlvr.sandbox import readings
@@ -15,6 +15,9 @@ from rlvr.sandbox.guest import suite as guest_suite
 from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage, require_language
 from rlvr.sandbox.outputs import Output
 from rlvr.validate import require_number, require_whole
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import RunLimits
 
 __all__ = [
     "CallRun",
@@ -94,7 +97,7 @@ class Limits:
         assert self.wall_s is not None
         return self.wall_s
 
-    def message(self) -> dict[str, Any]:
+    def message(self) -> RunLimits:
         """As a box reads them: bytes for MiB."""
         return {
             "cpu_s": self.cpu_s,

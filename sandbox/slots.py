@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
@@ -29,6 +29,9 @@ from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.toolchains import Python, program_variables
 from rlvr.workers import framing
 from rlvr.workers.framing import frame_payload, write_all
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotConfig
 
 __all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "RunRequest", "Slot", "pack_program"]
 
@@ -86,7 +89,7 @@ class Keeper:
         config: what the keeper needs to know (`SlotPool`), JSON-able.
     """
 
-    def __init__(self, python: Python, config: Mapping[str, Any]) -> None:
+    def __init__(self, python: Python, config: SlotConfig) -> None:
         self.config = config
         self._lock = threading.Lock()
         self._control, keeper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.records import Program
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import RootPlan
 
 __all__ = [
     "GREETINGS",
@@ -332,7 +335,7 @@ def root_plan(
     packages: Packages,
     caches: Mapping[str, str],
     folders: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> RootPlan:
     """The files of the host that a slot sees.
 
     Args:
@@ -380,13 +383,6 @@ def root_plan(
         for name in ("site-packages", "dist-packages")
     ]
     allowed = [(folder, folder) for folder in packages.visible]
-    plan = {
-        "binds": list(binds.items()),
-        "links": list(links.items()),
-        "empty": empty,
-        "packages": allowed,
-        "folders": list(folders),
-    }
     taken = {f"/{path.split('/')[1]}" for path in (*binds, *links, *_OWN_NAMES, *caches)}
     taken |= {f"/{path.split('/')[1]}" for path in packages.visible}
     for folder in folders:
@@ -395,7 +391,14 @@ def root_plan(
                 f"folders: the sandbox has files of its own in {folder!r}; choose another name, "
                 f"such as '/app'"
             )
-    return {**plan, "caches": shared}
+    return {
+        "binds": list(binds.items()),
+        "caches": shared,
+        "links": list(links.items()),
+        "packages": allowed,
+        "empty": empty,
+        "folders": list(folders),
+    }
 
 
 def _libraries(python: Python) -> set[str]:

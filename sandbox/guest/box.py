@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.episode import SessionWatch
@@ -27,6 +27,9 @@ from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.sandbox.guest.watch import Watch
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import RunLimits, SlotConfig
 
 __all__ = ["NOT_READY", "TAKEN", "main", "prepare"]
 
@@ -47,7 +50,7 @@ _WATCHES: dict[str, type[Watch]] = {
 _REQUEST_BYTES = 1 << 16
 
 
-def prepare(config: Mapping[str, Any]) -> None:
+def prepare(config: SlotConfig) -> None:
     """Done once, in the keeper.
 
     Args:
@@ -61,7 +64,7 @@ def main(
     zygote: int,
     serial: int,
     meters: list[int],
-    config: Mapping[str, Any],
+    config: SlotConfig,
     level: Namespaces | Restricted,
 ) -> NoReturn:
     """Run one request after another.  Any exit code but 0 and `NOT_READY` ends the slot.
@@ -83,7 +86,7 @@ def main(
         if meters[0] < 0:
             meters = [-1, meters[1], task_clock()]
 
-        def program(limits: Mapping[str, Any], fds: Mapping[str, int], tell: int) -> NoReturn:
+        def program(limits: RunLimits, fds: Mapping[str, int], tell: int) -> NoReturn:
             user.main(limits, fds, tell, config, level)
 
         level.enter_box(serial, user.harden, program)

@@ -17,12 +17,15 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.sandbox.guest import zygote
 from rlvr.sandbox.guest.linux import remove_cgroup
 from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotConfig
 
 __all__ = ["main"]
 
@@ -125,7 +128,7 @@ def _make_room() -> None:
 
 
 class _Keeper:
-    def __init__(self, control: socket.socket, config: dict[str, Any]) -> None:
+    def __init__(self, control: socket.socket, config: SlotConfig) -> None:
         self.control, self.config = control, config
         self.level = _LEVELS[config["level"]](config)
         self.level.begin()

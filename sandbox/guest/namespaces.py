@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from rlvr.sandbox.guest.linux import (
     CLONE_FILES,
@@ -49,6 +49,9 @@ from rlvr.sandbox.guest.root import (
     remove_scratch,
     sources_of,
 )
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import RunLimits, SlotConfig
 
 __all__ = ["LENT", "Namespaces"]
 
@@ -92,7 +95,7 @@ class Namespaces:
     SCANS: Final = False
     FORKS_ASIDE: Final = True
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: SlotConfig) -> None:
         self.config = config
         self._folders = config["root"]["folders"]
         self._numbers = self._sockets = self._wake = -1
@@ -242,7 +245,7 @@ class Namespaces:
         fresh_scratch(self.config["disk"], self.config["files"], self._folders)
         os.chdir(WORK)
 
-    def limit(self, limits: Mapping[str, Any]) -> None:
+    def limit(self, limits: RunLimits) -> None:
         """Change the limits of the scratch.
 
         Args:
@@ -251,14 +254,15 @@ class Namespaces:
         if (limits["disk"], limits["files"]) != (self.config["disk"], self.config["files"]):
             limit_scratch(limits["disk"], limits["files"], self._folders)
 
-    def start(self, limits: Mapping[str, Any], fds: Mapping[str, int], tell: int) -> int:
+    def start(self, limits: RunLimits, fds: Mapping[str, int], tell: int) -> int:
         """Have the program's process forked; its pid.
 
         Args:
             limits, fds, tell: see `user.main`.
         """
-        limits = {name: limits[name] for name in _LIMITS}
-        order = marshal.dumps((limits, {name: fds[name] for name in LENT if name in fds}, tell))
+        every: Mapping[str, object] = limits
+        own = {name: every[name] for name in _LIMITS}
+        order = marshal.dumps((own, {name: fds[name] for name in LENT if name in fds}, tell))
         os.pwrite(self._order, order, 0)
         os.write(self._wake, _FORK)
         self._await_report()
@@ -406,7 +410,7 @@ class Namespaces:
     def confine(self) -> None:
         """The program's process has unpacked its files: from here on it is the program's."""
 
-    def processes(self, limits: Mapping[str, Any]) -> int | None:
+    def processes(self, limits: RunLimits) -> int | None:
         """RLIMIT_NPROC; None where the kernel's count is not of the run alone.
 
         Args:

@@ -29,7 +29,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from rlvr.sandbox.guest.linux import (
     adopt_orphans,
@@ -48,6 +48,9 @@ from rlvr.sandbox.guest.linux import (
     signal_descriptor,
     system_call_listener,
 )
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import RootPlan, RunLimits, SlotConfig
 
 __all__ = ["ABI", "Restricted"]
 
@@ -108,7 +111,7 @@ class Restricted:
     FORKS_ASIDE: Final = False
     forked_cpu_s: Final = 0.0
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: SlotConfig) -> None:
         self.config = config
         self._scoped = self._spoilt = False
         self._abi: int = config["landlock"]
@@ -119,7 +122,7 @@ class Restricted:
         self._tasks: tuple[float, list[int], int] = (0.0, [], 0)  # when, processes, threads
         self._scanned_at = self._scan_s = 0.0
         self._hidden: set[int] = set()
-        self._limits: Mapping[str, Any] = {}
+        self._limits: RunLimits  # of the run
 
     # ----------------------------------------------------------------------------------- the keeper
 
@@ -247,10 +250,10 @@ class Restricted:
         self._forks = -1
         self._tasks, self._scanned_at, self._hidden = (0.0, [], 0), 0.0, set()
 
-    def limit(self, limits: Mapping[str, Any]) -> None:
+    def limit(self, limits: RunLimits) -> None:
         self._limits = limits  # they are looked at
 
-    def start(self, limits: Mapping[str, Any], fds: Mapping[str, int], tell: int) -> int:
+    def start(self, limits: RunLimits, fds: Mapping[str, int], tell: int) -> int:
         parent_end, child_end = socket.socketpair()
         self._set_oom_score(b"1000")
         dumpable(
@@ -554,7 +557,7 @@ class Restricted:
         for number in (signal.SIGTERM, signal.SIGALRM):  # which the box handles
             signal.signal(number, signal.SIG_DFL)
 
-    def processes(self, limits: Mapping[str, Any]) -> int | None:
+    def processes(self, limits: RunLimits) -> int | None:
         return None  # the kernel counts by user, who has other processes; see `answer`
 
 
@@ -573,7 +576,7 @@ def _opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def _readable(plan: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _readable(plan: RootPlan) -> Iterator[tuple[str, int]]:
     """Path and access of all that programs may read, without the folders that the plan hides.
 
     A rule holds for a whole tree, so a folder with hidden ones below it is taken apart.  Names in a

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rlvr.sandbox.guest.linux import (
     MS_BIND,
@@ -27,6 +27,9 @@ from rlvr.sandbox.guest.linux import (
     pivot_root,
     read_only,
 )
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import RootPlan
 
 __all__ = [
     "BOX",
@@ -62,7 +65,7 @@ _ETC = {
 }
 
 
-def sources_of(plan: Mapping[str, Any]) -> dict[str, int]:
+def sources_of(plan: RootPlan) -> dict[str, int]:
     """Open the folders and files to be bound, while this process may still pass the folders above
     them.
 
@@ -76,7 +79,7 @@ def sources_of(plan: Mapping[str, Any]) -> dict[str, int]:
     return {target: os.open(source, os.O_PATH) for source, target in plans}
 
 
-def build(plan: Mapping[str, Any], sources: Mapping[str, int]) -> None:
+def build(plan: RootPlan, sources: Mapping[str, int]) -> None:
     """Make the root and enter it.
 
     Args:

@@ -26,7 +26,7 @@ import threading
 import types
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlvr.sandbox.guest.linux import (
     bound_capabilities,
@@ -37,6 +37,9 @@ from rlvr.sandbox.guest.linux import (
 )
 from rlvr.sandbox.guest.namespaces import LENT, Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import RunLimits, SlotConfig
 
 __all__ = ["FAILED", "FULL", "give_up", "harden", "main", "prepare_user"]
 
@@ -66,7 +69,7 @@ _HARD_LIMITS: dict[int, float] = {}
 _reseed = partial(_random.Random.seed, random._inst)  # random.seed() without its detours
 
 
-def prepare_user(config: Mapping[str, Any]) -> None:
+def prepare_user(config: SlotConfig) -> None:
     """Done once, in the keeper: later, the files of this package cannot be read any more.
 
     What need not be done in each run is done here or in `give_up`.  A run shares its memory with
@@ -133,10 +136,10 @@ def harden() -> None:
 
 
 def main(
-    limits: Mapping[str, Any],
+    limits: RunLimits,
     fds: Mapping[str, int],
     tell: int,
-    config: Mapping[str, Any],
+    config: SlotConfig,
     level: Namespaces | Restricted,
 ) -> NoReturn:
     """Run one program.  Never returns.
@@ -228,9 +231,7 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
     return target
 
 
-def _limit(
-    limits: Mapping[str, Any], config: Mapping[str, Any], python: bool, processes: int | None
-) -> None:
+def _limit(limits: RunLimits, config: SlotConfig, python: bool, processes: int | None) -> None:
     _set_limit(resource.RLIMIT_FSIZE, max(limits["output"] + 1, limits["disk"]))
     _set_limit(
         resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2

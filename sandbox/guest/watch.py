@@ -15,7 +15,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.linux import same_memory, shared_memory
@@ -23,6 +23,9 @@ from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.workers import clock
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotConfig
 
 __all__ = ["Watch"]
 
@@ -63,7 +66,7 @@ class Watch:
         request: dict[str, Any],
         fds: list[int],
         meters: list[int],
-        config: Mapping[str, Any],
+        config: SlotConfig,
         level: Namespaces | Restricted,
     ) -> None:
         self.level = level

@@ -18,20 +18,23 @@ import select
 import signal
 import socket
 import traceback
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rlvr.sandbox.guest import box, user
 from rlvr.sandbox.guest.linux import dumpable
 from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotConfig
+
 __all__ = ["main", "prepare_zygote"]
 
 _FAILURES = 3  # boxes in a row that could not be prepared, until the slot gives up
 
 
-def prepare_zygote(config: Mapping[str, Any]) -> None:
+def prepare_zygote(config: SlotConfig) -> None:
     """What every box inherits; done once, in the keeper.
 
     Args:
@@ -47,7 +50,7 @@ def main(
     go: int,
     ready: int,
     meters: list[int],
-    config: dict[str, Any],
+    config: SlotConfig,
     level: Namespaces | Restricted,
 ) -> None:
     """Set up the slot and keep boxes in it.  Never returns.
@@ -96,7 +99,7 @@ def _close_all_but(keep: list[int]) -> None:
 def _serve(
     slot: socket.socket,
     meters: list[int],
-    config: Mapping[str, Any],
+    config: SlotConfig,
     level: Namespaces | Restricted,
 ) -> None:
     """Keep boxes ready until one of them ends with its work undone; then the slot ends too.
