@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
@@ -55,7 +55,7 @@ _T = TypeVar("_T")
 
 SHORTEST_S: Final = 0.05
 """Seconds; what is left of a total is not worth a run below that."""
-_OF_THE_HOST: Final = {
+_OF_THE_HOST: Final[Mapping[int, tuple[Literal["memory", "disk"], str]]] = {
     resource.RLIMIT_DATA: ("memory", "d"),
     resource.RLIMIT_AS: ("memory", "v"),
     resource.RLIMIT_FSIZE: ("disk", "f"),

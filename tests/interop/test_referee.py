@@ -1,5 +1,6 @@
 """The referee: a driver's answers are judged, with what its trainer declares; a driver that fails is named."""
 
+import ast
 import dataclasses
 import pkgutil
 import shutil
@@ -74,6 +75,28 @@ def test_what_departs_is_explained_and_what_is_declared_is_not_held_against_a_tr
         assert {answers[name].status for name in ("rejected", "unscored")} == {status}
     first = _lines("verl", list(answers.values()))[0]
     assert first == "peer 1; undeclared: conventions of verl were read in 0.9.1"
+
+
+def test_drivers_import_what_their_helpers_have():
+    """They run where rlvr is not, so no type checker reads what they import of each other."""
+    trees = {path.stem: ast.parse(path.read_text()) for path in module._DRIVERS.glob("*.py")}
+    imported = {
+        (node.module, alias.name)
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module in trees
+        for alias in node.names
+    }
+    exported = {
+        (name, constant.value)
+        for name, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        for constant in ast.walk(node.value)
+        if isinstance(constant, ast.Constant)
+    }
+    assert {name for _, name in imported} >= {"Step", "main", "trainer_name"}
+    assert imported <= exported
 
 
 def test_a_driver_that_does_not_run_is_named(drivers):
