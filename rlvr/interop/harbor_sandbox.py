@@ -13,7 +13,6 @@ from __future__ import annotations
 import shlex
 import stat
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from rlvr.errors import MissingDependency, SandboxFailed
 from rlvr.interop.harbor_folder import HarborFolder
@@ -44,7 +43,7 @@ class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]  # harbor is not insta
         return "rlvr-sandbox"
 
     @property
-    def capabilities(self) -> Any:
+    def capabilities(self) -> EnvironmentCapabilities:
         return EnvironmentCapabilities(disable_internet=True)
 
     def _validate_definition(self) -> None:
@@ -68,7 +67,7 @@ class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]  # harbor is not insta
         env: dict[str, str] | None = None,
         timeout_sec: int | None = None,
         user: str | int | None = None,
-    ) -> Any:
+    ) -> ExecResult:
         """Run a command; `user` is not read, as there is one."""
         variables = {**self.task_env_config.env, **(self._merge_env(env) or {})}
         code, out, err = await self._exec.run(

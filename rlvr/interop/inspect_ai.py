@@ -16,10 +16,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from rlvr.environment import Environment
 from rlvr.environment.registry import object_at
@@ -37,6 +37,14 @@ from rlvr.interop.adapter import (
 from rlvr.interop.reported import ReportedEnv, report
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.types import Message, Task
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalSample
+    from inspect_ai.model import ChatMessage
+    from inspect_ai.scorer import Target
+    from inspect_ai.solver import Generate, Solver, TaskState
+
+    _TheirScorer: TypeAlias = Callable[[TaskState, Target], Awaitable["Score"]]
 
 try:
     import inspect_ai
@@ -181,7 +189,7 @@ class InspectEnv(ReportedEnv):
         return report(scores[name], scores, result["answer"])
 
 
-def load_task(place: str, args: Mapping[str, Any]) -> Any:
+def load_task(place: str, args: Mapping[str, Any]) -> inspect_ai.Task:
     """The task at a place.
 
     Args:
@@ -197,7 +205,7 @@ def load_task(place: str, args: Mapping[str, Any]) -> Any:
     return task
 
 
-def _require_offered(place: str, task: Any, sandbox: str | None) -> None:
+def _require_offered(place: str, task: inspect_ai.Task, sandbox: str | None) -> None:
     if not hasattr(task.dataset, "__iter__"):
         raise UsageError(f"{place} makes samples as it runs; give a task with a dataset")
     if not task.scorer:
@@ -240,7 +248,7 @@ def to_inspect(
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
     scorer: str | None = None,
-) -> Any:
+) -> inspect_ai.Task:
     """An environment as a task of inspect_ai: its prompts, its tools and users, and its totals as
     scores.
 
@@ -273,10 +281,10 @@ def to_inspect(
     )
 
 
-def _player(env: Environment) -> Any:
+def _player(env: Environment) -> Callable[[], Solver]:
     @solver  # type: ignore[untyped-decorator]  # inspect_ai is not looked into
-    def rlvr_episode() -> Any:
-        async def solve(state: Any, generate: Any) -> Any:
+    def rlvr_episode() -> Solver:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
             state.metadata[_RECORD] = None  # of an episode that the environment or the model fails
             task = task_of(env, {TASK: state.metadata[TASK]})
             episode = await asyncio.to_thread(env.open, task)
@@ -304,10 +312,10 @@ def _player(env: Environment) -> Any:
     return rlvr_episode
 
 
-def _totals(env: Environment, judge: Scorer) -> Any:
+def _totals(env: Environment, judge: Scorer) -> Callable[[], _TheirScorer]:
     @scorer(metrics=[mean(), stderr()])  # type: ignore[untyped-decorator]
-    def rlvr_total() -> Any:
-        async def score(state: Any, target: Any) -> Any:
+    def rlvr_total() -> _TheirScorer:
+        async def score(state: TaskState, target: Target) -> Score:
             task = task_of(env, {TASK: state.metadata[TASK]})
             completion = state.output.completion
             if _RECORD in state.metadata:  # else another solver than ours has replied
@@ -328,7 +336,7 @@ def _totals(env: Environment, judge: Scorer) -> Any:
     return rlvr_total
 
 
-def _turn(message: Any) -> dict[str, Any]:
+def _turn(message: ChatMessage) -> dict[str, Any]:
     """A message of inspect_ai's as OpenAI's API has it."""
     calls = [
         {"id": call.id, "function": {"name": call.function, "arguments": dict(call.arguments)}}
@@ -337,7 +345,7 @@ def _turn(message: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": message.text, "tool_calls": calls}
 
 
-def _their_message(message: Mapping[str, Any]) -> Any:
+def _their_message(message: Mapping[str, Any]) -> ChatMessage:
     content = message["content"]
     match message["role"]:
         case "system":
@@ -353,7 +361,7 @@ def _their_message(message: Mapping[str, Any]) -> Any:
     return ChatMessageUser(content=content)
 
 
-def result_of(sample: Any) -> dict[str, Any]:
+def result_of(sample: EvalSample) -> dict[str, Any]:
     """What a played sample came to, as `InspectEnv` reads it.
 
     Args:

@@ -72,7 +72,7 @@ class InspectSandbox(SandboxEnvironment):  # type: ignore[misc]  # inspect_ai is
         timeout: int | None = None,
         timeout_retry: bool = True,
         concurrency: bool = True,
-    ) -> Any:
+    ) -> ExecResult[str]:
         if user not in (None, "", "box", "1000"):
             raise PermissionError(
                 f"the sandbox 'rlvr' has one user, and the command asks for {user!r}"
@@ -93,7 +93,7 @@ class InspectSandbox(SandboxEnvironment):  # type: ignore[misc]  # inspect_ai is
         if why:
             raise PermissionError(f"{file}: {why}")
 
-    async def read_file(self, file: str, text: bool = True) -> Any:
+    async def read_file(self, file: str, text: bool = True) -> str | bytes:
         data, why = await self._exec.get(str(PurePosixPath(HOME, file)))
         if "directory" in why.lower():
             raise IsADirectoryError(file)

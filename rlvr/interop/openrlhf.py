@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment
@@ -39,6 +39,9 @@ from rlvr.interop.adapter import (
 )
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.types import Completion, Outcome, Task
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 __all__ = [
     "ENDS",
@@ -170,7 +173,7 @@ class OpenRLHFReward(Adapter):
         for task in finite_tasks(self.env, tasks):
             yield {"prompt": task.prompt, "label": task_as_json(task)}
 
-    def to_dataset(self, *, tasks: int | None = None) -> Any:
+    def to_dataset(self, *, tasks: int | None = None) -> Dataset:
         """`rows` as a `datasets.Dataset`; its `to_json` writes what `--prompt_data` reads.
 
         Args:

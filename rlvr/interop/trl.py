@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from statistics import fmean
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from rlvr.data.rows import as_dataset
 from rlvr.environment import Environment
@@ -43,6 +43,9 @@ from rlvr.types import Completion, Outcome, Score, Task, Verdict, describe_retur
 from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers import usable_cores
 from rlvr.workers.loops import finish
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 __all__ = ["FailureOutcome", "TRLPart", "TRLReward", "from_trl", "to_trl"]
 
@@ -154,7 +157,7 @@ class TRLReward(Adapter):
         return [self]
 
     @cached_property
-    def dataset(self) -> Any:
+    def dataset(self) -> Dataset:
         """A `datasets.Dataset` with the columns `prompt` and `rlvr_task`, which the reward function
         reads.
 

@@ -72,7 +72,7 @@ def to_verifiers(
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
     scorer: str | None = None,
-) -> Any:
+) -> vf.Taskset:
     """An environment as a taskset of `verifiers`: each task has the reward `total`.
 
     UNSCORED, and services that are not there, are errors of the trace, whose reward then is None
@@ -102,7 +102,7 @@ class _OurTask(vf.Task[_OurData]):  # type: ignore[misc]
     adapter: Any = None
 
     @vf.reward  # type: ignore[untyped-decorator]
-    async def total(self, trace: Any) -> float:
+    async def total(self, trace: vf.Trace) -> float:
         """Of the policy's last words."""
         task = task_of(self.adapter.env, {TASK: self.data.rlvr_task})
         completion = completion_with_length(self.adapter.env, trace.last_reply, None)
@@ -112,11 +112,11 @@ class _OurTask(vf.Task[_OurData]):  # type: ignore[misc]
 class _OurTaskset(vf.Taskset[_OurTask]):  # type: ignore[misc]
     ours: Any = ()
 
-    def load(self) -> Any:
+    def load(self) -> list[_OurTask]:
         return self.ours
 
 
-def _our_task(adapter: Adapter, task: Task) -> Any:
+def _our_task(adapter: Adapter, task: Task) -> _OurTask:
     data = _OurData(prompt=chat_messages(task.prompt), rlvr_task=task_as_json(task), id=task.id)
     peer_task = _OurTask(data)
     peer_task.adapter = adapter
@@ -124,7 +124,7 @@ def _our_task(adapter: Adapter, task: Task) -> Any:
 
 
 def from_verifiers(
-    taskset: Any,
+    taskset: vf.Taskset,
     *,
     tasks: int | None = None,
     best: float = 1.0,
@@ -274,7 +274,7 @@ class _Toolsets:
         one: the task.
     """
 
-    def __init__(self, taskset: Any, one: Any) -> None:
+    def __init__(self, taskset: vf.Taskset, one: vf.Task) -> None:
         toolsets = [*type(taskset).toolsets(taskset.config), *type(one).toolsets(one.config)]
         self.shared = next(
             (
@@ -323,7 +323,7 @@ class _Toolsets:
             _run(toolset._exit_stack.aclose)
 
 
-def _require_plain(taskset: Any, one: Any) -> None:
+def _require_plain(taskset: vf.Taskset, one: vf.Task) -> None:
     """Refuse a task that needs what only verifiers' own loop has."""
     kind = type(one)
     needs = [
@@ -353,7 +353,7 @@ def _requires_runtime(hook: Callable[..., Any]) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-def _prompt(data: Any) -> Prompt:
+def _prompt(data: vf.TaskData) -> Prompt:
     messages = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
     if isinstance(data.prompt, str):
         return [*messages, {"role": "user", "content": data.prompt}] if messages else data.prompt
@@ -369,7 +369,7 @@ def _text(content: Any) -> str:
     raise UsageError(f"a prompt has the content {brief(content)}; only texts are taken, no images")
 
 
-def _trace(one: Any, task: Task, episode: EpisodeRecord) -> Any:
+def _trace(one: vf.Task, task: Task, episode: EpisodeRecord) -> vf.Trace:
     """The trace that verifiers' rewards read, of a recorded episode."""
     trace = vf.Trace(
         task=vf.TraceTask(type=type(one).__name__, data=one.data, key=one.key, hash=one.hash),
