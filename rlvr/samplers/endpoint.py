@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 import openai
@@ -39,6 +39,9 @@ from rlvr.validate import is_whole, read_key, require_number, require_one_of, re
 from rlvr.workers import BoundedCalls
 from rlvr.workers.closing import Closing
 from rlvr.workers.loops import loop_thread, take_ready
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["EndpointSampler"]
 
@@ -220,7 +223,7 @@ class EndpointSampler(Closing):
             if isinstance(token, TextToken)
         )
 
-    def sync(self, weights: Any, version: int) -> NoReturn:
+    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> NoReturn:
         """An endpoint cannot be trained.
 
         Raises:

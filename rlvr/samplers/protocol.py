@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.environment import seeded
 from rlvr.errors import SamplingFailed, UsageError, brief
 from rlvr.types import Prompt, Rollout
 from rlvr.validate import require_number, require_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "Begun",
@@ -254,7 +257,7 @@ class Sampler(Protocol):
         """
         ...
 
-    def sync(self, weights: Any, version: int) -> None:
+    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """Use new weights.  They are given in every call, and nothing computed with the old ones
         may be used on.
 

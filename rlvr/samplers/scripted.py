@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlvr.errors import UsageError, brief
 from rlvr.samplers.protocol import Request, Sample, Tokenized, cut_at_stop
 from rlvr.types import Prompt
 from rlvr.validate import require_number
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["END", "Script", "ScriptedSampler"]
 
@@ -113,7 +116,7 @@ class ScriptedSampler:
         points = array("I", [token for token in completion_ids if token != END])
         return points.tobytes().decode(_POINTS, "surrogatepass")
 
-    def sync(self, weights: Any, version: int) -> None:
+    def sync(self, weights: Iterable[Mapping[str, Tensor]], version: int) -> None:
         """Set the version; there are no weights.
 
         Args:
