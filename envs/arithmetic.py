@@ -45,7 +45,8 @@ _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SIGNS = str.maketrans("*/", "×÷")
 
 _Form: TypeAlias = tuple[str, tuple[tuple[int, Any], ...]]
-"""Equal for `3 + 4` and `4 + 3`: the kind of the outermost operation and its sorted operands, or a number."""
+"""Equal for `3 + 4` and `4 + 3`: the kind of the outermost operation and its
+sorted operands, or a number."""
 
 
 class _Expression(NamedTuple):

@@ -23,7 +23,8 @@ _NAMES: Final = (
 _WORDS: Final = "tea rope lamp boat kite bell drum sand wool salt corn glass nail brick".split()
 
 _Made = tuple[str, dict[str, str], dict[str, str]]
-"""What to do; the files at the beginning; the files that must be there at the end, with their contents."""
+"""What to do; the files at the beginning; the files that must be there at the
+end, with their contents."""
 
 
 def _draw_sorting(rng: Random) -> _Made:
@@ -105,7 +106,8 @@ _KINDS: Final[tuple[Callable[[Random], _Made], ...]] = (
 
 @rlvr.register("bash-v1")
 class Bash(rlvr.Environment):
-    """Put files right in a bash session.  The host reads them at the end; what the model says does not count.
+    """Put files right in a bash session.  The host reads them at the end; what the
+    model says does not count.
 
     White space at the end of a file and of its lines does not matter; all else has to be as asked,
     and files that were not to be changed as they were.

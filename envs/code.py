@@ -1,4 +1,5 @@
-"""`CodeEnv`, the base of the environments for code: the judge's options, and rows that name a task by `task_id`."""
+"""`CodeEnv`, the base of the environments for code: the judge's options, and rows that
+name a task by `task_id`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ __all__ = ["CodeEnv"]
 
 
 class CodeEnv(rlvr.Environment):
-    """Completions are programs; a task's reference holds its tests, in the forms of `rlvr.verifiers.code.cases`.
+    """Completions are programs; a task's reference holds its tests, in the forms of
+    `rlvr.verifiers.code.cases`.
 
     Options:
         partial: True: a wrong completion's value is the fraction of the tests that it passed.

@@ -1,4 +1,5 @@
-"""How public data sets of programming problems store a problem: its text, its tests, its checker and its limits.
+"""How public data sets of programming problems store a problem: its text, its tests,
+its checker and its limits.
 
 Each dialect is a function from a row to a `CodeProblem`, read from the loader or the card that it
 names.  A row that no program can be judged on (without tests, interactive without an interactor, or

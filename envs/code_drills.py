@@ -1,4 +1,5 @@
-"""Code drills: functions of one to five lines, made without end, whose hidden tests tell them from their neighbours."""
+"""Code drills: functions of one to five lines, made without end, whose hidden tests tell
+them from their neighbours."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class _Applied:
 
 @dataclass(frozen=True)
 class _Drill:
-    """A function of one argument: steps one after the other; with a condition, other steps where it does not hold."""
+    """A function of one argument: steps one after the other; with a condition, other
+    steps where it does not hold."""
 
     kind: str
     steps: tuple[_Applied, ...]

@@ -19,7 +19,8 @@ _INTERPRETER_MIB = 32
 
 @rlvr.register("code-stdio-v3")
 class CodeStdio(CodeEnv):
-    """Programming contests; the reference is a list of inputs and one of outputs, and perhaps a function's name.
+    """Programming contests; the reference is a list of inputs and one of outputs, and
+    perhaps a function's name.
 
     Rows are in one of the dialects of `rlvr.envs.code_dialects`.  Rows on which no program can be
     judged are left out: those without tests, interactive ones without an interactor, and those that

@@ -23,7 +23,8 @@ _HOW = (
 
 @rlvr.register("countdown-v4")
 class Countdown(Puzzle):
-    """Make a target from some of the given numbers; every puzzle has a solution, and any solution is right.
+    """Make a target from some of the given numbers; every puzzle has a solution,
+    and any solution is right.
 
     Options:
         difficulty: from 1 (three numbers up to 10) to 5 (seven numbers up to 100).
@@ -74,7 +75,8 @@ def _join_terms(
 
 @rlvr.register("game24-v4")
 class Game24(Puzzle):
-    """Make 24 from four numbers of 1 to 13, each used exactly once; only solvable ones are asked."""
+    """Make 24 from four numbers of 1 to 13, each used exactly once; only
+    solvable ones are asked."""
 
     reward = rlvr.Correct(ExpressionVerifier())
 

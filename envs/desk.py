@@ -1,4 +1,5 @@
-"""Errands at a desk: a user who has to be asked, rules, and tools over a database, which is what is graded."""
+"""Errands at a desk: a user who has to be asked, rules, and tools over a database,
+which is what is graded."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ class Desk(rlvr.Environment):
     """Do what a user wants of a shop, an office or a folder of files, unless a rule forbids it.
 
     CORRECT needs the database as it should be at the end, side effects included, and the facts that
-    the user has to be told: of all numbers, amounts or codes that are told, the last one counts, and
-    others' are not for the user.  About every fourth user wants what is
-    forbidden; the refusal names its rule.
+    the user has to be told: of all numbers, amounts or codes that are told, the last one
+    counts, and others' are not for the user.  About every fourth user wants what is forbidden;
+    the refusal names its rule.
 
     The user is a script: it answers a question, which is a turn with a question mark, with all that
     it was asked for by its words, and leaves after a turn without one.

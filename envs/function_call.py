@@ -1,4 +1,5 @@
-"""Function calls, procedural: one or several calls of described functions, judged by BFCL's rules."""
+"""Function calls, procedural: one or several calls of described
+functions, judged by BFCL's rules."""
 
 from __future__ import annotations
 

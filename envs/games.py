@@ -124,7 +124,8 @@ class Guess(rlvr.Environment):
 
 @rlvr.register("wordle-v1")
 class Wordle(rlvr.Environment):
-    """Find an English word of five letters; each wrong guess, such as [crane], is answered letter by letter.
+    """Find an English word of five letters; each wrong guess, such as [crane], is
+    answered letter by letter.
 
     The words of the splits differ.
     """

@@ -25,7 +25,8 @@ _NUMBER = re.compile(
 
 @rlvr.register("gsm8k-v4")
 class GSM8K(rlvr.Environment):
-    r"""Grade-school word problems; the reference is the number after '####', or after 'A:' in older files.
+    r"""Grade-school word problems; the reference is the number after '####', or
+    after 'A:' in older files.
 
     A completion answers in its last \boxed{}, or else after its last '####' or 'A:'.
 

@@ -1,4 +1,5 @@
-"""IFEval, IFBench and their kin: rows of a prompt and instructions whose observance can be counted."""
+"""IFEval, IFBench and their kin: rows of a prompt and instructions whose
+observance can be counted."""
 
 from __future__ import annotations
 
@@ -175,7 +176,8 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 @rlvr.register("ifbench-v4")
 class IFBench(IFEval):
-    """IFBench's prompts (arXiv:2507.02833), for evaluation: its 58 kinds are meant not to be trained on.
+    """IFBench's prompts (arXiv:2507.02833), for evaluation: its 58 kinds are
+    meant not to be trained on.
 
     Options:
         data, policy, loose, share: see `IFEval`; by default the hub's `allenai/IFBench_test`.

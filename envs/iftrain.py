@@ -1,4 +1,5 @@
-"""Instructions to train on: neutral requests with one to five instructions, procedural and without end."""
+"""Instructions to train on: neutral requests with one to five instructions,
+procedural and without end."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ __all__ = ["IFTrain"]
 
 @rlvr.register("iftrain-v4")
 class IFTrain(Puzzle):
-    """Follow 1 to 5 instructions of the kinds of IFEval and IFTrain (arXiv:2507.02833); CORRECT if all are followed.
+    """Follow 1 to 5 instructions of the kinds of IFEval and IFTrain (arXiv:2507.02833);
+    CORRECT if all are followed.
 
     Every task comes with an answer that follows all of them.  One instruction at least names
     something of its own, such as a word to be used, so that a text about anything is not paid.

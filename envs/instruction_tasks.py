@@ -1,4 +1,5 @@
-"""What iftrain-v4 asks: an instruction's words, its arguments, and how an answer is made that follows it.
+"""What iftrain-v4 asks: an instruction's words, its arguments, and how an answer
+is made that follows it.
 
 Two instructions may contradict each other in more ways than a table can list.  So an answer is
 built along with the prompt, one instruction after the other, and a combination whose answer the

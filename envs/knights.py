@@ -25,7 +25,8 @@ _HOW = (
 
 @rlvr.register("kk-v4")
 class Knights(Puzzle):
-    """Knights and knaves with exactly one solution, found by trying all; the whole assignment counts.
+    """Knights and knaves with exactly one solution, found by trying all; the
+    whole assignment counts.
 
     A guess is right once in 2^people.
 

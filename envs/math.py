@@ -1,4 +1,5 @@
-"""MATH and data sets like it: a problem, and a solution whose last box holds the answer (arXiv:2103.03874)."""
+"""MATH and data sets like it: a problem, and a solution whose last box holds the
+answer (arXiv:2103.03874)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _EXACT = MathVerifier(policy=MathPolicy(symbolic=False))  # starts no engine
 
 @rlvr.register("math-v4")
 class MATH(rlvr.Environment):
-    r"""Competition problems; the reference is the column `answer`, else the last \boxed{} of `solution`.
+    r"""Competition problems; the reference is the column `answer`, else the
+    last \boxed{} of `solution`.
 
     Options:
         data: hub id, or a local .jsonl or .parquet file (or a folder with one per split) with

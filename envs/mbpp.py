@@ -1,4 +1,5 @@
-"""MBPP: small Python functions from one sentence and a few asserts (Austin et al., arXiv:2108.07732)."""
+"""MBPP: small Python functions from one sentence and a few asserts (Austin
+et al., arXiv:2108.07732)."""
 
 from __future__ import annotations
 

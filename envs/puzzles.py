@@ -1,4 +1,5 @@
-"""What procedural environments share: tasks drawn by their index, each in one split; or rows of data instead."""
+"""What procedural environments share: tasks drawn by their index, each in one split;
+or rows of data instead."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Made(NamedTuple):
 
 
 class Generator(rlvr.Environment):
-    """Draws tasks by their index.  With an option `data` that is set, the rows of that data set are the tasks.
+    """Draws tasks by their index.  With an option `data` that is set, the rows of
+    that data set are the tasks.
 
     A row has `prompt` and a `reference` as the verifier takes it, or the columns that `task_from`
     reads.

@@ -1,4 +1,5 @@
-"""Questions with short answers: over rows of any data set, or procedural questions about a short text."""
+"""Questions with short answers: over rows of any data set, or procedural
+questions about a short text."""
 
 from __future__ import annotations
 

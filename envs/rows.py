@@ -1,4 +1,5 @@
-"""Rows with references, and a verifier by name: what `rlvr score --verifier math FILE` scores with."""
+"""Rows with references, and a verifier by name: what `rlvr score
+--verifier math FILE` scores with."""
 
 from __future__ import annotations
 

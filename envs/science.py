@@ -18,7 +18,8 @@ _HOW = "Put the number with its unit in \\boxed{}, to three significant digits."
 
 @rlvr.register("science-v4")
 class Science(Puzzle):
-    r"""Compute a quantity; the answer is a number with a unit of the right dimension, within a tolerance.
+    r"""Compute a quantity; the answer is a number with a unit of the right
+    dimension, within a tolerance.
 
     Options:
         data: rows with `question` (or `problem`) and `answer`, such as "9.8 m/s^2": a file or a hub

@@ -13,7 +13,8 @@ __all__ = ["PROBLEMS", "Problem", "draw_question"]
 
 
 class Problem(NamedTuple):
-    """A question with blanks, the quantities in them (smallest, greatest, units), the formula in SI units, its unit."""
+    """A question with blanks, the quantities in them (smallest, greatest, units), the
+    formula in SI units, its unit."""
 
     question: str
     given: dict[str, tuple[float, float, str]]

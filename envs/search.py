@@ -1,4 +1,5 @@
-"""Questions over a corpus that the policy searches: one or two facts, of which no prompt has any."""
+"""Questions over a corpus that the policy searches: one or two facts, of
+which no prompt has any."""
 
 from __future__ import annotations
 

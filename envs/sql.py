@@ -1,4 +1,5 @@
-"""SQL queries over small databases, procedural: the query is run on several fillings of the database."""
+"""SQL queries over small databases, procedural: the query is run on several
+fillings of the database."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ _QUESTIONS: Final = (
 
 @rlvr.register("sql-v4")
 class SQL(Generator):
-    """Write one SQLite query for a question about two tables; it must be right on every filling of them.
+    """Write one SQLite query for a question about two tables; it must be right
+    on every filling of them.
 
     Options:
         fillings: number of fillings, at least 2; the model sees the schema, and none of them.

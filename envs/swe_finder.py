@@ -1,4 +1,5 @@
-"""Finds the tasks of swe-lite-v1, and writes them to `swe/tasks.jsonl`: python -m rlvr.envs.swe_finder
+"""Finds the tasks of swe-lite-v1, and writes them to `swe/tasks.jsonl`:
+python -m rlvr.envs.swe_finder
 
 A slip in a project, or a function that is left out, becomes a task if a case that may be shown
 fails, hidden ones too, and others pass; if no other slip has the same effect; and if all of that is
@@ -64,7 +65,8 @@ _Job: TypeAlias = "tuple[str, int, Edits]"
 """A project, a variant, and what is changed."""
 
 _Outcomes: TypeAlias = "list[tuple[str, bool]] | None"
-"""A digest of what each case comes to, visible ones first, and whether it crashed; None: over its time."""
+"""A digest of what each case comes to, visible ones first, and whether it
+crashed; None: over its time."""
 
 _Look: TypeAlias = "Callable[[Sequence[_Job]], list[_Outcomes]]"
 

@@ -1,4 +1,5 @@
-"""Software tasks without network: bugs and gaps of small projects, judged by tests that were never shown."""
+"""Software tasks without network: bugs and gaps of small projects, judged by
+tests that were never shown."""
 
 from __future__ import annotations
 

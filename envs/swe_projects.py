@@ -61,7 +61,8 @@ _DRAWS: Final = 40  # cases that are drawn for each that is kept
 _Files: TypeAlias = "Mapping[str, str]"
 
 Edits: TypeAlias = "Sequence[Sequence[Any]]"
-"""(path, first line counted from 0, number of lines, the new lines) of each; numbers count before any edit."""
+"""(path, first line counted from 0, number of lines, the new lines) of each;
+numbers count before any edit."""
 
 _CHECKED: Final = '''
 def plain(value):

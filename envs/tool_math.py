@@ -1,4 +1,5 @@
-"""Mathematics with a Python session: problems whose numbers are too large to be worked out by hand."""
+"""Mathematics with a Python session: problems whose numbers are too large
+to be worked out by hand."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ _SPLITS: Final = ("train", "validation", "test")
 
 @rlvr.register("python-tool-math-v4")
 class PythonToolMath(rlvr.Environment):
-    r"""Problems with whole numbers as answers, and a Python session; the answer of the last turn goes in \boxed{}.
+    r"""Problems with whole numbers as answers, and a Python session; the answer of the
+    last turn goes in \boxed{}.
 
     What the tool prints is no answer.
 

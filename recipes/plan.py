@@ -1,7 +1,8 @@
-"""What a size of a recipe takes on its devices, which need not be here: commands, and memory per device.
+"""What a size of a recipe takes on its devices, which need not be here:
+commands, and memory per device.
 
-Nothing is loaded: the model is its shape, without weights, and what a token costs is measured on models
-of the same kind that are 16 times narrower and one and three layers deep.
+Nothing is loaded: the model is its shape, without weights, and what a token costs is measured on
+models of the same kind that are 16 times narrower and one and three layers deep.
 """
 
 from __future__ import annotations
@@ -292,7 +293,8 @@ def _measured(
     packing: bool,
     micro_tokens: int,
 ) -> tuple[Policy, TokenCosts, TokenCosts]:
-    """The policy without weights, and what tokens cost in the narrow models of `_MEASURED_LAYERS`."""
+    """The policy without weights, and what tokens cost in the narrow
+    models of `_MEASURED_LAYERS`."""
 
     def policy(model: PreTrainedModel) -> Policy:
         return Policy(

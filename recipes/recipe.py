@@ -1,4 +1,5 @@
-"""A recipe: a paper's settings for any environment, where each is from, and where ours differ and why.
+"""A recipe: a paper's settings for any environment, where each is from, and
+where ours differ and why.
 
 The map of `rlvr.recipes`, whose folders are a recipe each:
 

@@ -1,4 +1,5 @@
-"""The models of size tiny: two layers that were shown a task, with mistakes, for a minute or two."""
+"""The models of size tiny: two layers that were shown a task, with
+mistakes, for a minute or two."""
 
 from __future__ import annotations
 

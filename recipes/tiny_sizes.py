@@ -1,4 +1,5 @@
-"""Size tiny of the recipes: small tasks for a laptop's cores, and the models that are made for them.
+"""Size tiny of the recipes: small tasks for a laptop's cores, and the
+models that are made for them.
 
 A model is taught its task with mistakes and kept in a folder: it is right now and then, so that
 training has something to improve.  Needs no torch until a model is made.

@@ -36,7 +36,8 @@ class PlainConsole(Console):
 
 
 class Plainly:
-    """Something to print on the console of a caller, which may read markup, as a `PlainConsole` would.
+    """Something to print on the console of a caller, which may read markup,
+    as a `PlainConsole` would.
 
     Args:
         shown: a text, a table, or anything else that rich prints.

@@ -156,7 +156,8 @@ def uncounted(steps: int = 1, *, tokens: int = 0) -> None:
 
 
 class Activity:
-    """Shows what a long command is doing: a bar per task in a terminal, lines now and then in a log.
+    """Shows what a long command is doing: a bar per task in a terminal,
+    lines now and then in a log.
 
     Bars are gone when their tasks are done.  Tasks of several threads may be shown at a time.
 

@@ -89,7 +89,8 @@ class DataWarning(UserWarning):
 
 
 class NonConforming(UsageError):
-    """An environment breaks its contract (docs/writing/environments.md); the message lists every breach found."""
+    """An environment breaks its contract (docs/writing/environments.md); the message
+    lists every breach found."""
 
 
 class RewardError(RlvrError):
@@ -133,7 +134,8 @@ def import_optional(module: str, extra: str) -> ModuleType:
 
 
 class ToolError(RlvrError):
-    """What the model did wrong in a call.  Raise it in a tool: the model is told "error: " and this message."""
+    """What the model did wrong in a call.  Raise it in a tool: the model is told
+    "error: " and this message."""
 
 
 class Unscored(RlvrError):
@@ -147,7 +149,8 @@ class Unscored(RlvrError):
 
 
 class WorkerDied(Unscored):
-    """The worker process ended on its own: killed from outside, out of memory, or a crash in native code."""
+    """The worker process ended on its own: killed from outside, out of memory,
+    or a crash in native code."""
 
     reason = "worker-died"
 
@@ -159,7 +162,8 @@ class WorkerTimeout(Unscored):
 
 
 class OutOfTime(BaseException):
-    """Code took more CPU time than it may.  No `Exception`, so that the code which it ends does not catch it."""
+    """Code took more CPU time than it may.  No `Exception`, so that the code which
+    it ends does not catch it."""
 
 
 class WorkerError(Unscored):

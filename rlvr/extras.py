@@ -29,7 +29,8 @@ EXTRA_OF = {
     "rlvr.train": "train",
     "rlvr.viewer": "view",
 }
-"""Package or module → the extra with what its modules import; of several the longest name counts."""
+"""Package or module → the extra with what its modules import; of several
+the longest name counts."""
 
 
 def explain_missing() -> None:
@@ -49,7 +50,8 @@ def _extra_of(module: str) -> str | None:
 
 
 class _Rooms:
-    """A finder that finds what Python's does, and explains packages that are missing while it loads."""
+    """A finder that finds what Python's does, and explains packages that
+    are missing while it loads."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         extra = _extra_of(name) if name.startswith("rlvr.") else None

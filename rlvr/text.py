@@ -16,6 +16,7 @@ __all__ = [
     "THINKING_TAGS",
     "after_thinking",
     "fenced_blocks",
+    "first_paragraph",
     "inert",
     "one_line",
     "prompt_text",
@@ -48,9 +49,11 @@ class FencedBlock(NamedTuple):
     start: int
     """Position of the line of its opening fence, in characters."""
     end: int
-    """Position of the line of its closing fence; one past the end of the text where there is none."""
+    """Position of the line of its closing fence; one past the end of the
+    text where there is none."""
     language: str
-    """First word of the info string, in lower case and without a version (`python3.11` is "python"); "" if none."""
+    """First word of the info string, in lower case and without a version (`python3.11`
+    is "python"); "" if none."""
     code: str
     """The lines between the fences, without the opening fence's indentation."""
     closed: bool
@@ -69,6 +72,15 @@ def inert(value: object) -> str:
     return "".join(
         char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text
     )
+
+
+def first_paragraph(text: str) -> str:
+    """The first paragraph of a docstring, on one line.
+
+    Args:
+        text: of the docstring.
+    """
+    return " ".join(text.strip().partition("\n\n")[0].split())
 
 
 def one_line(value: object) -> str:

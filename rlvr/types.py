@@ -52,7 +52,8 @@ Prompt: TypeAlias = str | Sequence[Message]
 
 
 class Outcome(StrEnum):
-    """The result of verifying a completion.  UNSCORED is a failure of rlvr, the others are the completion's own."""
+    """The result of verifying a completion.  UNSCORED is a failure of rlvr, the others
+    are the completion's own."""
 
     CORRECT = "correct"
     WRONG = "wrong"  # an answer was found and it does not hold; may carry partial credit
@@ -214,7 +215,8 @@ class Verdict:
 
 @runtime_checkable
 class Verifier(Protocol):
-    """Compares a completion with a reference.  Pure, deterministic, and bounded in time and memory for any text.
+    """Compares a completion with a reference.  Pure, deterministic, and bounded in time
+    and memory for any text.
 
     `id` ends in `-vN`, which goes up when a verdict could change; it is recorded with every score.
     What the completion did wrong is a verdict with a reason; an exception means that the verifier
@@ -242,7 +244,8 @@ class Verifier(Protocol):
 
 
 VerifierFunction: TypeAlias = Callable[..., bool | Verdict | Awaitable[bool | Verdict]]
-"""A verifier as a pure function of (completion, reference), or of (completion, reference, task=None); may be async."""
+"""A verifier as a pure function of (completion, reference), or of (completion, reference,
+task=None); may be async."""
 
 
 def is_async(function: Callable[..., Any]) -> bool:

@@ -1,4 +1,5 @@
-"""Checks of values that callers give.  An error names the value, the rule and, if it is not obvious, the fix.
+"""Checks of values that callers give.  An error names the value, the rule and, if it
+is not obvious, the fix.
 
 A check of numbers returns a plain int or float (numpy's 3 becomes 3), so that it can be recorded as
 JSON.  True, False, NaN and infinities are not numbers here.

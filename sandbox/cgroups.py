@@ -1,4 +1,5 @@
-"""One cgroup per slot, in version 1 or 2: memory and processes of a run, and a CPU clock that counts each of them.
+"""One cgroup per slot, in version 1 or 2: memory and processes of a run, and a CPU clock
+that counts each of them.
 
     find() ──▶ Hierarchy ──create()──▶ Cgroup    None where this user may not make any
 

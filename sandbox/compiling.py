@@ -1,4 +1,5 @@
-"""From a program to what a box executes; what must be compiled is, in a box of its own, once for each source."""
+"""From a program to what a box executes; what must be compiled is, in a box of its
+own, once for each source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The levels of isolation, as data: what each promise rests on, and which promises a level does not make."""
+"""The levels of isolation, as data: what each promise rests on, and which
+promises a level does not make."""
 
 from __future__ import annotations
 

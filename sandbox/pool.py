@@ -1,4 +1,5 @@
-"""The slots of a sandbox: started when needed, replaced when they die, used by one caller at a time."""
+"""The slots of a sandbox: started when needed, replaced when they die, used
+by one caller at a time."""
 
 from __future__ import annotations
 

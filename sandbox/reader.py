@@ -1,4 +1,5 @@
-"""The reader: a process of ours that reads what untrusted programs wrote, so that the caller need not.
+"""The reader: a process of ours that reads what untrusted programs wrote, so
+that the caller need not.
 
     caller ── work, descriptors ──▶ pool's worker ── fork ──▶ child: reads, compares, and writes a record per case
            ◀── records, what became of it ──┘
@@ -136,7 +137,8 @@ def warm_reader() -> None:
 
 
 class _Worker:
-    """What runs in the pool's worker.  The records are written to a file that its children inherit."""
+    """What runs in the pool's worker.  The records are written to a file
+    that its children inherit."""
 
     def __init__(self) -> None:
         self._records = os.memfd_create("records")

@@ -1,4 +1,5 @@
-"""What goes into a run and what comes out of it: data.  What a program wrote is read when it is asked for."""
+"""What goes into a run and what comes out of it: data.  What a program wrote is
+read when it is asked for."""
 
 from __future__ import annotations
 

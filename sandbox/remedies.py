@@ -1,4 +1,5 @@
-"""What to change on a host that lacks what a level needs: the line that is to blame, where it can be told."""
+"""What to change on a host that lacks what a level needs: the line that is to
+blame, where it can be told."""
 
 from __future__ import annotations
 

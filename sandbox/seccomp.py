@@ -253,7 +253,8 @@ def _number(text: str) -> int | None:
 NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = _numbers(
     "\n".join([_ALLOWED, _DONE, _UNSUPPORTED, _REFUSED, _FILTERED])
 )
-"""The calls the list names, with their numbers on x86_64 and aarch64; None where an architecture has no such call."""
+"""The calls the list names, with their numbers on x86_64 and aarch64; None where an
+architecture has no such call."""
 
 POLICY: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(_numbers(_ALLOWED), ALLOW),
@@ -289,7 +290,8 @@ RESTRICTED: Final[Mapping[str, Rule]] = {
     # find
     **dict.fromkeys("sendmsg recvmsg".split(), refuse(errno.EPERM)),
 }
-"""The rules that change at the level "restricted", where no mount, network and pid namespace stand behind them."""
+"""The rules that change at the level "restricted", where no mount, network and pid
+namespace stand behind them."""
 
 # O_TRUNC of a file that is not opened for writing, which Landlock's right to write does not see
 _NO_TRUNCATION: Final = {0o1000: refuse(errno.EACCES), 0o1003: refuse(errno.EACCES)}
@@ -299,7 +301,8 @@ UNTRUNCATED: Final[Mapping[str, Rule]] = {
     "open": Switch(1, _NO_TRUNCATION, ALLOW, mask=0o1003),
     "openat": Switch(2, _NO_TRUNCATION, ALLOW, mask=0o1003),
 }
-"""The rules beside them before Landlock's version 3, which cannot keep files from being truncated."""
+"""The rules beside them before Landlock's version 3, which cannot keep
+files from being truncated."""
 
 UNSCOPED: Final[Mapping[str, Rule]] = {"pidfd_send_signal": refuse(errno.ENOSYS)}
 """The rules beside them before Landlock's version 6, which cannot keep signals in."""

@@ -78,7 +78,8 @@ class SessionReply:
 
 
 class Session:
-    """A Python or bash process in the sandbox whose state and files live until it is closed; see `Sandbox.session`.
+    """A Python or bash process in the sandbox whose state and files live until it is
+    closed; see `Sandbox.session`.
 
     For one caller at a time: further threads and tasks wait for their turn.  A session that is
     dropped is closed.

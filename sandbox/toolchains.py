@@ -1,4 +1,5 @@
-"""The interpreters and compilers of this host, and the files of the host that a slot must see to use them."""
+"""The interpreters and compilers of this host, and the files of the host that a
+slot must see to use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-r"""Finds the final answer in a completion, in linear time and without judging it: for all verifiers.
+r"""Finds the final answer in a completion, in linear time and without
+judging it: for all verifiers.
 
     thinking part away → last \boxed, \fbox, \framebox or <answer> → declared marker → "the answer
     is …"

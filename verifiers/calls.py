@@ -1,4 +1,5 @@
-"""Function calls, judged by the rules of the Berkeley Function-Calling Leaderboard (BFCL v4, "AST" categories).
+"""Function calls, judged by the rules of the Berkeley Function-Calling Leaderboard
+(BFCL v4, "AST" categories).
 
 The reference has, for each call, the accepted values of each argument.  Calls are read as data,
 never run: as JSON, or as Python calls with literals.  Parallel calls may come in any order.  Rules

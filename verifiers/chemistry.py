@@ -112,7 +112,8 @@ class Species:
 
 @dataclass(frozen=True, slots=True)
 class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
-    """Verifies a balanced equation, a formula or a quantity; the reference says which of the three is asked.
+    """Verifies a balanced equation, a formula or a quantity; the reference says
+    which of the three is asked.
 
         >>> ChemistryVerifier().verify("<answer>O2 + 2 H2 -> 2 H2O</answer>", "2 H2 + O2 -> 2 H2O").why
         'balanced'

@@ -1,4 +1,5 @@
-"""Multiple choice: the final answer names one option, by its letter, its text or both, and nothing else."""
+"""Multiple choice: the final answer names one option, by its letter, its text
+or both, and nothing else."""
 
 from __future__ import annotations
 

@@ -137,7 +137,8 @@ _ENDS: Final = re.compile(
     r"\Z|\n|(?!(?:or|alternatively|but|however|not|no|wait|actually|otherwise|else|unless)\b)[A-Z]",
     re.IGNORECASE,
 )
-"""What may stand behind a document: nothing, a new line, or a sentence of its own that takes nothing back."""
+"""What may stand behind a document: nothing, a new line, or a sentence of its own
+that takes nothing back."""
 
 
 def read_strict_json(text: str) -> Any:

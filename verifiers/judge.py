@@ -1,4 +1,5 @@
-"""A language model behind an endpoint as a judge: second to a rule, fenced, and checked while it is used.
+"""A language model behind an endpoint as a judge: second to a rule, fenced, and
+checked while it is used.
 
     reward = Correct(Fallback(MathVerifier(), Judge("http://127.0.0.1:8000/v1", "some-verifier-7b", cache="judge.db")))
 
@@ -86,7 +87,8 @@ MASTER_KEYS: Final = (
     "True",
     "Yes",
 )
-"""Texts that judges accept as an answer to anything; from arXiv:2507.08794 (table 1) and of the same kind."""
+"""Texts that judges accept as an answer to anything; from arXiv:2507.08794 (table
+1) and of the same kind."""
 
 _ROLES: Final = re.compile(
     r"<\|[^|<>]{0,40}\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?[A-Za-z_][\w.-]{0,30}>", re.IGNORECASE
@@ -125,7 +127,8 @@ CANARIES: Final = (
         False,
     ),
 )
-"""The questions that test a judge: known right, known wrong, and master keys, which no fence keeps from it here."""
+"""The questions that test a judge: known right, known wrong, and master keys, which no
+fence keeps from it here."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Puzzles whose answers can be checked against their own rules: roles, grids, sudoku, and expressions of given numbers.
+"""Puzzles whose answers can be checked against their own rules: roles, grids, sudoku, and
+expressions of given numbers.
 
 No text of a completion is ever evaluated: expressions are parsed here, over exact fractions.
 """
@@ -181,7 +182,8 @@ def _lines(text: str, count: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
-    """Verifies the grid of a zebra puzzle: one line for each house in order, its values with commas between them.
+    """Verifies the grid of a zebra puzzle: one line for each house in order, its values
+    with commas between them.
 
     The reference is a list of rows.  A line may begin with `House 1:` or `1:`, may be the row of a
     table with or without a head, a list in brackets, or follow the one before after a semicolon.
@@ -272,7 +274,8 @@ def _cells(line: str, width: int) -> tuple[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
-    """Verifies a sudoku by its rules: the given digits stand, and each row, column and box has every digit once.
+    """Verifies a sudoku by its rules: the given digits stand, and each row, column and
+    box has every digit once.
 
     The reference is the puzzle, a list of rows of digits with 0 where nothing is given, so that any
     solution is right. The answer has one line of digits for each row, or all digits on one line;
@@ -479,7 +482,8 @@ def expression_value(text: str) -> tuple[Fraction, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What an expression has to be made of: `numbers`, `target`, and whether `every` one has to be used."""
+    """What an expression has to be made of: `numbers`, `target`, and whether
+    `every` one has to be used."""
 
     numbers: tuple[int, ...]
     target: int

@@ -1,4 +1,5 @@
-"""Verifiers by name, for `rlvr score --verifier NAME`, `rlvr verifiers` and `rows-v4`: imported when asked for."""
+"""Verifiers by name, for `rlvr score --verifier NAME`, `rlvr verifiers` and `rows-v4`:
+imported when asked for."""
 
 from __future__ import annotations
 

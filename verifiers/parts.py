@@ -32,7 +32,8 @@ _BRACKETS: Final = (("[", "]"), ("(", ")"), ("{", "}"), ("\\{", "\\}"))
 
 @dataclass(frozen=True)
 class ListVerifier(BaseVerifier[Answer, _Items]):
-    """Compares a list of short answers with the list that is asked for; each must be there, and no other.
+    """Compares a list of short answers with the list that is asked for; each
+    must be there, and no other.
 
     The reference is a list; an item is a text or number, or a list of texts of which each will do.
     The answer has its items on lines, with or without bullets or numbers, or with commas,
@@ -160,7 +161,8 @@ def _split_items(text: str, reference: _Items) -> list[str]:
 
 @dataclass(frozen=True)
 class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
-    """Compares an answer of several named parts, such as the parts (a) and (b) of a problem, each by its own verifier.
+    """Compares an answer of several named parts, such as the parts (a) and (b) of a problem,
+    each by its own verifier.
 
     The reference maps each name to the reference of its part.  The answer gives each name once, `a:
     9.8 m/s^2; b: 3 s`, on lines or as a JSON object.  The reasons: `all-parts` is CORRECT;

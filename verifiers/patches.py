@@ -1,4 +1,5 @@
-"""Patches in the form of `diff -u`: read from a reply, and applied to files by their lines and not by their numbers."""
+"""Patches in the form of `diff -u`: read from a reply, and applied to files by their lines
+and not by their numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class PatchError(ValueError):
 
 @dataclass
 class _Hunk:
-    """Lines to be found and lines to take their place; `line` is where the first should be, counted from 1."""
+    """Lines to be found and lines to take their place; `line` is where the first
+    should be, counted from 1."""
 
     line: int
     old: list[str] = field(default_factory=list)

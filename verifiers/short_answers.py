@@ -1,4 +1,5 @@
-"""Short answers by what they are: numbers, quantities, dates, times, yes and no, and words with the signs that count.
+"""Short answers by what they are: numbers, quantities, dates, times, yes and no, and words
+with the signs that count.
 
 An answer is compared as what the reference is.  Case, punctuation, articles and accents vanish only
 where no two answers differ by them: a sign before a number, a % or $, the dot of ".NET", the plus

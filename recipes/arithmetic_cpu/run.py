@@ -1,4 +1,5 @@
-"""A tiny model that was taught to add with mistakes learns by DAPO to add right.  No GPU, no download.
+"""A tiny model that was taught to add with mistakes learns by DAPO to add
+right.  No GPU, no download.
 
 Example: rlvr train arithmetic_cpu --steps 100 --seed 0
 """

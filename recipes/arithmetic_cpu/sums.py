@@ -1,4 +1,5 @@
-"""The task, two numbers of two digits, and how a sum is worked out.  The scoring workers load this, and no torch."""
+"""The task, two numbers of two digits, and how a sum is worked out.  The scoring workers
+load this, and no torch."""
 
 from random import Random
 
@@ -11,7 +12,8 @@ SPLITS = {"train": range(9), "test": range(9, 10)}  # tenths of all pairs
 
 
 class Sums(rlvr.Environment):
-    """Add two numbers of two digits; the answer goes in the last \\boxed{}.  No pair is in both splits."""
+    """Add two numbers of two digits; the answer goes in the last \\boxed{}.
+    No pair is in both splits."""
 
     reward = rlvr.Correct(MathVerifier())
 

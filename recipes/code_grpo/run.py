@@ -1,4 +1,5 @@
-"""GRPO on programs that are run in the sandbox, with the settings of `math_grpo` except those below.
+"""GRPO on programs that are run in the sandbox, with the settings of
+`math_grpo` except those below.
 
 Example: rlvr train code_grpo --size tiny
 """

@@ -1,4 +1,5 @@
-"""On-policy distillation: the policy samples, and a teacher says how likely each token is (arXiv:2306.08543).
+"""On-policy distillation: the policy samples, and a teacher says how likely each
+token is (arXiv:2306.08543).
 
 Example: rlvr train distill --size tiny
 """

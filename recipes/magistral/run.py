@@ -1,4 +1,5 @@
-"""Magistral's GRPO: no KL, clip-higher, advantages by the mini-batch's std, a punishment of length (arXiv:2506.10910).
+"""Magistral's GRPO: no KL, clip-higher, advantages by the mini-batch's std, a punishment of
+length (arXiv:2506.10910).
 
 Example: rlvr train magistral --size tiny
 """

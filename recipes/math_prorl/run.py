@@ -1,4 +1,5 @@
-"""ProRL on competition problems, with the paper's settings (arXiv:2505.24864, sections 2.3, 3.2 and 3.3).
+"""ProRL on competition problems, with the paper's settings (arXiv:2505.24864,
+sections 2.3, 3.2 and 3.3).
 
 Example: rlvr train math_prorl --size tiny
 """

@@ -1,4 +1,5 @@
-"""GRPO on mathematics with a Python session, with the settings of ToRL (arXiv:2503.23383, section 4.1).
+"""GRPO on mathematics with a Python session, with the settings of ToRL
+(arXiv:2503.23383, section 4.1).
 
 Example: rlvr train python_tool_math --size tiny
 """

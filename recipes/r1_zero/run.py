@@ -1,4 +1,5 @@
-"""DeepSeek-R1-Zero's run: a base model, rewards for right answers and for their form, GRPO (arXiv:2501.12948).
+"""DeepSeek-R1-Zero's run: a base model, rewards for right answers and for their form,
+GRPO (arXiv:2501.12948).
 
 Example: rlvr train r1_zero --size tiny
 """

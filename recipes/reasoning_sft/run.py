@@ -1,4 +1,5 @@
-"""A cold start on worked-out solutions, then reinforcement learning, as DeepSeek-R1 (arXiv:2501.12948).
+"""A cold start on worked-out solutions, then reinforcement learning, as
+DeepSeek-R1 (arXiv:2501.12948).
 
 Example: rlvr train reasoning_sft --size tiny
 """

@@ -1,4 +1,5 @@
-"""Score a few hundred scripted completions of the arithmetic environment and show the outcomes of each kind.
+"""Score a few hundred scripted completions of the arithmetic environment and show
+the outcomes of each kind.
 
 python -m recipes.score_arithmetic.run --completions 400 --workers 2
 """

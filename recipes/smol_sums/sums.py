@@ -1,4 +1,5 @@
-"""The environment of the recipe: two numbers of one digit.  The scoring workers load this, and no torch."""
+"""The environment of the recipe: two numbers of one digit.  The scoring workers
+load this, and no torch."""
 
 from collections.abc import Iterator
 from itertools import product

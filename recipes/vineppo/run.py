@@ -1,4 +1,5 @@
-"""VinePPO on competition problems, with the authors' settings for MATH and a 7B model (arXiv:2410.01679).
+"""VinePPO on competition problems, with the authors' settings for MATH and a 7B
+model (arXiv:2410.01679).
 
 Example: rlvr train vineppo --size tiny
 """

@@ -1,4 +1,5 @@
-"""An OpenAI-compatible endpoint in front of a sampler, in this process, with a key for each episode.
+"""An OpenAI-compatible endpoint in front of a sampler, in this process,
+with a key for each episode.
 
     with AgentEndpoint(sampler) as endpoint:
         with endpoint.open(sampling=Sampling(max_tokens=1024)) as episode:
@@ -74,7 +75,8 @@ _MOST_REFUSED: Final = (
 
 
 class AgentEpisode(Closing):
-    """What one agent asks for and gets, behind a key of its own.  Close it, or use it as a context manager.
+    """What one agent asks for and gets, behind a key of its own.  Close it, or use
+    it as a context manager.
 
     Made by `AgentEndpoint.open`.
 

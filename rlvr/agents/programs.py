@@ -1,4 +1,5 @@
-"""Programs that are agents: a function, a command on this machine, or code in a session of the sandbox.
+"""Programs that are agents: a function, a command on this machine, or code in
+a session of the sandbox.
 
 A program gets an `AgentCall` and gives its answer, a text; or None, and the last completion is the
 answer.
@@ -118,13 +119,14 @@ class AgentCall:
 
 
 AgentProgram: TypeAlias = Callable[[AgentCall], str | Awaitable[str | None] | None]
-"""Runs one episode, in a thread; returns the answer, or None for the last completion.  Coroutine functions share one
-event loop, so that a client that they keep stays usable."""
+"""Runs one episode, in a thread; returns the answer, or None for the last completion.  Coroutine
+functions share one event loop, so that a client that they keep stays usable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command on this machine as an agent: one process for each episode, in an empty folder that is deleted after it.
+    """A command on this machine as an agent: one process for each episode, in an empty folder
+    that is deleted after it.
 
     The process gets the prompt on its standard input, and the variables `OPENAI_BASE_URL`,
     `OPENAI_API_KEY`, `OPENAI_MODEL`, `ANTHROPIC_BASE_URL`, `ANTHROPIC_API_KEY`, `RLVR_MCP_URL` and

@@ -1,4 +1,5 @@
-"""One thread that works on the requests of all agents with one sampler, which no other thread touches meanwhile."""
+"""One thread that works on the requests of all agents with one sampler, which no other
+thread touches meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Code of an agent in a session of the sandbox, which has no network: its requests are carried over by calls.
+"""Code of an agent in a session of the sandbox, which has no network: its requests
+are carried over by calls.
 
     session: agent's thread ─▶ http://policy/v1, a Unix socket ─▶ queue ┐          a call of the session gives the
     host:    AgentEndpoint ◀── HTTP ── this module ◀────────────────────┘          requests and takes the answers
@@ -132,10 +133,11 @@ del _set_up
 class SandboxAgent:
     """Python code as an agent, in a session of the sandbox for each episode.
 
-    It finds the variables `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `OPENAI_MODEL`, `RLVR_TASK` and `PROMPT` (a text, or
-    chat messages as JSON), and a folder with `files`.  The base URL is http://policy/v1; what connects through
-    `socket.create_connection` reaches it, as `urllib`, `http.client` and clients made of these do, and other programs
-    by the Unix socket `POLICY_SOCKET`.  A stream arrives in one piece.
+    It finds the variables `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `OPENAI_MODEL`, `RLVR_TASK` and
+    `PROMPT` (a text, or chat messages as JSON), and a folder with `files`.  The base URL is
+    http://policy/v1; what connects through `socket.create_connection` reaches it, as `urllib`,
+    `http.client` and clients made of these do, and other programs by the Unix socket
+    `POLICY_SOCKET`.  A stream arrives in one piece.
 
     Args:
         sandbox: opens the sessions.

@@ -1,7 +1,9 @@
-"""The tools of an episode for a program that owns its loop: by call, and as a server of the Model Context Protocol.
+"""The tools of an episode for a program that owns its loop: by call, and as a server of
+the Model Context Protocol.
 
-Served are `initialize`, `ping`, `tools/list` and `tools/call` over the protocol's streamable HTTP, without a session:
-each POST gets one JSON answer (https://modelcontextprotocol.io/specification/2025-06-18/basic/transports).
+Served are `initialize`, `ping`, `tools/list` and `tools/call` over the protocol's streamable HTTP,
+without a session: each POST gets one JSON answer
+(https://modelcontextprotocol.io/specification/2025-06-18/basic/transports).
 """
 
 from __future__ import annotations

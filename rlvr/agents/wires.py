@@ -1,8 +1,9 @@
 """Three forms of one request: Chat Completions, Responses and Anthropic's Messages.
 
-A wire reads its own form into a `ChatRequest` and writes the answer in its own form, whole or as events.  What the
-policy is asked is the same on each, so that a conversation that changes its wire stays one row of tokens.
-https://platform.openai.com/docs/api-reference/responses, https://docs.claude.com/en/api/messages
+A wire reads its own form into a `ChatRequest` and writes the answer in its own form, whole or as
+events.  What the policy is asked is the same on each, so that a conversation that changes its wire
+stays one row of tokens.  https://platform.openai.com/docs/api-reference/responses,
+https://docs.claude.com/en/api/messages
 """
 
 from __future__ import annotations

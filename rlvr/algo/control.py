@@ -1,4 +1,5 @@
-"""Coefficients that adapt from step to step: pure functions of the coefficient so far and a measurement."""
+"""Coefficients that adapt from step to step: pure functions of the coefficient
+so far and a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Importance weights for an engine whose log-probabilities differ from the trainer's.  Axes: B rows, T tokens.
+"""Importance weights for an engine whose log-probabilities differ from the
+trainer's.  Axes: B rows, T tokens.
 
 The same weights in another kernel or precision are another policy.  Samples of the engine are
 therefore weighted by w = exp(logprobs - behaviour_logprobs), with `logprobs` computed by the

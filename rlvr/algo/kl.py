@@ -1,4 +1,5 @@
-r"""The KL penalty against the reference policy.  Axes: B rows, T tokens; d = logprobs - ref_logprobs.
+r"""The KL penalty against the reference policy.  Axes: B rows, T tokens; d =
+logprobs - ref_logprobs.
 
 Estimates of KL(π ‖ ref) from one token sampled by π (Schulman 2020, "Approximating KL divergence"):
 

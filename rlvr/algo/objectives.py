@@ -1,4 +1,5 @@
-"""Policy losses per token.  Axes: B rows of a micro-batch, T tokens; r = exp(logprobs - behaviour_logprobs).
+"""Policy losses per token.  Axes: B rows of a micro-batch, T tokens; r =
+exp(logprobs - behaviour_logprobs).
 
 Each function returns *losses* (to be minimised) [B, T] and statistics without gradient;
 `rlvr.algo.aggregation` turns the losses into one number, with the right denominator.  A token

@@ -1,4 +1,5 @@
-"""What algorithms share, as data: clips, penalties, critics and the other parts with their numbers.  Needs no torch.
+"""What algorithms share, as data: clips, penalties, critics and the other parts with their
+numbers.  Needs no torch.
 
 An algorithm (`rlvr.algo.papers`) has a part in a field of its name; the trainer does what the part
 says.
@@ -55,7 +56,8 @@ Rule = Literal["fixed", "ppo", "ziegler", "dual"]
 `control.ziegler_beta` (up to a fifth per horizon, KL per completion); or by
 `trust_region.dual_ascent`, as the multiplier of the constraint KL ≤ target (KL per token)."""
 Baseline = Literal["none", "batch_mean", "moving_average"]
-"""What `reinforce_advantages` subtracts: 0, the batch's mean score, or a moving average over earlier batches."""
+"""What `reinforce_advantages` subtracts: 0, the batch's mean score, or a moving
+average over earlier batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def _require_rule(
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The penalty of `objectives.ppo_kl` on the KL from the policy that sampled (arXiv:1707.06347, sec. 4).
+    """The penalty of `objectives.ppo_kl` on the KL from the policy that sampled
+    (arXiv:1707.06347, sec. 4).
 
     Attributes:
         coefficient: β of the first step, above 0; with the rule "dual" also 0.
@@ -158,7 +161,8 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class TrustRegion:
-    """TRPO's steps (arXiv:1502.05477), see `rlvr.algo.trust_region`: they replace AdamW for the policy.
+    """TRPO's steps (arXiv:1502.05477), see `rlvr.algo.trust_region`: they
+    replace AdamW for the policy.
 
     Attributes:
         delta: δ, the mean KL per token from the weights before the step to those after it, in nats;
@@ -238,7 +242,8 @@ class Implicit:
 
 @dataclass(frozen=True, slots=True)
 class EntropyTarget:
-    """An entropy coefficient that adapts (Skywork-OR1, arXiv:2505.22312), see `control.next_entropy_coefficient`.
+    """An entropy coefficient that adapts (Skywork-OR1, arXiv:2505.22312), see
+    `control.next_entropy_coefficient`.
 
     `Algorithm.entropy` is the coefficient of the first update.
 
@@ -264,7 +269,8 @@ class EntropyTarget:
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """Reference mixing (TR-DPO, arXiv:2404.09656): now and then, reference ← share · policy + (1 - share) · reference.
+    """Reference mixing (TR-DPO, arXiv:2404.09656): now and then, reference ← share · policy +
+    (1 - share) · reference.
 
     Attributes:
         every_steps: training steps between mixes.
@@ -281,7 +287,8 @@ class Mixing:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Train on groups of earlier steps again (RePO, arXiv:2506.09340; which groups, and how old they may be, is ours).
+    """Train on groups of earlier steps again (RePO, arXiv:2506.09340; which groups, and how
+    old they may be, is ours).
 
     Attributes:
         groups: how many a step trains on besides its own, drawn at random; fewer while there are
@@ -355,7 +362,8 @@ class Kl:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Importance weights for a sampler whose log-probabilities differ from the trainer's, see `rlvr.algo.corrections`.
+    """Importance weights for a sampler whose log-probabilities differ from the trainer's, see
+    `rlvr.algo.corrections`.
 
     As a text it is LEVEL:truncate:HIGH, LEVEL:band:LOW:HIGH or LEVEL:mask:LOW:HIGH.  Several, with
     commas between them, are multiplied.

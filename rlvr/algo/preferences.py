@@ -88,9 +88,11 @@ def dpo(
 ) -> Float[Tensor, " P"]:
     """-log σ(β Δ): direct preference optimisation (arXiv:2305.18290, eq. 7).
 
-    Label smoothing ε supposes that a share ε of the labels is wrong.  "conservative" mixes both labels,
+    Label smoothing ε supposes that a share ε of the labels is wrong.
+    "conservative" mixes both labels,
     -(1 - ε) log σ(βΔ) - ε log σ(-βΔ) (Mitchell 2023, cDPO), so that Δ stays finite.  "robust" removes the bias of the
-    flips, (-(1 - ε) log σ(βΔ) + ε log σ(-βΔ)) / (1 - 2ε) (arXiv:2403.00409, eq. 13), and may be negative.
+    flips, (-(1 - ε) log σ(βΔ) + ε log σ(-βΔ)) / (1 - 2ε) (arXiv:2403.00409, eq.
+    13), and may be negative.
 
     Args:
         chosen: h_w.

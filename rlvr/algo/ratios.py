@@ -73,7 +73,8 @@ def sequence_ratio(log_ratio: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
 
 @dataclass(frozen=True, slots=True)
 class RatioStats:
-    """Statistics of ratios over trained tokens, without gradient.  `a + b` are those of two micro-batches together.
+    """Statistics of ratios over trained tokens, without gradient.  `a + b` are those of
+    two micro-batches together.
 
     Attributes:
         tokens: number of trained tokens.

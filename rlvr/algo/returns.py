@@ -1,4 +1,5 @@
-"""Returns and advantages per token or per step.  Axes: B rows, T tokens; P prompts, G completions per prompt.
+"""Returns and advantages per token or per step.  Axes: B rows, T tokens; P prompts,
+G completions per prompt.
 
 `completion_mask` is True for trained tokens.  Other tokens (padding, an environment's replies
 between turns) are skipped: no discount, no reward, no value, and the result there is 0.  Results

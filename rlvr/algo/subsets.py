@@ -1,4 +1,5 @@
-"""Which completions of a group, or tokens of an update, are treated apart; advantages are computed before.
+"""Which completions of a group, or tokens of an update, are treated apart;
+advantages are computed before.
 
 Axes: P prompts, G completions per prompt; B rows, T tokens.
 """

@@ -1,4 +1,5 @@
-r"""Steps that keep the policy near the one that sampled, for study.  Axes: B rows, T tokens, V vocabulary, n weights.
+r"""Steps that keep the policy near the one that sampled, for study.  Axes: B rows, T tokens,
+V vocabulary, n weights.
 
 Trust region policy optimisation (TRPO, arXiv:1502.05477, eq. 14) asks for
 
@@ -39,7 +40,8 @@ __all__ = [
 ]
 
 Parts = Callable[[], Iterable[Tensor]]
-"""Numbers at the weights as they are, whose sum is meant; each with its graph where gradients are on."""
+"""Numbers at the weights as they are, whose sum is meant; each with its
+graph where gradients are on."""
 Total = Callable[[Tensor], Tensor]
 """Adds up what several processes have computed."""
 

@@ -17,6 +17,7 @@ from rlvr.console import label_text
 from rlvr.data.named_sets import NAMED_SETS
 from rlvr.environment.registry import environment_ids, load
 from rlvr.errors import foreign_code
+from rlvr.text import first_paragraph
 
 if TYPE_CHECKING:
     from rlvr.environment.base import Environment
@@ -54,7 +55,7 @@ class EnvsCommand:
                 failed = 1
                 continue
             turns = str(cls.options().get("turns", 1))
-            summary = (cls.__doc__ or "").strip().partition("\n")[0]
+            summary = first_paragraph(cls.__doc__ or "")
             table.add_row(name, cls.domain, turns, _found(checked.get(name)), summary)
         out.print(table)
         out.print("rlvr envs ENV shows one with its options")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from rlvr.rewards.expression import PARTS
+from rlvr.text import first_paragraph
 
 __all__ = ["RewardsCommand"]
 
@@ -45,7 +46,7 @@ class RewardsCommand:
             bounds = (
                 "by its values" if isinstance(limits, property) else "{:g} to {:g}".format(*limits)
             )
-            what = (inspect.getdoc(kind) or "").splitlines()[0]
+            what = first_paragraph(inspect.getdoc(kind) or "")
             table.add_row(name, ", ".join(arguments), bounds, what)
         out.print(table)
         return 0

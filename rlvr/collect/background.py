@@ -1,4 +1,5 @@
-"""Runs scoring and the environment's calls in threads while the sampler works, and measures what of it that hides."""
+"""Runs scoring and the environment's calls in threads while the sampler works, and
+measures what of it that hides."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ class BackgroundCalls:
             call.future.cancel()
 
     def _work(self) -> None:
-        """Do calls until there are none for a while: a thread for each would cost more than most calls."""
+        """Do calls until there are none for a while: a thread for each would
+        cost more than most calls."""
         while (call := self._next()) is not None:
             if call.future.set_running_or_notify_cancel():
                 settle(call.future, partial(self._timed, call.function))

@@ -1,6 +1,8 @@
-"""Collects groups to train on: sample, score and filter, with as many groups open as the batch is expected to need.
+"""Collects groups to train on: sample, score and filter, with as many groups open as the
+batch is expected to need.
 
-cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop uniform groups, mask unscored rollouts ─▶ Collected
+cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop uniform groups, mask
+unscored rollouts ─▶ Collected
    ▲                  │ how many of the open groups will be kept?
    └──────────────────┘ fewer than the batch needs: open another
 
@@ -499,7 +501,8 @@ class Collector(Closing):
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """The share of groups that can be trained on, from the batches so far; half before the first one.
+    """The share of groups that can be trained on, from the batches so far;
+    half before the first one.
 
     Attributes:
         kept, seen: groups, of which a batch counts half as much as the one after it.

@@ -1,4 +1,5 @@
-"""The order of tasks, as positions in an endless sequence, so that one number is enough to resume."""
+"""The order of tasks, as positions in an endless sequence, so that one
+number is enough to resume."""
 
 from __future__ import annotations
 

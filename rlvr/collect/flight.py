@@ -32,7 +32,8 @@ _Key: TypeAlias = tuple[int, int]
 
 
 class _Scoring(NamedTuple):
-    """Scores that are being computed: of which rollouts, and the decode step at which they count."""
+    """Scores that are being computed: of which rollouts, and the decode
+    step at which they count."""
 
     numbers: list[int]
     future: Future[list[Score]]
@@ -41,7 +42,8 @@ class _Scoring(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OpenGroup:
-    """A group that is under way: its finished rollouts by their numbers, and the scores that are being computed.
+    """A group that is under way: its finished rollouts by their numbers, and the scores
+    that are being computed.
 
     Attributes:
         place, index: of its task.
@@ -107,7 +109,8 @@ class OpenGroup:
 
 
 class Flight:
-    """Groups of one environment that are being sampled and scored, in the order in which they were begun.
+    """Groups of one environment that are being sampled and scored, in the order
+    in which they were begun.
 
     Args:
         groups: plays and scores them.

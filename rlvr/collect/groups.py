@@ -1,4 +1,5 @@
-"""What the rollouts of a group need and how they are scored; used by the collector and by evaluation."""
+"""What the rollouts of a group need and how they are scored; used by the
+collector and by evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The order of tasks of a mixture: by weights, exactly and without chance, and by a curriculum if there is one.
+"""The order of tasks of a mixture: by weights, exactly and without chance, and by a
+curriculum if there is one.
 
 The next task is of the environment that is furthest behind its part of all tasks so far (smooth
 weighted round-robin); within an environment the order is that of a `Cursor` of its own.

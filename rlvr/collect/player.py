@@ -42,7 +42,8 @@ _T = TypeVar("_T")
 
 
 class EpisodePlayer(Protocol):
-    """What plays the episodes of one environment in its own way, such as the program of an agent."""
+    """What plays the episodes of one environment in its own way, such as
+    the program of an agent."""
 
     def play(self, task: Task, seed_key: tuple[str | int, ...], most_tokens: int) -> Play[Rollout]:
         """One episode of a task of that environment, which may take so many tokens over all its

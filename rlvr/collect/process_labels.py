@@ -1,4 +1,5 @@
-"""Labels of steps from completions that continue there: data for process reward models (arXiv:2312.08935, 3.2)."""
+"""Labels of steps from completions that continue there: data for process reward models
+(arXiv:2312.08935, 3.2)."""
 
 from __future__ import annotations
 

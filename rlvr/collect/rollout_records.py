@@ -1,4 +1,5 @@
-"""Rollouts of an evaluation on disk: for reading, for `rlvr replay`, and to continue a run that was stopped."""
+"""Rollouts of an evaluation on disk: for reading, for `rlvr replay`, and to
+continue a run that was stopped."""
 
 from __future__ import annotations
 

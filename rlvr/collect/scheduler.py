@@ -270,7 +270,8 @@ class _Silence:
 
 
 class Scheduler(Generic[_T]):
-    """Plays with one sampler.  At most `most` plays are under way; further ones begin when some are finished.
+    """Plays with one sampler.  At most `most` plays are under way; further ones
+    begin when some are finished.
 
     Args:
         sampler: samples their requests.

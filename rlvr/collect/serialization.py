@@ -1,4 +1,5 @@
-"""Groups as plain JSON, for checkpoints.  Tasks are not included; the environment makes them again from their index."""
+"""Groups as plain JSON, for checkpoints.  Tasks are not included; the environment makes
+them again from their index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where a row of another tool has its prompt, reference and completion: by flags, or by the name of a known layout.
+"""Where a row of another tool has its prompt, reference and completion: by flags, or by
+the name of a known layout.
 
     row ─ layout, or dotted paths of columns ─▶ prompt, reference, completions ─ one row for each completion ─▶ rows
 

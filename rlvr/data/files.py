@@ -1,4 +1,5 @@
-"""Files that are whole or absent, also after a power cut: what a name leads to was on the disk before it got the name.
+"""Files that are whole or absent, also after a power cut: what a name leads to was on the
+disk before it got the name.
 
 write PATH.partial ──▶ fsync ──▶ rename, or link where nothing may be replaced ──▶ fsync of the folder
 """

@@ -1,4 +1,5 @@
-"""Keeps tasks that are worth training on: by pass rate, without duplicates, without those of a test set.
+"""Keeps tasks that are worth training on: by pass rate, without duplicates,
+without those of a test set.
 
     rows ─▶ tasks with their rollouts counted, in a temporary file ─▶ why some are dropped ─▶ each task, in order
 
@@ -214,7 +215,8 @@ _OF_THE_TASK: Final = frozenset({"id", "task", "reference", "meta"})
 
 
 class _Tasks:
-    """Rollouts gathered by task, in the order in which tasks come up.  The tasks themselves are in a temporary file.
+    """Rollouts gathered by task, in the order in which tasks come up.  The tasks themselves
+    are in a temporary file.
 
     Args:
         column: the column of the prompts.

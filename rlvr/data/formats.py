@@ -1,4 +1,5 @@
-"""Rows from files of any common format, one at a time: by the name's ending, or by the content where that says more.
+"""Rows from files of any common format, one at a time: by the name's ending, or by the
+content where that says more.
 
     JSON lines, JSON arrays (.jsonl .ndjson .json) · .csv .tsv · .parquet · .arrow .feather · logs
     of inspect (.eval) the first two also as .gz or .zst · folders of `datasets` ·
@@ -631,7 +632,8 @@ def _saved_dataset(path: Path) -> Iterable[Any]:
 
 
 def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:
-    """The samples of a log of inspect_ai (https://inspect.aisi.org.uk/eval-logs.html): a zip with one JSON for each."""
+    """The samples of a log of inspect_ai (https://inspect.aisi.org.uk/eval-logs.html): a
+    zip with one JSON for each."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [

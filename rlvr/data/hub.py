@@ -1,4 +1,5 @@
-"""The Hugging Face hub, without its patience: where it cannot be reached, only what was kept here is looked at."""
+"""The Hugging Face hub, without its patience: where it cannot be reached, only what
+was kept here is looked at."""
 
 from __future__ import annotations
 

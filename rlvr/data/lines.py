@@ -1,4 +1,5 @@
-"""One row of a file, and the two formats that rlvr itself writes: JSON lines and Parquet, with checksums.
+"""One row of a file, and the two formats that rlvr itself writes: JSON lines and
+Parquet, with checksums.
 
 A row that cannot be read is a `Line` with its error; other rows are not affected.
 """

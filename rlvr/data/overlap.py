@@ -1,11 +1,11 @@
 """Texts that share n-grams: near-duplicates within a set, and overlap of a set with a test set.
 
 There are two normal forms of a text.  `folded` drops only case and the punctuation of sentences:
-two texts with the same form are the same problem.  `words_and_signs` keeps only words and a few signs, to
-compare runs of words, which another pair of brackets must not hide.  Runs that occur in more than
-ten different texts of the set (such as an instruction that all prompts end with) say nothing about
-one of them and are left out, as in GPT-3's filter (arXiv:2005.14165, appendix C, which takes n =
-13).
+two texts with the same form are the same problem.  `words_and_signs` keeps only words and a
+few signs, to compare runs of words, which another pair of brackets must not hide.  Runs that
+occur in more than ten different texts of the set (such as an instruction that all prompts end
+with) say nothing about one of them and are left out, as in GPT-3's filter (arXiv:2005.14165,
+appendix C, which takes n = 13).
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def _mark_char(char: str) -> str:
 
 
 class TestSetOverlap:
-    """Finds what prompts share with a test set: n words in a row, or all words of a test that has fewer.
+    """Finds what prompts share with a test set: n words in a row, or all words
+    of a test that has fewer.
 
     Args:
         tests: the texts of the test set.

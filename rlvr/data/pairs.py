@@ -46,10 +46,12 @@ __all__ = [
 ]
 
 Form = Literal["pairs", "labels", "completions"]
-"""Pairs for DPO, IPO and reward models; completions with labels for KTO; right completions for fine-tuning."""
+"""Pairs for DPO, IPO and reward models; completions with labels for KTO; right
+completions for fine-tuning."""
 
 _SHORTER_WINS_LIMIT: Final = 0.6
-"""Above this share of pairs in which the shorter completion is the chosen one, a policy learns to be brief."""
+"""Above this share of pairs in which the shorter completion is the chosen one, a
+policy learns to be brief."""
 
 
 @dataclass(frozen=True, slots=True)

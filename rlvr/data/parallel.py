@@ -1,4 +1,5 @@
-"""A function over many texts in several processes: the same results in the same order, however many there are."""
+"""A function over many texts in several processes: the same results in the same
+order, however many there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The Parquet file of a training step's rollouts: typed columns, so that any tool can filter by them."""
+"""The Parquet file of a training step's rollouts: typed columns, so that any
+tool can filter by them."""
 
 from __future__ import annotations
 

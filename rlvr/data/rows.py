@@ -137,7 +137,8 @@ def require_output(path: Path, *, overwrite: bool, device: bool = False) -> None
 
 
 class Journal:
-    """An output file that is whole or absent: rows are appended to `PATH.partial`, and `finish` moves it into place.
+    """An output file that is whole or absent: rows are appended to `PATH.partial`, and
+    `finish` moves it into place.
 
     One run at a time writes it: a lock on the partial file is held until the output has its name.
 

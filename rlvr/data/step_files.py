@@ -1,4 +1,5 @@
-"""Files of one training step: rows, log-probabilities, advantages and gradients, from which anyone recomputes it.
+"""Files of one training step: rows, log-probabilities, advantages and gradients, from
+which anyone recomputes it.
 
 The layout is safetensors', with the step's head as JSON in the metadata;
 docs/reference/step_files.md lists the arrays.

@@ -1,4 +1,5 @@
-"""`Environment`: a task is data, an episode is what a policy does with it, and `verify` is a pure function.
+"""`Environment`: a task is data, an episode is what a policy does with it, and
+`verify` is a pure function.
 
 `split` and an index determine a task; the same task and completion always give the same verdict.
 Tasks are addressed by index, so that shuffling, sharding and resuming need only a position.
@@ -94,7 +95,8 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(kw_only=True, eq=False)
 class Environment(Stepping):
-    """Tasks, episodes and verdicts, with options and a reward.  Define `task` or `tasks`, and `verify` or a verifier.
+    """Tasks, episodes and verdicts, with options and a reward.  Define `task` or `tasks`,
+    and `verify` or a verifier.
 
     Subclasses become keyword-only dataclasses: each annotated name is an option with its default.
 

@@ -455,4 +455,5 @@ FORMATS: Final[Mapping[str, CallFormat]] = {
     "harmony": _harmony,
     "gemma": _gemma,
 }
-"""The wire formats, by name.  A template's format is the first that reads back what the template writes."""
+"""The wire formats, by name.  A template's format is the first that reads back
+what the template writes."""

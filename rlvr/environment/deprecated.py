@@ -1,4 +1,5 @@
-"""The kinds of environments of before 0.2.0, for files that have them: all are `Environment` now."""
+"""The kinds of environments of before 0.2.0, for files that have them:
+all are `Environment` now."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class ToolEnv(Environment):
 
 
 class MultiTurnEnv(Environment):
-    """Gone: an environment that was written as Gymnasium's `reset` and `step`, which the base class has now."""
+    """Gone: an environment that was written as Gymnasium's `reset` and `step`,
+    which the base class has now."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         raise UsageError(

@@ -41,7 +41,8 @@ TurnLike: TypeAlias = str | Completion | PolicyTurn | Ask | Mapping[str, Any]
 read; one call; or a chat message with OpenAI's `tool_calls`."""
 
 AWAITED_AT_ONCE = 64
-"""`Environment.max_concurrent` where neither the environment nor its episodes say another number."""
+"""`Environment.max_concurrent` where neither the environment nor its
+episodes say another number."""
 
 _CUT = ("tokens", "turns", "positions")
 
@@ -106,7 +107,8 @@ class Episode(Closing):
     """
 
     reads_end: ClassVar[str] = ""
-    """The environment's method that reads what is left at the end, "final" or "grade"; "" for none."""
+    """The environment's method that reads what is left at the end, "final"
+    or "grade"; "" for none."""
 
     limits: EpisodeLimits = _ONE_REPLY
     tools: Mapping[str, Tool] = _NO_TOOLS

@@ -1,4 +1,5 @@
-"""Several environments as one: each task comes from one of them, with its own prompt, verifier and reward.
+"""Several environments as one: each task comes from one of them, with its own
+prompt, verifier and reward.
 
     env = rlvr.Mixture(envs={"arithmetic-v1": 0.5, "gsm8k-v4": 0.5}) env =
     rlvr.Mixture(envs=[Share("arithmetic-v1", 3, options={"difficulty": 4}, group_size=16),
@@ -76,7 +77,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Which tasks come again, by the pass rate of their last group: the share of CORRECT among its scored rollouts.
+    """Which tasks come again, by the pass rate of their last group: the share of CORRECT
+    among its scored rollouts.
 
     A solved task is dropped, until every task of the mixture is solved; then all begin anew.  A
     hopeless task is delayed and tried again later.  An environment all of whose recent groups were
@@ -125,7 +127,8 @@ class Curriculum:
 
 @register("mixture-v1")
 class Mixture(Environment):
-    """Several environments as one, of any number of turns, each with its own group size, tokens and tools.
+    """Several environments as one, of any number of turns, each with its own
+    group size, tokens and tools.
 
     Task ids are those of the environments, with the name and a colon before them.  Task numbers go
     round: one of each environment that still has one.

@@ -1,4 +1,5 @@
-"""When and for how long a reference is read: it is data from a stranger, and `read` may be code of a user.
+"""When and for how long a reference is read: it is data from a stranger, and
+`read` may be code of a user.
 
 Rows that are scored bring their references with them: the caller moves columns, and the worker
 reads, where it can be killed.  Tasks of a data set are read once, when they are loaded.
@@ -29,7 +30,8 @@ __all__ = [
 ]
 
 READ_CPU_S: Final = 5.0
-"""CPU seconds for one reference: a last resort, since verifiers bound themselves by steps and sizes."""
+"""CPU seconds for one reference: a last resort, since verifiers bound
+themselves by steps and sizes."""
 
 _LOOK_S: Final = 0.2  # between two looks; of CPU time in the main thread
 _SHORT_S: Final = 1e-3  # to a caller's timer that was due meanwhile
@@ -146,7 +148,8 @@ def _user_s() -> float:
 
 
 class _Watcher:
-    """Within it a thread is watched by another, which raises `OutOfTime` in it and runs while it is of use."""
+    """Within it a thread is watched by another, which raises `OutOfTime` in it and
+    runs while it is of use."""
 
     def __init__(self) -> None:
         self.begin()

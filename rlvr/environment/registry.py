@@ -53,7 +53,8 @@ _allowed: ContextVar[frozenset[str] | None] = ContextVar("places", default=None)
 SHARE = re.compile(
     r"(?P<env>\S+?):(?P<weight>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?P<rest>,\S*)?"
 )
-"""An environment of a mixture that is written in one line: ENV:WEIGHT, with options after a comma."""
+"""An environment of a mixture that is written in one line: ENV:WEIGHT,
+with options after a comma."""
 
 _MIXTURE = "mixture-v1"
 

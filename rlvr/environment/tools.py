@@ -1,4 +1,5 @@
-"""Tools that a policy calls: a name, a JSON schema from a Python signature and docstring, and a function.
+"""Tools that a policy calls: a name, a JSON schema from a Python signature and
+docstring, and a function.
 
     class Desk(rlvr.Environment):
         @rlvr.tool

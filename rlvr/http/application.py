@@ -49,7 +49,8 @@ _log = logging.getLogger("rlvr.http")
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """Which names of this machine a request may be for: a web page of elsewhere may give it another one.
+    """Which names of this machine a request may be for: a web page of elsewhere
+    may give it another one.
 
     Attributes:
         accepts: called with the value of the header `Host`, "" if there is none.
@@ -157,7 +158,8 @@ class Route:
 
 
 class ErrorForm(Protocol):
-    """Makes the response of a refusal, in the form in which an application's callers read errors."""
+    """Makes the response of a refusal, in the form in which an
+    application's callers read errors."""
 
     def __call__(self, refused: Refused, /) -> WholeResponse:
         """The response."""

@@ -1,4 +1,5 @@
-"""A log of requests: who asked for what, what became of it, and by what it was decided; no key and no text."""
+"""A log of requests: who asked for what, what became of it, and by what it was
+decided; no key and no text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bodies of requests: read within their limits, and parsed so that the event loop goes on meanwhile.
+"""Bodies of requests: read within their limits, and parsed so that the
+event loop goes on meanwhile.
 
 `json.loads` holds the interpreter until it returns.  So a large body is first scanned for how many
 values it has, which bounds the time and the memory of parsing it, and then parsed row by row, in a

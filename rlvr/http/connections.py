@@ -1,4 +1,5 @@
-"""Connections: how long each may take to say what it wants, and which of them go when there are too many.
+"""Connections: how long each may take to say what it wants, and which of them go
+when there are too many.
 
 uvicorn parses and answers requests.  What is added here is for callers that go on sending after
 their answer, never send a request, send the next one before the answer, or do not read.  A
@@ -419,7 +420,8 @@ class Connection(HttpToolsProtocol):
 
 
 class _Lingering:
-    """A connection's transport, as the answer to a request sees it: head and first piece are written together."""
+    """A connection's transport, as the answer to a request sees it: head and first
+    piece are written together."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -134,8 +134,8 @@ class Keys:
     def caller(self, authorization: str) -> Caller | None:
         """The caller with this key; None if the header carries none that holds.
 
-        The key may come as Bearer, or as the password of Basic, for callers that can be given a URL and nothing else:
-        http://any:KEY@host.
+        The key may come as Bearer, or as the password of Basic, for callers that can be given a URL
+        and nothing else: http://any:KEY@host.
 
         Args:
             authorization: the value of the header; empty if there was none.

@@ -1,4 +1,5 @@
-"""The interface of an application out of its routes and the types of their bodies: OpenAPI 3.1, and a page."""
+"""The interface of an application out of its routes and the types of their bodies:
+OpenAPI 3.1, and a page."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ __all__ = ["OpenEnvServer", "TurnAction", "TurnObservation", "to_openenv"]
 
 
 class TurnAction(Action):  # type: ignore[misc]  # openenv has no types
-    """A turn of the policy.  With the type "call_tool" or "list_tools" it is OpenEnv's action of that name.
+    """A turn of the policy.  With the type "call_tool" or "list_tools" it is
+    OpenEnv's action of that name.
 
     Attributes:
         text: what the policy wrote; calls may stand in it, in <tool_call> tags.
@@ -95,8 +96,8 @@ def to_openenv(
     Args:
         env: an environment, of one turn or of several.
         max_sessions: most episodes at a time; OpenEnv refuses further ones.
-        scorer: services that score an environment of one turn, such as `"http://10.0.0.7:8000"`, as `--scorer` takes
-            them; None to score in this process.
+        scorer: services that score an environment of one turn, such as `"http://10.0.0.7:8000"`, as
+            `--scorer` takes them; None to score in this process.
 
     Raises:
         UsageError: it is none, its reward compares the completions of a group, or it has several

@@ -9,7 +9,8 @@ _CLOSING = (401, 408, 413, 431, 503)
 
 
 class Refused(Exception):
-    """A request that is not answered with what it asks for.  The message is one line: the value, the rule and the fix.
+    """A request that is not answered with what it asks for.  The message is one line: the
+    value, the rule and the fix.
 
     Args:
         status: the HTTP status.

@@ -1,4 +1,5 @@
-"""Responses: in one write, or in pieces as fast as the caller reads; and errors in the form that a caller expects."""
+"""Responses: in one write, or in pieces as fast as the caller reads; and errors in the
+form that a caller expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The listening process: on which addresses it may listen, how it stops, and several of them on one port."""
+"""The listening process: on which addresses it may listen, how it stops, and
+several of them on one port."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def run(
 
 
 class ServerThread(Closing):
-    """A server in a thread of this process, which keeps its signals.  Close it, or use it as a context manager.
+    """A server in a thread of this process, which keeps its signals.  Close it, or use
+    it as a context manager.
 
     Args:
         app: what to serve.
@@ -177,7 +179,8 @@ def _share_freed_memory() -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn stops listening at the first signal; this keeps responding with 503 until all requests are answered."""
+    """uvicorn stops listening at the first signal; this keeps responding with 503 until
+    all requests are answered."""
 
     log_level = "warning"
 

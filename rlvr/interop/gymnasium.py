@@ -146,7 +146,8 @@ def to_gymnasium(
         workers: see `rlvr.Scorer`; by default one for a single environment, one per core for a
             vector.
         wall_s, memory_mib: see `rlvr.Scorer`.
-        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`,
+            as `--scorer` takes them.
 
     Raises:
         UsageError: `env` is no environment, or a setting cannot work.
@@ -283,7 +284,8 @@ class GymEnv(gymnasium.Env[Any, str]):
 
 
 class GymVectorEnv(VectorEnv[Any, Any, Any]):
-    """Single-turn episodes side by side; one step scores them all as a batch and gives the next prompts.
+    """Single-turn episodes side by side; one step scores them all as a batch
+    and gives the next prompts.
 
     The info of the episodes that ended is in `info["final_info"]`, as in Gymnasium's own vectors:
     arrays of shape [num_envs], and `final_info["parts"]` a dict of such arrays.

@@ -1,4 +1,5 @@
-"""A task folder of harbor (schema 1.4), read: what a policy finds, what is judged, and what we do not offer.
+"""A task folder of harbor (schema 1.4), read: what a policy finds, what is judged,
+and what we do not offer.
 
     task.toml  instruction.md  environment/Dockerfile  solution/solve.sh  tests/test.sh
 

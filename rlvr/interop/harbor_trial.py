@@ -1,4 +1,5 @@
-"""One trial of a harbor task in the sandbox: what the policy finds, what it leaves, and what the tests make of that.
+"""One trial of a harbor task in the sandbox: what the policy finds, what it leaves, and
+what the tests make of that.
 
     begin ─▶ Workplace ─▶ leave ─▶ files ─▶ judge (a fresh session, which gets the tests and these files) ─▶ reward
 

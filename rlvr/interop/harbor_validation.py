@@ -1,4 +1,5 @@
-"""Which task folders of harbor may be used: those whose solution earns 1 and whose empty hand earns 0.
+"""Which task folders of harbor may be used: those whose solution earns 1 and
+whose empty hand earns 0.
 
 `validation.json` in each folder says so, with a digest of its files and the Python that ran them.
 """

@@ -246,7 +246,8 @@ def _folder_left(env: Environment, task: Task) -> _Left:
 
 
 class _OnlyFiles:
-    """A session or a box as a container of harbor's has it: files, and no sandbox to run them in."""
+    """A session or a box as a container of harbor's has it: files, and
+    no sandbox to run them in."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.files = dict(files)

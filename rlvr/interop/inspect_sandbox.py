@@ -1,4 +1,5 @@
-"""Our sandbox as a provider of inspect_ai: `sandbox="rlvr"`, or `("rlvr", "/app,/data")` with folders at the root.
+"""Our sandbox as a provider of inspect_ai: `sandbox="rlvr"`, or `("rlvr", "/app,/data")`
+with folders at the root.
 
 No network, one user, no process goes on between two commands.  Written against inspect_ai 0.3.285.
 """

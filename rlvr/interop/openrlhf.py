@@ -1,4 +1,5 @@
-"""OpenRLHF: an environment as the `reward_func` of a file given to `--remote_rm_url`, or behind a reward server.
+"""OpenRLHF: an environment as the `reward_func` of a file given to `--remote_rm_url`,
+or behind a reward server.
 
     # reward.py
     import rlvr
@@ -98,7 +99,8 @@ def to_openrlhf(
         ends: special tokens to cut off the end of a completion.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since the process
             of each vLLM engine has workers of its own.
-        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`,
+            as `--scorer` takes them.
 
     Raises:
         UsageError: the reward compares the completions of a group, or a setting cannot work.

@@ -1,4 +1,5 @@
-"""reasoning-gym: its families of puzzles as environments; its scorers run in a process that can be killed.
+"""reasoning-gym: its families of puzzles as environments; its scorers run in a
+process that can be killed.
 
     env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v4", family="gcd")
 
@@ -49,7 +50,8 @@ __all__ = [
 ]
 
 Force: TypeAlias = bool | Literal["run-model-code"]
-"""Which families to take in spite of holes: none, all but those whose scorers run the answer, or those as well."""
+"""Which families to take in spite of holes: none, all but those whose scorers run the
+answer, or those as well."""
 
 RUNS_ANSWERS: Final = "its scorer runs the answer as Python, on this machine, outside any sandbox"
 """The worst hole: training on such a family lets the policy run programs."""

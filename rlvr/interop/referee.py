@@ -196,7 +196,8 @@ def _drive(
 
 
 def _first_error(said: str) -> str:
-    """The first error of what a driver printed, before its launcher's and other ranks'; or the last line."""
+    """The first error of what a driver printed, before its launcher's and other
+    ranks'; or the last line."""
     errors = re.findall(r"^(?:\[rank\d+\]: )?([\w.]+Error: .+)", said, re.MULTILINE)
     return (errors or said.strip().splitlines()[-1:] or ["no output"])[0][:300]
 
@@ -220,8 +221,8 @@ def _judge_answer(
 
 
 def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[QuantityCheck]:
-    """Tokens and mask as the case has them: a trainer that encodes text again trains on other tokens,
-    and one that takes padding from the tokens on others of them."""
+    """Tokens and mask as the case has them: a trainer that encodes text again trains on other
+    tokens, and one that takes padding from the tokens on others of them."""
     lengths = np.diff(asked.arrays["offsets"])
     row_of = np.repeat(np.arange(len(lengths)), lengths)
     ends = asked.arrays["offsets"][1:][~asked.arrays["truncated"]] - 1
@@ -242,8 +243,9 @@ def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[QuantityCheck]:
 
 
 def _alone(step: StepFile) -> Iterator[QuantityCheck]:
-    """A whole trainer's log-probabilities beside those of its model on one row at a time, unpadded, at
-    the case's temperature; float32 alone is off by so much from float64 that 8 times it is allowed."""
+    """A whole trainer's log-probabilities beside those of its model on one row at a
+    time, unpadded, at the case's temperature; float32 alone is off by so much from
+    float64 that 8 times it is allowed."""
     for number in range(len(step.updates)):
         arrays, prefix = step.arrays, f"update{number}."
         if prefix + "alone" not in arrays:

@@ -1,4 +1,5 @@
-"""Tasks that another library plays and scores: its loop runs on our endpoint, and its reward is recorded.
+"""Tasks that another library plays and scores: its loop runs on our endpoint,
+and its reward is recorded.
 
     door = from_verifiers(taskset, loop="theirs")
     env = AgentEnv(env=door, program=door.play)

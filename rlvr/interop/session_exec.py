@@ -1,4 +1,5 @@
-"""Commands of others in a bash session: exit codes, both streams, and files at any path, as their sandboxes have."""
+"""Commands of others in a bash session: exit codes, both streams, and files at any path,
+as their sandboxes have."""
 
 from __future__ import annotations
 

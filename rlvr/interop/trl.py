@@ -1,4 +1,5 @@
-"""TRL: an environment as a reward function and a data set for its trainers, and TRL's reward functions as parts.
+"""TRL: an environment as a reward function and a data set for its trainers, and TRL's
+reward functions as parts.
 
     reward = to_trl(rlvr.make("gsm8k-v4")) trainer = GRPOTrainer(model,
     reward_funcs=reward.reward_funcs, train_dataset=reward.dataset, args=…)
@@ -95,7 +96,8 @@ def to_trl(
             completion whole.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  By default one worker per core, divided
             among the processes that `torchrun` or `accelerate` started on this machine.
-        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`,
+            as `--scorer` takes them.
 
     Raises:
         UsageError: `env` is no environment, or a setting cannot work.

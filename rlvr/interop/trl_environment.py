@@ -1,4 +1,5 @@
-"""TRL's `environment_factory`: an environment with tools for `GRPOTrainer`, which runs the loop of calls itself.
+"""TRL's `environment_factory`: an environment with tools for `GRPOTrainer`, which runs
+the loop of calls itself.
 
     tools = to_trl_environment(rlvr.make("bash-v1"), tasks=1000) trainer = GRPOTrainer(model,
     environment_factory=tools.environment_factory, reward_funcs=tools.reward_funcs,
@@ -102,7 +103,8 @@ class TRLTools:
 
 
 class _TRLEnvironment:
-    """One rollout at a time.  TRL takes each method without a leading underscore, but `reset`, for a tool."""
+    """One rollout at a time.  TRL takes each method without a leading underscore,
+    but `reset`, for a tool."""
 
     def __init__(self, env: Environment, names: frozenset[str]) -> None:
         self._env, self._names = env, names

@@ -82,7 +82,8 @@ def to_verifiers(
         env: a single-turn environment whose reward does not compare the completions of a group.
         tasks: number of tasks; None for all of a finite split.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.
-        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`,
+            as `--scorer` takes them.
 
     Raises:
         UsageError: `env` is no such environment, or a setting cannot work.

@@ -1,4 +1,5 @@
-"""What of `verifiers` owns its loop, on our endpoint: harness, runtime, tool servers, users, hooks; see `reported`.
+"""What of `verifiers` owns its loop, on our endpoint: harness, runtime, tool servers,
+users, hooks; see `reported`.
 
 Written against verifiers 0.4.0.
 """
@@ -32,7 +33,8 @@ _ITS_OWN = ("HarnessError", "ProviderError", "TaskError")
 
 
 class VerifiersLoopEnv(ReportedEnv):
-    """A taskset, or a whole environment of several agents, played by verifiers; made by `from_verifiers`.
+    """A taskset, or a whole environment of several agents, played by verifiers;
+    made by `from_verifiers`.
 
     Several trainable traces of one episode count by the mean of their rewards.
 

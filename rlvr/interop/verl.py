@@ -75,7 +75,8 @@ def to_verl(
             `batch` can score such a reward.
         workers, wall_s, memory_mib: see `rlvr.Scorer`.  Few workers by default, since each
             environment has workers of its own in each of verl's `reward.num_workers` processes.
-        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`, as `--scorer` takes them.
+        scorer: services that score instead of workers here, such as `"http://10.0.0.7:8000"`,
+            as `--scorer` takes them.
 
     Raises:
         UsageError: two environments share an id, or a setting cannot work.

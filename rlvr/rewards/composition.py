@@ -340,7 +340,8 @@ class _Leaf(Reward):
 
 
 class Part(_Leaf):
-    """A part that looks at one completion.  Subclass it as a frozen dataclass with a `name` and `bounds`:
+    """A part that looks at one completion.  Subclass it as a frozen dataclass
+    with a `name` and `bounds`:
 
         @dataclass(frozen=True)
         class Polite(rlvr.Part):

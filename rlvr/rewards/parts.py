@@ -1,4 +1,5 @@
-"""Ready-made parts of a reward, each with its bounds, its source and the choice that the source leaves open."""
+"""Ready-made parts of a reward, each with its bounds, its source and the choice
+that the source leaves open."""
 
 from __future__ import annotations
 
@@ -110,8 +111,9 @@ class Repetition(Part):
     """Minus the share of word n-grams that occurred before, in [-1, 0].
 
     -(1 - distinct / all) over the text's n-grams: the penalty of "Demystifying Long Chain-of-Thought"
-    (arXiv:2502.03373) without its weight, which is a factor such as `0.1 *`.  Case is ignored; in scripts without
-    spaces (Han, Kana) each character is a word.  A text with fewer than `ngram` words gives 0.
+    (arXiv:2502.03373) without its weight, which is a factor such as `0.1 *`.  Case is
+    ignored; in scripts without spaces (Han, Kana) each character is a word.  A text with
+    fewer than `ngram` words gives 0.
 
     Args:
         ngram: number of words in an n-gram.
@@ -140,7 +142,8 @@ class Repetition(Part):
 
 @dataclass(frozen=True)
 class Length(Part):
-    """Cosine length reward (arXiv:2502.03373, section 4): favours short right answers and long wrong ones.
+    """Cosine length reward (arXiv:2502.03373, section 4): favours short right
+    answers and long wrong ones.
 
     With L = length_tokens the value follows half a cosine from `correct[0]` at L = 0 to
     `correct[1]` at `max_tokens` if the verdict is CORRECT, else from `wrong[0]` to `wrong[1]`; from
@@ -193,7 +196,8 @@ class Length(Part):
 
 @dataclass(frozen=True)
 class Language(Part):
-    """The share of words in one language, in [0, 1]: DeepSeek-R1's consistency reward (arXiv:2501.12948, 2.3.2).
+    """The share of words in one language, in [0, 1]: DeepSeek-R1's consistency reward
+    (arXiv:2501.12948, 2.3.2).
 
     The paper counts words of the target language and does not say how it identifies them.  Here
     py3langid (extra `language`) identifies the language of each sentence, and a word counts if its
@@ -234,7 +238,8 @@ class Language(Part):
 
 @dataclass(frozen=True)
 class RelativeLength(GroupPart):
-    """Length penalty of Kimi k1.5 (arXiv:2501.12599, 2.3.3), in [-0.5, 0.5]: favours the shorter ones of a group.
+    """Length penalty of Kimi k1.5 (arXiv:2501.12599, 2.3.3), in [-0.5, 0.5]: favours the
+    shorter ones of a group.
 
     0.5 - (L - min) / (max - min) over the group for a CORRECT completion, and at most 0 for any
     other; 0 for all if all lengths are equal.
@@ -261,7 +266,8 @@ class RelativeLength(GroupPart):
 
 @dataclass(frozen=True)
 class Majority(GroupPart):
-    """1 for the most frequent answer of the group, else 0: TTRL's reward without labels (arXiv:2504.16084, 2.2).
+    """1 for the most frequent answer of the group, else 0: TTRL's reward without labels
+    (arXiv:2504.16084, 2.2).
 
     All answers tied for the first place get 1, so that a group without a majority has no effect; a
     completion without an answer gets 0.

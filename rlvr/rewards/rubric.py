@@ -18,7 +18,8 @@ __all__ = ["Rubric"]
 
 @dataclass(frozen=True)
 class Rubric(Part):
-    """The weighted share of criteria that a completion meets, in [0, 1]; gate it by a rule where there is one.
+    """The weighted share of criteria that a completion meets, in [0, 1]; gate it by a
+    rule where there is one.
 
         reward = Correct(rule) + 0.2 * Rubric(judge, [("names its source", 2), ("has at most 100
         words", 1)])

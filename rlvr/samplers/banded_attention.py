@@ -1,4 +1,5 @@
-"""Attention of a decode step in bands of rows, each over its longest row's columns alone.  Axes: B rows, L columns.
+"""Attention of a decode step in bands of rows, each over its longest row's columns alone.
+Axes: B rows, L columns.
 
     band 0  [······························]      few rows, the longest
     band 1                 [···············]

@@ -1,4 +1,5 @@
-"""How prompts are sent: through the chat template or raw.  What is asked for, what was used, and where that is kept."""
+"""How prompts are sent: through the chat template or raw.  What is asked for, what was
+used, and where that is kept."""
 
 from __future__ import annotations
 

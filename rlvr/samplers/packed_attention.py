@@ -1,12 +1,13 @@
-"""Attention over packed rows, each over itself alone.  Axes: L tokens of all rows, H heads, D sizes of a head.
+"""Attention over packed rows, each over itself alone.  Axes: L tokens of all rows, H
+heads, D sizes of a head.
 
     row 0  [····]
     row 1        [·········]
     row 2                   [··]        no L x L mask, and nothing computed between rows
 
 In half precision on a GPU it is one kernel, PyTorch's own flash attention over rows of many lengths
-(`torch.nn.attention.varlen`, from 2.11 on); everywhere else each row is computed by itself.  What is
-not packed is computed as under "sdpa".
+(`torch.nn.attention.varlen`, from 2.11 on); everywhere else each row is computed by itself.  What
+is not packed is computed as under "sdpa".
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _Attend = Callable[[Tensor, Tensor, Tensor, float | None, int | None], Tensor]
 
 
 def attend_by(position_ids: Tensor, attend: _Attend) -> None:
-    """Have the tokens with these positions attend in another way, as where other ranks have keys too.
+    """Have the tokens with these positions attend in another way, as where
+    other ranks have keys too.
 
     Args:
         position_ids: [1, L], as the model gets them.
@@ -76,7 +78,8 @@ def _mask(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> Tensor | None:
-    """None for one unpadded row, in which packed rows may lie, and what "sdpa" gets for all else."""
+    """None for one unpadded row, in which packed rows may lie, and what
+    "sdpa" gets for all else."""
     if batch_size == 1 and q_length == kv_length and attention_mask is None:
         return None
     return sdpa_mask(batch_size, q_length, kv_length, attention_mask=attention_mask, **options)
@@ -94,7 +97,8 @@ def _attention(
     position_ids: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: queries [B, H, L, D], keys and values with as many heads or fewer."""
+    """What transformers calls: queries [B, H, L, D], keys and values
+    with as many heads or fewer."""
     if position_ids is not None and position_ids in _ways:
         return _ways[position_ids](query, key, value, scaling, sliding_window), None
     length = query.shape[2]

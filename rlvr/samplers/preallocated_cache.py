@@ -1,4 +1,5 @@
-"""The keys and values of a batch whose rows come and go.  Axes: B rows, H heads, L columns, D width of a head.
+"""The keys and values of a batch whose rows come and go.  Axes: B rows, H heads, L
+columns, D width of a head.
 
                 origin     first                now
     buffer        │··········│···················│··········│       columns are steps of the whole batch
@@ -54,7 +55,8 @@ Cache: TypeAlias = Any
 
 @dataclass(slots=True)
 class Room:
-    """Size of the buffers and the part of them in use, the same for all layers.  Times count the steps of the batch.
+    """Size of the buffers and the part of them in use, the same for all layers.  Times
+    count the steps of the batch.
 
     Attributes:
         rows: places in use.
@@ -296,7 +298,8 @@ def _layer(layer: Any, room: Room) -> Any:
 
 
 class _PromptLayer(DynamicLayer):  # type: ignore[misc]
-    """Keys and values of prompts, which are read at once; their types are those of `PreallocatedLayer`."""
+    """Keys and values of prompts, which are read at once; their types are
+    those of `PreallocatedLayer`."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any

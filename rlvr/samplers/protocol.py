@@ -1,4 +1,5 @@
-"""The interface between collector and sampler: requests in, completions with token ids and log-probabilities out.
+"""The interface between collector and sampler: requests in, completions with token ids
+and log-probabilities out.
 
 submit(request) ─▶ poll() ─▶ (id, sample) of each finished request, in any order
 
@@ -100,7 +101,8 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The first tokens of a completion, as far as it was sampled when it was taken back.  T = number of these tokens.
+    """The first tokens of a completion, as far as it was sampled when it was taken back.  T
+    = number of these tokens.
 
     Attributes:
         completion_ids, logprobs: as in `Sample`, shape [T].

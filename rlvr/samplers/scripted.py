@@ -1,4 +1,5 @@
-"""A sampler without a model, whose completions come from a list or a function; for tests and demonstrations."""
+"""A sampler without a model, whose completions come from a list or a function; for
+tests and demonstrations."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Script: TypeAlias = Callable[[str, int, int], str]
 
 
 class ScriptedSampler:
-    """Returns scripted completions.  A character is one token, its code point, and `END` follows the last.
+    """Returns scripted completions.  A character is one token, its code point,
+    and `END` follows the last.
 
     Args:
         script: texts, of which rollout g gets the one at index g modulo their number; or a function

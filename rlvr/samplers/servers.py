@@ -536,7 +536,8 @@ def _folder(folder: Path | None, servers: Sequence[VLLMServer]) -> Path:
 
 
 class _Remover:
-    """Deletes a folder when it is closed, and when this process ends in whatever way, a SIGKILL included.
+    """Deletes a folder when it is closed, and when this process ends in whatever
+    way, a SIGKILL included.
 
     Weights in shared memory take a machine's memory until they are deleted.  A shell reads a pipe
     whose other end this process holds: the read ends when the process does.

@@ -1,4 +1,5 @@
-"""vLLM servers on this machine that end with the process that started them, also after its SIGKILL."""
+"""vLLM servers on this machine that end with the process that started
+them, also after its SIGKILL."""
 
 from __future__ import annotations
 

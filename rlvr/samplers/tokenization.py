@@ -56,7 +56,8 @@ HERMES_TEMPLATE: Final = """
 {%- endfor %}
 {%- if add_generation_prompt %}assistant
 {% endif %}"""
-"""A chat template with tools, in the manner of Hermes, for tokenizers that have none: set `tokenizer.chat_template`."""
+"""A chat template with tools, in the manner of Hermes, for tokenizers that have none: set
+`tokenizer.chat_template`."""
 
 
 class Tokenization:
@@ -439,7 +440,8 @@ class Tokenization:
 
 
 class TokenSampler:
-    """What samplers that send and get tokens have in common: texts are made here, by one tokenization.
+    """What samplers that send and get tokens have in common: texts are made
+    here, by one tokenization.
 
     Attributes:
         tokenization: prompts to tokens, and back.

@@ -1,4 +1,5 @@
-"""The client of vLLM: requests, results, log-probabilities and weights, the same for every transport.
+"""The client of vLLM: requests, results, log-probabilities and weights, the
+same for every transport.
 
 submit, poll, abort, take_back ─▶ VLLMClient ─▶ a queue of requests, which is the transport's
 sync, logprobs, probe          ─▶     │      ─▶ VLLMEngine: calls of one engine, here or over HTTP

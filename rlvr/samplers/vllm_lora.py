@@ -1,4 +1,5 @@
-"""A LoRA adapter of the policy in vLLM: swapped while the engine runs, or merged into the weights that it is given."""
+"""A LoRA adapter of the policy in vLLM: swapped while the engine runs, or merged into the
+weights that it is given."""
 
 from __future__ import annotations
 

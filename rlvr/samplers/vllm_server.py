@@ -1,4 +1,5 @@
-"""Starts a vLLM server from which rlvr samples: `python -m rlvr.samplers.vllm_server MODEL --port 8000`.
+"""Starts a vLLM server from which rlvr samples: `python -m
+rlvr.samplers.vllm_server MODEL --port 8000`.
 
 Runs in the environment that has vLLM.  Every flag that rlvr needs is given, and what stands behind
 `--` goes to vLLM as it is.  The server can be given weights by anyone who reaches its port, with or

@@ -1,4 +1,5 @@
-"""What the samplers over vLLM have in common: its version, its parameters, samples of its answers, names of weights.
+"""What the samplers over vLLM have in common: its version, its parameters, samples of its
+answers, names of weights.
 
 Needs no vLLM, as a trainer that samples from servers runs without it, and no torch, as a server's
 first process does.
@@ -38,7 +39,8 @@ __all__ = [
 ]
 
 TESTED: Final = "0.32"
-"""The release series of vLLM that `make test-vllm` runs with; weights are not sent to another one."""
+"""The release series of vLLM that `make test-vllm` runs with; weights are
+not sent to another one."""
 
 EXTENSION: Final = "rlvr.samplers.vllm_worker.WorkerExtension"
 """What vLLM's workers load, so that weights can be sent to them."""
@@ -66,7 +68,8 @@ class EngineAnswer(NamedTuple):
         ids: of the tokens, shape [T].
         logprobs: of the distribution that each was sampled from, shape [T].
         versions: version of the weights that sampled each token, shape [T].
-        finish: why it ended, as vLLM says: "stop", "length", or "abort"; None for an unfinished one.
+        finish: why it ended, as vLLM says: "stop", "length", or "abort";
+            None for an unfinished one.
     """
 
     ids: Sequence[int] = ()

@@ -1,4 +1,5 @@
-"""What vLLM's workers load by `--worker-extension-cls`, so that the policy's weights can be put into them.
+"""What vLLM's workers load by `--worker-extension-cls`, so that the policy's
+weights can be put into them.
 
 The methods are called by name, in this process or through a server's `/collective_rpc`.  Runs
 inside vLLM, so it is kept small and needs nothing of rlvr but `vllm_shared`.

@@ -1,4 +1,5 @@
-"""What a stopped run has finished, in blocks of rows, so that a resumed one passes over most rows without parsing them.
+"""What a stopped run has finished, in blocks of rows, so that a resumed one passes over most
+rows without parsing them.
 
     lines of the input ─▶ a hundred of them: digest, ids ┐
     their records      ─▶ digest, counts of their scores ┴─▶ one line of OUT.partial.blocks

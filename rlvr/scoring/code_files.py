@@ -1,4 +1,5 @@
-"""Which code takes part in judging: digests of rlvr's files and of one's own, versions of packages and of Python.
+"""Which code takes part in judging: digests of rlvr's files and of one's own, versions
+of packages and of Python.
 
 Found by reading: the modules of environment, verifier and reward, and what they import, also in
 functions.  What is imported by a name that is computed is seen in the worker, see

@@ -22,7 +22,8 @@ from rlvr.scoring.ordering import Seen
 __all__ = ["Engine", "OnSeen", "QUICK_READ_CPU_S"]
 
 QUICK_READ_CPU_S = 0.005
-"""CPU seconds to read a reference where others wait for the worker: a hundred times what most take."""
+"""CPU seconds to read a reference where others wait for the worker: a
+hundred times what most take."""
 
 OnSeen: TypeAlias = Callable[[int, Seen], None]
 """Called with the place of an item and its observation, or why there is none."""

@@ -1,4 +1,5 @@
-"""What objects hold, read past their own methods: an object that raises when it is looked at hides nothing."""
+"""What objects hold, read past their own methods: an object that raises when it is
+looked at hides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How a score was decided: one description, compared by all that joins, resumes, serves, asks, trains or replays.
+"""How a score was decided: one description, compared by all that joins, resumes, serves,
+asks, trains or replays.
 
     settings   environment, options, reward, verifier, what their objects hold
     code       digests of files, rlvr's and one's own; versions of packages, Python, SQLite, toolchains

@@ -61,7 +61,8 @@ COLUMNS = frozenset(
         "meta",
     }
 )
-"""The columns that scoring reads where a row has a reference or names its task; others are passed through."""
+"""The columns that scoring reads where a row has a reference or names its task;
+others are passed through."""
 
 _WITHOUT_EPISODE = COLUMNS - {"episode"}
 OF_THE_COMPLETION = frozenset({"completion", "episode", "truncated", "length_tokens"})
@@ -205,7 +206,8 @@ class ItemReader:
 
 
 class Ids:
-    """Ids that were there, as numbers of 64 bits in a table: 14 to 28 bytes for each, where a set takes 100 and more.
+    """Ids that were there, as numbers of 64 bits in a table: 14 to 28 bytes for each, where
+    a set takes 100 and more.
 
     Two different ids have the same number with a probability of 3e-8 among a million.
     """

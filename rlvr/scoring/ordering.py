@@ -1,4 +1,5 @@
-"""Items out one after the other, observations back in any order, scores in the order of the rows."""
+"""Items out one after the other, observations back in any order, scores
+in the order of the rows."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class UnreadReference(DataError):
 
 
 class SlowReference(DataError):
-    """The reference of an item takes long to read, and nothing else is known of it; see `Engine.observe`."""
+    """The reference of an item takes long to read, and nothing else is known of
+    it; see `Engine.observe`."""
 
 
 Seen: TypeAlias = Observation | DataError

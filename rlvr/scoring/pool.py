@@ -44,7 +44,8 @@ MEMORY_MIB = 4096
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
 _Work: TypeAlias = tuple[Any, ...]
-"""Whether it is for a quick look, and a task and a completion, or the fields of both; see `_packed`."""
+"""Whether it is for a quick look, and a task and a completion, or the
+fields of both; see `_packed`."""
 
 
 class Pool(Engine):

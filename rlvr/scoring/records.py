@@ -161,7 +161,8 @@ def input_fields(item: Item, run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Recorder:
-    """Writes the records of a run as lines of JSON; what all of them have in common is turned into JSON only once.
+    """Writes the records of a run as lines of JSON; what all of them have in common is
+    turned into JSON only once.
 
     Args:
         run: the `provenance` of the run.

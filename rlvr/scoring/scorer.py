@@ -1,4 +1,5 @@
-"""Scores for many completions, in worker processes that can be killed: a bad item never affects another.
+"""Scores for many completions, in worker processes that can be killed: a bad
+item never affects another.
 
     rows ──▶ Item ──chunks──▶ Engine: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
 
@@ -48,7 +49,8 @@ _Window: TypeAlias = deque[tuple[list[Taken], Future[list[Seen]]]]
 
 
 class Scorer:
-    """A pool of worker processes that score completions of one environment.  Safe from threads, asyncio, notebooks.
+    """A pool of worker processes that score completions of one environment.  Safe from
+    threads, asyncio, notebooks.
 
         with rlvr.Scorer(env, workers=2) as scorer:
             for scored in scorer.stream(rows): ...
@@ -64,8 +66,9 @@ class Scorer:
         wall_s: wall seconds after which the worker of an item is killed.  A last resort: verifiers
             bound themselves.
         memory_mib: limit on a worker's private memory, in MiB; None for no limit.
-        engine: where completions are looked at, such as `rlvr.scoring.engines.Services("http://10.0.0.7:8000")`; None
-            for worker processes on this machine.  The scorer closes it.
+        engine: where completions are looked at, such as
+            `rlvr.scoring.engines.Services("http://10.0.0.7:8000")`; None for worker processes on
+            this machine.  The scorer closes it.
         accept: parts of the identity that may differ between workers or machines, or change
             meanwhile: "code", "inputs"; see `rlvr.scoring.identity`.
 

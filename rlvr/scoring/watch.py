@@ -1,4 +1,5 @@
-"""What judging code reads beside its arguments: files that it opens, variables, modules that it imports by name.
+"""What judging code reads beside its arguments: files that it opens, variables, modules
+that it imports by name.
 
 Python reports every opened file to an audit hook; variables are noticed where `os.environ` is read.
 Only digests are kept, never what stood there.  What native code reads by itself (other than
@@ -60,7 +61,8 @@ _LOOKUPS: Final = frozenset(("get", "getenv", "__contains__", "setdefault", "pop
 
 
 class ReadsWatch:
-    """What was read in this process while it was on.  There is one, since an audit hook stays for ever."""
+    """What was read in this process while it was on.  There is one, since an
+    audit hook stays for ever."""
 
     def __init__(self) -> None:
         self._on = 0

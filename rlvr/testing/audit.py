@@ -1,4 +1,5 @@
-"""How often is an environment's verdict right?  Compared with labels, by slices, and with another environment.
+"""How often is an environment's verdict right?  Compared with labels, by slices, and
+with another environment.
 
 Positive means CORRECT: a false positive is a wrong completion that was accepted, a false negative a
 right completion that was rejected.  UNSCORED stands for our own failures: it is neither, and is
@@ -56,7 +57,8 @@ _LABELS_NOT: Final = dict.fromkeys("false wrong incorrect no 0 fail".split(), Fa
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A rate, k of n, with its 95 % interval: Wilson's score interval (Wilson 1927), see `rlvr.statistics.wilson`.
+    """A rate, k of n, with its 95 % interval: Wilson's score interval (Wilson 1927), see
+    `rlvr.statistics.wilson`.
 
     Attributes:
         k, n: how many of how many.
@@ -146,7 +148,8 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class AuditCase:
-    """One completion at which label and verdict, or two environments, disagree; or that was not scored.
+    """One completion at which label and verdict, or two environments,
+    disagree; or that was not scored.
 
     Attributes:
         kind: "false positive", "false negative", "unscored"; or "only the first" or "only the
@@ -171,7 +174,8 @@ class AuditCase:
 
 @dataclass(slots=True)
 class Disagreement:
-    """Two environments on the same completions; those that either could not score are in none of the four counts.
+    """Two environments on the same completions; those that either could not score are in
+    none of the four counts.
 
     Attributes:
         against: id of the second environment.
@@ -563,7 +567,8 @@ def _commonest(counts: Counter[str]) -> dict[str, int]:
 
 
 class _Kept:
-    """Keeps the first few cases of each kind and reason, so that common reasons leave room for rare ones."""
+    """Keeps the first few cases of each kind and reason, so that common reasons
+    leave room for rare ones."""
 
     def __init__(self, most: int) -> None:
         self._most = most

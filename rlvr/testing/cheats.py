@@ -1,4 +1,5 @@
-"""Scripts that tamper with a session, played in every environment whose tools run shell commands or Python code.
+"""Scripts that tamper with a session, played in every environment whose tools run shell
+commands or Python code.
 
 A script is paid if its episode earns more than one in which nothing is done.  None of them works on
 the task, so each that is paid is a hole: the verdict was found where the policy had been.

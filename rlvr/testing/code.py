@@ -1,4 +1,5 @@
-"""What a check reads from an environment's code and reward: texts in the verifier, weights of forms, judges alone."""
+"""What a check reads from an environment's code and reward: texts in the verifier,
+weights of forms, judges alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Graders of mathematics by name, each called as its own documentation calls it, for `rlvr audit --yardstick`.
+"""Graders of mathematics by name, each called as its own documentation calls it, for
+`rlvr audit --yardstick`.
 
 A grader takes a completion, the reference and the task's text (None where the rows have none), and
 says whether the completion is right.  It is made in the worker process in which it runs.
@@ -131,7 +132,8 @@ GRADERS: Final[dict[str, tuple[Callable[[], Grader], dict[str, str]]]] = {
         {"inspect_ai": "inspect-ai", "latex2sympy2_extended": "latex2sympy2_extended"},
     ),
 }
-"""Name → what makes the grader, and the packages it needs with the names by which pip installs them."""
+"""Name → what makes the grader, and the packages it needs with the names by
+which pip installs them."""
 
 
 def _adapt(found: Any) -> Grader:

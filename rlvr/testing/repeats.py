@@ -1,4 +1,5 @@
-"""Checks that results repeat: in another process, under another hash seed, and from several threads at once."""
+"""Checks that results repeat: in another process, under another hash seed, and from
+several threads at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rewritings of a right answer that must keep its verdict, by name: `BaseVerifier.rewritings` declares which do.
+"""Rewritings of a right answer that must keep its verdict, by name:
+`BaseVerifier.rewritings` declares which do.
 
 A rewriting is a function of the bare answer.  It gives the completion to try, or None where the
 answer cannot be written so: several lines after a marker, a bold answer with stars in it.

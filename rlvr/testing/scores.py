@@ -273,7 +273,8 @@ class _Run:
 
 
 class _Ahead:
-    """Scores of texts at one task, as many at a time as there are workers, so that none waits while it is timed.
+    """Scores of texts at one task, as many at a time as there are workers, so that none
+    waits while it is timed.
 
     Args:
         run: scores them.

@@ -1,4 +1,5 @@
-"""Texts found by search: made of what the verifier's own code names, and paid at tasks with different answers.
+"""Texts found by search: made of what the verifier's own code names, and paid at
+tasks with different answers.
 
 A text that three tasks accept, whose answers differ, is wrong at two of them at least, whatever it
 says.

@@ -1,4 +1,5 @@
-"""Checks of the tasks: made by index, the same each time, recordable as JSON, and in one split only."""
+"""Checks of the tasks: made by index, the same each time, recordable as
+JSON, and in one split only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The properties that a verifier on `BaseVerifier` must have, tried on the tasks of an environment."""
+"""The properties that a verifier on `BaseVerifier` must have, tried on the
+tasks of an environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The yardstick: rows of our own with labels, in families, on which any grader of mathematics is measured.
+"""The yardstick: rows of our own with labels, in families, on which any grader of
+mathematics is measured.
 
     report = measure_yardstick(["rlvr", "math-verify"])
     report.counts("math-verify").accepted_wrong

@@ -59,8 +59,8 @@ class Corpus:
         self._index.index(self._words(texts), show_progress=False)
 
     def find(self, query: str, most: int) -> list[tuple[str, str]]:
-        """The best passages for a query, the best first; of equal ones the first.  Those without a common word are
-        none.
+        """The best passages for a query, the best first; of equal ones the first.  Those
+        without a common word are none.
 
         Args:
             query: words.

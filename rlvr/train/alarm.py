@@ -1,4 +1,5 @@
-"""What goes wrong silently: alarms with reason and remedy, and the ends of runs that would learn nothing or the wrong.
+"""What goes wrong silently: alarms with reason and remedy, and the ends of runs that would
+learn nothing or the wrong.
 
 `ScoringAlarm` ends a run after `bad_steps` steps in which every rollout was UNSCORED.  `Alarms`
 says a line for others, or ends the run after it. `SecondOpinion` has a share of the rollouts
@@ -96,7 +97,8 @@ class ScoringAlarm:
 
 
 _ENTROPY: Final = 0.01
-"""Nats per token below which a policy has hardly a choice left: two completions of it are nearly always the same."""
+"""Nats per token below which a policy has hardly a choice left: two completions of it
+are nearly always the same."""
 
 
 _CLIP_STEPS: Final = 20
@@ -104,7 +106,8 @@ _CLIP_STEPS: Final = 20
 
 
 class Alarms:
-    """Says a line when steps in a row show that the run learns nothing or breaks down, and once more if it comes back.
+    """Says a line when steps in a row show that the run learns nothing or breaks down, and
+    once more if it comes back.
 
     Args:
         steps: how many in a row.
@@ -276,7 +279,8 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
 
 
 class RewardsDisputed(RlvrError):
-    """A second opinion does not confirm what the rewards pay for; `RUN/disagreements.jsonl` has the completions."""
+    """A second opinion does not confirm what the rewards pay for;
+    `RUN/disagreements.jsonl` has the completions."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Rows of different lengths as padded tensors.  Axes: B rows, L tokens of a row, T tokens of a completion.
+"""Rows of different lengths as padded tensors.  Axes: B rows, L tokens of a row,
+T tokens of a completion.
 
 Rows are padded on the right.  In a causal model no token attends to later ones, so padding needs no
 attention mask.

@@ -45,11 +45,13 @@ _LONG: Final = (
 
 
 class CanaryFailed(RlvrError):
-    """Sampler and trainer disagree on the same tokens, so the sampler does not draw from the trained policy."""
+    """Sampler and trainer disagree on the same tokens, so the sampler does not draw
+    from the trained policy."""
 
 
 class Canary:
-    """Compares sampler and trainer on fixed rows: the second halves of the first tasks' prompts, given the first.
+    """Compares sampler and trainer on fixed rows: the second halves of the first tasks'
+    prompts, given the first.
 
     Args:
         groups: of the run's environment and sampler.

@@ -1,4 +1,5 @@
-"""Whether an algorithm keeps what the trainer promises: `rlvr algorithms NAME --check`, on a tiny model in float64."""
+"""Whether an algorithm keeps what the trainer promises: `rlvr algorithms NAME --check`, on
+a tiny model in float64."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ tokens, n of them on this rank.
     rank 1           [chunk 1]           [chunk 2]
 
 Of 2 C chunks a rank has one from either end: late tokens see many others and early ones few, so all
-ranks have as much attention to compute.  In attention keys and values of all ranks are gathered; the
-rest of a layer, and the head, see a rank's own tokens alone (Llama 3, arXiv:2407.21783, section
+ranks have as much attention to compute.  In attention keys and values of all ranks are gathered;
+the rest of a layer, and the head, see a rank's own tokens alone (Llama 3, arXiv:2407.21783, section
 3.3.2).  What comes out, a number of each completion token, is on every rank of the group.
 """
 
@@ -151,7 +151,8 @@ class _Attention:
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None
     ) -> Tensor:
-        """Queries [1, H, l, D]; keys and values with as many heads or fewer.  Returns [1, l, H, D]."""
+        """Queries [1, H, l, D]; keys and values with as many heads or
+        fewer.  Returns [1, l, H, D]."""
         self.was_called = True
         groups = query.shape[1] // key.shape[1]
         key, value = (self._of_all(x).repeat_interleave(groups, dim=1) for x in (key, value))
@@ -177,8 +178,8 @@ class _Attention:
 
 
 def _seen(queries: int, before: int, window: int | None, device: torch.device) -> Tensor:
-    """Which keys a query sees, of `before` and its own: [queries, before + queries], or the rule of it
-    that kernels know."""
+    """Which keys a query sees, of `before` and its own: [queries, before + queries], or the rule
+    of it that kernels know."""
     if window is None:
         return causal_lower_right(queries, before + queries)
     ones = torch.ones(queries, before + queries, dtype=torch.bool, device=device)

@@ -45,7 +45,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows with all inputs of an update.  Its tensors are on the CPU; micro-batches are moved to the device.
+    """Rows with all inputs of an update.  Its tensors are on the CPU; micro-batches
+    are moved to the device.
 
     Attributes:
         rows: rollouts, group after group, and then the branches of these.

@@ -1,4 +1,5 @@
-"""What a run would be, without beginning it: its settings and where they come from, its memory, its speed, one group.
+"""What a run would be, without beginning it: its settings and where they come from, its
+memory, its speed, one group.
 
 It has to answer soon on any machine: the group is cut at a time, and what was cut says so.
 """

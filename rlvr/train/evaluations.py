@@ -1,4 +1,5 @@
-"""Further evaluations of a run, each with its own environment, numbers and sampling, as papers report them.
+"""Further evaluations of a run, each with its own environment, numbers and
+sampling, as papers report them.
 
 One is a text, `math-v4:data=aime2024,n=32,temperature=1,top_p=0.7,rows=all`: an environment's id,
 and with commas between them its options and the numbers of the evaluation.

@@ -1,4 +1,5 @@
-"""Steps of preferences in files: pairs, labels and right completions, with the weight of each token or output."""
+"""Steps of preferences in files: pairs, labels and right completions, with the weight
+of each token or output."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ __all__ = ["FileRows"]
 
 
 class FileRows(RowSource):
-    """The examples of `config.pairs`: `config.prompts` for each step, in an order that is drawn anew in each pass.
+    """The examples of `config.pairs`: `config.prompts` for each step, in an order that is
+    drawn anew in each pass.
 
     Args:
         run: before its model is loaded.

@@ -1,4 +1,5 @@
-"""A gradient in 4,096 numbers: a seeded linear sketch, whose dot products estimate those of whole gradients.
+"""A gradient in 4,096 numbers: a seeded linear sketch, whose dot products estimate
+those of whole gradients.
 
 The gradient is laid out in rows of 65,521; number c of row r has the sign ρ_r σ_c and is added to
 place c mod 4,096. Signs are bits of SHAKE-256, so anyone can draw them.  It is linear: sketches of

@@ -1,4 +1,5 @@
-"""Implicit reward models: r(y_t) = β log π_φ(y_t) / π_ref(y_t), a reward of each token from labels of completions.
+"""Implicit reward models: r(y_t) = β log π_φ(y_t) / π_ref(y_t), a reward of each token
+from labels of completions.
 
 PRIME trains one on the verdicts of each batch (arXiv:2502.01456); every policy trained by DPO is
 one (arXiv:2305.18290, eq. 5), as is one trained by the cross-entropy of completions with verdicts
@@ -24,7 +25,8 @@ __all__ = ["ImplicitRewards"]
 
 
 class ImplicitRewards(SecondModel):
-    """π_φ, which begins as the policy, gives each batch its rewards and learns from its verdicts then.
+    """π_φ, which begins as the policy, gives each batch its rewards and
+    learns from its verdicts then.
 
     Args:
         learner: as the run begins.

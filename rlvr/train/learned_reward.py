@@ -1,4 +1,5 @@
-"""A trained reward model as a part of a reward.  Needs no torch until it is asked: workers are sent the part too."""
+"""A trained reward model as a part of a reward.  Needs no torch until it is asked:
+workers are sent the part too."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ __all__ = ["LearnedReward"]
 
 @dataclass(frozen=True)
 class LearnedReward(GroupPart):
-    """What a trained reward model says of completions, in [0, 1]: a part of a reward, never a verdict.
+    """What a trained reward model says of completions, in [0, 1]: a part of a
+    reward, never a verdict.
 
         env = env.with_reward(env.reward + 0.2 * LearnedReward("runs/rm/model"))
 

@@ -1,6 +1,7 @@
 """The update of the policy from a batch with advantages.
 
-before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties ─▶ backward ─▶ clip ─▶ AdamW ─▶ after
+before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties ─▶ backward
+─▶ clip ─▶ AdamW ─▶ after
 
 What algorithms share, such as KL, critic and corrections, are parts (`rlvr.train.parts`); the
 learner calls them and names none.  Denominators are those of the whole update, so the gradient does
@@ -48,7 +49,8 @@ def ignore(mini: object) -> None:
 
 
 class Diverged(RlvrError):
-    """Losses or gradients were not finite in several mini-batches in a row; these did not change the weights."""
+    """Losses or gradients were not finite in several mini-batches in a row; these
+    did not change the weights."""
 
 
 class Learner:

@@ -1,4 +1,5 @@
-"""Models and tokenizers from folders or the hub, with one clear error for each thing that can be wrong with them."""
+"""Models and tokenizers from folders or the hub, with one clear error for each thing
+that can be wrong with them."""
 
 from __future__ import annotations
 

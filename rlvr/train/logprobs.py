@@ -1,6 +1,8 @@
-"""Log-probabilities of given tokens, computed block by block over the vocabulary, without a full tensor of logits.
+"""Log-probabilities of given tokens, computed block by block over the vocabulary, without
+a full tensor of logits.
 
-Axes: N tokens, H hidden width, V vocabulary, W width of a block.  Full logits would be N·V numbers in float32,
+Axes: N tokens, H hidden width, V vocabulary, W width of a block.  Full logits would
+be N·V numbers in float32,
 0.6 MB per token at V = 152k, in several copies.  Here one block of N·W logits exists at a time, and only sums per
 token are kept.  The backward pass computes the blocks again.
 """
@@ -29,7 +31,8 @@ _NARROWEST: Final = 1024  # least width, with many tokens: 4 KB per token and co
 
 @dataclass(frozen=True, slots=True)
 class LogitsTransform:
-    """How a model turns the head's output z into logits: `scale`·z, then `softcap`·tanh(z / `softcap`).
+    """How a model turns the head's output z into logits: `scale`·z, then
+    `softcap`·tanh(z / `softcap`).
 
     Attributes:
         scale: 1 for none.
@@ -138,7 +141,8 @@ class _Settings:
 
 
 class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
-    """Forward keeps, per token, a running maximum m and the sums of exp(l - m) and of exp(l - m)·l over logits l."""
+    """Forward keeps, per token, a running maximum m and the sums of exp(l - m) and of
+    exp(l - m)·l over logits l."""
 
     @staticmethod
     def forward(

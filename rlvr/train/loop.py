@@ -1,4 +1,5 @@
-"""The training loop: a step collects rows, gives credit, updates the policy, syncs the sampler, evaluates, saves.
+"""The training loop: a step collects rows, gives credit, updates the policy, syncs the
+sampler, evaluates, saves.
 
 rows ─▶ credit and update (`Learner.learn`) ─▶ sync ─▶ evaluate ─▶ log ─▶ save
   ▲                                                                        │
@@ -186,7 +187,8 @@ class Trainer(Closing):
             self.say(f"stopped after step {self.steps_done}; the same command continues from there")
 
     def step(self) -> dict[str, float]:
-        """Make one training step, as `run` does; returns what is logged.  All ranks make this call."""
+        """Make one training step, as `run` does; returns what is logged.
+        All ranks make this call."""
         log = self._first_evaluation()
         self.step_began = time.perf_counter()
         with self.source.rows(self.steps_done) as (rows, numbers):

@@ -1,4 +1,5 @@
-"""LoRA: the weights W stay as they are, and a product of two narrow matrices beside each is trained.
+"""LoRA: the weights W stay as they are, and a product of two narrow
+matrices beside each is trained.
 
 y = W x + (alpha / rank) · B A x, with A of rank rows and B of rank columns (Hu et al. 2021,
 arXiv:2106.09685, 4.1). B begins at 0, so the model with a new adapter computes what it computed

@@ -109,7 +109,8 @@ class TokenCosts:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Bytes by part.  The update and sampling come one after the other, unless a batch is collected ahead.
+    """Bytes by part.  The update and sampling come one after the other, unless a
+    batch is collected ahead.
 
     Attributes:
         device: where.

@@ -162,7 +162,8 @@ class TensorBoard:
 
 
 class Tracker:
-    """Logs to Weights & Biases, to trackio, or to a package with the same `init`, `log` and `finish`.
+    """Logs to Weights & Biases, to trackio, or to a package with the same
+    `init`, `log` and `finish`.
 
     A run that goes on goes on there too, under the same name.  What the two packages take beyond
     that (folders, servers, working offline) is said by their own environment variables, such as

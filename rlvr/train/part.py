@@ -1,4 +1,5 @@
-"""The seam of a step: what algorithms share is a part, and loop and learner call all parts in order.
+"""The seam of a step: what algorithms share is a part, and loop and learner
+call all parts in order.
 
 gather ─▶ extend ─▶ make_batch (before ─▶ advantages ─▶ choose) ─▶ the updates ─▶ after, end_step
 per update: select ─▶ per micro-batch: weigh, penalty ─▶ backward, step, moved
@@ -73,7 +74,8 @@ class Micro:
 
 @dataclass(frozen=True, slots=True)
 class ExampleMicro:
-    """A micro-batch of examples, before its backward pass.  N rows: all first sides, then all second ones.
+    """A micro-batch of examples, before its backward pass.  N rows: all first
+    sides, then all second ones.
 
     Attributes:
         examples: each with its rows.
@@ -96,7 +98,8 @@ class ExampleMicro:
 
 
 class LearnerPart:
-    """One thing that algorithms share, such as a critic or a KL penalty; every method does nothing by default.
+    """One thing that algorithms share, such as a critic or a KL penalty; every method
+    does nothing by default.
 
     A subclass has `wants` or `is_wanted`, and the methods that it needs.  Parts are called in the
     order of `rlvr.train.parts.parts_of`.

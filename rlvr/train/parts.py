@@ -1,4 +1,5 @@
-"""The parts of an update that are a few lines each; critic and trust region have files of their own.
+"""The parts of an update that are a few lines each; critic and trust region
+have files of their own.
 
 Each reads its settings from the algorithm's field of the same name, see `rlvr.algo.parts`.
 """
@@ -67,7 +68,8 @@ __all__ = [
 
 
 class Forks(LearnerPart):
-    """Values of prefixes: from K new completions at every step (VinePPO), or a greedy one at the prompt (ReMax)."""
+    """Values of prefixes: from K new completions at every step (VinePPO), or a greedy
+    one at the prompt (ReMax)."""
 
     @classmethod
     def is_wanted(cls, learner: Learner) -> bool:
@@ -84,7 +86,8 @@ class Forks(LearnerPart):
 
 
 class SubsetChoice(LearnerPart):
-    """Some completions of each group are trained on, with advantages from all of them (PODS, arXiv:2504.13818, 3.2)."""
+    """Some completions of each group are trained on, with advantages from all of them
+    (PODS, arXiv:2504.13818, 3.2)."""
 
     wants = "subset"
 
@@ -124,7 +127,8 @@ class HighEntropy(LearnerPart):
 
 
 class Corrections(LearnerPart):
-    """Importance weights where the sampler had older weights, or computes differently, than the trainer."""
+    """Importance weights where the sampler had older weights, or computes
+    differently, than the trainer."""
 
     wants = "correction"
 
@@ -168,7 +172,8 @@ class OptimizerReset(LearnerPart):
 
 
 class ReferenceMixing(LearnerPart):
-    """Now and then the reference takes over a share of the policy's weights (arXiv:2404.09656, eq. 1)."""
+    """Now and then the reference takes over a share of the policy's weights
+    (arXiv:2404.09656, eq. 1)."""
 
     wants = "mixing"
 
@@ -185,7 +190,8 @@ class ReferenceMixing(LearnerPart):
 
 
 class _Coefficient(LearnerPart):
-    """A coefficient of KL that may move after each batch; its name is that of the algorithm's field."""
+    """A coefficient of KL that may move after each batch; its name is that
+    of the algorithm's field."""
 
     @property
     def settings(self) -> Any:
@@ -225,7 +231,8 @@ def _move_coefficient(settings: Any, kl: float, rows: int) -> float:
 
 
 class KlPenalty(_Coefficient):
-    """The penalty on the KL from the reference, where it is in the loss; `credit` has the one in the reward."""
+    """The penalty on the KL from the reference, where it is in the loss; `credit`
+    has the one in the reward."""
 
     name = wants = "kl"
 
@@ -268,7 +275,8 @@ class KlPenalty(_Coefficient):
 
 
 class TrustPenalty(_Coefficient):
-    """The coefficient of the penalty on how far a step moves the policy, which is only known after it."""
+    """The coefficient of the penalty on how far a step moves the policy,
+    which is only known after it."""
 
     name = wants = "trust"
 
@@ -280,7 +288,8 @@ class TrustPenalty(_Coefficient):
 
 
 class Likelihood(LearnerPart):
-    """Maximum likelihood on right completions, beside the policy's loss (VAPO, arXiv:2504.05118)."""
+    """Maximum likelihood on right completions, beside the policy's loss
+    (VAPO, arXiv:2504.05118)."""
 
     wants = "likelihood"
 

@@ -23,7 +23,8 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     "KL, nats per token": ("kl", "kl_ref"),
     "gradient norm, before it is clipped": ("grad_norm",),
 }
-"""The panels before that of the evaluations, with their metrics; a name that ends in / is the beginning of several."""
+"""The panels before that of the evaluations, with their metrics; a name that ends in / is
+the beginning of several."""
 
 _COLUMNS: Final = 3
 _DASHES: Final = ("-", "--", ":", "-.")  # beside colours, which not all can tell apart

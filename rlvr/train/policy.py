@@ -1,4 +1,5 @@
-"""The trained model and its token log-probabilities.  Axes: B rows, T completion tokens, V vocabulary."""
+"""The trained model and its token log-probabilities.  Axes: B rows, T
+completion tokens, V vocabulary."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["Compare", "Policy", "RootModule"]
 
 Compare = Callable[[Padded, Tensor, Any], Tensor]
-"""(micro-batch, last hidden state before each completion token [N, H], head) → a number of each token [N]."""
+"""(micro-batch, last hidden state before each completion token [N, H], head) → a
+number of each token [N]."""
 
 
 class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
@@ -737,7 +739,8 @@ def _buckets(model: PreTrainedModel, state: Mapping[str, Tensor]) -> Iterator[li
 
 
 class _AdapterAtRest(Policy):
-    """A policy with its adapter switched off, or with the adapter's weights of an earlier time; for a reference."""
+    """A policy with its adapter switched off, or with the adapter's weights of an
+    earlier time; for a reference."""
 
     def __init__(self, policy: Policy) -> None:
         vars(self).update(vars(policy))

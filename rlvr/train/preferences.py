@@ -1,6 +1,8 @@
-"""The update from preferences: pairs of completions, labelled completions, or right completions alone.
+"""The update from preferences: pairs of completions, labelled completions, or
+right completions alone.
 
-examples of a step ─▶ mini-batches ─▶ micro-batches ─▶ log-probabilities ─▶ gains ─▶ loss of each example ─▶ backward
+examples of a step ─▶ mini-batches ─▶ micro-batches ─▶ log-probabilities ─▶ gains ─▶ loss of
+each example ─▶ backward
 
 Examples come from the groups that a collector has sampled, or from a file.  Denominators are those
 of the whole mini-batch.
@@ -202,7 +204,8 @@ class ExampleLosses(LearnerPart):
         return loss, terms | whole.means("logprob", summed, weights, right)
 
     def _side_by_side(self, examples: Sequence[Example]) -> tuple[list[TrainedRow], Tensor, Tensor]:
-        """All first rows and then all second ones; each example's weight, and whether it is right."""
+        """All first rows and then all second ones; each example's weight,
+        and whether it is right."""
         rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
         device = self.learner.policy.device
         weights = torch.tensor([one.weight for one in examples], device=device)

@@ -1,6 +1,8 @@
-"""Prompt sharing in training: each distinct prompt goes through the model once for all its completions.
+"""Prompt sharing in training: each distinct prompt goes through the model once
+for all its completions.
 
-Axes: U distinct prompts of at most P tokens, B rows, T tokens of the longest completion, N completion tokens in all.
+Axes: U distinct prompts of at most P tokens, B rows, T tokens of the longest completion, N
+completion tokens in all.
 
 Keys and values of the prompts stay in the autograd graph, and each row uses those of its prompt, so
 the gradient is the same as if each row had its own copy.  Attention then needs an explicit mask.

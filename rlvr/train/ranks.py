@@ -1,6 +1,8 @@
-"""Several processes that train one model, started by torchrun: FSDP2 shards its weights, gradients and optimiser.
+"""Several processes that train one model, started by torchrun: FSDP2 shards its weights,
+gradients and optimiser.
 
-rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed ─▶ every rank: its shard's step
+rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed ─▶
+every rank: its shard's step
    ▲                                                                                                  │
    └─────────────────────── whole weights, in buckets, to rank 0's sampler ◀──────────────────────────┘
 
@@ -46,11 +48,12 @@ _TENSOR: Final = "tensor"
 _CONTEXT: Final = "context"
 
 _PATIENCE: Final = timedelta(days=7)
-"""Ranks wait for rank 0 while it collects, which may take hours.  A rank that ends closes its connections, and the
-others then fail at once: no timeout is needed for that."""
+"""Ranks wait for rank 0 while it collects, which may take hours.  A rank that ends closes its
+connections, and the others then fail at once: no timeout is needed for that."""
 
 _CONNECT: Final = timedelta(minutes=5)
-"""Ranks wait for each other to begin.  One that never comes has to be an error, and not a wait of days."""
+"""Ranks wait for each other to begin.  One that never comes has to be an
+error, and not a wait of days."""
 
 
 class RankLost(RlvrError):
@@ -68,8 +71,8 @@ class Ranks:
         offload: whether shares rest in the machine's memory, and not on the device.
         mesh: what tensors are sharded over: all ranks; or (data, tensor), where the ranks of a row
             compute the same rows together, each with its part of every layer.
-        grid: (data, tensor) or (data, context), where the ranks of a line compute the same rows of a
-            batch together; (data,) where each computes its own.
+        grid: (data, tensor) or (data, context), where the ranks of a line compute the same rows of
+            a batch together; (data,) where each computes its own.
     """
 
     rank: int = 0

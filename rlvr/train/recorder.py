@@ -38,7 +38,8 @@ def add_rows(rows: dict[_K, RowArrays], more: Mapping[_K, RowArrays]) -> None:
 
 
 class StepWriter(LearnerPart):
-    """Writes every `step_files`-th step, and every update whose loss or gradient is not finite, to RUN/steps.
+    """Writes every `step_files`-th step, and every update whose loss or gradient is
+    not finite, to RUN/steps.
 
     Every `verify_every`-th step is judged as it is made, and written if a number departs: a metric
     `departs/QUANTITY`, over what rounding allows, which is an alarm.

@@ -1,4 +1,5 @@
-"""Groups that were trained on before and are trained on again, while their weights are not too old."""
+"""Groups that were trained on before and are trained on again, while their
+weights are not too old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where a reward model lies, what it judges, and its version, which its head gives it.  Needs no torch."""
+"""Where a reward model lies, what it judges, and its version, which its head
+gives it.  Needs no torch."""
 
 from __future__ import annotations
 
@@ -13,13 +14,15 @@ from rlvr.errors import UsageError
 __all__ = ["HEAD", "IMPLICIT", "Reads", "implicit_run", "reads_of", "require_reads", "version_of"]
 
 Reads = Literal["completions", "steps"]
-"""What a head was trained to judge: a completion after its last token, or each step after its end."""
+"""What a head was trained to judge: a completion after its last token, or
+each step after its end."""
 
 HEAD: Final = "reward_head.safetensors"
 """Lies beside the weights of the model."""
 
 IMPLICIT: Final = "implicit:"
-"""implicit:RUN is the model of a run of preferences, whose rewards are β log π / π_ref; it judges either."""
+"""implicit:RUN is the model of a run of preferences, whose rewards are β log π /
+π_ref; it judges either."""
 
 _COMPARING: Final = ("dpo", "ipo", "slic", "kto")
 

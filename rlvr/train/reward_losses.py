@@ -1,4 +1,5 @@
-"""How reward models are trained, on pairs or on the counts of steps.  The head is float32 and begins at 0.
+"""How reward models are trained, on pairs or on the counts of steps.  The head is
+float32 and begins at 0.
 
 bradley_terry     pairs: -log σ(r_w - r_l - margin), with centring               RUN/model scores completions
 step_label_loss   completions with verdicts, cross-entropy                       RUN/model scores completions
@@ -31,7 +32,8 @@ __all__ = ["RewardLosses"]
 
 
 class RewardLosses(ExampleLosses):
-    """Losses of the numbers of a head, which is trained with the policy's layers: a reward model."""
+    """Losses of the numbers of a head, which is trained with the
+    policy's layers: a reward model."""
 
     name = "head"
 

@@ -219,7 +219,8 @@ class RewardModel:
 
 
 class ImplicitRewardModel(RewardModel):
-    """A policy trained by preferences, as a reward model: r = β Σ log π / π_ref (arXiv:2305.18290, eq. 5).
+    """A policy trained by preferences, as a reward model: r = β Σ log π / π_ref
+    (arXiv:2305.18290, eq. 5).
 
     Args:
         policy: π.

@@ -1,4 +1,5 @@
-"""The rollouts of one training step, with all that was collected for it; it can be kept in a checkpoint."""
+"""The rollouts of one training step, with all that was collected for it; it can
+be kept in a checkpoint."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ __all__ = ["RolloutRecorder", "Trained", "log_rollouts", "rollout_table", "train
 
 
 class RolloutRecorder(LearnerPart):
-    """Prints the rollouts of a step as a table, and writes those of every `rollouts_every`-th step."""
+    """Prints the rollouts of a step as a table, and writes those of every
+    `rollouts_every`-th step."""
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)

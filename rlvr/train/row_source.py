@@ -1,4 +1,5 @@
-"""Where the rows of each step come from: completions that are sampled, or a file.  Both evaluate alike."""
+"""Where the rows of each step come from: completions that are sampled, or a
+file.  Both evaluate alike."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ __all__ = ["RowSource"]
 
 
 class RowSource:
-    """What a run trains on, and what it samples with.  Environments and sampler are on the first rank alone.
+    """What a run trains on, and what it samples with.  Environments and sampler are
+    on the first rank alone.
 
     Args:
         run: before its model is loaded.

@@ -1,4 +1,5 @@
-"""The folder of a run: one process at a time trains in it, and only with the settings that the run began with."""
+"""The folder of a run: one process at a time trains in it, and only with the settings
+that the run began with."""
 
 from __future__ import annotations
 

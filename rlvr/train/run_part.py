@@ -1,4 +1,5 @@
-"""The seam of the loop: what a run does beside learning is a part, and the loop calls all parts in order.
+"""The seam of the loop: what a run does beside learning is a part, and the loop
+calls all parts in order.
 
 see (the step's rollouts) ─▶ the update, sync ─▶ evaluate ─▶ end_step
 """
@@ -17,7 +18,8 @@ __all__ = ["RunPart"]
 
 
 class RunPart:
-    """One thing of a run, such as its evaluations or an alarm; every method does nothing by default.
+    """One thing of a run, such as its evaluations or an alarm; every method
+    does nothing by default.
 
     Args:
         run: whose part it is.

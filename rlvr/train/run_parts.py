@@ -95,7 +95,8 @@ class _Evaluation(RunPart):
     """Evaluates now and then."""
 
     def _is_due(self, every: int | None, first: bool) -> bool:
-        """Whether an evaluation is due: `every` is in steps, 0 for first and last, None for never."""
+        """Whether an evaluation is due: `every` is in steps, 0 for first
+        and last, None for never."""
         return every is not None and (first or self.run.is_due(every))
 
     def _report(self, kind: str) -> EvaluationReport:

@@ -1,4 +1,5 @@
-"""Opens the sampler that the settings name: the trained model itself, vLLM in this process, or vLLM servers."""
+"""Opens the sampler that the settings name: the trained model itself, vLLM in this
+process, or vLLM servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Numbers over the steps of a run: learning rates over updates, coefficients over steps.  Needs no torch."""
+"""Numbers over the steps of a run: learning rates over updates, coefficients
+over steps.  Needs no torch."""
 
 from __future__ import annotations
 

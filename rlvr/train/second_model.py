@@ -1,4 +1,5 @@
-"""A model that learns beside the policy, with an optimiser of its own: a critic, or an implicit reward model."""
+"""A model that learns beside the policy, with an optimiser of its own: a critic, or
+an implicit reward model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run checks itself: a step is judged in float64, and its first update is computed again in another layout.
+"""A run checks itself: a step is judged in float64, and its first update is computed
+again in another layout.
 
 The judge finds advantages, losses and weights of tokens that are not the paper's; the other layout,
 without packing, shared prompts and autocast, finds log-probabilities and gradients that depend on
@@ -24,8 +25,8 @@ if TYPE_CHECKING:  # its recorder calls this
 __all__ = ["departures", "other_layout"]
 
 _ALLOWED: Final = {"fp32": 1e-2, "bf16": 0.25}
-"""Of a gradient, relative to its norm.  Layouts differ by rounding alone: 1e-6 on CPUs, 1e-3 where a GPU rounds the
-factors of products to 10 bits, and a few hundredths in bfloat16."""
+"""Of a gradient, relative to its norm.  Layouts differ by rounding alone: 1e-6 on CPUs, 1e-3 where
+a GPU rounds the factors of products to 10 bits, and a few hundredths in bfloat16."""
 
 
 def departures(step: StepFile) -> dict[str, float]:

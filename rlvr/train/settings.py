@@ -1,4 +1,5 @@
-"""Settings of a run from a file: TOML with the names of `Config` and of an algorithm's numbers, or a run's record.
+"""Settings of a run from a file: TOML with the names of `Config` and of an algorithm's
+numbers, or a run's record.
 
 Needs no torch.
 """

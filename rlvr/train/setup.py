@@ -1,4 +1,5 @@
-"""Makes the parts of a run from its settings: environments, model, and the description that the run folder keeps."""
+"""Makes the parts of a run from its settings: environments, model, and the description
+that the run folder keeps."""
 
 from __future__ import annotations
 

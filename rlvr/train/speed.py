@@ -1,4 +1,5 @@
-"""How fast a model samples and learns here, measured in seconds, and what a step of the run takes then.
+"""How fast a model samples and learns here, measured in seconds, and what a
+step of the run takes then.
 
 A dry run has to answer soon on any machine, so nothing is done whole: the first completions are cut
 at a time, sampling with all rows of a step is a few tokens long, and the update is that of a few

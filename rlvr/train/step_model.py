@@ -1,4 +1,5 @@
-"""A recorded step beside its model: log-probabilities and the gradient, recomputed in another layout and precision.
+"""A recorded step beside its model: log-probabilities and the gradient, recomputed in
+another layout and precision.
 
 A row at a time, unpadded, in float64.  What rounding allows is measured: the same rows in the
 precision of the run are off by so much.
@@ -30,7 +31,8 @@ from rlvr.train.policy import Policy
 __all__ = ["StepModel", "compare_gradients", "gradient_of", "logprobs_of", "verify_with_models"]
 
 _TIMES: Final = 8
-"""How many times as far as the measured rounding a number may be off: another layout sums in another order."""
+"""How many times as far as the measured rounding a number may be off: another
+layout sums in another order."""
 _UNIT: Final = 2.0**-24
 _Array = NDArray[np.float64]
 
@@ -328,7 +330,8 @@ def _no_gradient(step: StepFile) -> str:
 def _first_divergences(
     step: StepFile, model: StepModel, teacher: StepModel | None
 ) -> Iterator[QuantityCheck]:
-    """Of a step of distillation: each token's divergence by the judge's formula, and the gradient."""
+    """Of a step of distillation: each token's divergence by the judge's
+    formula, and the gradient."""
     arrays, name = step.arrays, "update 0: divergences"
     numbers = step.head["algorithm"]
     if teacher is None or numbers["name"] != "gkd":

@@ -1,7 +1,8 @@
-"""A step of a user's algorithm, judged by the algorithm's own functions in float64, a row at a time.
+"""A step of a user's algorithm, judged by the algorithm's own functions in
+float64, a row at a time.
 
-That its advantages and loss are what its author means, no judge can say; that the trainer made of them
-what it should, with masks, denominators, penalties and corrections, is recomputed.
+That its advantages and loss are what its author means, no judge can say; that the trainer made of
+them what it should, with masks, denominators, penalties and corrections, is recomputed.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def _padded(rows: Sequence[Float64s], width: int) -> Tensor:
 
 
 def _loss(row: StepRow, algorithm: Algorithm) -> Dual:
-    """The algorithm's `loss` of a row's tokens, and the slope of their sum in each log-probability."""
+    """The algorithm's `loss` of a row's tokens, and the slope of their sum
+    in each log-probability."""
     tokens = len(row.at)
     if not tokens:
         return Dual(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))

@@ -1,4 +1,5 @@
-"""Training steps written to files from which anyone recomputes them: no forward pass more, on any number of ranks.
+"""Training steps written to files from which anyone recomputes them: no forward pass
+more, on any number of ranks.
 
 Log-probabilities and their gradients are those of the update's own graph;
 docs/reference/step_files.md has the format.

@@ -1,4 +1,5 @@
-"""Rewards of the steps of a completion: from a process reward model, a rule, or completions of its prefixes."""
+"""Rewards of the steps of a completion: from a process reward model, a rule, or
+completions of its prefixes."""
 
 from __future__ import annotations
 
@@ -64,10 +65,11 @@ class StepRewards(LearnerPart):
     numbers or one that is not finite, fails by our fault: the completion becomes UNSCORED, and is
     not trained on.
 
-    The setting `step_reward` is RUN/model of a process reward model, or http://HOST:PORT of `rlvr serve` that has one;
-    implicit:RUN of a run of preferences, whose gain over its reference is the reward; FILE.py:FUNCTION of a rule
-    `function(task, steps)`, which returns a number for each step; or "forks": the mean score of `vine_k` new
-    completions from the step's end, minus that from its beginning (VinePPO's values, arXiv:2410.01679, sec. 4).
+    The setting `step_reward` is RUN/model of a process reward model, or http://HOST:PORT of `rlvr
+    serve` that has one; implicit:RUN of a run of preferences, whose gain over its reference is the
+    reward; FILE.py:FUNCTION of a rule `function(task, steps)`, which returns a number for each
+    step; or "forks": the mean score of `vine_k` new completions from the step's end, minus that
+    from its beginning (VinePPO's values, arXiv:2410.01679, sec. 4).
 
     Raises:
         UsageError: there is no such model or function.

@@ -65,7 +65,8 @@ class Reference(LearnerPart):
 
 
 class Teacher(LearnerPart):
-    """The model of the setting `teacher`, for algorithms that read `teacher_logprobs` or a `divergence`.
+    """The model of the setting `teacher`, for algorithms that read
+    `teacher_logprobs` or a `divergence`.
 
     Attributes:
         policy: frozen, and in shards where the trained one is.

@@ -1,4 +1,5 @@
-"""Layers that several ranks compute together: transformers' own tensor plan, beside the shards of `Ranks.shard`.
+"""Layers that several ranks compute together: transformers' own tensor plan, beside the
+shards of `Ranks.shard`.
 
 Each rank of a tensor group has some heads and some of the MLP's columns; the plan's layers add up
 what the group computes.  A weight without a place in the plan is on all of them.  So every weight

@@ -1,4 +1,5 @@
-"""Completions of a file beside those of the policy, in the same batch (GKD, arXiv:2306.13649, Algorithm 1)."""
+"""Completions of a file beside those of the policy, in the same batch (GKD,
+arXiv:2306.13649, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ __all__ = ["FileTexts"]
 
 
 class FileTexts(LearnerPart):
-    """Draws texts for each step, as many as make the policy's own completions `student_share` of all.
+    """Draws texts for each step, as many as make the policy's own
+    completions `student_share` of all.
 
     Their behaviour policy is the trained one, as it is before the step: nothing corrects them.
 

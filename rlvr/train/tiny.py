@@ -1,4 +1,5 @@
-"""A tiny transformers model with random weights, and a tokenizer with one token per character; for tests and demos."""
+"""A tiny transformers model with random weights, and a tokenizer with one token per
+character; for tests and demos."""
 
 from __future__ import annotations
 

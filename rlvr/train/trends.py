@@ -1,4 +1,5 @@
-"""Alarms on what only a row of steps shows: each trend reads the metrics of a step and keeps what it has to.
+"""Alarms on what only a row of steps shows: each trend reads the metrics of a step
+and keeps what it has to.
 
 What is kept follows from `RUN/metrics.jsonl` alone, so a resumed run reads that again and needs no
 state of its own.
@@ -30,7 +31,8 @@ _SHARP: Final = 10.0
 _RECENT: Final = 50
 """Steps of which the usual gradient is the median."""
 _EARLY: Final = 20
-"""Steps at the beginning with which later mismatches are compared, and before which no gradient is unusual."""
+"""Steps at the beginning with which later mismatches are compared, and before
+which no gradient is unusual."""
 _APART: Final = 0.02
 """Nats per token between sampler and trainer that need no alarm: bfloat16 alone makes 0.004."""
 _APART_TIMES: Final = 5.0
@@ -39,14 +41,17 @@ _WINDOW: Final = 20
 _LONGER: Final = 1.5
 _MEMORY_WINDOW: Final = 50
 _LEAK: Final = 0.02
-"""Growth of the least memory of a window over that of the window before; without a leak there is none."""
+"""Growth of the least memory of a window over that of the window before;
+without a leak there is none."""
 
 
 _GAP_WINDOW: Final = 40
-"""Steps over which the rewards at weak and strong tasks are compared: a hack is seen within two windows."""
+"""Steps over which the rewards at weak and strong tasks are compared: a hack is
+seen within two windows."""
 _GAP: Final = 0.1
 _GAP_ERRORS: Final = 3.2
-"""Standard errors: a normal value beyond them comes once in 1,500, and 1,000 steps have 24 windows."""
+"""Standard errors: a normal value beyond them comes once in 1,500, and
+1,000 steps have 24 windows."""
 
 
 class Trend:
@@ -257,7 +262,8 @@ class MemoryTrend(WindowTrend):
 
 
 class WeakTasks(WindowTrend):
-    """The reward rises faster at tasks that pay wrong work than at those that do not (`Config.strength`).
+    """The reward rises faster at tasks that pay wrong work than at those that do
+    not (`Config.strength`).
 
     The gap between the two in a window of steps is compared with that of the first window.  Each
     step draws tasks of its own, so its gap is one sample, and the error of a window's mean is that

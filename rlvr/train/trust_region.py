@@ -1,4 +1,5 @@
-"""A step of TRPO on a model: the micro-batches, and the divergence over the whole vocabulary.  Axes: N tokens, V words.
+"""A step of TRPO on a model: the micro-batches, and the divergence over the whole vocabulary.
+Axes: N tokens, V words.
 
 The step replaces AdamW: learning rate, its schedule and the clip of gradients do not count.  It
 costs about 25 gradients, in a line search each halving a further two forward passes, and keeps the

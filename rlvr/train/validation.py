@@ -1,4 +1,5 @@
-"""What a run decides by: tasks held out of training, for resets and the best model; the test split only reports."""
+"""What a run decides by: tasks held out of training, for resets and the best model; the
+test split only reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Metrics of a run as curves: small inline SVG, told apart by colour and by dashes, styled by the page."""
+"""Metrics of a run as curves: small inline SVG, told apart by colour and by
+dashes, styled by the page."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "time, s": ("step_s", "generation_s", "scoring_wait_s", "update_s", "sync_s", "eval_s"),
     "memory, MiB": ("memory_mib",),
 }
-"""The panels in order, with the metrics that each shows; a name that ends in / or @ is the beginning of several."""
+"""The panels in order, with the metrics that each shows; a name that ends in / or @ is
+the beginning of several."""
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 200, 52, 8, 10, 22
 _COLOURS = 6  # of the style sheet

@@ -1,4 +1,5 @@
-"""Tasks by steps of a run, or by scored files, coloured by pass rate: what is solved, lost or never solved.
+"""Tasks by steps of a run, or by scored files, coloured by pass rate: what is
+solved, lost or never solved.
 
 Axes: P tasks, C columns.
 """
@@ -18,7 +19,8 @@ from rlvr.viewer.sources import RunSource, Source
 __all__ = ["HeatMap", "SORTS", "cells_of", "heat_map", "heat_page", "require_sort"]
 
 SORTS: Final = ("first", "learning", "variance", "name")
-"""By what tasks are sorted: first success, rise from the first to the last third, variance, name."""
+"""By what tasks are sorted: first success, rise from the first to the
+last third, variance, name."""
 
 _MOST_CELLS: Final = 400_000
 _LISTED: Final = 50  # tasks of a table

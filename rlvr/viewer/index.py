@@ -1,4 +1,5 @@
-"""The index of a source: what its rows are counted and filtered by, in DuckDB; their texts stay in the files.
+"""The index of a source: what its rows are counted and filtered by, in DuckDB; their
+texts stay in the files.
 
 Files are read once, from front to back, in a thread of their own: pages show what has been read so
 far.  A file that grows is read on from where it ended.  Of a run's rollouts only the columns that

@@ -1,4 +1,5 @@
-"""Verdicts that a person calls right or wrong: kept in a file of their own, and drawn one after another.
+"""Verdicts that a person calls right or wrong: kept in a file of their own, and
+drawn one after another.
 
 A line of the file is the row that was judged, with `label`: whether the completion is right, as
 `rlvr audit` takes it; `verdict_is_right`; and `drawn`, the order in which the row came up.  Only

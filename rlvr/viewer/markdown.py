@@ -1,4 +1,5 @@
-"""A model's text as people read it: Markdown, mathematics and code in colours, as HTML that can run nothing.
+"""A model's text as people read it: Markdown, mathematics and code in colours, as
+HTML that can run nothing.
 
 HTML, links and images of the text are no elements: they stand there as they were written, and are
 counted.

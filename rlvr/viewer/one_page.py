@@ -1,4 +1,5 @@
-"""One page that needs no server and no other file: what the viewer shows first, and some rows of every kind."""
+"""One page that needs no server and no other file: what the viewer shows first, and
+some rows of every kind."""
 
 from __future__ import annotations
 

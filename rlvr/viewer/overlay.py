@@ -1,4 +1,5 @@
-"""Any number of runs in one set of curves: points, smoothing, bands over seeds, events, settings that differ."""
+"""Any number of runs in one set of curves: points, smoothing, bands over seeds,
+events, settings that differ."""
 
 from __future__ import annotations
 

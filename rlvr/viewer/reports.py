@@ -1,4 +1,5 @@
-"""Audits, checks, evaluations and comparisons as tables and cases, from what their commands write as JSON."""
+"""Audits, checks, evaluations and comparisons as tables and cases, from what
+their commands write as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _GROUP: Final = "rlvr.reports"
 
 @dataclass(frozen=True)
 class ReportTable:
-    """One table.  Numbers are put to the right; `bad` has (row, column) of cells that should be 0."""
+    """One table.  Numbers are put to the right; `bad` has (row, column)
+    of cells that should be 0."""
 
     caption: str
     head: Sequence[str]

@@ -1,4 +1,5 @@
-"""Tokens of a rollout, coloured by a number of each: its probability, how a step changed that, or its advantage."""
+"""Tokens of a rollout, coloured by a number of each: its probability, how a step
+changed that, or its advantage."""
 
 from __future__ import annotations
 

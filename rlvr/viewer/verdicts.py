@@ -1,4 +1,5 @@
-"""What a verdict rests on, for people: both sides of a formula as they were read, the case that a program failed."""
+"""What a verdict rests on, for people: both sides of a formula as they were read, the
+case that a program failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A pool for handlers that wait: each process awaits many items at once, and can be killed at any moment.
+"""A pool for handlers that wait: each process awaits many items at once, and can
+be killed at any moment.
 
     caller ──▶ AsyncPool.submit(item) ──▶ the least busy process ══ requests ══════▶ child: await handler(item)
                                                                  ◀══ replies, as they get ready ══  of many items
@@ -49,7 +50,8 @@ _CLOSE_S: Final = 5.0
 
 
 class AsyncPool:
-    """Awaits items in killable processes, at most so many at once; safe from any thread, any number of callers.
+    """Awaits items in killable processes, at most so many at once; safe from any
+    thread, any number of callers.
 
     Args:
         setup: called once in each process; returns the handler, a coroutine function of an item.
@@ -261,7 +263,8 @@ class _Reply:
 
 
 class _AsyncWorker(_Worker):
-    """Our end of a process that awaits items.  Used in the loop alone, but for `strike` and `disown`."""
+    """Our end of a process that awaits items.  Used in the loop alone, but
+    for `strike` and `disown`."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Runs each request in a forked child that can be killed.  The worker loads its libraries once, and forks.
+"""Runs each request in a forked child that can be killed.  The worker loads its
+libraries once, and forks.
 
     pool ══▶ worker: imports done ──fork──▶ child: handles requests      a killed child is replaced in milliseconds
 

@@ -1,5 +1,5 @@
-"""Frames: how messages are told apart on a pipe or a stream socket.  A frame is 4 bytes, the length of the payload
-(little endian), and then the payload.
+"""Frames: how messages are told apart on a pipe or a stream socket.  A frame is 4 bytes, the length
+of the payload (little endian), and then the payload.
 
 The guest of the sandbox imports this module too, also in the process of an untrusted program:
 standard library only, any Python from 3.10 on.

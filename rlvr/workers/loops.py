@@ -1,4 +1,5 @@
-"""Event loops beside the caller: coroutines that are awaited in this process, with a bound on how many run at once.
+"""Event loops beside the caller: coroutines that are awaited in this process, with a bound
+on how many run at once.
 
 A process has one loop for each purpose, in a daemon thread, for as long as it lives: a client that
 a verifier keeps belongs to the loop in which it was made, and would be of no use in another.  So
@@ -122,7 +123,8 @@ def loop_thread(name: str) -> LoopThread:
 
 
 class BoundedCalls:
-    """Awaits coroutines in this process, at most so many at once; they are begun in the order of the calls.
+    """Awaits coroutines in this process, at most so many at once; they are begun
+    in the order of the calls.
 
     Args:
         at_once: how many.

@@ -1,4 +1,5 @@
-"""The worker pool: processes that are kept ready, answer over pipes and can be killed at any moment.
+"""The worker pool: processes that are kept ready, answer over pipes and can
+be killed at any moment.
 
     caller ──▶ WorkerPool.run(items) ──▶ idle Worker ══ requests: cloudpickle, from us ══▶ child: handler(item)
                                                      ◀══ replies: JSON, data only ═════════

@@ -1,4 +1,5 @@
-"""A box: pid 1 of a pid namespace, for one run after another.  It runs our code, and outlives every process of a run.
+"""A box: pid 1 of a pid namespace, for one run after another.  It runs our code, and
+outlives every process of a run.
 
 It waits on the slot's socket, so that a request finds everything mounted.  Signals from inside do
 not reach it: the kernel drops those that pid 1 does not handle, SIGKILL and SIGSTOP among them.

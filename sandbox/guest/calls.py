@@ -1,9 +1,9 @@
 """The program's side: its functions are called, and what they return is sent.
 
-Two ways in, one answer.  `main` makes calls that are all known beforehand; `serve_calls` answers the
-questions of a process of tests (`remote`), one at a time.  The program shares this process and may
-write answers itself, but only values, which its functions may return anyway.  Expected values are
-never in this process.
+Two ways in, one answer.  `main` makes calls that are all known beforehand; `serve_calls` answers
+the questions of a process of tests (`remote`), one at a time.  The program shares this process and
+may write answers itself, but only values, which its functions may return anyway.  Expected values
+are never in this process.
 
     calls:    [name, [argument], {name: argument}, [function]], a line each; `THEN` has the functions
     replies:  [0, "value", v], a line each, numbered as the calls; [0, "items", [v]] for an iterator, which equals no
@@ -64,7 +64,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "__next__": lambda value: list(itertools.islice(value, 1)),
     "__slice__": lambda value, *bounds: value[slice(*bounds)],
 }
-"""What tests may ask of an object: what needs no value of theirs but an index, or an item that they put there."""
+"""What tests may ask of an object: what needs no value of theirs but an index, or an
+item that they put there."""
 
 PAIRED: dict[str, Callable[[Any, Any], Any]] = {
     f"__{name}__": getattr(operator, f"__{name}__")
@@ -94,7 +95,8 @@ THEN: dict[str, Callable[[Any], Any]] = {
 
 
 class CallReply(NamedTuple):
-    """The result of one call: a value (of an iterator, the list of its items), or an error's type and message."""
+    """The result of one call: a value (of an iterator, the list of its items), or an
+    error's type and message."""
 
     value: Any = None
     error: tuple[str, str] | None = None

@@ -1,4 +1,5 @@
-"""A session, seen from pid 1 of its pid namespace: one program that is given one piece of code after another.
+"""A session, seen from pid 1 of its pid namespace: one program that is given one
+piece of code after another.
 
 The host sends a call over `control`; this process starts the program's clocks, tells the program
 over a socket of their own (`repl`), and answers the host when the program says that the call is

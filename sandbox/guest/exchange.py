@@ -68,7 +68,8 @@ class TalkWatch(Watch):
 
     side = 0
     lent = "stdin", "stdout"
-    """Descriptors of the pipes.  With copies of them here the programs would not see each other's end."""
+    """Descriptors of the pipes.  With copies of them here the programs would
+    not see each other's end."""
 
     def _start(self, fds: Mapping[str, int]) -> int:
         self.still: Stillness | None = None

@@ -71,7 +71,8 @@ CLONE_NEWPID: Final = 0x20000000
 CLONE_NEWNET: Final = 0x40000000
 
 ENDED: Final = struct.Struct("i4x5q104x")
-"""What `child_waiter` writes: a wait status, seconds and microseconds of user and of system time, and KiB at most."""
+"""What `child_waiter` writes: a wait status, seconds and microseconds of user and of
+system time, and KiB at most."""
 
 MS_RDONLY: Final = 1
 MS_NOSUID: Final = 2

@@ -194,7 +194,8 @@ class Namespaces:
         """Have what all runs of the box share, and part from the process that forks its programs.
 
         Each fork write-protects all pages of the one that forks, so that does nothing else.  It is
-        outside of the programs' pid namespace, and shares the box's descriptors and working directory.
+        outside of the programs' pid namespace, and shares the box's
+        descriptors and working directory.
 
         Args:
             serial: of the box.

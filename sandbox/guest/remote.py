@@ -1,4 +1,5 @@
-"""The tests' side: the program's names, as stand-ins that ask the program over a socket.  Only values cross.
+"""The tests' side: the program's names, as stand-ins that ask the program over a
+socket.  Only values cross.
 
     remote = Remote(fd)
     remote.name("f")(1, 2)
@@ -36,7 +37,8 @@ STANDARD: frozenset[str] = sys.stdlib_module_names
 """Top-level modules of the standard library."""
 
 GIVEN_OBJECT = "with an object that the program gave"
-"""Begins `Remote.refused` where the tests did what works with a value: it is the program that gave none."""
+"""Begins `Remote.refused` where the tests did what works with a value: it is
+the program that gave none."""
 
 _NOT_STANDARD = frozenset(
     {"builtins", "unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"}
@@ -49,11 +51,13 @@ _OBJECTS = 100_000  # that the tests may know
 
 
 class ProgramDied(BaseException):
-    """The program is gone, or sent something malformed.  Not an Exception, so that no test passes by catching it."""
+    """The program is gone, or sent something malformed.  Not an Exception, so that no
+    test passes by catching it."""
 
 
 class NotJudged(BaseException):
-    """The tests pass the program an object of their own, which is no value.  Says nothing about the program."""
+    """The tests pass the program an object of their own, which is no value.  Says
+    nothing about the program."""
 
 
 class _OurObject(NotAValue):

@@ -1,4 +1,5 @@
-"""The program's side of a session: takes one piece of code after another and runs it in one namespace.
+"""The program's side of a session: takes one piece of code after another and
+runs it in one namespace.
 
     box ── "7" ──▶ channel ──▶ this loop: reads the code, runs it ──▶ channel ── "7 0" ──▶ box
 
@@ -37,7 +38,8 @@ while :; do
   printf '%s %s\\n' "$RLVR_CALL" "$?" >&253
 done
 """
-"""The same loop for bash.  A signal returns from the sourced file, as Ctrl-C returns to the prompt."""
+"""The same loop for bash.  A signal returns from the sourced file, as
+Ctrl-C returns to the prompt."""
 
 
 def serve_code(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:

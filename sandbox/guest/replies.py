@@ -1,4 +1,5 @@
-"""A box's reply to the host: one record of fixed size in one buffer, which is zeroed when it has been sent.
+"""A box's reply to the host: one record of fixed size in one buffer, which is
+zeroed when it has been sent.
 
 Programs are forked from a box.  A reply in JSON would stay in freed memory of the box, and the next
 program could read there how the one before had ended.

@@ -313,7 +313,8 @@ class Restricted:
         return True
 
     def _judge_fork(self) -> tuple[bool, int]:
-        """Whether the run may have one more process or thread; else its call fails as with RLIMIT_NPROC.
+        """Whether the run may have one more process or thread; else its call
+        fails as with RLIMIT_NPROC.
 
         Those that were let through and are not there yet are not counted: a run may have twice its
         limit for a moment.

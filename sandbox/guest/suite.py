@@ -1,4 +1,5 @@
-"""The tests' side: runs a test suite in a process of its own, against a program that it can only ask (`remote`).
+"""The tests' side: runs a test suite in a process of its own, against a program that it
+can only ask (`remote`).
 
 The results are written to a descriptor that no code of the program has, a JSON line each:
 

@@ -227,7 +227,8 @@ class SuiteRun:
 
 
 class _Fallback(dict):  # type: ignore[type-arg]
-    """The builtins of the tests.  A name that neither they nor the tests define is looked up in the program."""
+    """The builtins of the tests.  A name that neither they nor the tests define is
+    looked up in the program."""
 
     def __init__(self, session: SuiteRun) -> None:
         super().__init__(vars(builtins))

@@ -1,4 +1,5 @@
-"""The program's own process: gives up every privilege, then runs Python code or executes another program.
+"""The program's own process: gives up every privilege, then runs Python code or
+executes another program.
 
 It has nothing of the host's: its environment was made by us, its descriptors are the run's own, and
 the memory it was forked from contains the standard library and this package.
@@ -46,7 +47,8 @@ __all__ = ["FAILED", "FULL", "give_up", "harden", "main", "prepare_user"]
 FULL = b"full"  # what the box is told if the program's files do not fit into its scratch
 
 FAILED = 103
-"""Exit codes of an interactor in Python that raises: because what it read is no word that it can use, or otherwise."""
+"""Exit codes of an interactor in Python that raises: because what it read is no word that
+it can use, or otherwise."""
 
 _THREAD_STACK = 8 << 20
 _ALWAYS = {
@@ -98,7 +100,8 @@ def prepare_user(config: SlotConfig) -> None:
 
 
 def _look_up(*functions: Callable[..., Any]) -> None:
-    """Look up what these functions do.  Else each run would, and write it down in a page of its own."""
+    """Look up what these functions do.  Else each run would, and write it
+    down in a page of its own."""
     for function in functions:
         for name in function.__code__.co_names:
             for holder in (sys, sys.path, sys.modules, sys.stdout, "", b"", 0):

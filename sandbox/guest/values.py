@@ -1,4 +1,5 @@
-"""Plain values as text, between processes that do not trust each other.  Both ends of every crossing use this codec.
+"""Plain values as text, between processes that do not trust each other.  Both ends of every
+crossing use this codec.
 
     value ── writing.write ──▶ text ══▶ reading.read ──▶ value
 
@@ -86,7 +87,8 @@ class Opaque:
 
 
 class New:
-    """An object that the program is to make, as an argument: its class is called, and then attributes are set.
+    """An object that the program is to make, as an argument: its class is called, and
+    then attributes are set.
 
     Args:
         name: the class, a global of the program.

@@ -277,7 +277,8 @@ class Watch:
         return max(total, (evaded - _EVADED_S - partner_s) / 2)
 
     def _seen_cpu(self) -> float:
-        """CPU seconds that threads were seen to have: also those of children that nothing waited for."""
+        """CPU seconds that threads were seen to have: also those of children
+        that nothing waited for."""
         return sum(ran for ran, _ in self.threads.values())
 
     def _look_at_threads(self) -> None:

@@ -1,4 +1,5 @@
-"""The zygote: pid 1 of a slot's namespaces, with the standard library loaded, and parent of its boxes.
+"""The zygote: pid 1 of a slot's namespaces, with the standard library loaded,
+and parent of its boxes.
 
 It keeps boxes ready: each is a process in a pid and mount namespace of its own that has its scratch
 mounted and waits on the slot's socket.  A request from the host goes straight to a box; the zygote

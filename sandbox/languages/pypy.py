@@ -1,4 +1,5 @@
-"""Python by PyPy, for programs that read and write: Debian's is older than what the slot itself needs."""
+"""Python by PyPy, for programs that read and write: Debian's is older than
+what the slot itself needs."""
 
 from rlvr.sandbox.languages import python
 from rlvr.sandbox.languages.base import ProgramLanguage

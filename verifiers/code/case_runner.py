@@ -1,4 +1,5 @@
-"""`CaseRunner`: runs one program on its cases in the sandbox, within the time that is left for all of them."""
+"""`CaseRunner`: runs one program on its cases in the sandbox, within the time that
+is left for all of them."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _AGAIN_S = (
 
 
 class CaseRunner:
-    """Runs a program on case after case; when the time for all its cases is used up, there is no run.
+    """Runs a program on case after case; when the time for all its cases is
+    used up, there is no run.
 
     Args:
         program: the program to judge.

@@ -1,4 +1,5 @@
-"""The cases that a program is tested with: texts in and out, calls and their values, or a suite of tests.
+"""The cases that a program is tested with: texts in and out, calls and their
+values, or a suite of tests.
 
 In records and data sets the cases are plain JSON:
 

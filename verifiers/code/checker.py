@@ -37,7 +37,8 @@ __all__ = [
 ]
 
 Compare: TypeAlias = str | Comparator | Program | CheckerProgram | Interactor
-"""A comparator, its name, a checker program or an interactor; a bare `Program` is a checker with testlib's protocol."""
+"""A comparator, its name, a checker program or an interactor; a bare `Program` is a checker
+with testlib's protocol."""
 
 _AC, _WA, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE
 

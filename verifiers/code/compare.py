@@ -1,4 +1,5 @@
-"""Comparators of a program's output with the expected one, as contest judges have them; linear in both texts.
+"""Comparators of a program's output with the expected one, as contest judges have
+them; linear in both texts.
 
 A comparator is a function (input, output, expected) of texts that returns True, False, or a text
 that says how they differ.  White space is that of ASCII, and only "\\n" ends a line; other Unicode
@@ -30,7 +31,8 @@ __all__ = [
 ]
 
 Comparator: TypeAlias = Callable[[str, str, str], bool | str]
-"""(input, output, expected) → True, False, or the difference.  Bytes that are not UTF-8 come as lone surrogates."""
+"""(input, output, expected) → True, False, or the difference.  Bytes that are not UTF-8
+come as lone surrogates."""
 
 _SPACE = " \t\r\n\f\v"
 _TOKEN = re.compile(r"\S+", re.ASCII)

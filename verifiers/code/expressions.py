@@ -1,4 +1,5 @@
-"""Values of the expressions in tests that hold nothing but literals, names of such values and pure functions.
+"""Values of the expressions in tests that hold nothing but literals, names of such
+values and pure functions.
 
 Evaluated here, in the judge's process, by Python's own operators on bounded operands: what is
 larger, or has any other form, is left to the process that runs tests.

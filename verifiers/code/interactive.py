@@ -1,4 +1,5 @@
-"""What an interaction says about the program: right, wrong, or nothing, as the interactor is at fault.
+"""What an interaction says about the program: right, wrong, or nothing, as
+the interactor is at fault.
 
 The interactor is the task's, and may be broken.  Where it dies (an uncaught exception, a limit, an
 exit code that says nothing), what the program said may be the reason.  It is not where the

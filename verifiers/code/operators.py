@@ -1,4 +1,5 @@
-"""Slips in Python functions: each source gives programs that differ from it in one place, and programs that are equal.
+"""Slips in Python functions: each source gives programs that differ from it in one place, and
+programs that are equal.
 
 A mutant is what a slip would write: another comparison, a bound that is off by one, a statement
 left out.  Whether it is wrong has to be found out: some slips change nothing.  Across files it is a

@@ -1,4 +1,5 @@
-"""Probes of the checker or interactor that a task brings, for `rlvr check`: what does it accept that cannot be right?
+"""Probes of the checker or interactor that a task brings, for `rlvr check`: what does it
+accept that cannot be right?
 
 A policy earns with an output or a program that passes every case, so a probe counts where it passes
 all of them.

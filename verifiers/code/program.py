@@ -1,4 +1,5 @@
-"""The program in a completion: what the shared extraction finds, and what of the prompt belongs to it.
+"""The program in a completion: what the shared extraction finds, and what of
+the prompt belongs to it.
 
     thinking part away → continuation of the prompt → <answer> → last fenced block → bare code
 

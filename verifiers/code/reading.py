@@ -1,4 +1,5 @@
-"""What the judge has done in the reader (`rlvr.sandbox.reader`): outputs compared, replies and results of tests judged.
+"""What the judge has done in the reader (`rlvr.sandbox.reader`): outputs compared, replies and
+results of tests judged.
 
 One boundary: what is raised while a program's bytes are read or compared is that case's verdict.
 Where the reference alone raises it too, the reference is at fault, and the verdict is IE.  All else

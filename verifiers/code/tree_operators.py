@@ -1,4 +1,5 @@
-"""Slips in programs of the languages that tree-sitter parses: the same operators as in Python (operators).
+"""Slips in programs of the languages that tree-sitter parses: the same operators
+as in Python (operators).
 
 The grammars agree on the fields of their nodes (left, operator, right, condition, arguments); where
 they do not, the language's own file names its kinds of nodes (`Grammar`).  A slip replaces the text
@@ -74,7 +75,8 @@ def tree_mutants(source: str, language: str) -> Iterator[Mutant]:
 
 
 def tree_rewrites(source: str, language: str) -> Iterator[Mutant]:
-    """Programs that are equal to the source by construction: without comments, with branches turned.
+    """Programs that are equal to the source by construction: without
+    comments, with branches turned.
 
     Args:
         source, language: see `tree_mutants`.

@@ -1,4 +1,5 @@
-"""The 58 instructions of IFBench (arXiv:2507.02833; allenai/IFBench), both policies.  For evaluation."""
+"""The 58 instructions of IFBench (arXiv:2507.02833; allenai/IFBench), both
+policies.  For evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The 25 instructions of IFEval (arXiv:2311.07911; google-research/instruction_following_eval), both policies."""
+"""The 25 instructions of IFEval (arXiv:2311.07911;
+google-research/instruction_following_eval), both policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The 29 instructions of IFTrain (arXiv:2507.02833; allenai/open-instruct, `IFEvalG`), both policies."""
+"""The 29 instructions of IFTrain (arXiv:2507.02833; allenai/open-instruct,
+`IFEvalG`), both policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which language a text is in: by its script where only one language is written in it, else by py3langid.
+"""Which language a text is in: by its script where only one language is written
+in it, else by py3langid.
 
 The published checkers use langdetect, which draws at random: 6 of 413 of its verdicts change
 between two runs. py3langid (extra `language`) is deterministic and four times as fast.

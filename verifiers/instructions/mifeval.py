@@ -1,4 +1,5 @@
-"""M-IFEval's kinds in Spanish, French and Japanese (arXiv:2502.04688): IFEval's under a prefix, and their own.
+"""M-IFEval's kinds in Spanish, French and Japanese (arXiv:2502.04688): IFEval's under
+a prefix, and their own.
 
 `es:keywords:existence` is `keywords:existence`; what the language changes, such as brackets, list
 marks or the ends of sentences, stands here, and so do the kinds that only one of the languages has.

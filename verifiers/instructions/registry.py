@@ -40,7 +40,8 @@ Check: TypeAlias = Callable[..., str]
 """(text, strict, **arguments) → why the instruction is not followed; "" if it is."""
 
 WORDS_NEEDED: Final = 15
-"""Different words of its own that an answer needs under `strict`, unless an instruction asks for less."""
+"""Different words of its own that an answer needs under `strict`, unless an
+instruction asks for less."""
 
 _LONGEST = 20_000  # characters of an argument
 

@@ -1,4 +1,5 @@
-"""Whether an answer says anything: language, and neither a list of keywords, the request again, nor a refusal.
+"""Whether an answer says anything: language, and neither a list of keywords, the
+request again, nor a refusal.
 
 It is no measure of quality, and the topic is no gate: one answer in thirty that follows its request
 shares no content word with it.  Everything is linear in the text, deterministic, and looks at
@@ -172,7 +173,8 @@ def senseless(
         text: the answer.
         keywords: words that the instructions ask for, in lower case: they are not counted as words
             of its own.
-        needed: how many words the request needs at least; of 5 on, five words in a row are no answer.
+        needed: how many words the request needs at least; of 5 on, five
+            words in a row are no answer.
         english: False: the answer is to be in another language, whose words and their order are not
             known here.
         lists: whether words without a sentence will do, since an instruction hardly leaves another

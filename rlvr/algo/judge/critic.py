@@ -1,4 +1,5 @@
-"""The critic's loss of a recorded update in float64, row by row: ½ (V - R)², clipped, a mean over tokens.
+"""The critic's loss of a recorded update in float64, row by row: ½ (V - R)²,
+clipped, a mean over tokens.
 
 The clip is that of OpenAI's baselines, studied in arXiv:2005.12729.
 """

@@ -12,8 +12,8 @@ __all__ = ["divergence"]
 
 
 def divergence(policy: Any, teacher: Any, beta: float, top_k: int | None = None) -> Float64s:
-    """The generalised Jensen-Shannon divergence (GKD, arXiv:2306.13649, sec. 3): M = β P + (1 - β) Q,
-    β KL(P ‖ M) + (1 - β) KL(Q ‖ M); KL(P ‖ Q) for β = 0, KL(Q ‖ P) for β = 1.
+    """The generalised Jensen-Shannon divergence (GKD, arXiv:2306.13649, sec. 3): M = β P + (1 - β)
+    Q, β KL(P ‖ M) + (1 - β) KL(Q ‖ M); KL(P ‖ Q) for β = 0, KL(Q ‖ P) for β = 1.
 
     Args:
         policy: log-probabilities Q, [N, V].

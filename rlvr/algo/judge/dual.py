@@ -1,4 +1,5 @@
-"""Forward-mode derivatives in float64 with a running bound of rounding, for the loops of the judge; numpy alone.
+"""Forward-mode derivatives in float64 with a running bound of rounding, for the loops
+of the judge; numpy alone.
 
 A `Dual` is a number of each of a row's T trained tokens with its slope in that token's
 log-probability, or one number of the row with its slopes in all of them: `value` [T] or [], `slope`

@@ -1,4 +1,5 @@
-"""Losses on pairs, labels and steps as papers print them, in float64, with slopes in what a model says of each row.
+"""Losses on pairs, labels and steps as papers print them, in float64, with slopes in what
+a model says of each row.
 
 What it says is a row's gain h = Σ (log π - log π_ref), or a reward model's number.
 """

@@ -1,4 +1,5 @@
-"""What a step file's head says of its algorithm and updates, checked once: formulas read it without further checks.
+"""What a step file's head says of its algorithm and updates, checked once: formulas read
+it without further checks.
 
 What the head says wrongly is the file's fault, and an error with its place; what a file lacks is
 not compared, and the rest is.  So whatever a formula raises is a fault of ours.

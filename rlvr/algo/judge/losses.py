@@ -1,4 +1,5 @@
-"""Losses as papers print them, of one row of an update in float64, with slopes in its log-probabilities.
+"""Losses as papers print them, of one row of an update in float64, with slopes
+in its log-probabilities.
 
 Each formula gives a `Dual` of each trained token, or one of the row, which then is the loss of each
 of its tokens. `held` marks what a stop-gradient reads.

@@ -1,4 +1,5 @@
-"""The rows of a recorded step in float64: of each row its trained tokens alone, so that no loop has a mask."""
+"""The rows of a recorded step in float64: of each row its trained tokens alone, so
+that no loop has a mask."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ _NONE = np.zeros(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """A row; arrays have one number for each of its T trained tokens, empty where the file has none.
+    """A row; arrays have one number for each of its T trained tokens, empty
+    where the file has none.
 
     Attributes:
         index: of the row in the file.

@@ -17,7 +17,8 @@ _GROUPS, _ROWS = 8, 64  # of an update at least, where a batch makes several
 
 
 def wrong_sizes(step: StepFile) -> Iterator[tuple[int, int, int]]:
-    """Updates that are not equal parts of whole groups: (number, groups, groups that it should have).
+    """Updates that are not equal parts of whole groups: (number, groups,
+    groups that it should have).
 
     An update has at least 8 groups and 64 rows, so a small batch makes fewer than are wanted.
 

@@ -1,4 +1,5 @@
-"""Test vectors: small steps of every paper with what the judge makes of them, for other projects' tests.
+"""Test vectors: small steps of every paper with what the judge makes of them,
+for other projects' tests.
 
 plain     two groups of four, whole completions
 rows      masked and UNSCORED rows, another's tokens inside of a completion, a group of one and one of equal scores
@@ -169,7 +170,8 @@ def _answered(asked: StepFile) -> StepFile:
 def _answer_update(
     step: StepFile, number: int, setting: Setting, arrays: dict[str, NDArray[Any]]
 ) -> dict[str, Any]:
-    """The head of an update, whose weights are added to the arrays, and the tokens that it selects."""
+    """The head of an update, whose weights are added to the arrays, and
+    the tokens that it selects."""
     every, computed = rows_of_update(step, number)
     if (key := f"update{number}.selected") in arrays:
         own = [row for row in computed if len(row.at)]

@@ -1,4 +1,5 @@
-"""Recompute a recorded step, and name the first quantity that departs, with the convention that would explain it.
+"""Recompute a recorded step, and name the first quantity that departs, with the
+convention that would explain it.
 
 A number departs if it is further from ours than rounding allows.  What rounding allows is derived:
 the judge is run again with every input moved by a few units in its last place, up and down (Monte
@@ -146,7 +147,8 @@ def _findings(step: StepFile, setting: Setting) -> list[QuantityCheck]:
 
 
 def _left_out(step: StepFile) -> Iterator[QuantityCheck]:
-    """A trainer leaves an update out whose loss or gradient is not finite; not one whose numbers are."""
+    """A trainer leaves an update out whose loss or gradient is not finite;
+    not one whose numbers are."""
     if step.head.get("left_out") is not True or not step.updates:
         return
     terms = {"loss": step.updates[0].get("loss"), **step.updates[0].get("terms", {})}

@@ -1,4 +1,5 @@
-"""What a recorded step would have been with other scores, or by another algorithm: no model is needed.
+"""What a recorded step would have been with other scores, or by another
+algorithm: no model is needed.
 
 scores or numbers ──advantages──▶ losses ──▶ ∂loss/∂log-probability of each token, beside those that were recorded
 

@@ -17,7 +17,8 @@ _JOB_BYTES = 2000  # what Python itself needs for a job
 
 
 class IdempotencyCache:
-    """Jobs by request id: those under way, and finished ones up to a size; the least recently used goes first.
+    """Jobs by request id: those under way, and finished ones up to a size; the least
+    recently used goes first.
 
     Not safe from threads: only the event loop uses it.
 

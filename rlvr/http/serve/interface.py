@@ -1,4 +1,5 @@
-"""What callers of the service send and get: the types of its bodies, from which the documentation is made."""
+"""What callers of the service send and get: the types of its bodies, from which
+the documentation is made."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ class SeenRow(BaseModel):
 
 
 class OpenRLHFRequest(_Body):
-    """A request of OpenRLHF's remote reward model; prompts may be left out where queries have none."""
+    """A request of OpenRLHF's remote reward model; prompts may be left out
+    where queries have none."""
 
     query: Annotated[list[str], _listed(list[str])] = Field([], description="a list of texts")
     prompts: Annotated[list[str], _listed(list[str])] = Field([], description="a list of texts")
@@ -147,7 +149,8 @@ class OpenRLHFReply(BaseModel):
 
 
 class GymRequest(_Body):
-    """A line of a data set of NeMo Gym, with the response of a model; its other fields are the columns of the row."""
+    """A line of a data set of NeMo Gym, with the response of a model; its other fields
+    are the columns of the row."""
 
     responses_create_params: dict[str, Any] = Field(description="what the model was asked")
     response: dict[str, Any] = Field(description="what it answered, as OpenAI's Responses")

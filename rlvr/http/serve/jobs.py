@@ -65,11 +65,13 @@ def shown_id(given: Any, number: int) -> str:
 
 
 OnLines = Callable[[Mapping[str | None, int]], None]
-"""Called with the outcomes of rows that have their lines, None if a row could not be used, and how many have each."""
+"""Called with the outcomes of rows that have their lines, None if a row could not be
+used, and how many have each."""
 
 
 class Readers:
-    """Wakes the readers of jobs: one call of the event loop for all jobs of a chunk, and not one for each.
+    """Wakes the readers of jobs: one call of the event loop for all jobs of a
+    chunk, and not one for each.
 
     Args:
         loop: the event loop of the readers.
@@ -101,7 +103,8 @@ class Readers:
 
 
 class Job:
-    """The rows of one request and their scores.  Threads put lines in; any number of coroutines read them, in order.
+    """The rows of one request and their scores.  Threads put lines in; any number of
+    coroutines read them, in order.
 
     A line is the JSON of one row's score, or of its error: exactly one for each row.
 

@@ -1,4 +1,5 @@
-"""NeMo Gym's resources server: the responses that its agents send to `/verify` as rows to score, and its replies.
+"""NeMo Gym's resources server: the responses that its agents send to `/verify` as rows
+to score, and its replies.
 
 An agent sends the fields of a line of its data set, what it asked the model in the form of OpenAI's
 Responses, and the response.  Written against nemo-gym 0.4.0.

@@ -1,4 +1,5 @@
-"""Scores of a reward model, asked for over HTTP: one thread computes, a share of each request in turn.
+"""Scores of a reward model, asked for over HTTP: one thread computes, a share
+of each request in turn.
 
 A request's rows are scored in the same batches whatever else is asked for, so that its scores are
 the same to the last bit when it comes again.

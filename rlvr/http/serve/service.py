@@ -1,4 +1,5 @@
-"""The state of the service: a queue per environment, finished jobs by request id, and whether it accepts requests."""
+"""The state of the service: a queue per environment, finished jobs by request id, and
+whether it accepts requests."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ __all__ = ["Service"]
 
 
 class Service:
-    """Environments behind one HTTP service, each with one `Scorer` that all requests share; or a reward model.
+    """Environments behind one HTTP service, each with one `Scorer` that all requests
+    share; or a reward model.
 
         with Service({"gsm8k-v4": rlvr.make("gsm8k-v4")}) as service:
             run(service, listen("127.0.0.1", 8000))
@@ -43,7 +45,8 @@ class Service:
         limits: sizes and times that requests must keep to.
         api_key: the key that callers must send; None for no key.
         keys_file: a file of names and keys, see `rlvr.http.keys.Keys`.
-        audit_log: a file to which a line is added for each request, see `rlvr.http.audit.AuditLog`; None for none.
+        audit_log: a file to which a line is added for each request, see
+            `rlvr.http.audit.AuditLog`; None for none.
         reward_model: scores completions in this process, for `rlvr.scoring.engines.ServedReward`;
             None for none.
 

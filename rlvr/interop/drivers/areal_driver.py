@@ -1,4 +1,5 @@
-"""AReaL's functions: its normalisation of rewards and `ppo_actor_loss_fn`, with the weights by autograd."""
+"""AReaL's functions: its normalisation of rewards and `ppo_actor_loss_fn`, with
+the weights by autograd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""OpenRLHF's functions: its experience maker's advantages and `PolicyLoss`, with the weights by autograd."""
+"""OpenRLHF's functions: its experience maker's advantages and `PolicyLoss`, with
+the weights by autograd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""rlvr's own learner on given tokens, on one rank or several; a tiny random model gives the log-probabilities."""
+"""rlvr's own learner on given tokens, on one rank or several; a tiny random model
+gives the log-probabilities."""
 
 from __future__ import annotations
 

@@ -184,8 +184,8 @@ def main(run: Callable[[Step], tuple[str, Conventions]]) -> None:
     """Run a driver on each case of a folder: arguments are the folder, that of the answers, and a
     source's or "".
 
-    A case that raises is answered by its error, in a file with the suffix .txt; one of several ranks
-    ends them all, and the first rank writes.
+    A case that raises is answered by its error, in a file with the suffix .txt; one of several
+    ranks ends them all, and the first rank writes.
 
     Args:
         run: takes a `Step`, fills it, and returns the trainer's name and version and its

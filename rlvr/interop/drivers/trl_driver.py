@@ -1,4 +1,5 @@
-"""TRL's whole GRPOTrainer on given tokens, by `rollout_func`; a tiny random model gives the log-probabilities."""
+"""TRL's whole GRPOTrainer on given tokens, by `rollout_func`; a tiny random model
+gives the log-probabilities."""
 
 from __future__ import annotations
 

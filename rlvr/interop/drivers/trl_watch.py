@@ -1,4 +1,5 @@
-"""What TRL's GRPOTrainer computes while it trains, kept without a change of it: for the referee and for recorders."""
+"""What TRL's GRPOTrainer computes while it trains, kept without a change of it: for the
+referee and for recorders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""verl's functions of advantages and losses (`verl.trainer.ppo.core_algos`), with the weights by autograd."""
+"""verl's functions of advantages and losses (`verl.trainer.ppo.core_algos`), with
+the weights by autograd."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def _correction(step: Step, old: torch.Tensor, mask: torch.Tensor) -> torch.Tens
 
 
 class _Config(dict[str, object]):
-    """Settings by attribute and by key, as verl reads them; also where it asks for its own class."""
+    """Settings by attribute and by key, as verl reads them; also where
+    it asks for its own class."""
 
     __getattr__ = dict.__getitem__
 

@@ -29,9 +29,9 @@ def engine_of(text: str, *, patience_s: float = PATIENCE_S) -> Engine:
     """The engine that a `--scorer` names.
 
     Args:
-        text: `http://HOST:PORT` of a service, or several with commas between them; `ray://auto` for the Ray cluster
-            that this machine is part of, `ray:HOST:PORT` for the head of that cluster, `ray://HOST:PORT` for the Ray
-            Client port of any cluster.
+        text: `http://HOST:PORT` of a service, or several with commas between them; `ray://auto` for
+            the Ray cluster that this machine is part of, `ray:HOST:PORT` for the head of that
+            cluster, `ray://HOST:PORT` for the Ray Client port of any cluster.
         patience_s: seconds for which work is sent again while no machine does it.
 
     Raises:

@@ -1,4 +1,5 @@
-"""Which of several machines gets the next piece of work: the least loaded one that is not left out for a while."""
+"""Which of several machines gets the next piece of work: the least loaded one that is
+not left out for a while."""
 
 from __future__ import annotations
 

@@ -84,8 +84,8 @@ class Client(Closing):
     """Asks services for scores.  Safe from any thread; connections are kept and used again.
 
     Args:
-        url: of the service, such as http://127.0.0.1:8000, or of several that serve the same.  The password of
-            http://any:KEY@host is taken as the key.
+        url: of the service, such as http://127.0.0.1:8000, or of several that serve the same.  The
+            password of http://any:KEY@host is taken as the key.
         api_key: None for the key in the URL, or else the value of the variable RLVR_API_KEY, if it
             is set.
         timeout_s: seconds without a byte from the service after which a request is sent again.
@@ -372,7 +372,8 @@ class ServiceConnections:
 
 
 class ServedIdentity:
-    """By what several services score one environment; they must be the same, whenever they are asked.
+    """By what several services score one environment; they must be the same,
+    whenever they are asked.
 
     Attributes:
         identity: of all of them, as far as it is known; None before the first has answered.

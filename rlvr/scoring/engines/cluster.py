@@ -1,4 +1,5 @@
-"""The nodes of a Ray cluster as the engine of a scorer: one actor on each, which holds rlvr's own pool of workers.
+"""The nodes of a Ray cluster as the engine of a scorer: one actor on each, which holds
+rlvr's own pool of workers.
 
 Kill, memory limit, second try and recycling are the pool's; Ray places the actors, moves chunks and
 starts lost actors anew.  A chunk whose actor or node died is sent again by us, to another one: each
@@ -50,7 +51,8 @@ _log = logging.getLogger("rlvr.ray")
 
 
 class RayCluster(RemoteEngine):
-    """The nodes of a Ray cluster that have CPUs, as they come and go.  They need rlvr in the version that is here.
+    """The nodes of a Ray cluster that have CPUs, as they come and go.  They need rlvr in
+    the version that is here.
 
         with rlvr.Scorer(env, engine=RayCluster("auto")) as scorer: ...
 
@@ -325,8 +327,8 @@ def import_ray() -> Any:
 
 
 def ship_env(env: Environment) -> bytes:
-    """The environment as its nodes take it, with the classes and functions of the caller's own files
-    inside.
+    """The environment as its nodes take it, with the classes and functions of the
+    caller's own files inside.
 
     Args:
         env: the environment.

@@ -1,4 +1,5 @@
-"""The actors of this program on a Ray cluster: they come and go with its nodes, and all its scorers share them.
+"""The actors of this program on a Ray cluster: they come and go with its nodes, and
+all its scorers share them.
 
 An actor reserves the CPUs that its workers use, as far as they are free, so that Ray gives them to
 nothing else; scorers of training and evaluation take turns on it.  While all of them are busy a

@@ -1,4 +1,5 @@
-"""How long work that no machine does is tried again: a time, whatever the number of machines and attempts."""
+"""How long work that no machine does is tried again: a time, whatever the number
+of machines and attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _SHOWN = 8  # machines that an error names
 
 
 class Patience:
-    """The patience with one piece of work.  It runs from the first failure on, and anew after each success.
+    """The patience with one piece of work.  It runs from the first failure on, and
+    anew after each success.
 
     Args:
         seconds: how long the work is tried again; 0 for one attempt.

@@ -1,10 +1,12 @@
-"""Scores a Ray dataset that is too large for one program: its rows are read, scored and written on the nodes.
+"""Scores a Ray dataset that is too large for one program: its rows are read, scored
+and written on the nodes.
 
     dataset ─▶ rows with their part ─▶ one part on one node: Scorer ─▶ OUT/part-00003-of-00064.jsonl
                                                                        └─▶ its totals ─▶ the driver
 
 A row's part is the hash of its id, or of its task where the reward compares completions, so a part
-has whole groups and all rows of one id, whatever the cluster.  Within a part rows are sorted by such
+has whole groups and all rows of one id, whatever the cluster.  Within a
+part rows are sorted by such
 hashes: the same rows give the same bytes.  A part is there when its file and its totals are, as
 with shards; the driver sees totals alone.
 """
@@ -290,7 +292,8 @@ def _deal_by_task(table: pa.Table, count: int) -> dict[str, Any]:
 
 
 def _id_of(columns: Row) -> str | int | None:
-    """The id of a row, None if it has none: pandas fills gaps with NaN, and makes numbers floats."""
+    """The id of a row, None if it has none: pandas fills gaps with NaN,
+    and makes numbers floats."""
     name = columns.get("id")
     if isinstance(name, float):
         name = None if math.isnan(name) else int(name) if name.is_integer() else name

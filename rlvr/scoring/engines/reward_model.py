@@ -1,4 +1,5 @@
-"""A reward model behind HTTP as a part of a reward: `rlvr serve --reward-model RUN/model` has it, and torch.
+"""A reward model behind HTTP as a part of a reward: `rlvr serve --reward-model
+RUN/model` has it, and torch.
 
 env = env.with_reward(env.reward + 0.2 * ServedReward("http://10.0.0.7:8000"))
 """
@@ -28,7 +29,8 @@ _MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class ServedReward(GroupPart):
-    """What a reward model on another machine says of completions, in [0, 1]: a part of a reward, never a verdict.
+    """What a reward model on another machine says of completions, in [0, 1]: a part of a
+    reward, never a verdict.
 
     The completions of a task are sent together, by the process that puts scores together.  This one
     needs no torch. A service that fails, answers for other rows, gives a number outside of [0, 1],
@@ -36,7 +38,8 @@ class ServedReward(GroupPart):
     is then asked once per group, until it answers again.
 
     Args:
-        url: of `rlvr serve --reward-model`, such as http://10.0.0.7:8000, or of several with commas between them.
+        url: of `rlvr serve --reward-model`, such as http://10.0.0.7:8000, or of several
+            with commas between them.
         name: of the part in `Score.parts`.
         timeout_s: seconds without an answer after which a request is sent again.
         patience_s: seconds for which it is sent again; 0: it is sent once.
@@ -93,7 +96,8 @@ class ServedReward(GroupPart):
 
 
 class ServedSteps:
-    """What a process reward model on another machine says of the steps of completions, each in [0, 1].
+    """What a process reward model on another machine says of the steps of
+    completions, each in [0, 1].
 
     Args:
         url: of `rlvr serve --reward-model`, see `ServedReward`; so are the errors.

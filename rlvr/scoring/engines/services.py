@@ -1,4 +1,5 @@
-"""`rlvr serve` on other machines as a scorer's engine: completions are looked at there, scores are combined here."""
+"""`rlvr serve` on other machines as a scorer's engine: completions are looked at there,
+scores are combined here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Work for episodes whose end decides: the example's calls with one of them changed, left out or made again.
+"""Work for episodes whose end decides: the example's calls with one of them
+changed, left out or made again.
 
-Work is a list of turns, written as JSON: a text, or a call of a tool.  A witness is a row, a file or
-a fact that is otherwise at the end than the example leaves it.
+Work is a list of turns, written as JSON: a text, or a call of a tool.  A witness is a row, a file
+or a fact that is otherwise at the end than the example leaves it.
 """
 
 from __future__ import annotations
@@ -179,8 +180,8 @@ def _other_values(value: Any, tables: Mapping[str, Mapping[str, Any]]) -> Iterat
 def _rows(
     tables: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Rows by table and id; new ones as a list, since their ids are those of the order in which they
-    were made."""
+    """Rows by table and id; new ones as a list, since their ids are those of the order
+    in which they were made."""
     rows: dict[str, Any] = {}
     for table, by_id in tables.items():
         for key, row in by_id.items():

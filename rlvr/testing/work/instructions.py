@@ -1,4 +1,5 @@
-"""Work for tasks with instructions: texts that say nothing, and answers in which one instruction is broken.
+"""Work for tasks with instructions: texts that say nothing, and answers in which
+one instruction is broken.
 
 A witness is the broken instruction, looked for by a line of its own, or words that are none.  Right
 words in any order are doubtful: instructions are about forms, and how much sense a text must make
@@ -77,7 +78,8 @@ _BREACHES: Final[Mapping[str, _Breach]] = {
 
 @serves(InstructionVerifier)
 class InstructionsWork(Maker):
-    """The example with its words in any order, repeated, or left out; and with one instruction broken."""
+    """The example with its words in any order, repeated, or left out; and
+    with one instruction broken."""
 
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
         text = self.example(task)

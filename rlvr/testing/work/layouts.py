@@ -1,4 +1,5 @@
-"""The layout of a program's standard input, guessed from the inputs that are known, and new inputs of that layout.
+"""The layout of a program's standard input, guessed from the inputs that are known, and
+new inputs of that layout.
 
 A layout says which numbers are how many of something: how many lines follow, how many words a line
 has.  Without these an input is a tuple of plain values, as the arguments of a call are (domain), so

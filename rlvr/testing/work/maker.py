@@ -26,7 +26,8 @@ _M = TypeVar("_M", bound="type[Maker]")
 
 
 class Untested(RlvrError):
-    """No work can be made for a task, or no witness be found: it has no reference solution, or one that fails."""
+    """No work can be made for a task, or no witness be found: it has no reference
+    solution, or one that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class Maker(ABC):
         yield Work(self.example(task), "example")
 
     def turns(self, task: Task, work: Work) -> Sequence[TurnLike]:
-        """The turns of an episode that the work stands for, where an episode is more than one reply.
+        """The turns of an episode that the work stands for, where an
+        episode is more than one reply.
 
         Args:
             task: what it answers.

@@ -1,4 +1,5 @@
-"""Work for tasks that ask for a SQL query: slips in the reference query; a witness is another filling of the tables."""
+"""Work for tasks that ask for a SQL query: slips in the reference query; a witness is
+another filling of the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Work for programs that read standard input, in any language: mutants of a reference solution, and what models wrote.
+"""Work for programs that read standard input, in any language: mutants of a reference
+solution, and what models wrote.
 
 A witness is an input of the known ones' layout and domain on which the work prints something else
 than the reference solution, by the task's own comparison.

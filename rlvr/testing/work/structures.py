@@ -1,4 +1,5 @@
-"""Work for tasks whose answer is a structure: JSON, function calls, roles, grids, sudokus, expressions.
+"""Work for tasks whose answer is a structure: JSON, function calls, roles,
+grids, sudokus, expressions.
 
 Wrong work has one place changed.  A witness is that place, or the rule that it breaks: each is
 looked up in the reference by a few lines of its own, which share no code with the verifier.
