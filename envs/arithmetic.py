@@ -36,11 +36,8 @@ from rlvr.verifiers.math import MathVerifier
 
 __all__ = ["Arithmetic"]
 
-_SPLITS = {
-    "train": range(8),
-    "validation": range(8, 9),
-    "test": range(9, 10),
-}  # tenths of all expressions
+# tenths of all expressions
+_SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _SIGNS = str.maketrans("*/", "×÷")
 

@@ -23,11 +23,8 @@ from rlvr.errors import brief
 
 __all__ = ["CodeProblem", "DIALECTS", "RowNotJudged", "dialect_of"]
 
-_CONTEST_LANGUAGES: Final = {
-    2: "cpp",
-    3: "python",
-    4: "java",
-}  # as CodeContests numbers them; 1 is Python 2
+# as CodeContests numbers them; 1 is Python 2
+_CONTEST_LANGUAGES: Final = {2: "cpp", 3: "python", 4: "java"}
 _UNPACKED: Final = 256 << 20  # bytes of one row's compressed tests
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(\w*)")
 _UNITS: Final = {

@@ -14,11 +14,8 @@ from rlvr.validate import require_one_of, require_whole
 
 __all__ = ["Guess", "Wordle", "marks"]
 
-_SPLITS: Final = {
-    "train": range(8),
-    "validation": range(8, 9),
-    "test": range(9, 10),
-}  # tenths of the words
+# tenths of the words
+_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 _MOVE: Final = re.compile(r"\[\s*([^\[\]\s]{1,20})\s*\]")
 _WORDS: Final = """
 about above actor adult agent alarm album alert alike alive alone angle apple apply arena array

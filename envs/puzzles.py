@@ -14,11 +14,8 @@ from rlvr.validate import require_one_of
 
 __all__ = ["Generator", "Made", "Puzzle", "column"]
 
-_SPLITS = {
-    "train": range(8),
-    "validation": range(8, 9),
-    "test": range(9, 10),
-}  # tenths of all puzzles
+# tenths of all puzzles
+_SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 
 _MOST = 5000  # draws to find a puzzle of the split
 

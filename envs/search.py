@@ -16,11 +16,8 @@ from rlvr.verifiers.qa import QAVerifier
 
 __all__ = ["Search"]
 
-_SPLITS: Final = {
-    "train": range(8),
-    "validation": range(8, 9),
-    "test": range(9, 10),
-}  # tenths of all questions
+# tenths of all questions
+_SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 _FORM: Final = "\n\nSearch for it. Put the answer, a few words, in <answer> tags."
 _ONSETS: Final = "b br d dr f g gl h k kr l m n p pr r s st t tr v z".split()
 _VOWELS: Final = "a e i o u ai ea".split()

@@ -41,9 +41,8 @@ class Sudoku(Puzzle):
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
         solved = _fill_grid(rng, self.rows)
-        names = {
-            digit: at for at, digit in enumerate(solved[0])
-        }  # the same under other digits is the same puzzle
+        # the same under other digits is the same puzzle
+        names = {digit: at for at, digit in enumerate(solved[0])}
         if not mine([[names[digit] for digit in row] for row in solved]):
             return None
         puzzle = [list(row) for row in solved]

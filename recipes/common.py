@@ -107,7 +107,6 @@ def _show_number(row: Mapping[str, Any], name: str) -> str:
     if row.get(name) is None:
         return "–"
     low, high = row.get(f"{name}/low"), row.get(f"{name}/high")
-    interval = (
-        f" ({low:.3f} to {high:.3f})" if low is not None and high is not None else ""
-    )  # one task has none
+    # one task has none
+    interval = f" ({low:.3f} to {high:.3f})" if low is not None and high is not None else ""
     return f"{row[name]:.3f}{interval}"

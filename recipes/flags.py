@@ -84,9 +84,8 @@ class Flags:
         options_text = with_reward((*self._options_of_size(), *self.option), self.reward)
         options = options_of(defaults_of(self.config.env), options_text)
         train, test = options.pop("split", None), self.config.eval_split
-        if is_mixture(
-            self.config.env
-        ):  # where the tasks of each come from stands with its own options
+        # where the tasks of each come from stands with its own options
+        if is_mixture(self.config.env):
             splits = (
                 rlvr.make(self.config.env, **options, split=split)
                 for split in (train or "train", test)

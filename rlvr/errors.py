@@ -291,9 +291,7 @@ def brief(value: object) -> str:
     """
     try:
         text = repr(value)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # an int of more than 4300 digits; a list in a list, 1000 deep
+    # an int of more than 4300 digits; a list in a list, 1000 deep
+    except (ValueError, RecursionError):
         return f"{type(value).__name__} too long to be shown"
     return f"{type(value).__name__} {text[:60]}{'…' if len(text) > 60 else ''}"

@@ -189,9 +189,8 @@ def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, flo
     p, squared = successes / trials, z * z / trials
     centre, half = p + squared / 2, z * math.sqrt(p * (1 - p) / trials + squared / (4 * trials))
     low, high = (centre - half) / (1 + squared), (centre + half) / (1 + squared)
-    return (0.0 if successes == 0 else low), (
-        1.0 if successes == trials else high
-    )  # exactly, whatever the rounding
+    # exactly, whatever the rounding
+    return (0.0 if successes == 0 else low), (1.0 if successes == trials else high)
 
 
 def bootstrap(
@@ -313,9 +312,8 @@ def student_p(t: float, freedom: float) -> float:
     return float(mpmath.betainc(freedom / 2, 0.5, 0, x, regularized=True))
 
 
-@lru_cache(
-    maxsize=4096
-)  # evaluations ask for the same counts again and again, and a bisection takes milliseconds
+# evaluations ask for the same counts again and again, and a bisection takes milliseconds
+@lru_cache(maxsize=4096)
 def _beta_quantile(share: float, a: float, b: float) -> float:
     """The x at which Beta(a, b) has this share below it, by bisection."""
     low, high = 0.0, 1.0
@@ -354,9 +352,8 @@ def estimate(
     else:
         low, high = student_interval(values, level=level)
     value = fmean(values)
-    return Estimate(
-        value, min(low, value), max(high, value), len(values)
-    )  # rounding may leave it out by one ulp
+    # rounding may leave it out by one ulp
+    return Estimate(value, min(low, value), max(high, value), len(values))
 
 
 def _level(level: float) -> float:

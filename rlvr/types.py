@@ -132,9 +132,8 @@ class Completion:
                     f"length_tokens is {n!r}; it must be a whole number of tokens, or None if "
                     f"unknown"
                 )
-            object.__setattr__(
-                self, "length_tokens", int(n)
-            )  # numpy's numbers cannot be written as JSON
+            # numpy's numbers cannot be written as JSON
+            object.__setattr__(self, "length_tokens", int(n))
         if not isinstance(self.truncated, bool):
             raise TypeError(f"truncated is {self.truncated!r}; it must be True or False")
         if self.episode is not None and not isinstance(self.episode, EpisodeRecord):
@@ -145,9 +144,8 @@ class Completion:
 
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 
-_BY_OUTCOME: Final = float(
-    "nan"
-)  # this object, and no other NaN, means "derive it from the outcome"
+# this object, and no other NaN, means "derive it from the outcome"
+_BY_OUTCOME: Final = float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +170,8 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if not isinstance(self.outcome, Outcome):
-            object.__setattr__(
-                self, "outcome", Outcome(self.outcome)
-            )  # "correct" will do; "right" raises
+            # "correct" will do; "right" raises
+            object.__setattr__(self, "outcome", Outcome(self.outcome))
         if self.value is _BY_OUTCOME:
             object.__setattr__(self, "value", float(self.outcome is Outcome.CORRECT))
         # Asking for the exact type first saves a microsecond of each verdict.

@@ -103,10 +103,8 @@ class Cgroup:
         self._peak_file = memory / ("memory.peak" if version == 2 else "memory.max_usage_in_bytes")
         self._events_file = memory / ("memory.events" if version == 2 else "memory.oom_control")
         usage = cpu and str(cpu / ("cpu.stat" if version == 2 else "cpuacct.usage"))
-        self.meters = [
-            usage or "",
-            str(self._events_file),
-        ]  # what a box reads: CPU time, and kills for lack of memory
+        # what a box reads: CPU time, and kills for lack of memory
+        self.meters = [usage or "", str(self._events_file)]
 
     def settle(self) -> None:
         """Measure `base`, once the zygote is ready."""
@@ -146,9 +144,8 @@ class Cgroup:
 
     def kills(self) -> int:
         """How often the kernel killed a process here for lack of memory, since `mark`."""
-        return max(
-            0, self._count_killed() - self._kills_before
-        )  # a cgroup that close() has removed counts none
+        # a cgroup that close() has removed counts none
+        return max(0, self._count_killed() - self._kills_before)
 
     def peak(self) -> int | None:
         """Peak bytes since `mark`, beyond what was used then; None where that is not counted.

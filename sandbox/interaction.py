@@ -78,12 +78,10 @@ class Talk:
         """
         interactor = self._messages[1]
         interactor |= {"words": int(limits.output_mib * _MIB), "accepts": accepts}
-        interactor["blind_s"] = (
-            2 * limits.wall
-        )  # where the kernel does not show whether it waits for the program
-        self.patience_s = 3 * (
-            own.wall + 2 * limits.wall
-        )  # the one's clock, then the other's, each without a core
+        # where the kernel does not show whether it waits for the program
+        interactor["blind_s"] = 2 * limits.wall
+        # the one's clock, then the other's, each without a core
+        self.patience_s = 3 * (own.wall + 2 * limits.wall)
 
     def requests(
         self, program: Mapping[str, int], interactor: Mapping[str, int]

@@ -32,9 +32,8 @@ _T = TypeVar("_T")
 
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
-_OWN_PROCESSES: Final = (
-    2 * _STOCK + 5
-)  # the zygote, its boxes with their forkers, two that are not yet reaped, a suite's other program
+# the zygote, its boxes with their forkers, two that are not yet reaped, a suite's other program
+_OWN_PROCESSES: Final = 2 * _STOCK + 5
 _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs that failed for any other reason than a kill from outside
 _PAUSE_S: Final = 0.01, 0.5  # between two attempts, at first and at last
@@ -256,9 +255,8 @@ class SlotPool:
         except SandboxFailed:
             if not (kills := group.kills()):
                 raise
-            self._bury(
-                slot
-            )  # the kernel took the zygote too: the memory was the program's all the same
+            # the kernel took the zygote too: the memory was the program's all the same
+            self._bury(slot)
             return [{"died": -signal.SIGKILL} for _ in range(slot.asked)], {
                 "kills": kills,
                 "peak": None,
@@ -277,9 +275,8 @@ class SlotPool:
 
     def _idle_one(self) -> Slot | None:
         with self._lock:
-            return (
-                self._idle.pop() if self._idle else None
-            )  # the one that ran last has the warmest caches
+            # the one that ran last has the warmest caches
+            return self._idle.pop() if self._idle else None
 
     def _start_slot(self) -> Slot:
         with self._lock:

@@ -329,9 +329,8 @@ def _run_attacks(
             won |= _tried(execute, canary, attacks, skipped)
         if changed := canary.changed():
             won["writes"] = changed
-    won |= _limits_tried(
-        execute
-    )  # those on missing ones too: what is over such a limit must end all the same
+    # those on missing ones too: what is over such a limit must end all the same
+    won |= _limits_tried(execute)
     if outlived := _attack_by_daemon(execute):
         won["tree"] = outlived
     return won

@@ -219,9 +219,8 @@ class Sandbox:
                 waived, accepted = set(), self.allow_missing | set(LEVELS[self.level].missing)
                 for guarantee in guarantees:
                     if guarantee.mechanism is None:
-                        some = any(
-                            g.mechanism for g in guarantees
-                        )  # where nothing holds, nothing can run
+                        # where nothing holds, nothing can run
+                        some = any(g.mechanism for g in guarantees)
                         if guarantee.name not in accepted or not some:
                             self._pool.close()
                             raise IsolationUnavailable(

@@ -215,9 +215,8 @@ _RULES: Final[Mapping[str, Rule]] = {
     # COLLAPSE (they move the host's pages), HWPOISON.  102 and 103 are GUARD_INSTALL and
     # GUARD_REMOVE, for the stacks of threads.
     "madvise": _only(2, "0 1 2 3 4 8 9 10 11 14 15 16 17 18 19 22 23 102 103", errno.EINVAL),
-    "personality": _only(
-        0, "0 0xFFFFFFFF", errno.EPERM
-    ),  # the plain one, and the question which it is
+    # the plain one, and the question which it is
+    "personality": _only(0, "0 0xFFFFFFFF", errno.EPERM),
     # Of the caller alone: on pid 1 they work too, and a pid 1 that may open no file is our failure,
     # not the guest's Not HUGETLB: pages of a pool that the host has set aside, in no memory limit
     "mmap": Switch(3, {0x40000: refuse(errno.ENOMEM)}, ALLOW, mask=0x40000),
@@ -316,14 +315,8 @@ _SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueuei
 _AUDIT_ARCH: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 
-_LOAD, _AND, _JUMP, _IF_EQUAL, _IF_AT_LEAST, _RETURN = (
-    0x20,
-    0x54,
-    0x05,
-    0x15,
-    0x35,
-    0x06,
-)  # linux/bpf_common.h
+# linux/bpf_common.h
+_LOAD, _AND, _JUMP, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x05, 0x15, 0x35, 0x06
 _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 
 _Code: TypeAlias = list[bytes]
@@ -352,9 +345,8 @@ def program(
         **(UNSCOPED if restricted and landlock < 6 else {}),
         **({"memfd_create": ALLOW} if memfd else {}),
     }
-    return _assemble_filter(
-        machine, policy, refuse(errno.ENOSYS)
-    )  # x32 numbers are beyond the last one
+    # x32 numbers are beyond the last one
+    return _assemble_filter(machine, policy, refuse(errno.ENOSYS))
 
 
 def forks(arch: str | None = None, *, signals: bool = False) -> bytes:

@@ -110,10 +110,8 @@ class Keeper:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                env={
-                    **program_variables(),
-                    "LD_BIND_NOW": "1",
-                },  # once, and not in each program's process
+                # once, and not in each program's process
+                env={**program_variables(), "LD_BIND_NOW": "1"},
                 cwd="/",
                 pass_fds=[keeper_end.fileno(), settings, *folders],
                 start_new_session=True,  # Ctrl-C in a terminal is for us alone
@@ -294,9 +292,8 @@ class Slot:
                 look()
                 pause = 2 * (time.monotonic() - began)
             reply = self._receive(deadline)
-            if (
-                reply["id"] in self._wanted
-            ):  # else it is of an earlier run: a box that was killed as it was about to end
+            # else it is of an earlier run: a box that was killed as it was about to end
+            if reply["id"] in self._wanted:
                 replies.setdefault(reply["id"], reply)
         return [replies[number] for number in self._wanted]
 

@@ -49,13 +49,8 @@ _SYSTEM: Final = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
 )
-_MERGED: Final = (
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-)  # links into /usr, or folders on older systems
+# links into /usr, or folders on older systems
+_MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _OWN_NAMES: Final = ("/box", "/dev", "/etc", "/old", "/proc", "/tmp", "/var")
 _OLDEST: Final = (3, 10)
 _ASK_S: Final = 60.0

@@ -148,9 +148,8 @@ _MOST = 32  # how many boxes of one statement are looked at
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
-_PLAIN_BOX = re.compile(
-    r"\{([^{}\s*`\\$.,;]{1,40})\}"
-)  # nothing in it to trim, to match or to look into
+# nothing in it to trim, to match or to look into
+_PLAIN_BOX = re.compile(r"\{([^{}\s*`\\$.,;]{1,40})\}")
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"(?<!\\)[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
@@ -706,15 +705,13 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
             continue
         if final is None:
             final = extraction
-        elif (
-            extraction.stop >= final.stop
-        ):  # it encloses what came after: an outer box says more, a tag does not
+        # it encloses what came after: an outer box says more, a tag does not
+        elif extraction.stop >= final.stop:
             final, parts = (extraction, []) if extraction.method == "box" else (final, parts)
         elif not _together(text, at, text[extraction.stop : earliest].removeprefix(_TAG_END)):
             break
-        elif not extraction.flaw and _letters(extraction) != _letters(
-            final
-        ):  # "put it in \\boxed{}" is no second answer
+        # "put it in \\boxed{}" is no second answer
+        elif not extraction.flaw and _letters(extraction) != _letters(final):
             alternatives.append(extraction.answer)
         if final.flaw:
             return final

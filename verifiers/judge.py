@@ -462,9 +462,8 @@ class _Desk:
 
     async def _test(self, one: CanaryQuestion) -> None:
         reply = await self._asked(self._fill_prompt(one.question, one.reference, one.answer), 0)
-        if (
-            reply.label is not None and reply.label is not one.right
-        ):  # no label is the endpoint's failure, not a lie
+        # no label is the endpoint's failure, not a lie
+        if reply.label is not None and reply.label is not one.right:
             self._failed = (
                 f"the judge {self.judge.model} says {reply.text!r} of the answer {one.answer!r} to "
                 f"{one.question!r}, "

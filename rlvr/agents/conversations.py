@@ -91,9 +91,8 @@ class Conversations:
     """
 
     exchanges: list[Exchange] = field(default_factory=list)
-    _known: dict[bytes, Exchange] = field(
-        default_factory=dict
-    )  # by the digest of what was said up to the completion
+    # by the digest of what was said up to the completion
+    _known: dict[bytes, Exchange] = field(default_factory=dict)
 
     def begin(
         self, sampler: Sampler, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]

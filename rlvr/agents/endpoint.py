@@ -367,9 +367,8 @@ def as_message(
         policy_turn = replace(
             policy_turn, text=beginning_of(sampler, sample.prompt_ids) + policy_turn.text
         )
-    if any(
-        call.fault for call in policy_turn.calls
-    ):  # the agent sees what the policy wrote, and makes of it what it will
+    # the agent sees what the policy wrote, and makes of it what it will
+    if any(call.fault for call in policy_turn.calls):
         return {"role": "assistant", "content": sample.text}
     message: dict[str, Any] = {"role": "assistant", "content": policy_turn.text}
     if policy_turn.calls:

@@ -31,10 +31,8 @@ from rlvr.text import inert
 
 __all__ = ["AuditCommand"]
 
-_SHOWN_CASES, _SHOWN_LEFT_OUT = (
-    10,
-    20,
-)  # cases and reasons on the terminal; JSON and the page have more
+# cases and reasons on the terminal; JSON and the page have more
+_SHOWN_CASES, _SHOWN_LEFT_OUT = 10, 20
 
 
 @dataclass

@@ -43,9 +43,8 @@ _MARKS = {
     False: Text("MISSING", "red"),
     None: Text("absent ", "yellow"),
 }
-_REQUIREMENT = re.compile(
-    r"""([\w.-]+)(?:.*\bextra == ["'](\w+)["'])?.*"""
-)  # name and extra of Requires-Dist
+# name and extra of Requires-Dist
+_REQUIREMENT = re.compile(r"""([\w.-]+)(?:.*\bextra == ["'](\w+)["'])?.*""")
 _SHOWN = 2  # problems below the summary of seven lines; with the last line that makes ten
 
 

@@ -103,9 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             label_text("warning:", f"the output is whole, but stdout is not: {why}"), soft_wrap=True
         )
         return code
-    if not isinstance(
-        printed.lost, BrokenPipeError
-    ):  # of a reader that has seen enough, such as `head`
+    # of a reader that has seen enough, such as `head`
+    if not isinstance(printed.lost, BrokenPipeError):
         err.print(
             label_text("rlvr:", f"stdout: {_one_line(printed.lost)}", "bold red"),
             soft_wrap=True,
@@ -174,9 +173,8 @@ class _Stdout:
             work()
         except OSError as error:
             self.lost = error
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # or Python would try once more at its end, and complain
+            # or Python would try once more at its end, and complain
+            with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
 
     def __getattr__(self, name: str) -> Any:

@@ -248,9 +248,8 @@ class EvalCommand:
         settings = import_module("rlvr.train.config").Config(
             env="eval",  # a name; the environment is made above
             model=self.model,
-            run=Path(
-                stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-eval-"))
-            ),  # what servers print
+            # what servers print
+            run=Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-eval-"))),
             **{name: value for name, value in flags.items() if value != by_default[name]},
         )
         with Activity(err).working(f"loading {self.model}"):

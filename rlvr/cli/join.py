@@ -60,18 +60,16 @@ class JoinCommand:
             journal = stack.enter_context(
                 Journal(self.output, overwrite=self.overwrite, checksums=True, flush_s=_FLUSH_S)
             )
-            stack.callback(
-                journal.partial.unlink, missing_ok=True
-            )  # a join that failed has nothing to resume
+            # a join that failed has nothing to resume
+            stack.callback(journal.partial.unlink, missing_ok=True)
             for row in joined_rows(files, totals):
                 if not row.is_record:
                     left_out.append(row.line)
                     continue
                 record = json.loads(row.line)
                 try:
-                    ids.add(
-                        record["id"]
-                    )  # of two rows with one id in different shards one run keeps the first
+                    # of two rows with one id in different shards one run keeps the first
+                    ids.add(record["id"])
                 except DataError:
                     why = str(was_there(record["id"]))
                     left_out.append(

@@ -351,9 +351,8 @@ class _Source:
             through = partial(_through, digest, blocks, place)
             for line in self._columns.rows(digest.rows(read_rows(name, through, self._limits))):
                 if len(self._names) > 1 and line.row is not None and line.row.get("id") is None:
-                    line = replace(
-                        line, row={**line.row, "id": f"{name}:{line.number}"}
-                    )  # numbers begin anew
+                    # numbers begin anew
+                    line = replace(line, row={**line.row, "id": f"{name}:{line.number}"})
                 yield name, line
 
     @property
@@ -472,9 +471,8 @@ class _RemainingRows:
         self._blocks: Blocks | None = None
         if isinstance(journal, Journal):
             self._kept = journal.kept()
-            if (
-                shard is None or not shard.by_group
-            ):  # which rows are then ours depends on all before them
+            # which rows are then ours depends on all before them
+            if shard is None or not shard.by_group:
                 same = {"run": run, "shard": str(shard), **source.reading}
                 self._blocks = Blocks(
                     journal.partial, same, resume=resume, fits=self._fits, pass_over=self._pass_over
@@ -557,9 +555,8 @@ class _RemainingRows:
     ) -> Row:
         """The score of an item in the line of the stopped run that should be of it."""
         score = self._recorder.score_in(due, inputs)
-        if (
-            score is None
-        ):  # of another row or run, or another version has written the same in another way
+        # of another row or run, or another version has written the same in another way
+        if score is None:
             try:
                 score = json.loads(due)
             except ValueError as error:

@@ -106,9 +106,8 @@ class ServeCommand:
             )
 
         if self.reward_model is not None:
-            import_module("rlvr.train.reward_model").version_of(
-                self.reward_model
-            )  # refuses another folder
+            # refuses another folder
+            import_module("rlvr.train.reward_model").version_of(self.reward_model)
         if self.processes == 1:
             service = make()  # its errors come before those of the address
         with serve.listen(

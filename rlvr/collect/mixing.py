@@ -47,9 +47,8 @@ class _Member:
             self.cursor.size is not None
             and len(self.solved) + len(self.delayed) >= self.cursor.size
         ):
-            return self._again(
-                min((at, index) for index, (_, at) in self.delayed.items())[1]
-            )  # nothing else is left
+            # nothing else is left
+            return self._again(min((at, index) for index, (_, at) in self.delayed.items())[1])
         while True:
             [(_, index)] = self.cursor.take(1)
             if index not in self.solved and index not in self.delayed:
@@ -152,9 +151,8 @@ class MixtureCursor:
         total = sum(weights.values())
         for name, weight in weights.items():
             self._members[name].credit += weight / total
-        name = max(
-            weights, key=lambda name: self._members[name].credit
-        )  # the first of those with equal credit
+        # the first of those with equal credit
+        name = max(weights, key=lambda name: self._members[name].credit)
         self._members[name].credit -= 1.0
         place, index = self.position, self.env.number(name, self._members[name].next())
         self.position += 1

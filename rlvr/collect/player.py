@@ -72,9 +72,8 @@ class _Tokens:
     logprobs: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    versions: list[int] = field(
-        default_factory=list
-    )  # for each token; a reply has that of the turn before
+    # for each token; a reply has that of the turn before
+    versions: list[int] = field(default_factory=list)
     truncated: bool = False
 
     @property

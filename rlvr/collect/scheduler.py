@@ -175,9 +175,8 @@ class _Tokens(Generic[_T]):
 
     def __init__(self, background: BackgroundCalls, sampler: Any) -> None:
         self._background, self._sampler = background, sampler
-        self._first: int = (
-            sampler.steps
-        )  # others use the sampler too, and a resumed run begins to count anew
+        # others use the sampler too, and a resumed run begins to count anew
+        self._first: int = sampler.steps
         self._calls: list[tuple[int, int, _Part[_T], Future[Any]]] = []
         self._order = itertools.count()
 

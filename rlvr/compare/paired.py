@@ -316,9 +316,8 @@ def _permutation_p(
     sums: _Array, first: NDArray[np.int64], second: NDArray[np.int64], seed: int
 ) -> _Array:
     observed = np.abs(sums[:, second].sum(axis=0) - sums[:, first].sum(axis=0))
-    threshold = observed - 1e-9 * (
-        1 + np.abs(sums).sum(axis=0).max()
-    )  # sums of fractions are not exact
+    # sums of fractions are not exact
+    threshold = observed - 1e-9 * (1 + np.abs(sums).sum(axis=0).max())
     reached, flips = np.zeros(len(first)), 0
     for signs in _signs(len(sums), len(first), seed):
         flips += len(signs)

@@ -116,9 +116,8 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
             partial.replace(path)
         else:
             sync_folder(path.parent)  # or a power cut could take both names
-            partial.unlink(
-                missing_ok=True
-            )  # another run may have seen that it is the output's second name
+            # another run may have seen that it is the output's second name
+            partial.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
@@ -201,9 +200,8 @@ class Checksummed:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._beside = ThreadPoolExecutor(
-            1, "checksum"
-        )  # both are C code that lets other threads run
+        # both are C code that lets other threads run
+        self._beside = ThreadPoolExecutor(1, "checksum")
         self.crc32 = 0
 
     def write(self, data: bytes) -> int:

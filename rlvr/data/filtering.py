@@ -438,9 +438,8 @@ def filter_rows(
     """
     rules = rules or FilterRules()
     if rules.tokenizer is not None:
-        load_fast_tokenizer(
-            rules.tokenizer
-        )  # so that one that is not there is said before a million rows are read
+        # so that one that is not there is said before a million rows are read
+        load_fast_tokenizer(rules.tokenizer)
     with _Tasks(prompt, bool(tests) or rules.looks_at_prompts, bool(tests)) as tasks:
         lines = (
             row if isinstance(row, Line) else Line(number, row)

@@ -233,9 +233,8 @@ def _by_content(
     """A file whose name does not say what it is, or a pipe, which can be opened only once."""
     with _naming(name):
         file = opened()
-        head = cast("io.BufferedReader", file).peek(4096)[
-            :4096
-        ]  # a pipe may have few bytes yet, but has some or ends
+        # a pipe may have few bytes yet, but has some or ends
+        head = cast("io.BufferedReader", file).peek(4096)[:4096]
     if not is_pipe:
         file.close()
     again = (lambda: file) if is_pipe else opened

@@ -146,9 +146,8 @@ class GramFile:
         near |= shared_counts >= (1 + least) / 2 * (
             sizes[earlier] + sizes[later_texts] - shared_counts
         )
-        order = np.lexsort(
-            (earlier, -shared_counts, later_texts)
-        )  # of one text, those that share most come first
+        # of one text, those that share most come first
+        order = np.lexsort((earlier, -shared_counts, later_texts))
         hits = order[near[order]]
         _, firsts = np.unique(later_texts[hits], return_index=True)
         for hit in hits[firsts]:

@@ -85,9 +85,8 @@ def read_rollout_table(path: Path, names: Sequence[str]) -> Any:
     try:
         with pq.ParquetFile(path) as file:
             present = [name for name in names if name in file.schema_arrow.names]
-            table = file.read(
-                present, use_threads=False
-            )  # files are small: threads cost more than they save
+            # files are small: threads cost more than they save
+            table = file.read(present, use_threads=False)
             rows = file.metadata.num_rows
         columns = [
             table[name].cast(schema.field(name).type)

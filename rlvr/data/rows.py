@@ -179,9 +179,8 @@ class Journal:
         self.done = 0
         self._file = self._claim_partial()
         try:
-            require_output(
-                self.path, overwrite=overwrite
-            )  # again: the run that had the lock may have ended now
+            # again: the run that had the lock may have ended now
+            require_output(self.path, overwrite=overwrite)
             self._size = os.fstat(self._file.fileno()).st_size
             if self._size and not (resume or overwrite):
                 raise UsageError(
@@ -204,9 +203,8 @@ class Journal:
         """The partial file, open and locked.  The lock ends with this process, however that
         ends."""
         while True:
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # of either: another run is at work, as the lock will say
+            # of either: another run is at work, as the lock will say
+            with contextlib.suppress(FileNotFoundError):
                 if self.partial.samefile(self.path):
                     self.partial.unlink()  # of a run that was killed while it gave the output its name
             file = self.partial.open("ab", buffering=_BUFFER)
@@ -396,9 +394,8 @@ class Journal:
         with contextlib.suppress(OSError):
             if self._is_ours(self._file) and not self.partial.stat().st_size:
                 self.partial.unlink()  # a run that failed before its first row has nothing to resume
-        with contextlib.suppress(
-            OSError
-        ):  # what a full disk did not take has been reported by `write`
+        # what a full disk did not take has been reported by `write`
+        with contextlib.suppress(OSError):
             self._file.close()
 
 

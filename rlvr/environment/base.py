@@ -130,9 +130,8 @@ class Environment(Stepping):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if (
-            "__slots__" in cls.__dict__
-        ):  # its options would be lost: slots take the place of their defaults
+        # its options would be lost: slots take the place of their defaults
+        if "__slots__" in cls.__dict__:
             raise UsageError(
                 f"{cls.__name__}: an environment is a dataclass without slots; drop "
                 f"@dataclass(slots=True)"
@@ -145,9 +144,8 @@ class Environment(Stepping):
         if not own_init:
             cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]  # before __post_init__ uses them
         if "id" not in cls.__dict__:
-            cls.id = (
-                cls.__name__
-            )  # until `register` sets it; never inherited, since the seeds of tasks depend on it
+            # until `register` sets it; never inherited, since the seeds of tasks depend on it
+            cls.id = cls.__name__
         cls._check_reward(cls.reward)
         cls._awaits_verify = is_async(cls.verify)
         for name in _PLAIN_METHODS:
@@ -468,9 +466,8 @@ class Environment(Stepping):
 
         tasks = [asyncio.ensure_future(observed(completion)) for completion in completions]
         try:
-            observations = [
-                await task_running for task_running in tasks
-            ]  # so that of several exceptions the first completion's is raised
+            # so that of several exceptions the first completion's is raised
+            observations = [await task_running for task_running in tasks]
         finally:
             for observing in tasks:
                 observing.cancel()
@@ -656,9 +653,8 @@ class RowsEnv(Environment):
 
     def task_from(self, row: Mapping[str, Any]) -> Task:
         task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
-        return self._task(
-            task, "row", "the row"
-        )  # the row's id is that of the completion, not of the task
+        # the row's id is that of the completion, not of the task
+        return self._task(task, "row", "the row")
 
     def _task(self, row: Mapping[str, Any], id: str, where: str) -> Task:
         prompt, reference = _cell(row, self.prompt, where), _cell(row, self.reference, where)

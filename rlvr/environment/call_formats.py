@@ -59,9 +59,8 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-_JSON: Final = json.JSONDecoder(
-    strict=False, parse_constant=_no_constant
-)  # models write line breaks into strings
+# models write line breaks into strings
+_JSON: Final = json.JSONDecoder(strict=False, parse_constant=_no_constant)
 
 
 def read_arguments(text: Any) -> tuple[dict[str, Any], str]:

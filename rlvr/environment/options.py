@@ -35,9 +35,8 @@ def check_annotations(cls: type) -> None:
                 f"{cls.__name__}: the id is no option; write id = … without a type, or "
                 f"@rlvr.register(…)"
             )
-        if (
-            name == "reward"
-        ):  # an option is recorded with its value, and a reward has no place in JSON
+        # an option is recorded with its value, and a reward has no place in JSON
+        if name == "reward":
             raise UsageError(
                 f"{cls.__name__}: the reward is no option; write reward = … without a type"
             )

@@ -160,9 +160,8 @@ class _Watcher:
         self._began: dict[int, float] = {}  # thread → its clock at the beginning
         self._late: set[int] = set()  # threads in which it was raised
         self._is_running = False
-        self._never = (
-            threading.Event()
-        )  # no time.sleep: whoever replaces that must not make us spin
+        # no time.sleep: whoever replaces that must not make us spin
+        self._never = threading.Event()
 
     def __enter__(self) -> None:
         with self._lock:

@@ -24,9 +24,8 @@ def seeded(*key: str | int) -> random.Random:
         UsageError: a part of the key is of another type.
     """
     for part in key:
-        if not isinstance(
-            part, (str, Integral)
-        ):  # the repr of other types may differ between processes
+        # the repr of other types may differ between processes
+        if not isinstance(part, (str, Integral)):
             raise UsageError(
                 f"seeded({brief(part)}): give strings and whole numbers, str(…) of anything else"
             )

@@ -106,7 +106,6 @@ class Stepping(TaskSource):
         index = (options or {}).get("index")
         if index is None:
             size = 2**31 if self.size is None else self.size
-            index = self._rng.randrange(
-                max(size, 1)
-            )  # if there are no tasks, `task(0)` raises the error
+            # if there are no tasks, `task(0)` raises the error
+            index = self._rng.randrange(max(size, 1))
         return index, self.task(index)

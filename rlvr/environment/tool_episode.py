@@ -308,9 +308,8 @@ class ToolEpisode(TurnsEpisode):
             each_member(state, "kill")
             if state is None:  # `setup` hangs, and may still give one
                 self._busy[0].add_done_callback(_closed_late)
-        if (
-            self._thread.lost
-        ):  # its `close` may wait for the same lock, so it gets a thread of its own
+        # its `close` may wait for the same lock, so it gets a thread of its own
+        if self._thread.lost:
             self._thread.end()
             self._thread = _Thread("rlvr-episode-close")
         if state is not None:

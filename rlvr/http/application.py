@@ -386,9 +386,8 @@ class Application:
         if not state.keys.any or (route is not None and route.is_open):
             return None
         authorization = headers.get(b"authorization", b"")
-        if not authorization and (
-            key := headers.get(b"x-api-key")
-        ):  # as Anthropic's clients send it
+        # as Anthropic's clients send it
+        if not authorization and (key := headers.get(b"x-api-key")):
             authorization = b"Bearer " + key
         caller = state.keys.caller(authorization.decode("latin-1"))
         if caller is None:

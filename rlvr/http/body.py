@@ -29,13 +29,10 @@ from rlvr.http.request import HttpRequest
 
 __all__ = ["Body", "BodyReader"]
 
-_AT_ONCE_BYTES = (
-    1 << 14
-)  # parsed in the event loop: it takes less than a hop to another thread and back
-_TURN_VALUES, _TURN_S = (
-    256,
-    5e-5,
-)  # values after which other threads get the interpreter: they would wait 5 ms each time
+# parsed in the event loop: it takes less than a hop to another thread and back
+_AT_ONCE_BYTES = 1 << 14
+# values after which other threads get the interpreter: they would wait 5 ms each time
+_TURN_VALUES, _TURN_S = 256, 5e-5
 _DEEPEST = 200  # lists and objects in each other: Python itself cannot show, copy or send what is 1000 deep
 _VALUE_BYTES = (
     120  # what Python needs for a value beside its text, on average, in the worst of shapes
@@ -74,9 +71,8 @@ class BodyReader:
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
-        self._thread = ThreadPoolExecutor(
-            1, "rlvr-bodies"
-        )  # one: two would take the interpreter from each other
+        # one: two would take the interpreter from each other
+        self._thread = ThreadPoolExecutor(1, "rlvr-bodies")
 
     def close(self) -> None:
         """End the thread."""
@@ -132,10 +128,8 @@ class BodyReader:
         declared = request.header(b"content-length")
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
-        body, has_more = (
-            bytearray(),
-            True,
-        )  # it grows without a copy, where joining parts would stop all threads
+        # it grows without a copy, where joining parts would stop all threads
+        body, has_more = bytearray(), True
         while has_more:
             message = await request.receive()
             if message["type"] == "http.disconnect":
@@ -203,9 +197,8 @@ def _width(body: bytes | bytearray) -> int:
     width = 1
     for at in range(0, len(body), _WINDOW):
         window = body[at : at + _WINDOW + 5]  # a letter may begin in one and end in the next
-        if not window.isascii() or (
-            b"\\" in window and b"\\u" in window
-        ):  # one letter is found far more quickly
+        # one letter is found far more quickly
+        if not window.isascii() or (b"\\" in window and b"\\u" in window):
             if _WIDE.search(window):
                 return 4
             width = 2
@@ -226,9 +219,8 @@ def _loaded(text: bytes | bytearray, *, plain: bool) -> Any:
     if plain:
         try:
             return orjson.loads(text)
-        except (
-            ValueError
-        ):  # such as half of a surrogate pair; if anything else is wrong, that is said below
+        # such as half of a surrogate pair; if anything else is wrong, that is said below
+        except ValueError:
             pass
     return _decode(text.decode("utf-8", "surrogatepass"))
 
@@ -335,9 +327,8 @@ def _loaded_by_rows(
         or parsed.get("rows") != []
         or any(body[a:b].strip() != b"," for a, b in between)
     ):
-        return _loaded(
-            body, plain=plain
-        )  # rows that are no objects, or an error, which is found once more
+        # rows that are no objects, or an error, which is found once more
+        return _loaded(body, plain=plain)
     rows = []
     for number, (begin, stop) in enumerate(places, 1):
         try:

@@ -29,9 +29,8 @@ _LINGER_S = 5.0  # that a caller may go on sending after its answer
 _SIP_S = 0.02  # between two reads of what is not wanted: 1-byte chunks then cost 50 reads a second and no more
 _MOST_HEAD = 1 << 16  # bytes
 _MOST_HEADERS = 256
-_MOST_FRAMING = (
-    1 << 12
-)  # bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call
+# bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call
+_MOST_FRAMING = 1 << 12
 _SLICE = 1 << 12  # bytes that are parsed before the limits are looked at
 _RESERVE = 16  # connections beyond the limit, which get a 503 instead of silence
 _SWEEP_S = 0.5

@@ -146,9 +146,8 @@ class Keys:
         self._look()
         holder = None
         for key, entry in (*self._own.items(), *self._named.items()):
-            if hmac.compare_digest(
-                key_bytes, key
-            ):  # each one: the time says nothing of which it is
+            # each one: the time says nothing of which it is
+            if hmac.compare_digest(key_bytes, key):
                 holder = entry
         if holder is None or (holder.until is not None and time.time() >= holder.until):
             return None

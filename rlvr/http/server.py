@@ -53,9 +53,8 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
     Raises:
         UsageError: other machines can reach the address and must not, or it cannot be listened on.
     """
-    require_whole(
-        "port", port, 0, 65535, hint="0 for any that is free"
-    )  # some systems would take 65536 as 0
+    # some systems would take 65536 as 0
+    require_whole("port", port, 0, 65535, hint="0 for any that is free")
     try:
         [(family, *_, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

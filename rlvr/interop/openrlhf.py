@@ -71,9 +71,8 @@ ENDS: Final = (
 )
 """Special tokens for the end of a turn and for padding, of well-known models."""
 
-_BEFORE: Final = re.compile(
-    r"(?:\s|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\])*"
-)  # padding and the like, before the prompt
+# padding and the like, before the prompt
+_BEFORE: Final = re.compile(r"(?:\s|<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\])*")
 
 
 def to_openrlhf(

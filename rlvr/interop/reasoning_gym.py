@@ -63,11 +63,8 @@ _LONGEST: Final = 100_000  # characters of an answer; the longest references hav
 _WHICH: Final = (
     "name the puzzle in column 'task', by its index or id; a reference alone is not enough"
 )
-_CPU_S, _WALL_S, _MEMORY_MIB = (
-    5.0,
-    8.0,
-    2048,
-)  # well inside the Scorer's 30 s, whose kill is UNSCORED
+# well inside the Scorer's 30 s, whose kill is UNSCORED
+_CPU_S, _WALL_S, _MEMORY_MIB = 5.0, 8.0, 2048
 _ANSWERS_SHARE = 5 / 8  # of the wall seconds; the rest is for the reference, if the answer was lost
 _KEPT = 256  # tasks; a group's completions are scored one after another
 

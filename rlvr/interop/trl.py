@@ -55,13 +55,8 @@ _MASKS_NONE: Final = (1, 6)  # before this version TRL summed None as 0
 FailureOutcome: TypeAlias = Literal["wrong", "unscored"]
 """The outcome of a completion at which a TRL reward function raises."""
 
-_GIVEN: Final = (
-    "prompts",
-    "completions",
-    "trainer_state",
-    "log_extra",
-    "log_metric",
-)  # beside the columns
+# beside the columns
+_GIVEN: Final = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 
 # ------------------------------------------------------------------------------------------ to TRL
 

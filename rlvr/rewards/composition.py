@@ -459,9 +459,8 @@ class Correct(Part):
                 f"part {self.name!r}: its verifier returned {describe_returned(own)}; it must be a "
                 f"Verdict"
             )
-        if (
-            own.outcome is Outcome.UNSCORED
-        ):  # a failure of the verifier has no value: the whole completion is unscored
+        # a failure of the verifier has no value: the whole completion is unscored
+        if own.outcome is Outcome.UNSCORED:
             raise Unscored(
                 f"part {self.name!r} of task {task.id!r}: its verifier returned UNSCORED "
                 f"({own.why})"
@@ -555,9 +554,8 @@ class _Scaled(_Unary):
 
     @property
     def bounds(self) -> Bounds:
-        low, high = sorted(
-            self.factor * bound + 0.0 for bound in self.inner.bounds
-        )  # + 0.0: there is no -0.0
+        # + 0.0: there is no -0.0
+        low, high = sorted(self.factor * bound + 0.0 for bound in self.inner.bounds)
         return low, high
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:

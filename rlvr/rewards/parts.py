@@ -189,9 +189,8 @@ class Length(Part):
             return self.exceeded
         first, last = self.correct if verdict.outcome is Outcome.CORRECT else self.wrong
         value = last + (first - last) * (1 + math.cos(math.pi * length / self.max_tokens)) / 2
-        return min(
-            max(value, min(first, last)), max(first, last)
-        )  # rounding may leave the ends by one ulp
+        # rounding may leave the ends by one ulp
+        return min(max(value, min(first, last)), max(first, last))
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,8 @@ _READ_TOKENS: Final = (
     16384  # most tokens that are read together, padding included, unless one prompt is longer
 )
 _MARGIN: Final = 32  # steps that a new row should have before memory is short again
-_BANDS: Final = (
-    0.125,
-    0.375,
-    1.0,
-)  # where bands of rows end: lengths are skewed, so few rows are long
+# where bands of rows end: lengths are skewed, so few rows are long
+_BANDS: Final = (0.125, 0.375, 1.0)
 _FEWEST: Final = 32  # rows from which on bands save more than their calls cost
 
 
@@ -348,9 +345,8 @@ class Decoding:
         places = self._rearrange(len(chosen))
         for place, rollout in zip(places, chosen, strict=True):
             rollout.place = place
-            rollout.start = (
-                self._room.now - len(rollout.prompt.ids) + 1
-            )  # its last token is read in the next step
+            # its last token is read in the next step
+            rollout.start = self._room.now - len(rollout.prompt.ids) + 1
             rollout.born = self._room.now - len(rollout.drawn[0])
             self._rows[place : place + 1] = [rollout]
         self._fit_buffers()
@@ -780,9 +776,8 @@ def possible_end_tokens(
             [[token] for token in tokens], clean_up_tokenization_spaces=False
         )
         for token, piece, text in zip(tokens, pieces, texts, strict=True):
-            bare = piece.startswith("▁") and not text.startswith(
-                " "
-            )  # decoded alone, it loses its space
+            # decoded alone, it loses its space
+            bare = piece.startswith("▁") and not text.startswith(" ")
             text_shown = f" {text}" if bare else text
             table[token] |= (
                 text_shown.startswith(tails)

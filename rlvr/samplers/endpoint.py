@@ -293,9 +293,10 @@ class EndpointSampler(Closing):
             self._give_up(error)
             return SamplingFailed(str(error))
         self._answers, self._failures = self._answers + 1, 0
+        # a guess
         counted = (
             len(reply.text) // 4 if reply.completion_tokens is None else reply.completion_tokens
-        )  # a guess
+        )
         length = max(1, min(counted, request.limit))
         return Sample(
             text=reply.text,
@@ -360,9 +361,8 @@ class EndpointSampler(Closing):
         text = str(error)
         if error.status_code == 400 and "max_completion_tokens" in text and self.api == "chat":
             renamed, self._limit_name = self._limit_name == "max_tokens", "max_completion_tokens"
-            return (
-                renamed or attempt == 1
-            )  # OpenAI's newer models; other requests have found it out meanwhile
+            # OpenAI's newer models; other requests have found it out meanwhile
+            return renamed or attempt == 1
         if error.status_code == 429:
             pause = error.response.headers.get("retry-after", "")
             if pause.isdecimal() and float(pause) > _LONGEST_PAUSE_S:
@@ -370,9 +370,8 @@ class EndpointSampler(Closing):
             await asyncio.sleep(1)
             # While others get through, the turn of this one will come.
             return self._answers > before or (attempt == 1 and not before and self.retries > 1)
-        return (
-            error.status_code >= 500 and attempt == 1 and not before and self.retries > 1
-        )  # had one retry only
+        # had one retry only
+        return error.status_code >= 500 and attempt == 1 and not before and self.retries > 1
 
     def _refusal_of(self, error: openai.APIStatusError) -> Exception:
         """What a status means that no retry has mended."""
@@ -438,9 +437,8 @@ def _read(answer: object, api: str) -> EndpointReply:
     if isinstance(text, list):  # parts of texts, and of other things
         text = "".join(str(part.get("text", "")) for part in text if isinstance(part, Mapping))
     if text is None and api == "chat":
-        text = (
-            message.get("refusal") or ""
-        )  # or all tokens went into the reasoning, or into a call of a tool
+        # or all tokens went into the reasoning, or into a call of a tool
+        text = message.get("refusal") or ""
     if not isinstance(text, str):
         raise problem()
     usage, finish = answer.get("usage"), choice.get("finish_reason")

@@ -286,9 +286,8 @@ def _layer(layer: Any, room: Room) -> Any:
         return _StateLayer(layer.number_of_states, room)
     if type(layer) in _BOTH:
         return _StateAndKeysLayer(layer.number_of_states, room)
-    if (
-        type(layer).__name__ == "DummyLayer"
-    ):  # older releases, such as the one that vLLM asks for, have no such class
+    # older releases, such as the one that vLLM asks for, have no such class
+    if type(layer).__name__ == "DummyLayer":
         return layer
     raise UsageError(
         f"the local sampler does not know layers that keep their state in a "

@@ -564,9 +564,8 @@ class _Remover:
         if self._ours >= 0:
             shutil.rmtree(self._folder, ignore_errors=True)
             with suppress(OSError):
-                os.write(
-                    self._ours, b"\n"
-                )  # a process that was forked from this one may hold the pipe as well
+                # a process that was forked from this one may hold the pipe as well
+                os.write(self._ours, b"\n")
             os.close(self._ours)
             self._ours = -1
             self._shell.wait()

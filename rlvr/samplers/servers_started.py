@@ -69,9 +69,8 @@ class StartedServers(Closing):
             *flags,
         ]
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._theirs, self._alive = (
-            os.pipe()
-        )  # we hold the end that is written to, and nothing is written
+        # we hold the end that is written to, and nothing is written
+        self._theirs, self._alive = os.pipe()
         try:
             for number in range(count):
                 port = _free_port()

@@ -78,20 +78,17 @@ def sample_tokens(
     probs = logprobs.exp()
     if sampling.truncates:
         probs = probs.where(allowed_tokens(probs, sampling), 0.0)
-    exact = (
-        torch.float32 if logits.device.type == "mps" else torch.float64
-    )  # float64: it sums 150k small numbers
+    # float64: it sums 150k small numbers
+    exact = torch.float32 if logits.device.type == "mps" else torch.float64
     cumulative = probs.cumsum(dim=-1, dtype=exact)
     total = cumulative[:, -1:]
     point = uniform.to(exact).unsqueeze(1) * total
     if exact == torch.float32:  # the product may have rounded up to the total
         point = torch.minimum(point, total * (1 - 2 * torch.finfo(exact).eps))
-    token = torch.searchsorted(
-        cumulative, point, right=True
-    )  # never selects a token of probability 0
-    token = token.clamp_(
-        max=logits.shape[1] - 1
-    )  # NaN leads beyond the end; the caller sees it in the logprobs
+    # never selects a token of probability 0
+    token = torch.searchsorted(cumulative, point, right=True)
+    # NaN leads beyond the end; the caller sees it in the logprobs
+    token = token.clamp_(max=logits.shape[1] - 1)
     model_logprob = model_logprobs.gather(1, token).squeeze(1)
     sampled_logprob = (
         model_logprob if sampling.temperature == 1 else logprobs.gather(1, token).squeeze(1)

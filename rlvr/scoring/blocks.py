@@ -158,10 +158,8 @@ class Blocks:
             lines: of JSON, one row each.
             file: place of the file among those of the run, from 0.
         """
-        lines, is_first = (
-            iter(lines),
-            True,
-        )  # by the first line of a file one knows whether the others have checksums
+        # by the first line of a file one knows whether the others have checksums
+        lines, is_first = iter(lines), True
         while self._next is not None and self._next[0].file == file:
             block, end = self._next
             block_lines = list(itertools.islice(lines, block.lines))
@@ -232,10 +230,8 @@ class Blocks:
 def _read_blocks(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
     """The blocks in a file with this header, each with the place of its end, up to the first that
     is damaged."""
-    with (
-        contextlib.suppress(OSError, KeyError, TypeError, ValueError),
-        path.open("rb") as file,
-    ):  # another version's
+    # another version's
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError), path.open("rb") as file:
         if file.readline() != header:
             return
         end = len(header)

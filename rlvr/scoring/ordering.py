@@ -110,9 +110,8 @@ class Ordering(Generic[_R]):
         self._pending: list[
             tuple[Item, Observation]
         ] = []  # of one task, for a reward that compares
-        self._groups: deque[tuple[list[Item], list[_R] | Future[list[_R]]]] = (
-            deque()
-        )  # of one task each
+        # of one task each
+        self._groups: deque[tuple[list[Item], list[_R] | Future[list[_R]]]] = deque()
         self.ended = False  # whether every row was taken
 
     def take(self, most: int) -> list[Taken]:
@@ -219,7 +218,5 @@ class Ordering(Generic[_R]):
 
 
 def _same(task: Task, other: Task) -> bool:
-    return (task.id, task.prompt) == (
-        other.id,
-        other.prompt,
-    )  # rows without ids and tasks all have the id "row"
+    # rows without ids and tasks all have the id "row"
+    return (task.id, task.prompt) == (other.id, other.prompt)

@@ -332,9 +332,8 @@ async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[S
             raise
         except BaseException as error:  # becomes UNSCORED, as in a worker
             given_up = isinstance(error, asyncio.CancelledError) and cancelled_by_us()
-            if given_up or (
-                is_async and isinstance(error, GeneratorExit)
-            ):  # after it a coroutine awaits nothing
+            # after it a coroutine awaits nothing
+            if given_up or (is_async and isinstance(error, GeneratorExit)):
                 raise
             if attempt == 2:
                 return [unscored_outcome(WorkerError(*describe_error(error)))]

@@ -42,9 +42,8 @@ __all__ = [
 _COMPARED = ("outcome", "value", "why", "answer", "detail", "total", "parts")
 """The fields that a replay must reproduce exactly."""
 
-_READ = frozenset(
-    ("id", "task", "prompt", "outcome", "total", "parts", "why")
-)  # of the rows of a stopped run
+# of the rows of a stopped run
+_READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))
 
 _NO_SCORE = Score(None, {}, Verdict(Outcome.UNSCORED))
 
@@ -65,9 +64,8 @@ def provenance(env: Environment, name: str, identity: Identity | None = None) ->
     if not takes_options(name):  # it is as its file makes it, but for its reward
         options = {option: value for option, value in options.items() if option == "reward"}
     try:
-        config = json.loads(
-            json.dumps(options, allow_nan=False)
-        )  # as it will be read back: tuples become lists
+        # as it will be read back: tuples become lists
+        config = json.loads(json.dumps(options, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"{name}: its options {brief(options)} cannot be recorded as JSON: {error}"

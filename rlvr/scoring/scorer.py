@@ -377,9 +377,8 @@ class Scorer:
         """
         observations = []
         for outcome in seen:
-            if isinstance(
-                outcome, UnreadReference
-            ):  # of a task that was drawn: a row is left out earlier
+            # of a task that was drawn: a row is left out earlier
+            if isinstance(outcome, UnreadReference):
                 outcome = unscored_outcome(WorkerError("DataError", str(outcome), ""))
             if isinstance(outcome, DataError):
                 raise outcome

@@ -148,9 +148,8 @@ def _check_forms(env: Environment, found: Findings) -> None:
         without
         <= reward.evaluate({**wrong, **dict.fromkeys((leaf.name for leaf in forms), 0.0)})[0]
     )
-    if (
-        in_form >= without and not gated
-    ):  # behind a gate, a right answer without the form earns nothing on purpose
+    # behind a gate, a right answer without the form earns nothing on purpose
+    if in_form >= without and not gated:
         got = (
             f"{reward}: {in_form:g} for a wrong answer in form, {without:g} for a right one without"
         )

@@ -193,9 +193,8 @@ class _Run:
     def __init__(self, env: Environment, scorer: Scorer, found: Findings, done: Tries) -> None:
         self.env, self.found, self.done = env, found, done
         self.hangs = self.lost_examples = self.passed_over = 0
-        self.gone: set[str] = (
-            set()
-        )  # completions that hung, died or took long, as they would at each task
+        # completions that hung, died or took long, as they would at each task
+        self.gone: set[str] = set()
         self.of_others: list[dict[str, str]] = []  # answers of other tasks that were accepted
         self._scorer = scorer
 
@@ -418,9 +417,8 @@ def _judge_example(run: _Run, task: Task, example: str, score: Score) -> None:
             isinstance(leaf, Format) and score.parts.get(leaf.name) == 0
             for leaf in run.env.reward.leaves
         )
-        severity = (
-            Severity.WARNING if formless else Severity.NOTE
-        )  # other parts may prefer other texts
+        # other parts may prefer other texts
+        severity = Severity.WARNING if formless else Severity.NOTE
         run.found.add(
             "reference-below-maximum", severity, **case, got=f"total {total:g}", wanted=f"{high:g}"
         )

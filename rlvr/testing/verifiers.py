@@ -20,11 +20,8 @@ from rlvr.verifiers.base import BaseVerifier
 __all__ = ["LONG_TEXTS", "check_verifier", "strange_references"]
 
 _CPU_S: Final = 0.5  # for a verdict on any text up to a megabyte; programs apart
-_SIZES: Final = (
-    1_000,
-    30_000,
-    1_000_000,
-)  # characters; a text that is slow at one is not tried longer
+# characters; a text that is slow at one is not tried longer
+_SIZES: Final = (1_000, 30_000, 1_000_000)
 _AGAIN: Final = 5  # times that a text is tried which took longer
 _YARDSTICK, _YARDSTICK_S = "ab " * 200_000, 0.15  # a text, and the CPU time to read it at 3 GHz
 _YARDSTICK_WORD: Final = re.compile(r"(\w+) ?")

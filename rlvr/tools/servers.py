@@ -123,10 +123,8 @@ class Server(Closing):
                 result = call.result()
             except Exception as error:  # noqa: BLE001  of the SDK, or of the connection
                 kind = getattr(getattr(error, "error", None), "code", None)
-                if kind in (
-                    -32602,
-                    -32601,
-                ):  # invalid params, no such method: JSON-RPC 2.0, section 5.1
+                # invalid params, no such method: JSON-RPC 2.0, section 5.1
+                if kind in (-32602, -32601):
                     raise ToolError(str(error)) from None
                 raise ServiceFailed(
                     f"the MCP server {self._name}: {type(error).__name__}: {error}"

@@ -162,9 +162,8 @@ def buckets(
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
     sizes = np.asarray(lengths, dtype=np.int64)[order]
     n = len(sizes)
-    cost = np.full(
-        n + 1, np.iinfo(np.int64).max, dtype=np.int64
-    )  # of the rows before this one, in the best split
+    # of the rows before this one, in the best split
+    cost = np.full(n + 1, np.iinfo(np.int64).max, dtype=np.int64)
     start = np.zeros(n + 1, dtype=np.int64)  # where the last batch of that split begins
     cost[0] = 0
     for i, size in enumerate(sizes.tolist()):

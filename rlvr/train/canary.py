@@ -65,9 +65,8 @@ class Canary:
             list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:position_limit]
             for p in range(_ROWS)
         ]
-        prompts = [
-            ids if len(ids) > 1 else ids * 2 for ids in prompts
-        ]  # a prompt of one token has no halves
+        # a prompt of one token has no halves
+        prompts = [ids if len(ids) > 1 else ids * 2 for ids in prompts]
         half = [(len(ids) + 1) // 2 for ids in prompts]
         self.rows = [
             TokenRow(ids[:at], ids[at : at + _TOKENS])

@@ -86,9 +86,8 @@ def save(
                 torch.save(unsharded, checksummed)
             _seal(file, checksummed)
     except (OSError, RuntimeError) as error:
-        cause = (
-            error if isinstance(error, OSError) else error.__context__
-        )  # torch hides it behind an error of its own
+        # torch hides it behind an error of its own
+        cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError) or cause.filename is not None:
             raise
         raise OSError(

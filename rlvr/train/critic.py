@@ -72,9 +72,8 @@ class ValueModule(RootModule):
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns_layers):
             states = self.states(batch)
-        with torch.autocast(
-            states.device.type, enabled=False
-        ):  # bfloat16 has 8 bits, too few to regress on
+        # bfloat16 has 8 bits, too few to regress on
+        with torch.autocast(states.device.type, enabled=False):
             return self.head(states.float()).squeeze(-1), None
 
 

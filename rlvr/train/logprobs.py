@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LogitsTransform", "token_logprobs"]
 
-_BLOCK: Final = (
-    2**21
-)  # numbers in a block if the tokens are few: 8 MiB in float32, which may fit into a cache
+# numbers in a block if the tokens are few: 8 MiB in float32, which may fit into a cache
+_BLOCK: Final = 2**21
 _NARROWEST: Final = 1024  # least width, with many tokens: 4 KB per token and copy, and wide enough for a fast product
 
 
@@ -190,9 +189,8 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
         at_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         at_bias = torch.empty_like(bias) if ctx.needs_input_grad[2] else None
         for block, rows, logit in settings.blocks(states, weight, bias):
-            log_p = (
-                logit if settings.logits.softcap is None else logit.clone()
-            )  # `backward_` needs the logits below
+            # `backward_` needs the logits below
+            log_p = logit if settings.logits.softcap is None else logit.clone()
             log_p.mul_(settings.inverse_temperature).sub_(log_total.unsqueeze(1))
             if settings.with_entropy:
                 outer = (

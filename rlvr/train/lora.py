@@ -155,9 +155,8 @@ class Lora:
     def fingerprint(self) -> int:
         """A checksum over the frozen weights: the first numbers of each.  An adapter means nothing
         without them."""
-        if (
-            self._fingerprint is None
-        ):  # they stay as they are, and shards of them would have another one
+        # they stay as they are, and shards of them would have another one
+        if self._fingerprint is None:
             self._fingerprint = 0
             for name, parameter in self._model.named_parameters():
                 if ".lora_" not in name:
@@ -303,9 +302,8 @@ def _ignore_warnings() -> None:
     warnings.filterwarnings(
         "ignore", message="The following (rank|alpha)_pattern keys did not match"
     )
-    warnings.filterwarnings(
-        "ignore", message="fan_in_fan_out is set to False"
-    )  # it sets it to True then
+    # it sets it to True then
+    warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
 
 

@@ -289,9 +289,8 @@ def _count_kept(policy: Policy, tokens: int) -> int:
         return tensor
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        outputs = policy.logprobs(
-            _rows(policy, tokens)
-        )  # its graph keeps the tensors, so that no address comes twice
+        # its graph keeps the tensors, so that no address comes twice
+        outputs = policy.logprobs(_rows(policy, tokens))
     del outputs
     return sum(storages.values())
 
@@ -371,13 +370,11 @@ def forecast(
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
     held = min(rows * max(_ROOM * row, row + _LEAST_ROOM), max(row, settings.max_tokens_in_flight))
-    moved = 1 / (
-        _ROOM * getattr(text, "num_hidden_layers", 1)
-    )  # of a layer whose buffers grow the old ones live on
+    # of a layer whose buffers grow the old ones live on
+    moved = 1 / (_ROOM * getattr(text, "num_hidden_layers", 1))
     reached = held * (costs.cached * (1 + moved) + _SIDE_BYTES)
-    read = (
-        min(rows, settings.prompts) * prompt_tokens * costs.layer_linear
-    )  # prompts go through a layer at once
+    # prompts go through a layer at once
+    read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear
     is_local = settings.engine == "local"  # vLLM keeps to its own share of memory
     optimizer = 2 * (0 if is_region else trained / world) + 2 * second
     reference = copies / shares + _size_of_model(settings.teacher) / world

@@ -194,9 +194,8 @@ class Tracker:
             options = {"resume": "allow"}
         opened = self._module.init(project=project, name=place.name, config=dict(config), **options)
         if package == "wandb":
-            opened.define_metric(
-                "*", step_metric="step"
-            )  # its own count may not go back to a checkpoint's step
+            # its own count may not go back to a checkpoint's step
+            opened.define_metric("*", step_metric="step")
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         if self._package == "trackio":  # where "step" is no metric's name
@@ -289,9 +288,8 @@ def open_loggers(
         if track is not None:
             tracker_of(track)  # if the package is missing, nothing has been written yet
         add(Jsonl(run / "metrics.jsonl", resume_at=since))
-        if (
-            track is not None
-        ):  # behind it: where a login fails, the folder already holds a run that can go on
+        # behind it: where a login fails, the folder already holds a run that can go on
+        if track is not None:
             add(Tracker(track, project="rlvr", run=run, config=config))
         add(Progress(steps, console, first=done))
         with contextlib.suppress(MissingDependency):

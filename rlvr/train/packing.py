@@ -84,9 +84,8 @@ def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
     """
     require_whole("max_tokens", max_tokens, 1)
     all_packs: list[list[int]] = []
-    room = np.zeros(
-        len(lengths), dtype=np.int64
-    )  # of each pack; those behind `found` are not begun
+    # of each pack; those behind `found` are not begun
+    room = np.zeros(len(lengths), dtype=np.int64)
     for i in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
         fitting = np.flatnonzero(room[: len(all_packs)] >= lengths[i])
         at = int(fitting[0]) if len(fitting) else len(all_packs)

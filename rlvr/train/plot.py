@@ -28,14 +28,8 @@ the beginning of several."""
 
 _COLUMNS: Final = 3
 _DASHES: Final = ("-", "--", ":", "-.")  # beside colours, which not all can tell apart
-_COLOURS: Final = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#946c00",
-    "#56b4e9",
-)  # Okabe and Ito's
+# Okabe and Ito's
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#946c00", "#56b4e9")
 
 
 def plot(run: Path, to: Path | None = None) -> Path:

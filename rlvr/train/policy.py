@@ -221,9 +221,8 @@ class Policy:
         if packing:
             require_packing(tried)
         if gradient_checkpointing:
-            newer = hasattr(
-                model, "activation_checkpointing_enable"
-            )  # then the older name gives a warning
+            # then the older name gives a warning
+            newer = hasattr(model, "activation_checkpointing_enable")
             enable = (
                 model.activation_checkpointing_enable
                 if newer
@@ -237,9 +236,8 @@ class Policy:
             and not gradient_checkpointing
             and supports_prompt_sharing(model)
         )
-        model.train(
-            gradient_checkpointing
-        )  # layers checkpoint only in training mode; nothing else differs in it
+        # layers checkpoint only in training mode; nothing else differs in it
+        model.train(gradient_checkpointing)
         self.ranks = Ranks()
         self._skeleton: PreTrainedModel | None = None
         self._load_whole: Callable[[], Policy] = lambda: self
@@ -625,9 +623,8 @@ class Policy:
         if self.is_sharded and not torch.is_grad_enabled():
             shared = self._of_all_ranks(rows, T, temperature, with_entropy)
             return (shared[0], shared[1]) if with_entropy else shared[0]
-        parts = (
-            [list(range(len(rows)))] if self.is_sharded else self.micro_batches(rows)
-        )  # of a plan already
+        # of a plan already
+        parts = [list(range(len(rows)))] if self.is_sharded else self.micro_batches(rows)
         batches_values = [
             self._of_batch([rows[i] for i in part], T, temperature, with_entropy) for part in parts
         ]

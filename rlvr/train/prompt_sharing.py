@@ -40,9 +40,8 @@ __all__ = [
 _SAVED: Final = (
     0.1  # least share of tokens saved; below it, the second pass through the layers costs more
 )
-_MASK: Final = (
-    2**22
-)  # most numbers in the mask: for long completions it would be larger than what is saved
+# most numbers in the mask: for long completions it would be larger than what is saved
+_MASK: Final = 2**22
 
 
 def worth_sharing_prompts(rows: Sequence[Tokenized]) -> bool:
@@ -102,9 +101,8 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
         )
     prompt_of = torch.from_numpy(of).to(device)
     prompt = prompt_of[padded.rows]
-    first = (
-        prompt * P + lengths.to(device)[prompt] - 1
-    )  # a completion's first token is predicted by its prompt
+    # a completion's first token is predicted by its prompt
+    first = prompt * P + lengths.to(device)[prompt] - 1
     later = len(number) * P + padded.rows * (T - 1) + padded.columns - 1
     return SharedPrompts(
         **{field.name: getattr(padded, field.name) for field in fields(Padded)},

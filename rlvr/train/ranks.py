@@ -353,12 +353,10 @@ class Ranks:
                 f"this model cannot be sharded over {self.world} ranks: {why[:300]}"
             ) from error
         for part in root.modules():
-            if isinstance(
-                part, FSDPModule
-            ):  # sums, not means: the loss is divided by the whole batch already
-                part.set_force_sum_reduction_for_comms(
-                    True
-                )  # gloo has no other reduction with a factor
+            # sums, not means: the loss is divided by the whole batch already
+            if isinstance(part, FSDPModule):
+                # gloo has no other reduction with a factor
+                part.set_force_sum_reduction_for_comms(True)
                 part.set_gradient_divide_factor(1.0)
         with torch.no_grad():  # shares of what has no values yet; buffers have theirs
             root._apply(lambda t: torch.empty_like(t, device=self.home) if t.is_meta else t)

@@ -204,9 +204,8 @@ def _verdict(rollout: Rollout) -> dict[str, Any]:
         "answer": score.verdict.answer,
         "score": score.total,
         "parts": {name: float(value) for name, value in score.parts.items()},
-        "detail": json.dumps(
-            dict(score.verdict.detail), default=str
-        ),  # its keys differ from row to row
+        # its keys differ from row to row
+        "detail": json.dumps(dict(score.verdict.detail), default=str),
     }
 
 
@@ -326,9 +325,8 @@ def rollout_table(
             "–" if score is None or score.total is None else f"{score.total:.3g}",
             f"dropped: {why}" if why else advantage,
             f"{len(rollout.completion_ids)}{'✂' if rollout.truncated else ''}",
-            Text(
-                "\n".join(_cut(inert(text)) for text in texts if text)
-            ),  # not read as rich's markup
+            # not read as rich's markup
+            Text("\n".join(_cut(inert(text)) for text in texts if text)),
         )
     return table
 

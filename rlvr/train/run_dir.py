@@ -61,9 +61,8 @@ def claim_run_dir(
             raise UsageError(
                 f"{run} is being trained in by another process; wait for it, or give a new folder"
             ) from None
-        has_begun, changed = examine_run_dir(
-            run, description
-        )  # again, now that no other process is in it
+        # again, now that no other process is in it
+        has_begun, changed = examine_run_dir(run, description)
         for name, (before, current) in changed.items():
             say(f"{name} is {brief(current)} from here on, and was {brief(before)}")
         if changed or not has_begun:
@@ -162,11 +161,12 @@ def chat_of_run(run: Path, asked: ChatSettings) -> ChatSettings:
     if saved_format is None:
         return asked
     settings = asked.after(saved_format)
+    # of any template
     format_now = ChatFormat(
         "raw" if settings.mode == "off" else "template",
         system=settings.system,
         options=settings.options,
-    )  # of any template
+    )
     if not format_now.sends_as(saved_format):
         raise UsageError(
             f"{run} holds a run whose prompts go as {saved_format}, and here they would go as "

@@ -67,9 +67,8 @@ def tiny(
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads}
     for name, size in {**sizes, "max_length_tokens": max_length_tokens}.items():
         require_whole(name, size, 1)
-    if (
-        hidden % (2 * heads) or heads % kv_heads
-    ):  # rotary embeddings turn pairs, so a head's width is even
+    # rotary embeddings turn pairs, so a head's width is even
+    if hidden % (2 * heads) or heads % kv_heads:
         raise UsageError(
             f"hidden={hidden}, heads={heads}, kv_heads={kv_heads}: each head needs an even width, "
             "and kv_heads must divide heads; try hidden=128, heads=4, kv_heads=2"

@@ -148,9 +148,8 @@ def viewer_app(
         chosen, sort = require_rows(keys), _heat().require_sort(request.query.get("sort", ""))
         states = [read(source, None) for source in chosen]
         state = min(states, key=lambda it: it["renew_s"] or math.inf) | {"source": None}
-        state["renew_s"] = (
-            0 if state["whole"] else state["renew_s"]
-        )  # a map that is looked at stays
+        # a map that is looked at stays
+        state["renew_s"] = 0 if state["whole"] else state["renew_s"]
         heat = _heat().heat_map(chosen, sort)
         by_step = len(chosen) == 1 and chosen[0].is_run
         heat_tables = _heat().heat_page(heat, _number(request, "since", 0))
@@ -189,9 +188,8 @@ def viewer_app(
             state=state,
             **view_data,
         )
-        source.index.update(
-            wait_s=0
-        )  # behind the page: reading takes turns with whatever else is computed
+        # behind the page: reading takes turns with whatever else is computed
+        source.index.update(wait_s=0)
         return page
 
     def recorded_step(request: HttpRequest) -> WholeResponse:

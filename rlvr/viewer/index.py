@@ -158,9 +158,8 @@ class Index:
     """
 
     def __init__(self, files: Callable[[], Sequence[RowsFile]], folder: Path) -> None:
-        if (
-            find_spec("duckdb") is None
-        ):  # it is imported with the first rows: the curves of a run do without
+        # it is imported with the first rows: the curves of a run do without
+        if find_spec("duckdb") is None:
             raise MissingDependency("duckdb", "view")
         self._files, self._folder = files, folder
         self._opening = threading.Lock()
@@ -293,9 +292,8 @@ class Index:
             version = read.version
             place_now = read.stamp if read.by_number else read.stored
             of, until, rows = cached.get(step, (version, 0, []))
-            if of != version or (
-                read.by_number and until != place_now
-            ):  # another file has its name
+            # another file has its name
+            if of != version or (read.by_number and until != place_now):
                 until, rows = 0, []
             if until != place_now:
                 with suppress(OSError, DataError):  # it is looked at again with the next search
@@ -417,10 +415,8 @@ class Index:
                 )  # a file that is cut and written anew keeps its inode
             ):
                 self._forget(read)  # another file has its name
-            before, read.stamp = (
-                read.stamp,
-                stamp,
-            )  # a damaged file is read again when it has changed
+            # a damaged file is read again when it has changed
+            before, read.stamp = read.stamp, stamp
             if read.file.step >= _MOST_STEPS:
                 raise DataError(
                     f"{path}: step {read.file.step} is not shown; the viewer counts to "
@@ -772,9 +768,8 @@ def _lines(file: BinaryIO, start: int, number: int) -> Iterator[tuple[int, int, 
     place, size, raw = 0, 0, b""
     if start:
         file.seek(start - 1)
-        number -= (
-            file.read(1) != b"\n"
-        )  # the line before was read without its end, which is no line of its own
+        # the line before was read without its end, which is no line of its own
+        number -= file.read(1) != b"\n"
 
     def raw_lines() -> Iterator[bytes]:
         nonlocal place, size, raw

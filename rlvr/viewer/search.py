@@ -37,10 +37,8 @@ def hits_in_lines(
     longest = max(map(len, needles))
     with path.open("rb") as file:
         file.seek(start)
-        tail, skips = (
-            b"",
-            False,
-        )  # the end of the chunk before; whether its last line has been found already
+        # the end of the chunk before; whether its last line has been found already
+        tail, skips = b"", False
         while start + len(tail) < end and len(hits) < most:
             raw = file.read(min(_CHUNK, end - start - len(tail)))
             if not raw:

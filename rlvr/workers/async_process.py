@@ -176,9 +176,8 @@ class _Item(Coroutine[Any, Any, None]):
         self._beside_since: float | None = None
         self._timer = server.loop.call_later(server.wall_s, self._look)
         self._task = server.loop.create_task(self)
-        self._task.add_done_callback(
-            self._give_no_answer
-        )  # cancelled before its first step, it never began to answer
+        # cancelled before its first step, it never began to answer
+        self._task.add_done_callback(self._give_no_answer)
 
     def _give_no_answer(self, _: object) -> None:
         self._timer.cancel()
@@ -271,9 +270,8 @@ class _Item(Coroutine[Any, Any, None]):
         raise AssertionError("a task runs it")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(
-            self._coroutine, name
-        )  # cr_frame and its like, which libraries ask a task's coroutine for
+        # cr_frame and its like, which libraries ask a task's coroutine for
+        return getattr(self._coroutine, name)
 
 
 _ITEM: ContextVar[_Item] = ContextVar("the item whose code runs")

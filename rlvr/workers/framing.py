@@ -13,9 +13,8 @@ import struct
 
 __all__ = ["FrameTooLong", "frame_payload", "read_frame", "take_frame", "write_all"]
 
-globals().update(
-    __builtins__=dict(vars(builtins))
-)  # our own copy: in the sandbox, the program may change `builtins`
+# our own copy: in the sandbox, the program may change `builtins`
+globals().update(__builtins__=dict(vars(builtins)))
 
 _LENGTH = struct.Struct("<I")
 _PART_BYTES = 1 << 20  # of one read: a length that is announced but never sent allocates no memory

@@ -32,9 +32,8 @@ def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
     def get(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         key = os.getpid(), args, tuple(sorted(kwargs.items()))
         with _lock:
-            if (
-                key not in results
-            ):  # what a parent made stays in here unused: it is not this process's to close
+            # what a parent made stays in here unused: it is not this process's to close
+            if key not in results:
                 results[key] = make(*args, **kwargs)
             return results[key]
 

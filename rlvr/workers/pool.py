@@ -190,9 +190,8 @@ class WorkerPool(Closing):
         while len(results) < len(items):
             # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
             remaining = items[len(results) : len(results) + 1 if unbegun else None]
-            request = frame_payload(
-                ship(remaining)
-            )  # before a worker is taken, which would be lost if this raises
+            # before a worker is taken, which would be lost if this raises
+            request = frame_payload(ship(remaining))
             with self._checkout() as worker:
                 begun, lost = worker.run(
                     request, len(remaining), wall_s, cpu_s, self._start_s, note, give_up
@@ -200,9 +199,8 @@ class WorkerPool(Closing):
             if lost is not None and self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
             unbegun = 0 if begun else unbegun + 1
-            if lost is not None and (
-                begun or unbegun == _STARTS
-            ):  # three times in a row: the item is to blame
+            # three times in a row: the item is to blame
+            if lost is not None and (begun or unbegun == _STARTS):
                 note(lost)
                 unbegun = 0
         return results
@@ -263,9 +261,8 @@ class WorkerPool(Closing):
     def _give(self, worker: _Worker, fit: bool) -> None:
         with self._lock:
             if fit and not self._closed:
-                self._idle.appendleft(
-                    worker
-                )  # the next caller gets this one, whose caches are warm
+                # the next caller gets this one, whose caches are warm
+                self._idle.appendleft(worker)
                 return
             target = len(self._all)
             self._all.discard(worker)
@@ -274,9 +271,8 @@ class WorkerPool(Closing):
                 target = min(target, self.workers) + self.spares
         worker.kill()
         with self._lock:
-            if (
-                not self._closed and worker.ready
-            ):  # one that never got ready is not replaced: it would loop
+            # one that never got ready is not replaced: it would loop
+            if not self._closed and worker.ready:
                 self._top_up(target)
 
     def _top_up(self, wanted: int) -> None:
@@ -348,9 +344,8 @@ class _Worker:
         self._memory_mib = memory_mib
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
-        if hasattr(
-            fcntl, "F_SETPIPE_SZ"
-        ):  # Linux: items of megabytes then pass in a few steps, not in hundreds
+        # Linux: items of megabytes then pass in a few steps, not in hundreds
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
             with contextlib.suppress(OSError):  # the user has used up what pipes may hold
                 fcntl.fcntl(self._request, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._buffer = bytearray()
@@ -360,9 +355,8 @@ class _Worker:
         ] = []  # when this process was stopped: when that was noticed, how long
         self._number = 0  # of the request that was sent last: the set-up has 0
         self._unsent = frame_payload(boot)
-        with contextlib.suppress(
-            BlockingIOError, WorkerDied
-        ):  # a spare gets ready by itself; see `wait_ready`
+        # a spare gets ready by itself; see `wait_ready`
+        with contextlib.suppress(BlockingIOError, WorkerDied):
             self._push()
         self.ready = False
         self.fit = True

@@ -70,9 +70,8 @@ def serve(
                         f"item"
                     )
                 if memory_mib is not None:
-                    bytearray(
-                        _ROOM_MIB << 20
-                    )  # a worker without room for an item would fail at every one
+                    # a worker without room for an item would fail at every one
+                    bytearray(_ROOM_MIB << 20)
             if errors:
                 channel.reply("failed", describe_error(_or_memory(errors[0], memory_mib)))
                 break
@@ -95,9 +94,8 @@ class _Channel:
         self._pid = os.getpid()
         self._number = -1  # of the request: the set-up has 0
         self._item = 0
-        os.register_at_fork(
-            after_in_child=self._close
-        )  # so that a reader of ours sees our end, whoever lives on
+        # so that a reader of ours sees our end, whoever lives on
+        os.register_at_fork(after_in_child=self._close)
 
     def _close(self) -> None:
         for fd in (self.request, self._reply):
@@ -166,9 +164,8 @@ def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> N
             text = _to_json(value)
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
-            channel.reply(
-                "last", describe_error(error)
-            )  # nothing in this process can be trusted now
+            # nothing in this process can be trusted now
+            channel.reply("last", describe_error(error))
             os._exit(0)
         except BaseException as error:  # noqa: BLE001  even SystemExit is the item's
             channel.end_a_fork(error)
@@ -204,9 +201,8 @@ def _die_with(lifeline: int) -> None:
     if sys.platform == "linux":
         signal.signal(signal.SIGIO, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO])  # masks are inherited
-        fcntl.fcntl(
-            lifeline, fcntl.F_SETOWN, -os.getpid()
-        )  # our group: also whatever we have started
+        # our group: also whatever we have started
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
         if select.select([lifeline], [], [], 0)[0]:  # it closed before we had armed the signal
             os._exit(0)

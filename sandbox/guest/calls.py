@@ -42,9 +42,8 @@ __all__ = [
     "serve_calls",
 ]
 
-globals().update(
-    __builtins__=dict(vars(builtins))
-)  # our own copy: the program may change `builtins`
+# our own copy: the program may change `builtins`
+globals().update(__builtins__=dict(vars(builtins)))
 
 _ITEMS = 1_000_000  # of an iterator that is returned
 _TEXT = 500  # characters of an error's message
@@ -211,9 +210,8 @@ class _Server:
             return PAIRED[method](owner, *args)
         value = (owner if method is None else getattr(owner, method))(*args, **kwargs)
         if isinstance(owner, type) and method is None and type(value) is owner:
-            return _Made(
-                value
-            )  # the tests made it: it has methods, even if its class derives from list
+            # the tests made it: it has methods, even if its class derives from list
+            return _Made(value)
         return value
 
     def do_global(self, name: str) -> Any:

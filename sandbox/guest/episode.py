@@ -29,10 +29,8 @@ __all__ = ["SessionWatch"]
 _GRACE_CPU_S, _GRACE_WALL_S = 0.25, 1.0  # after an interrupt
 _DYING_S = 0.2  # between the end of a process's descriptors and its own
 _IDLE_S = 1.0  # how often a session without a call is looked at
-_LOOK_S = {
-    False: 0.1,
-    True: 0.01,
-}  # how often a call is looked at, at least: with a cgroup, and without
+# how often a call is looked at, at least: with a cgroup, and without
+_LOOK_S = {False: 0.1, True: 0.01}
 _MESSAGE_BYTES = 4096
 _WRITE_BYTES = 1 << 20
 _PART_BYTES = 4096  # of a file, in a message
@@ -76,13 +74,8 @@ class SessionWatch(Watch):
         self.control.close()
         self.program.close()
         self.over = False  # the box ends, and its namespaces with it
-        ended_well = {
-            "status": 0,
-            "killed": "",
-            "rss_kib": 0,
-            "cpu_s": 0.0,
-            "wall_s": 0.0,
-        }  # `last` has said the rest
+        # `last` has said the rest
+        ended_well = {"status": 0, "killed": "", "rss_kib": 0, "cpu_s": 0.0, "wall_s": 0.0}
         return {"id": self.request["id"], **ended_well}
 
     def _listen(self) -> None:
@@ -127,9 +120,8 @@ class SessionWatch(Watch):
 
         No link is followed, at the end of the path or within it.
         """
-        descriptors = [
-            os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        ]  # where we are: the program may have moved the folder
+        # where we are: the program may have moved the folder
+        descriptors = [os.open(".", os.O_RDONLY | os.O_DIRECTORY)]
         size = -1
         with contextlib.suppress(OSError):
             for name in path[:-1]:
@@ -240,9 +232,8 @@ class SessionWatch(Watch):
                     grace = self._interrupt()
             if self.status is not None or self.killed or status is not None:
                 break
-            if (
-                ready and time.monotonic() < looked + 0.005
-            ):  # a program that says much is watched all the same
+            # a program that says much is watched all the same
+            if ready and time.monotonic() < looked + 0.005:
                 continue
             looked = time.monotonic()
             self.killed = self._over_total()

@@ -177,17 +177,13 @@ class _Keeper:
                     file.write(str(pid))
             self.level.admit(pid)
             os.write(go[1], b"k")
-            os.read(
-                ready[0], 1
-            )  # it has mounted what it needs; its own errors go to the host over its socket
+            # it has mounted what it needs; its own errors go to the host over its socket
+            os.read(ready[0], 1)
             _tell(self.control, {"pid": pid})
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
-            killed = error.errno in (
-                errno.EPIPE,
-                errno.ESRCH,
-                errno.ENOENT,
-            )  # the zygote was, from outside
+            # the zygote was, from outside
+            killed = error.errno in (errno.EPIPE, errno.ESRCH, errno.ENOENT)
             _tell(
                 self.control, {"failed": str(error), **({} if killed else {"errno": error.errno})}
             )

@@ -93,10 +93,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _SECCOMP_MODE_FILTER = 2
 _SECCOMP_SET_MODE_FILTER = 1
-_SECCOMP_LISTENER, _SECCOMP_KILLABLE = (
-    1 << 3,
-    1 << 5,
-)  # NEW_LISTENER; WAIT_KILLABLE_RECV, Linux 5.19
+# NEW_LISTENER; WAIT_KILLABLE_RECV, Linux 5.19
+_SECCOMP_LISTENER, _SECCOMP_KILLABLE = 1 << 3, 1 << 5
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # Only what is called by number; the two architectures that sandbox/seccomp.py knows.
@@ -110,9 +108,8 @@ _SYS_SIGNALFD4 = 74 if _ARM else 289
 _SYS_PERF_EVENT_OPEN = 241 if _ARM else 298
 _SYS_LANDLOCK_CREATE_RULESET, _SYS_LANDLOCK_ADD_RULE, _SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _LANDLOCK_CREATE_RULESET_VERSION, _LANDLOCK_RULE_PATH_BENEATH = 1, 1
-_LANDLOCK_RESTRICT_SELF_UNLOGGED = (
-    1 | 4
-)  # SAME_EXEC_OFF, SUBDOMAINS_OFF: a signal to all would be a line for each
+# SAME_EXEC_OFF, SUBDOMAINS_OFF: a signal to all would be a line for each
+_LANDLOCK_RESTRICT_SELF_UNLOGGED = 1 | 4
 _PERF_ATTRIBUTES = (
     128  # bytes of struct perf_event_attr; type and config below are PERF_TYPE_SOFTWARE, TASK_CLOCK
 )
@@ -120,9 +117,8 @@ _PERF_INHERIT, _PERF_EXCLUDE_KERNEL, _PERF_EXCLUDE_HV, _PERF_CLOEXEC = 1 << 1, 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _FORK = ctypes.c_ulong(signal.SIGCHLD)
-_holding_gil = ctypes.PyDLL(
-    None, use_errno=True
-)  # a child that forked without the GIL could not run Python
+# a child that forked without the GIL could not run Python
+_holding_gil = ctypes.PyDLL(None, use_errno=True)
 
 
 def _check_result(result: int, what: str) -> int:

@@ -62,19 +62,13 @@ _SLOT = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC
 _PROGRAM = 2  # number of the program's process: the box is 1, and starts none itself
 _FORK = b"f"  # an order to the forker; any other byte is the code with which it ends
 _ORDER_BYTES = 448  # a larger one would be malloc's, which has pages of its own
-_LIMITS = (
-    "cpu_s",
-    "disk",
-    "memory",
-    "output",
-    "processes",
-)  # that the program's process sets itself
+# that the program's process sets itself
+_LIMITS = ("cpu_s", "disk", "memory", "output", "processes")
 _FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
 _USER_BITS = 27
 _SOCKETS = "/proc/self/net/unix"  # the table of Unix sockets of the slot
-_SOCKET_BYTES = (
-    416 << 10
-)  # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
+# twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)
+_SOCKET_BYTES = 416 << 10
 _RINGS_MS = 100  # for the kernel's collector of rings of sockets, which works on its own time
 
 
@@ -158,13 +152,11 @@ class Namespaces:
 
     def enter_slot(self) -> None:
         """Enter the slot's own root and user."""
-        unshare(
-            CLONE_NEWCGROUP
-        )  # now that we are in our cgroup: else its path, the host's, could be read inside
+        # now that we are in our cgroup: else its path, the host's, could be read inside
+        unshare(CLONE_NEWCGROUP)
         sources = sources_of(self.config["root"])
-        with contextlib.suppress(
-            PermissionError
-        ):  # an ordinary user's open nothing in a root of public files
+        # an ordinary user's open nothing in a root of public files
+        with contextlib.suppress(PermissionError):
             os.setgroups([])
         os.setresgid(1000, 1000, 1000)
         os.setresuid(1000, 1000, 1000)

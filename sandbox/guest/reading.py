@@ -43,9 +43,8 @@ __all__ = ["read"]
 
 _PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
 
-globals().update(
-    __builtins__=dict(vars(builtins))
-)  # our own copy: the program may change `builtins`
+# our own copy: the program may change `builtins`
+globals().update(__builtins__=dict(vars(builtins)))
 
 
 def _no_constant(name: str) -> Any:
@@ -301,9 +300,8 @@ _DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
         for name in "array complex datetime decimal defaultdict deque fraction int named set time".split()
     },
     **{kind.__name__: partial(_of_ints, kind) for kind in (date, range, timedelta)},
-    "counter": lambda self, payload: self.table(
-        _COUNTER(Counter), payload
-    ),  # its own __init__ adds
+    # its own __init__ adds
+    "counter": lambda self, payload: self.table(_COUNTER(Counter), payload),
     "dict": lambda self, payload: self.table({}, payload),
     "ordered": lambda self, payload: self.table(OrderedDict(), payload),
     "opaque": lambda self, payload: Opaque(_exact(str, payload)[:100]),

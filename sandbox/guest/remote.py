@@ -44,9 +44,8 @@ _NOT_STANDARD = frozenset(
     {"builtins", "unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"}
 )
 _READING = frozenset(f"__{name}__" for name in "str repr len bool eq lt le gt ge".split())
-_HEARD = (
-    256 << 20
-)  # bytes that the program may send in all, since the tests may keep what they receive
+# bytes that the program may send in all, since the tests may keep what they receive
+_HEARD = 256 << 20
 _OBJECTS = 100_000  # that the tests may know
 
 

@@ -125,9 +125,8 @@ def _ending(body: Any, last: Any, namespace: dict[str, Any]) -> int:
             print(repr(value))  # noqa: T201
     except SystemExit as stop:  # ends the call and not the session
         if isinstance(stop.code, int):
-            return (
-                stop.code & 0xFF if -(1 << 63) <= stop.code < 1 << 63 else 0xFF
-            )  # as Python's own main
+            # as Python's own main
+            return stop.code & 0xFF if -(1 << 63) <= stop.code < 1 << 63 else 0xFF
         if stop.code is not None:
             print(stop.code, file=sys.stderr)  # noqa: T201
         return int(stop.code is not None)

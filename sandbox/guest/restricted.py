@@ -60,9 +60,8 @@ ABI = 6
 # linux/landlock.h
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _MAKE_CHAR, _MAKE_SOCK, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 11
-_REFER = (
-    1 << 13
-)  # to move between folders, which no process may that is under one set of rules without it
+# to move between folders, which no process may that is under one set of rules without it
+_REFER = 1 << 13
 _FILES = (1 << 15) - 1  # all that there are in version 3
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
@@ -72,18 +71,8 @@ _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # a rule for a file 
 
 _OPENSSL = "/etc/ssl/openssl.cnf"  # node goes on without it, but not where it may not open it
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_OWN = (
-    "cmdline",
-    "comm",
-    "environ",
-    "fd",
-    "limits",
-    "maps",
-    "mem",
-    "stat",
-    "statm",
-    "status",
-)  # of /proc/self
+# of /proc/self
+_OWN = ("cmdline", "comm", "environ", "fd", "limits", "maps", "mem", "stat", "statm", "status")
 _FOLDERS = ("home", "tmp")
 _SPARE_BYTES = 1 << 16  # for the program's own files, beside one that is as large as may be
 _SPARE_TASKS = 2  # beyond the limit, as RLIMIT_NPROC of the other level has some too
@@ -213,9 +202,8 @@ class Restricted:
         return fork()
 
     def end_boxes(self) -> None:
-        self.signal_all(
-            signal.SIGKILL
-        )  # its run may have processes left, which no other scope holds
+        # its run may have processes left, which no other scope holds
+        self.signal_all(signal.SIGKILL)
 
     # ---------------------------------------------------------------------------------------- a box
 
@@ -256,9 +244,8 @@ class Restricted:
     def start(self, limits: RunLimits, fds: Mapping[str, int], tell: int) -> int:
         parent_end, child_end = socket.socketpair()
         self._set_oom_score(b"1000")
-        dumpable(
-            True
-        )  # or the program's process, until it says so itself, would look as one that hides
+        # or the program's process, until it says so itself, would look as one that hides
+        dumpable(True)
         pid = fork()
         if pid == 0:
             self._asks = child_end
@@ -307,9 +294,8 @@ class Restricted:
         else:
             goes_on, error = self._judge_fork()
         reply = _ANSWER.pack(bytes(request[:8]), 0, -error, int(goes_on))
-        ioctl(
-            self._forks, _NOTIF_SEND, bytearray(reply)
-        )  # fails where the one who asked was killed
+        # fails where the one who asked was killed
+        ioctl(self._forks, _NOTIF_SEND, bytearray(reply))
         return True
 
     def _judge_fork(self) -> tuple[bool, int]:
@@ -606,9 +592,8 @@ def _scanned(folder: str, most: int) -> tuple[int, int]:
     """Bytes of files below a folder, number of files and folders; what cannot be looked at is more
     than any limit."""
     used, files, todo = 0, 0, [folder]
-    while (
-        todo and files <= most
-    ):  # where a folder is exchanged for a link, what is below may be large
+    # where a folder is exchanged for a link, what is below may be large
+    while todo and files <= most:
         try:
             with os.scandir(todo.pop()) as entries:
                 for entry in entries:

@@ -147,9 +147,8 @@ def _overlay(fd: int, target: str, empty: str) -> None:
             MS_RDONLY | MS_NOSUID | MS_NODEV,
             f"lowerdir=/proc/self/fd/{fd}:{empty}",
         )
-    except (
-        OSError
-    ):  # a kernel without overlays; the path is no secret, though a program need not know it
+    # a kernel without overlays; the path is no secret, though a program need not know it
+    except OSError:
         _bind(fd, target)
 
 

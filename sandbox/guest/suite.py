@@ -68,9 +68,8 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
         channel_fd: the socket to the program's process.
         results_fd: where results are written.
     """
-    sys.setrecursionlimit(
-        max(10_000, sys.getrecursionlimit())
-    )  # calls back and forth take a dozen frames each
+    # calls back and forth take a dozen frames each
+    sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))
     sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  it is not read
     session = SuiteRun(spec, Remote(channel_fd), results_fd)
     if _READS_OUTPUT.search(spec["setup"] + "\n" + spec["test"]):

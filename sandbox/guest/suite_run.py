@@ -181,9 +181,8 @@ class SuiteRun:
         entry = self.spec["entry_point"]
         if entry:
             self.names.pop(entry, None)  # often a stub: a signature with a docstring
-            self.names["__builtins__"].pop(
-                entry, None
-            )  # MBPP has functions under test that are named as a builtin, such as sum
+            # MBPP has functions under test that are named as a builtin, such as sum
+            self.names["__builtins__"].pop(entry, None)
 
     def own(self, name: str) -> Any:
         """The standard module or function that tests mean by a name which they use without

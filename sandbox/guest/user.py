@@ -91,9 +91,8 @@ def prepare_user(config: SlotConfig) -> None:
     for name in ("exit", "quit"):
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
-    threading.stack_size(
-        _THREAD_STACK
-    )  # else each thread would reserve what the main one may grow to
+    # else each thread would reserve what the main one may grow to
+    threading.stack_size(_THREAD_STACK)
     _FILTER.append(system_call_filter(bytes.fromhex(config["filter"])))
     _open_streams()
     _look_up(main, _unpack_bundle, _arrange, _limit, _set_limit, _compile_program, _exit, _let_go)
@@ -123,9 +122,8 @@ def give_up() -> None:
         _set_limit(which, value)
     no_new_privileges()
     bound_capabilities()
-    signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # signals that pid 1 of a run does not handle cannot reach it
+    # signals that pid 1 of a run does not handle cannot reach it
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     for name in [name for name in sys.modules if name.partition(".")[0] == "rlvr"]:
         del sys.modules[name]  # no program finds them
 
@@ -185,9 +183,8 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
     try:
         os.execve(argv[0], argv, env)
     except OSError as error:
-        if os.path.isabs(
-            argv[0]
-        ):  # a tool of the host, which has to work; a binary of the program's need not
+        # a tool of the host, which has to work; a binary of the program's need not
+        if os.path.isabs(argv[0]):
             raise
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         os._exit(126)
@@ -236,9 +233,8 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
 
 def _limit(limits: RunLimits, config: SlotConfig, python: bool, processes: int | None) -> None:
     _set_limit(resource.RLIMIT_FSIZE, max(limits["output"] + 1, limits["disk"]))
-    _set_limit(
-        resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2
-    )  # of one process; the box counts them all together
+    # of one process; the box counts them all together
+    _set_limit(resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2)
     if processes is not None:
         _set_limit(resource.RLIMIT_NPROC, processes)
     if config["sampled"] and python:
@@ -277,9 +273,8 @@ def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Cal
         sys.stderr.flush()
         os.write(tell, b"compile")
         os._exit(1)
-    sys.path.insert(
-        0, work
-    )  # not before: the source's "coding" line imports a module, and could import its own
+    # not before: the source's "coding" line imports a module, and could import its own
+    sys.path.insert(0, work)
     sys.modules[module.__name__] = module
     sys.argv = [header["main"], *header["args"]]
 
@@ -289,9 +284,8 @@ def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Cal
             _AFTER[kind](namespace, _CHANNEL, _RESULTS)
         elif kind == "serve":
             _AFTER[kind](namespace, _CHANNEL)
-            os._exit(
-                0
-            )  # the tests are over; threads that the program left behind are not waited for
+            # the tests are over; threads that the program left behind are not waited for
+            os._exit(0)
 
     return run
 

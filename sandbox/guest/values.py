@@ -57,9 +57,8 @@ TYPES: Final = {
 }
 """Builtin classes, which are the same everywhere."""
 
-globals().update(
-    __builtins__=dict(vars(builtins))
-)  # our own copy: the program may change `builtins`
+# our own copy: the program may change `builtins`
+globals().update(__builtins__=dict(vars(builtins)))
 
 
 class BadValue(ValueError):

@@ -35,14 +35,11 @@ _EVADED_S = (
     0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
 )
 _WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
-_SELDOM_S, _SELDOM_SHARE = (
-    0.1,
-    0.05,
-)  # how often, and for how much of the time, it is looked at what is dear to find
+# how often, and for how much of the time, it is looked at what is dear to find
+_SELDOM_S, _SELDOM_SHARE = (0.1, 0.05)
 _MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them
-_LOCKS = (
-    1 << 14
-)  # on parts of files, of all processes together: 192 bytes each that the kernel charges to nobody
+# on parts of files, of all processes together: 192 bytes each that the kernel charges to nobody
+_LOCKS = 1 << 14
 _CLOCK = struct.Struct("<d")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
@@ -85,10 +82,8 @@ class Watch:
         self._often = config["sampled"] or level.SCANS
         self.reaped_before = self._all_reaped_cpu()
         self.rss_kib = 0
-        self.answered, self.answered_cpu_s = (
-            0,
-            0.0,
-        )  # size of the results, and the clock when they last grew
+        # size of the results, and the clock when they last grew
+        self.answered, self.answered_cpu_s = (0, 0.0)
         self.threads: dict[
             str, tuple[float, float]
         ] = {}  # thread → seconds on a core, seconds waiting for one
@@ -206,9 +201,8 @@ class Watch:
         many times faster."""
         past = time.monotonic() - self.started
         wall: float = self.limits["wall_s"] + self.waited + self.idle - past
-        used = (
-            self._cpu() if past > _POLL_S else 0.0
-        )  # looking is slow, and most programs end before the first time
+        # looking is slow, and most programs end before the first time
+        used = self._cpu() if past > _POLL_S else 0.0
         cpu: float = (
             min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used
         ) / self.config["cores"]
@@ -221,9 +215,8 @@ class Watch:
             return "partner"
         past, limit = time.monotonic() - self.started - self.idle, self.limits["wall_s"]
         if past > limit + self.waited:
-            self.waited = min(
-                self._starved(), limit
-            )  # bounded, as threads can keep one another waiting
+            # bounded, as threads can keep one another waiting
+            self.waited = min(self._starved(), limit)
         if past > limit + self.waited:
             return "wall"
         if past > self.waited_at + _WAITED_S:
@@ -305,9 +298,8 @@ class Watch:
         own_s: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited
         if "clocks" not in self.fds:
             return own_s
-        at = (
-            self.request["clock"] * _CLOCK.size
-        )  # two programs wait for each other: each has the other's time as well
+        # two programs wait for each other: each has the other's time as well
+        at = self.request["clock"] * _CLOCK.size
         os.pwrite(self.fds["clocks"], _CLOCK.pack(own_s), at)
         partner_s: float = _CLOCK.unpack(
             os.pread(self.fds["clocks"], _CLOCK.size, _CLOCK.size - at)

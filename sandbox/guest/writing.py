@@ -39,9 +39,8 @@ __all__ = ["class_name", "mro", "write"]
 
 _SMALL = 1 << 63
 
-globals().update(
-    __builtins__=dict(vars(builtins))
-)  # our own copy: the program may change `builtins`
+# our own copy: the program may change `builtins`
+globals().update(__builtins__=dict(vars(builtins)))
 
 _scan_json = (
     json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # C code that looks nothing up while it runs

@@ -99,9 +99,8 @@ def _split(
         ]
         for case in cases:
             write([case.args, case.kwargs])
-            if b'{"new"' in write(
-                case.expected
-            ):  # what is compared with an object of the program is not known here
+            # what is compared with an object of the program is not known here
+            if b'{"new"' in write(case.expected):
                 return None
         return tuple(cases) or None
     except (NotPlain, NotAValue, SyntaxError):
@@ -204,9 +203,8 @@ class _Reader:
 
     def asserted(self, test: ast.expr) -> Iterator[CallCase]:
         """The case of an assertion; none for `assert True`."""
-        match (
-            test
-        ):  # the assert's message may hold calls too, but is evaluated only after a failure
+        # the assert's message may hold calls too, but is evaluated only after a failure
+        match test:
             case ast.Constant(value=value) if value:
                 return
             case ast.UnaryOp(op=ast.Not(), operand=operand):

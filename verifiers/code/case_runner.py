@@ -31,10 +31,8 @@ __all__ = ["CaseRunner"]
 _T = TypeVar("_T", Run, CallRun, TestRun)
 
 _READ_CPU_S = 1.0  # that reading gets even if little is left
-_AGAIN_S = (
-    2.5,
-    5.0,
-)  # CPU and wall seconds that a judge gets with a right answer, even if none is left
+# CPU and wall seconds that a judge gets with a right answer, even if none is left
+_AGAIN_S = (2.5, 5.0)
 
 
 class CaseRunner:

@@ -37,9 +37,8 @@ come as lone surrogates."""
 _SPACE = " \t\r\n\f\v"
 _TOKEN = re.compile(r"\S+", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_NUMBER = re.compile(
-    r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII
-)  # neither nan, inf, hex nor 1_000
+# neither nan, inf, hex nor 1_000
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _DIGITS = 1000  # a longer token is compared as text
 _SHOWN = 60
 

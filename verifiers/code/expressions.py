@@ -19,9 +19,8 @@ from rlvr.sandbox.guest.values import New
 
 __all__ = ["Expressions", "NotPlain"]
 
-_LONGEST: Final = (
-    1 << 16
-)  # items of a sequence, and the greatest operand of `**` and of a repetition
+# items of a sequence, and the greatest operand of `**` and of a repetition
+_LONGEST: Final = 1 << 16
 _LARGEST: Final = 1 << 64  # of an operand of `+ - * / // %`
 _STEPS: Final = 100_000  # in one test
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
@@ -227,9 +226,8 @@ class Expressions:
                     else self._require_small(value)
                 )
             case ast.Name(id=name) if name[:1].isupper() and not self._hidden(name):
-                if (
-                    not hasattr(builtins, name) and name not in STANDARD_NAMES
-                ):  # or tests mean Python's own
+                # or tests mean Python's own
+                if not hasattr(builtins, name) and name not in STANDARD_NAMES:
                     return New(name, values, named_values)
         raise NotPlain
 

@@ -34,10 +34,8 @@ from rlvr.verifiers.code.verdicts import CaseVerdict, Judgement
 __all__ = ["CodeVerifier"]
 
 _LIMITS: Final = Limits(cpu_s=5.0, wall_s=10.0)
-_TOTAL_CPU_S, _TOTAL_WALL_S = (
-    20.0,
-    24.0,
-)  # below the 30 s after which a scorer kills an item: that is UNSCORED
+# below the 30 s after which a scorer kills an item: that is UNSCORED
+_TOTAL_CPU_S, _TOTAL_WALL_S = 20.0, 24.0
 
 
 @dataclass(frozen=True, slots=True)

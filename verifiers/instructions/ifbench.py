@@ -247,9 +247,8 @@ def _equal_sentences(text: str, strict: bool) -> str:
 @_kind("ratio:overlap", reference_text=TEXT, percentage=PERCENTAGE)
 def _overlap(text: str, strict: bool, reference_text: str, percentage: float) -> str:
     units: Iterable[Any] = (text, reference_text)
-    if (
-        strict
-    ):  # trigrams of words, as the instruction is read; the published checker takes characters
+    # trigrams of words, as the instruction is read; the published checker takes characters
+    if strict:
         units = (words(text.casefold()), words(reference_text.casefold()))
     answer_grams, reference_grams = (
         set(zip(unit, unit[1:], unit[2:], strict=False)) for unit in units
@@ -569,9 +568,8 @@ def _emoji(text: str, strict: bool) -> str:
     for at, sentence in enumerate(parts):
         if not sentence:
             return "a sentence of nothing but punctuation"
-        if (
-            strict
-        ):  # a variation selector, a joiner, a skin tone or half a flag may be the last character
+        # a variation selector, a joiner, a skin tone or half a flag may be the last character
+        if strict:
             ended = (
                 is_emoji(sentence[-1])
                 or sentence[-1] in "\ufe0f\u200d"
@@ -898,9 +896,8 @@ def _csv_special(text: str, strict: bool) -> str:
     has_five = [len(row) == 5 for row in table[1:]]
     if len(table) != 15 or True not in special:
         return "not 14 rows with a special character in quotes"
-    checked_rows = (
-        has_five if strict else has_five[: special.index(True) + 1]
-    )  # the published checker stops at the first
+    # the published checker stops at the first
+    checked_rows = has_five if strict else has_five[: special.index(True) + 1]
     return "" if all(checked_rows) else "a row has not five fields"
 
 

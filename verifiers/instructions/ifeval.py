@@ -213,9 +213,8 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     )
     if longest > _LONGEST_SENTENCE:
         return f"a sentence of {longest} words"
-    fewest = (
-        1 if relation in ("less than", "at most") else 2
-    )  # words: "x! x! x!" is no text of three sentences
+    # words: "x! x! x!" is no text of three sentences
+    fewest = 1 if relation in ("less than", "at most") else 2
     return compare_count(
         sum(has_words(part, fewest) for part in parts), relation, num_sentences, "sentences"
     )
@@ -233,9 +232,8 @@ def _number_words(text: str, strict: bool, num_words: int, relation: str) -> str
     )
 
 
-_RULE = re.compile(
-    r"\*(?<!\S\*)(?:\*\*| \* \*)(?!\S)"
-)  # begins with a character, which the search jumps to
+# begins with a character, which the search jumps to
+_RULE = re.compile(r"\*(?<!\S\*)(?:\*\*| \* \*)(?!\S)")
 
 
 @_kind("length_constraints:number_paragraphs", num_paragraphs=POSITIVE)
@@ -272,9 +270,8 @@ def _first_word_of(
         return f"{count} paragraphs, not {num_paragraphs}"
     if nth_paragraph > count or not (paragraph := parts[nth_paragraph - 1].strip()):
         return f"there is no paragraph {nth_paragraph}"
-    if " " in first_word or _NO_SPACES.match(
-        first_word
-    ):  # several words, or a script without spaces
+    # several words, or a script without spaces
+    if " " in first_word or _NO_SPACES.match(first_word):
         begins = paragraph.lstrip("'\"*_“‘「").lower().startswith(first_word.lower())
         return "" if begins else f"paragraph {nth_paragraph} does not begin with {first_word!r}"
     word = paragraph.split()[0].lstrip("'").lstrip('"')
@@ -350,9 +347,8 @@ _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.M
 def _bullets(text: str, strict: bool, num_bullets: int) -> str:
     if strict:
         depths = [len(match[1].expandtabs(4)) for match in _BULLET.finditer(text)]
-        count = sum(
-            1 for depth in depths if depth <= min(depths) + 1
-        )  # those further in are points of a point
+        # those further in are points of a point
+        count = sum(1 for depth in depths if depth <= min(depths) + 1)
     else:
         count = _reference_bullets(text)
     return "" if count == num_bullets else f"{count} bullet points, not {num_bullets}"

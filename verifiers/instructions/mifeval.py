@@ -39,11 +39,8 @@ _kind = partial(kind, family=FAMILY)
 _HIRAGANA: Final = r"\u3041-\u3096"
 _KATAKANA: Final = r"\u30a1-\u30fa"
 _KANJI: Final = r"\u4e00-\u9fff々"
-_NO_NEWS: Final = (
-    "english_capital",
-    "english_lowercase",
-    "constrained_response",
-)  # their own below
+# their own below
+_NO_NEWS: Final = ("english_capital", "english_lowercase", "constrained_response")
 
 
 def _add_renamed() -> None:

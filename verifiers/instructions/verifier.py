@@ -23,6 +23,7 @@ _LONGEST = 1_000_000  # characters of an answer
 _MARKUP = re.compile(r"\\[A-Za-z]{1,40}|</?[A-Za-z]{1,40}>")  # such as \boxed and <answer>
 _OF_CODE = 4  # different words of a short program
 _LISTS = frozenset(("keywords:no_adjacent_consecutive", "count:count_unique"))
+# kinds whose answers are no sentences
 _NO_PROSE = frozenset(
     (
         "custom:word_reverse",
@@ -31,7 +32,7 @@ _NO_PROSE = frozenset(
         "custom:date_format_list",
         "format:no_whitespace",
     )
-)  # kinds whose answers are no sentences
+)
 _SHORTEST_PART = 20  # characters of what an answer repeats
 _LONGEST_PROMPT = 20_000  # characters that are searched for in an answer
 

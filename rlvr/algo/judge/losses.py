@@ -380,10 +380,8 @@ def _kl(row: StepRow, setting: Setting, kl: Any) -> Dual:
         return estimate * exp(setting.log_ratio(row, row.old))
     if weighted == "sequence":
         s = _geometric(row, setting)
-        total, largest = (
-            np.sum(estimate.value),
-            np.sum(estimate.size),
-        )  # each token's ratio is the row's
+        # each token's ratio is the row's
+        total, largest = np.sum(estimate.value), np.sum(estimate.size)
         return Dual(
             estimate.value * s.value,
             estimate.slope * s.value + total * s.slope,

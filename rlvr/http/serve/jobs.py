@@ -89,9 +89,8 @@ class Readers:
             job: has new lines, or has ended.
         """
         self._changed.append(job)
-        if (
-            not self._is_called
-        ):  # else it will see this job too: it takes them out after it has cleared this
+        # else it will see this job too: it takes them out after it has cleared this
+        if not self._is_called:
             self._is_called = True
             with suppress(RuntimeError):  # the loop is closed: there are no readers
                 self.loop.call_soon_threadsafe(self._run)
@@ -436,9 +435,8 @@ class Job:
                 break
             else:
                 changed = self._waiter(self._at_lines)
-                if not (
-                    self.finished or len(self.lines) > read
-                ):  # it may have changed before it knew of the waiter
+                # it may have changed before it knew of the waiter
+                if not (self.finished or len(self.lines) > read):
                     await changed
         if self.refused is not None:
             raise self.refused

@@ -38,9 +38,8 @@ from rlvr.workers.threads import Threads
 __all__ = ["EnvironmentQueue"]
 
 _CHUNK_S = 0.01  # work per chunk: long against the pipe's delay, short for the next owner
-_CHUNK_BYTES = (
-    1 << 19
-)  # of a chunk of one job: it is pickled in one call, which all threads wait for
+# of a chunk of one job: it is pickled in one call, which all threads wait for
+_CHUNK_BYTES = 1 << 19
 _SENT_BYTES_S = 10 << 20  # bytes per second that reach a worker at least, on a machine that is busy
 _SENT_S = 1.0  # that this takes at most
 _PUT_S = 0.005  # between two hand-overs of what was observed
@@ -85,14 +84,12 @@ class EnvironmentQueue:
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
         self._most_waiting = 0  # all rows of these, also those that have a line
-        self._ring: OrderedDict[Hashable, deque[Job]] = (
-            OrderedDict()
-        )  # jobs that have rows to take; the first is next
+        # jobs that have rows to take; the first is next
+        self._ring: OrderedDict[Hashable, deque[Job]] = OrderedDict()
         self._slow_ring: deque[Job] = deque()  # jobs that have slow rows to take
         self._slow_under_way = 0
-        self._passed: set[Hashable] = (
-            set()
-        )  # owners that a new one was let before, since their last chunk began
+        # owners that a new one was let before, since their last chunk began
+        self._passed: set[Hashable] = set()
         self._busy: Counter[Hashable] = Counter()  # chunks of each owner that are under way
         self._under_way = 0  # chunks; items, if the environment is async
         self._running = 0  # threads
@@ -496,9 +493,8 @@ class EnvironmentQueue:
         def take_over(future: Future[list[Seen]]) -> None:
             took_s = time.monotonic() - start
             try:
-                self._threads.submit(
-                    done, future, took_s
-                )  # no code of a reward runs in the loop of the workers
+                # no code of a reward runs in the loop of the workers
+                self._threads.submit(done, future, took_s)
             except UsageError:
                 done(future, took_s)
 
@@ -644,9 +640,8 @@ class _Chunk:
             self._scatter()
         if self._done != self._slow:
             return True
-        if (
-            time.monotonic() < self._sent_by
-        ):  # it may not have begun, and a new worker takes longer to start
+        # it may not have begun, and a new worker takes longer to start
+        if time.monotonic() < self._sent_by:
             return False
         return not any(job.is_awaited(entry) for job, entry in self._left[self._done :])
 

@@ -137,9 +137,8 @@ class RewardModelQueue:
         scores: dict[int, _Scores] = {}
         try:
             scores = dict(zip(good, self._ask([rows[place] for place in good]), strict=True))
-        except (
-            UsageError
-        ):  # of one row, such as a chat without a template: the others have their scores
+        # of one row, such as a chat without a template: the others have their scores
+        except UsageError:
             for place in good:
                 try:
                     [scores[place]] = self._ask([rows[place]])

@@ -28,9 +28,8 @@ _LEVELS = {
 
 
 stand_in_for(("areal", "datasets", "einops", "ray", "tensordict", "torchdata"))
-sys.path.remove(
-    sys.argv[3]
-)  # so that the package itself is a stand-in: its modules are read by their files
+# so that the package itself is a stand-in: its modules are read by their files
+sys.path.remove(sys.argv[3])
 
 
 def run(step: Step) -> tuple[str, Conventions]:

@@ -245,9 +245,8 @@ def stand_in_for(names: tuple[str, ...]) -> list[str]:
     """
     taken: list[str] = []
 
-    class Kind(
-        type
-    ):  # a class whose attributes are such classes, as of a module that is imported by name
+    # a class whose attributes are such classes, as of a module that is imported by name
+    class Kind(type):
         def __getattr__(cls, name: str) -> type:
             return make(name)
 

@@ -115,9 +115,8 @@ class Balance:
                 if slot.began_at >= machine.lost_at:
                     machine.pause_s = 0.0
                 return
-            if (
-                slot.began_at >= machine.lost_at
-            ):  # else it is one of many that were lost at the same time
+            # else it is one of many that were lost at the same time
+            if slot.began_at >= machine.lost_at:
                 machine.pause_s = min(2 * machine.pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
                 machine.lost_at, machine.back_at = time.monotonic(), 0.0
             # Random, so that callers that failed together do not come back together.

@@ -48,20 +48,16 @@ __all__ = [
     "ServiceConnections",
 ]
 
-_BATCH_BYTES = (
-    4 << 20
-)  # greatest size of a request's rows, which long completions reach before `batch` rows
+# greatest size of a request's rows, which long completions reach before `batch` rows
+_BATCH_BYTES = 4 << 20
 _REFUSAL_BYTES = 1 << 16
 _CONNECT_S = 10.0
 _MOST_LINE_BYTES = 64 << 20  # as much as a worker's reply may have
 _MOST_ID_LETTERS = 200  # of an id that the service repeats
 _MOST_ERROR_LETTERS = 1000
 _LONGEST_RETRY_AFTER_S = 60.0
-_RETRYABLE = (
-    429,
-    502,
-    503,
-)  # a full queue, a proxy that finds no service, a service that is being replaced
+# a full queue, a proxy that finds no service, a service that is being replaced
+_RETRYABLE = (429, 502, 503)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,8 @@ class Services(RemoteEngine):
             url, api_key, timeout_s=timeout_s, patience_s=patience_s
         )
         count = len(self._connections.addresses)
-        self.threads, self.chunks_at_once = (
-            _MOST_AT_ONCE * count,
-            4 * count,
-        )  # until the number of workers is known
+        # until the number of workers is known
+        self.threads, self.chunks_at_once = _MOST_AT_ONCE * count, 4 * count
         self._digests: list[str] = []  # of all services, by which they know their environment
         self._served: ServedIdentity | None = None
         self._lock = threading.Lock()

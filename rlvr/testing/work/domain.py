@@ -420,9 +420,8 @@ def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]
     floats = [n for n in numbers if type(n) is float]
     integers = [n for n in numbers if type(n) is int]
     if integers and len(floats) >= _FEW and not any(n.is_integer() for n in floats):
-        yield (
-            lambda n: type(n) is not float or not n.is_integer()
-        )  # else it may be taken for an int
+        # else it may be taken for an int
+        yield (lambda n: type(n) is not float or not n.is_integer())
     if len(set(integers)) == 2 and len(integers) >= 2 * _FEW and len(integers) == len(numbers):
         yield lambda n: type(n) is not int or n in integers
     large = [n for n in set(integers) if n > 1]

@@ -232,9 +232,8 @@ class ResolvedConfig(Config):
     overlong_cache: int
     eval_temperature: float
     canary: float
-    written: dataclasses.InitVar[
-        Mapping[str, Any]
-    ]  # so that `dataclasses.replace` refuses: change the Config instead
+    # so that `dataclasses.replace` refuses: change the Config instead
+    written: dataclasses.InitVar[Mapping[str, Any]]
     _written: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self, written: Mapping[str, Any]) -> None:
