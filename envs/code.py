@@ -38,7 +38,8 @@ class CodeEnv(rlvr.Environment):
 
     def __post_init__(self) -> None:
         if type(self).reward is CodeEnv.reward:  # a subclass may bring its own
-            self.reward = rlvr.Correct(CodeVerifier(**self.judging()))  # type: ignore[misc]  # an instance may shadow it
+            # an instance may shadow it
+            self.reward = rlvr.Correct(CodeVerifier(**self.judging()))  # type: ignore[misc]
 
     def judging(self) -> dict[str, Any]:
         """The judge's settings, as `CodeVerifier` takes them."""

@@ -82,7 +82,8 @@ class IFEval(rlvr.Environment):
 
     def __post_init__(self) -> None:
         verifier = InstructionVerifier(self.policy, self.loose, self.share)
-        self.reward = rlvr.Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
+        # an instance may shadow its class's reward
+        self.reward = rlvr.Correct(verifier)  # type: ignore[misc]
 
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data or self._data, key="key")

@@ -36,7 +36,8 @@ class IFTrain(Puzzle):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole("instructions", self.instructions, 1, 5)
-        self.reward = rlvr.Correct(InstructionVerifier(share=self.share))  # type: ignore[misc]  # shadows the class's
+        # shadows the class's
+        self.reward = rlvr.Correct(InstructionVerifier(share=self.share))  # type: ignore[misc]
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
         topic = rng.choice(TOPICS)

@@ -45,7 +45,8 @@ class QA(Generator):
     credit: Literal["em", "f1"] = "em"
 
     def __post_init__(self) -> None:
-        self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc]  # an instance may shadow its class's
+        # an instance may shadow its class's
+        self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc]
         super().__post_init__()
         require_whole("people", self.people, 1, len(_NAMES))
 

@@ -40,7 +40,8 @@ class Rows(rlvr.Environment):
     sandbox: str = "namespaces"
 
     def __post_init__(self) -> None:
-        self.reward = rlvr.Correct(_make_verifier(self.verifier, self.settings, self.sandbox))  # type: ignore[misc]  # an instance may shadow it
+        # an instance may shadow it
+        self.reward = rlvr.Correct(_make_verifier(self.verifier, self.settings, self.sandbox))  # type: ignore[misc]
 
     def tasks(self) -> Iterator[rlvr.Task]:
         if not self.data:

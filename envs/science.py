@@ -37,7 +37,8 @@ class Science(Puzzle):
     def __post_init__(self) -> None:
         super().__post_init__()
         verifier = ScienceVerifier(self.tolerance, self.digits, self.units)
-        self.reward = rlvr.Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
+        # an instance may shadow its class's reward
+        self.reward = rlvr.Correct(verifier)  # type: ignore[misc]
 
     def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
         question, answer = draw_question(rng, rng.choice(PROBLEMS))

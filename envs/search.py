@@ -122,7 +122,8 @@ class Search(rlvr.Environment):
         require_one_of("credit", self.credit, ("em", "f1"))
         require_whole("passages", self.passages, 1)
         require_whole("people", self.people, 10, 5000)
-        self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc, arg-type]  # the instance's own
+        # the instance's own
+        self.reward = rlvr.Correct(QAVerifier(self.credit))  # type: ignore[misc, arg-type]
         if bool(self.data) != bool(self.corpus):
             raise rlvr.UsageError(
                 "search-v4 needs both data and corpus, or neither: questions are about a corpus"

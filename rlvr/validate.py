@@ -50,7 +50,8 @@ def is_number(value: object) -> TypeGuard[float]:
     """
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
-    return bool(-math.inf < value < math.inf)  # type: ignore[operator]  # not math.isfinite: it fails for 10**400
+    # not math.isfinite: it fails for 10**400
+    return bool(-math.inf < value < math.inf)  # type: ignore[operator]
 
 
 def require_whole(
@@ -148,7 +149,8 @@ def require_seconds(name: str, value: object, *, or_none: bool = False) -> float
     if value is None and or_none:
         return None
     is_real = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_real or not value > 0:  # type: ignore[operator]  # true for NaN, which no clock reaches
+    # true for NaN, which no clock reaches
+    if not is_real or not value > 0:  # type: ignore[operator]
         none = ", or None" if or_none else ""
         raise UsageError(
             f"{name} is {_show_typed(value)}; it must be a number of seconds above 0{none}"

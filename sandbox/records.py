@@ -53,7 +53,8 @@ class Ending(StrEnum):
     MLE = "MLE"  # over its memory
     OLE = "OLE"  # over its output
     CE = "CE"  # it never ran: it does not compile
-    IE = "IE"  # we failed: no toolchain, no process, a slot that died.  Never a verdict on the program
+    # we failed: no toolchain, no process, a slot that died.  Never a verdict on the program
+    IE = "IE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,8 @@ _ANSWERS_MIB: Final = 64
 _STARVED: Final = (
     2  # a program that gets no core has up to so many times its wall seconds (guest/box.py)
 )
-_SOLUTION: Final = "solution.py"  # a program whose functions are called is a module; its __main__ part does not run
+# a program whose functions are called is a module; its __main__ part does not run
+_SOLUTION: Final = "solution.py"
 
 
 class Sandbox:

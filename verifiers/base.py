@@ -293,7 +293,8 @@ class _Readings:
         self._bytes = 0
 
     def __reduce__(self) -> str:
-        return "_READINGS"  # a class of a script is sent to workers by value; the cache there is theirs
+        # a class of a script is sent to workers by value; the cache there is theirs
+        return "_READINGS"
 
     def get(self, verifier: object, key: str | bytes) -> tuple[object, Any] | None:
         cached = self._known.get((object.__hash__(verifier), key))

@@ -147,7 +147,8 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
         index = min(choices.right)
         if _matching(LETTERS[index], choices.options) in (frozenset(), choices.right):
             return f"\\boxed{{{LETTERS[index]}}}"
-        return f"<answer>{LETTERS[index]}. {choices.options[index]}</answer>"  # its letter is another one's text
+        # its letter is another one's text
+        return f"<answer>{LETTERS[index]}. {choices.options[index]}</answer>"
 
 
 @lru_cache(maxsize=2048)

@@ -71,7 +71,8 @@ def main(settings: DemoSettings = DEFAULTS) -> int:
 
     config = Config(
         env="sums",
-        model=f"tiny, warm start of {settings.warm_steps} steps with noise {settings.noise:g}",  # no run without it
+        # no run without it
+        model=f"tiny, warm start of {settings.warm_steps} steps with noise {settings.noise:g}",
         run=run,
         algorithm="dapo",
         steps=settings.steps,

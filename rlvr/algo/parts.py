@@ -422,7 +422,8 @@ class Correction:
                 f"LEVEL:mask:LOW:HIGH, "
                 "such as token:truncate:2, with commas between several"
             ) from None
-        return cls(kind, level, *([0.0] if len(numbers) == 1 else []), *numbers)  # type: ignore[arg-type]  # checked there
+        # checked there
+        return cls(kind, level, *([0.0] if len(numbers) == 1 else []), *numbers)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,7 +326,8 @@ def _dependencies() -> dict[str, list[str]]:
     Without `dev`."""
     packages: dict[str, list[str]] = defaultdict(list)
     for requirement in requires("rlvr") or ():
-        name, extra = _REQUIREMENT.fullmatch(requirement).groups("")  # type: ignore[union-attr]  # see PEP 508
+        # see PEP 508
+        name, extra = _REQUIREMENT.fullmatch(requirement).groups("")  # type: ignore[union-attr]
         packages[extra].append(name)
     packages.pop("dev", None)
     return packages

@@ -92,7 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         except SystemExit:
             raise  # of the parser, which has said why
-        except BaseException:  # noqa: BLE001  a bug of rlvr or a plugin: shown whole, not with "needs attention"'s code
+        # a bug of rlvr or a plugin: shown whole, not with "needs attention"'s code
+        except BaseException:  # noqa: BLE001
             err.print_exception()
             return 3
     if printed.lost is None:

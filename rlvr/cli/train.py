@@ -167,7 +167,8 @@ def train_command(argv: Sequence[str]) -> _Parsed:
     default: dict[str, Any] = {}
     if sources.path:
         default = {"default": TrainFlags(sources.settings, sources.no_numbers)}
-    kind: Any = TrainFlags[number_flags(type(sources.algorithm))]  # type: ignore[misc]  # made for this call
+    # made for this call
+    kind: Any = TrainFlags[number_flags(type(sources.algorithm))]  # type: ignore[misc]
     command = tyro.cli(kind, args=argv, prog="rlvr train", **default)
     return _Parsed(command, sources)
 

@@ -80,7 +80,8 @@ class Groups(Closing):
         self.schedule = chosen_schedule(sampler, schedule)
         self.key, self._own_sizes = tuple(key), own_sizes
         self._own = Scorer(env) if scorer is None else None
-        self.scorer: Scorer = scorer or self._own  # type: ignore[assignment]  # one of them is given
+        # one of them is given
+        self.scorer: Scorer = scorer or self._own  # type: ignore[assignment]
         self.background = BackgroundCalls(max(1, self.scorer.at_once) + (self.most_plays or 0))
         self.player = Player(
             env,

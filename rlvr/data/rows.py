@@ -206,7 +206,8 @@ class Journal:
             # of either: another run is at work, as the lock will say
             with contextlib.suppress(FileNotFoundError):
                 if self.partial.samefile(self.path):
-                    self.partial.unlink()  # of a run that was killed while it gave the output its name
+                    # of a run that was killed while it gave the output its name
+                    self.partial.unlink()
             file = self.partial.open("ab", buffering=_BUFFER)
             try:
                 lock_file(file)
@@ -222,7 +223,8 @@ class Journal:
                 raise
             if self._is_ours(file):
                 return file
-            file.close()  # the run that had the lock has moved this very file into place: it is an output now
+            # the run that had the lock has moved this very file into place: it is an output now
+            file.close()
 
     def _is_ours(self, file: IO[bytes]) -> bool:
         """Whether the name of the partial file still leads to this one."""
@@ -393,7 +395,8 @@ class Journal:
     def _leave(self) -> None:
         with contextlib.suppress(OSError):
             if self._is_ours(self._file) and not self.partial.stat().st_size:
-                self.partial.unlink()  # a run that failed before its first row has nothing to resume
+                # a run that failed before its first row has nothing to resume
+                self.partial.unlink()
         # what a full disk did not take has been reported by `write`
         with contextlib.suppress(OSError):
             self._file.close()

@@ -113,7 +113,8 @@ def _contained(call: Callable[[], Any]) -> Any:
         return call()
     except Exception:
         raise
-    except BaseException as error:  # noqa: BLE001  exit(), a cancellation: no thread of ours is to end
+    # exit(), a cancellation: no thread of ours is to end
+    except BaseException as error:  # noqa: BLE001
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 

@@ -315,7 +315,8 @@ class Application:
             if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
                 connection.end("stalled")
                 await asyncio.sleep(0)  # so that the server knows
-        except Exception as error:  # noqa: BLE001  a bug of rlvr or of an environment: the log has the traceback
+        # a bug of rlvr or of an environment: the log has the traceback
+        except Exception as error:  # noqa: BLE001
             _log.exception("a request for %s failed", label)
             message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
             response = self._error(Refused(500, "bug", message))

@@ -33,7 +33,8 @@ __all__ = ["Body", "BodyReader"]
 _AT_ONCE_BYTES = 1 << 14
 # values after which other threads get the interpreter: they would wait 5 ms each time
 _TURN_VALUES, _TURN_S = 256, 5e-5
-_DEEPEST = 200  # lists and objects in each other: Python itself cannot show, copy or send what is 1000 deep
+# lists and objects in each other: Python itself cannot show, copy or send what is 1000 deep
+_DEEPEST = 200
 _VALUE_BYTES = (
     120  # what Python needs for a value beside its text, on average, in the worst of shapes
 )

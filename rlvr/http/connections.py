@@ -26,7 +26,8 @@ __all__ = ["Connection", "Connections"]
 
 _KEPT_S = 75.0  # that a connection may be idle between two requests
 _LINGER_S = 5.0  # that a caller may go on sending after its answer
-_SIP_S = 0.02  # between two reads of what is not wanted: 1-byte chunks then cost 50 reads a second and no more
+# between two reads of what is not wanted: 1-byte chunks then cost 50 reads a second and no more
+_SIP_S = 0.02
 _MOST_HEAD = 1 << 16  # bytes
 _MOST_HEADERS = 256
 # bytes around a body's chunks, and a quarter of the bytes within: each chunk is a call

@@ -52,7 +52,8 @@ def openapi(title: str, about: str, routes: Sequence[Route], *, wants_key: bool)
         for mode, kind in (("validation", route.reads), ("serialization", route.answers))
         if kind is not None
     ]
-    schemas, shared = TypeAdapter.json_schemas(inputs, ref_template=_PLACE)  # type: ignore[arg-type]  # its modes are literals
+    # its modes are literals
+    schemas, shared = TypeAdapter.json_schemas(inputs, ref_template=_PLACE)  # type: ignore[arg-type]
     paths: dict[str, Any] = {}
     for number, route in enumerate(routes):
         answer = schemas.get((number, "serialization"))

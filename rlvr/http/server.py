@@ -39,7 +39,8 @@ _LINES, _LINES_S = 10, 10.0  # log lines of one kind in so many seconds
 _RESTART_S = 1.0
 _START_S = 30.0
 _STOP_S = 5.0
-_SWITCH_S = 0.0005  # for which a thread keeps the interpreter from the event loop; by default it is ten times as long
+# for which a thread keeps the interpreter from the event loop; by default it is ten times as long
+_SWITCH_S = 0.0005
 
 
 def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket.socket:
@@ -117,7 +118,8 @@ def run(
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         gc.collect()
-        gc.freeze()  # what is there now stays: looking it through again and again takes 50 ms each time
+        # what is there now stays: looking it through again and again takes 50 ms each time
+        gc.freeze()
         try:
             if on_ready is not None:
                 on_ready()
@@ -188,7 +190,8 @@ class _Server(uvicorn.Server):
         self._connections = Connections(app.state.limits, app.state.metrics)
         config = uvicorn.Config(
             app,
-            http=functools.partial(Connection, connections=self._connections),  # type: ignore[arg-type]  # makes a protocol
+            # makes a protocol
+            http=functools.partial(Connection, connections=self._connections),  # type: ignore[arg-type]
             interface="asgi3",
             loop="uvloop",
             ws="none" if app.websockets is None else "websockets-sansio",

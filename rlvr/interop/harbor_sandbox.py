@@ -35,7 +35,8 @@ __all__ = ["RlvrSandbox"]
 _LONGEST_S = 3600.0
 
 
-class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]  # harbor is not installed where types are checked
+# harbor is not installed where types are checked
+class RlvrSandbox(BaseEnvironment):  # type: ignore[misc]
     """One session of the sandbox; a verifier of its own has another one."""
 
     @staticmethod

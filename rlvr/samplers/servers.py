@@ -555,7 +555,8 @@ class _Remover:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            start_new_session=True,  # Ctrl-C is for the trainer, which writes weights until it has ended
+            # Ctrl-C is for the trainer, which writes weights until it has ended
+            start_new_session=True,
         )
         os.close(reading_end)
 

@@ -75,7 +75,8 @@ def provenance(env: Environment, name: str, identity: Identity | None = None) ->
     return {
         "env": name,
         "config": config,
-        "verifier": verifier,  # None: the environment's own verify, whose version is the environment's
+        # None: the environment's own verify, whose version is the environment's
+        "verifier": verifier,
         "reward": str(env.reward),
         "identity": (identity or identity_of(env)).digest,
     }

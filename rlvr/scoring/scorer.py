@@ -42,7 +42,9 @@ from rlvr.workers.threads import Threads
 
 __all__ = ["Scorer", "score"]
 
-_AHEAD = 100  # chunks per worker that may be done before their turn, so that a slow chunk does not stop the others
+# chunks per worker that may be done before their turn, so that a slow chunk does not stop the
+# others
+_AHEAD = 100
 _SLICE_S = 1.0  # of a wait
 _Window: TypeAlias = deque[tuple[list[Taken], Future[list[Seen]]]]
 """Chunks under way, in order."""

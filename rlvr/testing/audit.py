@@ -47,7 +47,8 @@ RewardModelScores = Callable[[Sequence[Prompt], Sequence[str]], Sequence[float]]
 _VALUES = 50  # greatest number of values of a column to slice by
 _HEAD = 100  # rows among which a column must have a value
 _REASONS = 20  # greatest number of reasons shown of each kind
-_COUNTED = 1000  # greatest number of reasons counted; there may be many, as a reason may quote the completion
+# greatest number of reasons counted; there may be many, as a reason may quote the completion
+_COUNTED = 1000
 _OTHERS = "(other reasons)"
 _LONGEST = 200  # characters of a reason
 _AT_ONCE = 64  # completions that a reward model scores together

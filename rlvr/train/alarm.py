@@ -399,7 +399,8 @@ class OpinionAlarm:
 
     def _verdict(self, rollout: Rollout) -> Verdict:
         with foreign_code() as errors:  # the verifier's
-            opinion = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]  # made one above
+            # made one above
+            opinion = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]
             return opinion if isinstance(opinion, Verdict) else _await_verdict(opinion)
         name = type(errors[0]).__name__
         return Verdict(Outcome.UNSCORED, why=f"{name}: {errors[0]}")  # as in scoring

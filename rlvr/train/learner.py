@@ -273,7 +273,8 @@ class Learner:
         rows = [] if held else self.rows_with_gradient(mini)
         learning = [part for part in self.parts if part.learns(mini)]
         if not rows and not learning:
-            return None  # no gradient, and so no step: AdamW's momentum alone would still move the weights
+            # no gradient, and so no step: AdamW's momentum alone would still move the weights
+            return None
         for part in self.parts:
             mini = part.select(mini)
         numbers, ratio_stats = (

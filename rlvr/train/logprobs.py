@@ -25,7 +25,8 @@ __all__ = ["LogitsTransform", "token_logprobs"]
 
 # numbers in a block if the tokens are few: 8 MiB in float32, which may fit into a cache
 _BLOCK: Final = 2**21
-_NARROWEST: Final = 1024  # least width, with many tokens: 4 KB per token and copy, and wide enough for a fast product
+# least width, with many tokens: 4 KB per token and copy, and wide enough for a fast product
+_NARROWEST: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)

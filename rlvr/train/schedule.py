@@ -126,7 +126,8 @@ class NumberSchedule:
                 metric, target, *rate = words
                 made = cls("towards", float(target), metric=metric, rate=float(*rate or [0.5]))
             elif shape in ("linear", "cosine") and len(words) in (1, 2):
-                made = cls(shape, float(words[0]), int(words[1]) if words[1:] else None)  # type: ignore[arg-type]  # one of both
+                # one of both
+                made = cls(shape, float(words[0]), int(words[1]) if words[1:] else None)  # type: ignore[arg-type]
             else:
                 raise ValueError
         except ValueError:

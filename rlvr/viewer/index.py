@@ -330,7 +330,8 @@ class Index:
         while True:
             with self._wanted:
                 if not self._again or self._closed:
-                    self._busy = False  # under the same lock, so that the next `update` starts another thread
+                    # under the same lock, so that the next `update` starts another thread
+                    self._busy = False
                     self._wanted.notify_all()
                     return
                 self._again = False
@@ -773,7 +774,8 @@ def _lines(file: BinaryIO, start: int, number: int) -> Iterator[tuple[int, int, 
 
     def raw_lines() -> Iterator[bytes]:
         nonlocal place, size, raw
-        for place, size, raw in _whole_lines(file, start):  # noqa: B007  `json_lines` asks for one line at a time
+        # `json_lines` asks for one line at a time
+        for place, size, raw in _whole_lines(file, start):  # noqa: B007
             yield raw if size <= _LONGEST_LINE else b'"longer than 64 MiB"'
 
     for line in json_lines(raw_lines(), "", _loads):

@@ -211,7 +211,8 @@ class AsyncPool:
     def _start(self) -> _AsyncWorker:
         if self._closed:
             raise _pool_closed()
-        mark = tempfile.TemporaryFile()  # noqa: SIM115  the process has it until both ends are closed
+        # the process has it until both ends are closed
+        mark = tempfile.TemporaryFile()  # noqa: SIM115
         with mark:
             mark.truncate(8)
             worker = _AsyncWorker(

@@ -152,7 +152,8 @@ class _Server:
             os._exit(0)
         self._buffer += chunk
         while (frame := take_frame(self._buffer)) is not None:
-            number, payload = pickle.loads(frame)  # noqa: S301  from our parent, over a pipe that no other process has
+            # from our parent, over a pipe that no other process has
+            number, payload = pickle.loads(frame)  # noqa: S301
             if payload is not None:
                 self._items[number] = _Item(self, number, payload)
             elif number in self._items:

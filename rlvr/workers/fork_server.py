@@ -138,7 +138,8 @@ def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoRetu
     pid = os.getpid()
     try:
         while (frame := read_frame(requests)) is not None:
-            number, request, cpu_s = pickle.loads(frame)  # noqa: S301  from our parent, over a pipe that no other process has
+            # from our parent, over a pipe that no other process has
+            number, request, cpu_s = pickle.loads(frame)  # noqa: S301
             _bound_cpu(time.process_time() + cpu_s + _MARGIN_S)
             try:
                 reply = [number, "reply", handler(request)]

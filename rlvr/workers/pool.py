@@ -332,7 +332,8 @@ class _Worker:
                 else _stderr_fd(),  # our own stdout may be a data stream
                 stderr=subprocess.DEVNULL if quiet else _stderr_fd(),
                 pass_fds=passed,
-                start_new_session=True,  # its own group: Ctrl-C is ours to handle, and killing it takes its children
+                # its own group: Ctrl-C is ours to handle, and killing it takes its children
+                start_new_session=True,
                 env=os.environ | _environment(hash_seed),
             )
         except BaseException:
@@ -406,7 +407,8 @@ class _Worker:
         self._number += 1
         done = 0
         begun = False
-        self.fit = False  # until the last reply is in, so that an interrupt leaves nothing half-read behind
+        # until the last reply is in, so that an interrupt leaves nothing half-read behind
+        self.fit = False
         try:
             since = self._begin()
             self._send(since, start_s)
@@ -606,7 +608,8 @@ class _Worker:
     def _died(self) -> WorkerDied:
         """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets
         SIGKILL here."""
-        self.strike()  # before we wait for it: afterwards, its group and all it has started is out of our reach
+        # before we wait for it: afterwards, its group and all it has started is out of our reach
+        self.strike()
         code = self._process.wait()
         signals = {s.value: s.name for s in signal.Signals}
         how = (

@@ -63,7 +63,8 @@ def serve(
             with foreign_code(BaseException) as errors:
                 if memory_mib is not None:
                     _limit_memory(memory_mib)
-                handler = pickle.loads(frame)()  # noqa: S301  from our parent, over a pipe that no other process has
+                # from our parent, over a pipe that no other process has
+                handler = pickle.loads(frame)()  # noqa: S301
                 if not callable(handler):
                     raise TypeError(
                         f"setup returned {handler!r}; it must return the handler, a function of an "

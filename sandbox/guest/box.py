@@ -83,7 +83,8 @@ def main(
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        gc.disable()  # when the garbage of a program is collected must not depend on what the box did before
+        # when the garbage of a program is collected must not depend on what the box did before
+        gc.disable()
         if meters[0] < 0:
             meters = [-1, meters[1], task_clock()]
 
@@ -129,7 +130,8 @@ def main(
             code = NOT_READY
         level.leave_box()
         code = 0
-    except BaseException:  # noqa: BLE001  a failure of ours, for the keeper's stderr, which the host reads
+    # a failure of ours, for the keeper's stderr, which the host reads
+    except BaseException:  # noqa: BLE001
         import traceback
 
         traceback.print_exc()

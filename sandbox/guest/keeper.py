@@ -160,7 +160,8 @@ class _Keeper:
             if pid == 0:
                 os.close(go[1])
                 os.close(ready[0])
-                self.zygotes.clear()  # a program can find objects in its memory: none may hold a path of the host
+                # a program can find objects in its memory: none may hold a path of the host
+                self.zygotes.clear()
                 order.clear()
                 zygote.main(fd, go[0], ready[1], meters, self.config, self.level)
         except OSError as error:

@@ -82,7 +82,8 @@ def read(
         value, end = scan.scan_once(text, 0)  # type: ignore[attr-defined]
     except (BadValue, NotAValue, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001  bytes of a program: whatever they raise, they are malformed
+    # bytes of a program: whatever they raise, they are malformed
+    except Exception as error:  # noqa: BLE001
         # Its text may be a large value's, which raises too.
         raise BadValue(f"malformed: {type(error).__name__}") from None
     finally:

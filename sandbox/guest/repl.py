@@ -57,7 +57,8 @@ def serve_code(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
         try:
             while True:  # within the try: a jump back to the try itself is not protected by it
                 if reported != done:
-                    _flush()  # again, if an interrupt struck in it: the next call gets nothing of this one
+                    # again, if an interrupt struck in it: the next call gets nothing of this one
+                    _flush()
                     os_write(channel, b"%d %d\n" % (done, status))
                     reported = done
                 if call_number == done:
@@ -130,7 +131,8 @@ def _ending(body: Any, last: Any, namespace: dict[str, Any]) -> int:
         if stop.code is not None:
             print(stop.code, file=sys.stderr)  # noqa: T201
         return int(stop.code is not None)
-    except BaseException as error:  # noqa: BLE001  the code's own, KeyboardInterrupt too: shown as Python shows it
+    # the code's own, KeyboardInterrupt too: shown as Python shows it
+    except BaseException as error:  # noqa: BLE001
         with contextlib.suppress(Exception):
             sys.stdout.flush()
         trace = error.__traceback__ and error.__traceback__.tb_next  # without this function's frame

@@ -82,7 +82,8 @@ def run_pytest(session: SuiteRun) -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     try:
-        import tempfile  # not above: it loads compression libraries, which would slow down every run
+        # not above: it loads compression libraries, which would slow down every run
+        import tempfile
 
         import pytest
     except ImportError:

@@ -70,7 +70,8 @@ def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
     """
     # calls back and forth take a dozen frames each
     sys.setrecursionlimit(max(10_000, sys.getrecursionlimit()))
-    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115  it is not read
+    # it is not read
+    sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
     session = SuiteRun(spec, Remote(channel_fd), results_fd)
     if _READS_OUTPUT.search(spec["setup"] + "\n" + spec["test"]):
         session.remote.refused = "the tests read what the program prints, or replace parts of it"

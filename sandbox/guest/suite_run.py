@@ -152,7 +152,8 @@ class SuiteRun:
             code: as `compiled` returned it.
         """
         error = raised_by(
-            lambda: exec(code, self.names),  # noqa: S102  the tests, which are trusted, in a sandbox
+            # the tests, which are trusted, in a sandbox
+            lambda: exec(code, self.names),  # noqa: S102
             passing=(ProgramDied, NotJudged, Stop),
         )
         if error is not None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import _io
 import _random
-import _signal  # type: ignore[import-not-found]  # signal's own functions look each number up in an enumeration
+
+# signal's own functions look each number up in an enumeration
+import _signal  # type: ignore[import-not-found]
 import _thread
 import atexit
 import contextlib
@@ -266,7 +268,8 @@ def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Cal
     module.__file__ = f"{work}/{header['main']}"
     try:
         code = compile(source, module.__file__, "exec", dont_inherit=True)
-    except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
+    # SyntaxError, ValueError, MemoryError, RecursionError, SystemError …
+    except Exception as error:  # noqa: BLE001
         import traceback
 
         sys.stderr.write("".join(traceback.format_exception_only(type(error), error)))

@@ -34,7 +34,8 @@ _POLL_MAX_S = 0.25
 _EVADED_S = (
     0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
 )
-_WAITED_S = 0.25  # how often threads are asked how long they waited for a core; those that end between are missed
+# how often threads are asked how long they waited for a core; those that end between are missed
+_WAITED_S = 0.25
 # how often, and for how much of the time, it is looked at what is dear to find
 _SELDOM_S, _SELDOM_SHARE = (0.1, 0.05)
 _MAPPING_BYTES = 300  # struct vm_area_struct, and its share of a tree of them

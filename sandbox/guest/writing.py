@@ -43,7 +43,8 @@ _SMALL = 1 << 63
 globals().update(__builtins__=dict(vars(builtins)))
 
 _scan_json = (
-    json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # C code that looks nothing up while it runs
+    # C code that looks nothing up while it runs
+    json.encoder.c_make_encoder(  # type: ignore[attr-defined]
         None, None, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False
     )
     if getattr(json.encoder, "c_make_encoder", None)
@@ -68,7 +69,8 @@ def write(value: Any, other: Callable[[Any, Callable[[], Any] | None], Any] | No
         line = "".join(_scan_json(_Encoder(other).tree(value), 0)).encode("ascii")
     except NotAValue:
         raise
-    except Exception as error:  # noqa: BLE001  a set that another thread changes, a numpy array that is not one
+    # a set that another thread changes, a numpy array that is not one
+    except Exception as error:  # noqa: BLE001
         raise NotAValue(f"not a value: {class_name(type(error))} while reading it") from None
     if len(line) > BYTES:
         raise NotAValue(f"not a value: more than {BYTES} bytes")

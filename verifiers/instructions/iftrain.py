@@ -66,7 +66,8 @@ def _copy(text: str, strict: bool, prompt_to_repeat: str) -> str:
 
 
 @_kind("copy:copying_multiple", least=1, whole=True, prompt_to_repeat=TEXT, N=POSITIVE)
-def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # noqa: N803  the data set's name
+# the data set's name
+def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # noqa: N803
     parts = text.split("******")
     if len(parts) != N:
         return f"{len(parts)} copies, not {N}"

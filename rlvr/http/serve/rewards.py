@@ -161,7 +161,8 @@ class RewardModelQueue:
                 )
         except UsageError:
             raise
-        except Exception as error:  # noqa: BLE001  the model's failure is the service's: no caller may take it as a score
+        # the model's failure is the service's: no caller may take it as a score
+        except Exception as error:  # noqa: BLE001
             reason = (
                 str(error)
                 if isinstance(error, RlvrError)

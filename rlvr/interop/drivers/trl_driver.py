@@ -13,7 +13,8 @@ from typing import TypeAlias
 os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 warnings.filterwarnings("ignore")
 
-from step_io import Conventions, Step, main, stand_in_for  # noqa: E402  beside this file, in a peer's interpreter
+# beside this file, in a peer's interpreter
+from step_io import Conventions, Step, main, stand_in_for  # noqa: E402
 
 stand_in_for(())
 

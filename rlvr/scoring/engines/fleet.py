@@ -112,7 +112,8 @@ class Fleet:
                         f"add one with "
                         "`ray start`, or let its autoscaler add some"
                     )
-                self._ask_for_more()  # what was asked for is let go of once it is there, for an actor
+                # what was asked for is let go of once it is there, for an actor
+                self._ask_for_more()
                 time.sleep(min(_LOOK_S, max(0.0, until - time.monotonic())))
                 self.look()
             self._tenants.append(tenant)
@@ -300,7 +301,8 @@ class NodeActor:
             return self._pools[key]
 
 
-NodeActor.alive.__ray_concurrency_group__ = "alive"  # type: ignore[attr-defined]  # as ray.method does it
+# as ray.method does it
+NodeActor.alive.__ray_concurrency_group__ = "alive"  # type: ignore[attr-defined]
 
 
 def _lacks() -> str:

@@ -407,7 +407,8 @@ class _PartRows:
         number = 0
         for batch in self._table.to_batches(_BATCH_ROWS):
             for packed in batch.to_pylist():
-                row, digest = pickle.loads(packed[_ROW]), packed[_DIGEST]  # noqa: S301  by _name_rows
+                # by _name_rows
+                row, digest = pickle.loads(packed[_ROW]), packed[_DIGEST]  # noqa: S301
                 if packed[_IS_DOUBLE]:
                     self.write(row, was_there(row["id"]))
                     continue
