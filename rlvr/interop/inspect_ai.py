@@ -309,7 +309,8 @@ def _player(env: Environment) -> Callable[[], Solver]:
 
         return solve
 
-    return rlvr_episode
+    player: Callable[[], Solver] = rlvr_episode
+    return player
 
 
 def _totals(env: Environment, judge: Scorer) -> Callable[[], _TheirScorer]:
@@ -333,7 +334,8 @@ def _totals(env: Environment, judge: Scorer) -> Callable[[], _TheirScorer]:
 
         return score
 
-    return rlvr_total
+    totals: Callable[[], _TheirScorer] = rlvr_total
+    return totals
 
 
 def _turn(message: ChatMessage) -> dict[str, Any]:

@@ -114,7 +114,8 @@ class _OurTaskset(vf.Taskset[_OurTask]):  # type: ignore[misc]
     ours: Any = ()
 
     def load(self) -> list[_OurTask]:
-        return self.ours
+        tasks: list[_OurTask] = self.ours
+        return tasks
 
 
 def _our_task(adapter: Adapter, task: Task) -> _OurTask:

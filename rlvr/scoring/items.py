@@ -148,7 +148,7 @@ class ItemReader:
             raise UsageError('a DataFrame is no sequence of rows; give .to_dict("records") of it')
         if isinstance(rows, Mapping):
             raise UsageError("rows is one mapping; give a list of them, one for each completion")
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._env, self._rows, self._on_error = env, rows, on_error
         self._seen = Ids()
 

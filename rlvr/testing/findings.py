@@ -34,7 +34,7 @@ CHECKS: Final = ("tasks", "references", "exploits", "verifier", "repeats", "epis
 _LONGEST = 500  # characters of a result: its reason may quote the whole completion
 
 
-def describe_exception(error: Exception) -> str:
+def describe_exception(error: BaseException) -> str:
     """An exception as text: its type and message.
 
     Args:

@@ -629,7 +629,7 @@ _PARTS_OF_ROLLOUTS: Final = f"""
 """
 
 
-def _first_line_of(error: Exception) -> str:
+def _first_line_of(error: BaseException) -> str:
     """The first line of an error, with its kind where no message was written for users."""
     first = (str(error).splitlines() or [""])[0]
     return (

@@ -305,7 +305,7 @@ class _AsyncWorker(_Worker):
         self._ended = ended
         self._started = self._loop.create_task(self._get_ready(threads, start_s))
 
-    async def _get_ready(self, threads: Threads, start_s: float) -> Exception | None:
+    async def _get_ready(self, threads: Threads, start_s: float) -> BaseException | None:
         with foreign_code() as errors:  # the set-up's; the callers that wait for it raise it
             await asyncio.wrap_future(threads.submit(self.wait_ready, start_s))
         for error in errors:

@@ -157,7 +157,7 @@ def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]
     return (_AC, "", got) if right else (_WA, reason_line(f"{got}, not {case.wanted()}"), got)
 
 
-def _describe_error(error: Exception) -> str:
+def _describe_error(error: BaseException) -> str:
     """An exception in a few words.  Its text may be a large value's, which raises too."""
     return reason_line(f"{type(error).__name__}: {text_of_error(error)}")
 
