@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from step_io import Conventions, Step, main, module_of, stand_in_for, trainer_name
+from step_io import Step, TrainerConventions, main, module_of, stand_in_for, trainer_name
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -32,7 +32,7 @@ stand_in_for(("areal", "datasets", "einops", "ray", "tensordict", "torchdata"))
 sys.path.remove(sys.argv[3])
 
 
-def run(step: Step) -> tuple[str, Conventions]:
+def run(step: Step) -> tuple[str, TrainerConventions]:
     """Compute one update of a case.
 
     Args:

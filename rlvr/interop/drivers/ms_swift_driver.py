@@ -10,7 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
-from step_io import Conventions, Step, main, module_of, trainer_name
+from step_io import Step, TrainerConventions, main, module_of, trainer_name
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -28,7 +28,7 @@ def _function() -> Callable[..., torch.Tensor]:
     return module_of(folder / "swift" / "rl_core" / "advantage.py").compute_advantages
 
 
-def run(step: Step) -> tuple[str, Conventions]:
+def run(step: Step) -> tuple[str, TrainerConventions]:
     """Compute the advantages of a case.
 
     Args:

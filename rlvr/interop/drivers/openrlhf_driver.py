@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from step_io import Conventions, Step, main, stand_in_for, trainer_name
+from step_io import Step, TrainerConventions, main, stand_in_for, trainer_name
 
 stand_in_for(
     (
@@ -29,7 +29,7 @@ CONVENTIONS = {
 _ESTIMATORS = {"grpo": "group_norm", "gspo": "group_norm", "dr_grpo": "dr_grpo", "rloo": "rloo"}
 
 
-def run(step: Step) -> tuple[str, Conventions]:
+def run(step: Step) -> tuple[str, TrainerConventions]:
     """Compute one update of a case.
 
     Args:

@@ -8,7 +8,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from step_io import Conventions, Step, main, stand_in_for
+from step_io import Step, TrainerConventions, main, stand_in_for
 
 stand_in_for(())
 
@@ -29,7 +29,7 @@ __all__ = ["run"]
 _CHARSET = "0123456789abcdefghijklmnopqrstuvwxyz"  # 40 words, with the four special ones
 
 
-def run(step: Step, ranks: Ranks | None = None) -> tuple[str, Conventions]:
+def run(step: Step, ranks: Ranks | None = None) -> tuple[str, TrainerConventions]:
     """Make the updates of a case.
 
     Args:

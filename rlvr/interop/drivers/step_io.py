@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-__all__ = ["Conventions", "Step", "main", "module_of", "stand_in_for", "trainer_name"]
+__all__ = ["Step", "TrainerConventions", "main", "module_of", "stand_in_for", "trainer_name"]
 
-Conventions: TypeAlias = Mapping[str, object]
+TrainerConventions: TypeAlias = Mapping[str, object]
 """What a trainer decides where papers leave it open, by name: texts, numbers."""
 
 _FAULTS = (
@@ -164,7 +164,7 @@ class Step:
                 order = self.arrays[f"update{number}.computed"].tolist()
                 self.arrays[f"update{number}.{name}"] = np.concatenate([found[i] for i in order])
 
-    def write(self, path: Path, trainer: str, conventions: Conventions) -> None:
+    def write(self, path: Path, trainer: str, conventions: TrainerConventions) -> None:
         """Write the step.
 
         Args:
@@ -180,7 +180,7 @@ class Step:
         save_file(arrays, path, metadata={"step": json.dumps(head)})
 
 
-def main(run: Callable[[Step], tuple[str, Conventions]]) -> None:
+def main(run: Callable[[Step], tuple[str, TrainerConventions]]) -> None:
     """Run a driver on each case of a folder: arguments are the folder, that of the answers, and a
     source's or "".
 

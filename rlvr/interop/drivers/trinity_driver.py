@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from step_io import Conventions, Step, main, stand_in_for
+from step_io import Step, TrainerConventions, main, stand_in_for
 
 stand_in_for(("datasets", "omegaconf", "openai", "pyarrow", "ray", "verl", "vllm", "wandb"))
 
@@ -24,7 +24,7 @@ CONVENTIONS = {
 _MODES = {"token_mean": "token-mean", "sequence_mean": "seq-mean-token-mean"}
 
 
-def run(step: Step) -> tuple[str, Conventions]:
+def run(step: Step) -> tuple[str, TrainerConventions]:
     """Compute one update of a case.
 
     Args:

@@ -14,7 +14,7 @@ os.environ |= {"TRL_EXPERIMENTAL_SILENCE": "1", "TRANSFORMERS_VERBOSITY": "error
 warnings.filterwarnings("ignore")
 
 # beside this file, in a peer's interpreter
-from step_io import Conventions, Step, main, stand_in_for  # noqa: E402
+from step_io import Step, TrainerConventions, main, stand_in_for  # noqa: E402
 
 stand_in_for(())
 
@@ -75,7 +75,7 @@ def _model(folder: Path, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM
     return Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def run(step: Step) -> tuple[str, Conventions]:
+def run(step: Step) -> tuple[str, TrainerConventions]:
     """Train one batch of a case.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from step_io import Conventions, Step, main, stand_in_for
+from step_io import Step, TrainerConventions, main, stand_in_for
 
 stand_in_for(("ray", "pylatexenc", "flash_attn", "vllm", "torchdata", "codetiming", "wandb"))
 
@@ -28,7 +28,7 @@ _MODES = {
 }
 
 
-def run(step: Step) -> tuple[str, Conventions]:
+def run(step: Step) -> tuple[str, TrainerConventions]:
     """Compute one update of a case.
 
     Args:
