@@ -32,6 +32,7 @@ from rlvr.errors import (
     WorkerError,
     WorkerTimeout,
     brief,
+    foreign_code,
 )
 from rlvr.rewards import Correct
 from rlvr.types import Outcome, Task, Verdict, plain
@@ -344,11 +345,12 @@ def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
             raise WorkerError(
                 "Mismatch", f"reasoning-gym now has another answer to this puzzle of {family}"
             )
-        try:
+        marks = None
+        with foreign_code(BaseException) as errors:
             marks = plain(dataset.score_answer(answer, deepcopy(entry)))
-        except MemoryError:
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  the scorer's own border
+        for error in errors:
+            if isinstance(error, MemoryError) or not isinstance(error, Exception | SystemExit):
+                raise error
             return "crash", _describe_thing(error)
         if not isinstance(marks, (int, float)) or not 0 <= marks <= 1:  # false for NaN
             return "odd-score", _describe_thing(marks)
