@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from rlvr.sandbox.guest.exchange import BOARD, FLOOD, OUTCOME, OUTCOME_AT, STOP, STUCK, STUCK_HERE
 from rlvr.sandbox.outputs import Output, memfd
@@ -64,7 +64,7 @@ class Talk:
         program, interactor: the message to each box.
     """
 
-    def __init__(self, program: dict[str, Any], interactor: dict[str, Any]) -> None:
+    def __init__(self, program: dict[str, object], interactor: dict[str, object]) -> None:
         self._messages = program, interactor
         self._board = memfd(bytes(BOARD))
         self._pipes: list[int] = []

@@ -128,7 +128,7 @@ class SlotPool:
             sent()
             return [self._replies(slot, wall_s, look) for slot in slots]
 
-        def attempt() -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+        def attempt() -> list[tuple[list[dict[str, object]], dict[str, object]]]:
             slots, replies = self._lease(limits, work)
             for slot in slots:
                 self._keep(slot)
@@ -245,7 +245,7 @@ class SlotPool:
 
     def _replies(
         self, slot: Slot, wall_s: float, look: Callable[[], None] | None = None
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    ) -> tuple[list[dict[str, object]], dict[str, object]]:
         """The replies to what was sent to a slot, and what its cgroup counted."""
         group = slot.cgroup
         if group is None:
@@ -360,7 +360,7 @@ class SlotPool:
             keeper.close()
 
 
-def _alive(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _alive(replies: list[dict[str, object]]) -> list[dict[str, object]]:
     """The replies; where a box cannot give one, the whole is tried again, as a program cannot kill
     its box."""
     for reply in replies:

@@ -389,7 +389,7 @@ def _limits_tried_hard(execute: Callable[..., Run]) -> dict[str, str]:
     return {name: ", ".join(ways) for name, ways in won.items()}
 
 
-def _script(execute: Callable[..., Run], source: str, limits: Limits, **options: Any) -> Run:
+def _script(execute: Callable[..., Run], source: str, limits: Limits, **options: object) -> Run:
     header = {"kind": "script", "main": "main.py", "args": []}
     return execute(header, {"main.py": (source.encode(), 0o644)}, b"", limits, **options)
 

@@ -98,7 +98,7 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
 
 
 def read_each(
-    work: Work, n: int, *args: Any, cpu_s: float = CPU_S, loads: bytes | None = None
+    work: Work, n: int, *args: object, cpu_s: float = CPU_S, loads: bytes | None = None
 ) -> Reading:
     """`read_aside` for work that yields a record for each of `n` things, from a first one on, its
     last argument.
@@ -117,7 +117,7 @@ def read_each(
     Raises:
         SandboxFailed, UsageError: see `read_aside`.
     """
-    records: list[Any] = []
+    records: list[object] = []
     lost, losses, used_s = "", 0, 0.0
     while len(records) < n:
         reading = read_aside(work, *args, len(records), cpu_s=cpu_s / 4**losses, loads=loads)
@@ -168,7 +168,7 @@ class _Worker:
         # The last line has no end if the child was killed as it wrote.
         return written.split("\n")[:-1], lost, facts
 
-    def _work(self, request: tuple[Work, bytes]) -> dict[str, Any]:
+    def _work(self, request: tuple[Work, bytes]) -> dict[str, object]:
         """In the child."""
         work, args = request
         began = time.process_time()
@@ -190,7 +190,7 @@ def _import(loads: bytes) -> None:
         pickle.loads(loads)  # noqa: S301  from our own process
 
 
-def _start() -> Callable[[Any], Any]:
+def _start() -> Callable[[Any], object]:
     return _Worker().handle
 
 

@@ -30,7 +30,7 @@ def bytes_of(readable: Readable) -> bytes:
     return readable.read() if isinstance(readable, Lent) else readable
 
 
-def load_value(line: Output) -> Any:
+def load_value(line: Output) -> object:
     """The value in a line of replies, here.
 
     Args:
@@ -45,7 +45,7 @@ def load_value(line: Output) -> Any:
 # ------------------------------------------------------------------------------------ in the reader
 
 
-def rewrite(results: Readable, n: int, first: int) -> Iterator[Any]:
+def rewrite(results: Readable, n: int, first: int) -> Iterator[object]:
     """For each reply: its value as our own text, None where that is large, with the place of its
     line; or its error.
 
@@ -73,7 +73,7 @@ def rewrite(results: Readable, n: int, first: int) -> Iterator[Any]:
         yield ["value", reply.listed, text.decode("ascii"), begin, len(line)]
 
 
-def _cheap(value: Any, most_bytes: int, most_values: int) -> bytes:
+def _cheap(value: object, most_bytes: int, most_values: int) -> bytes:
     """The text of a value that is rebuilt in no time; b"" for any other."""
     try:
         text = write(value, _opaque)
@@ -86,7 +86,7 @@ def _cheap(value: Any, most_bytes: int, most_values: int) -> bytes:
     return text if time.thread_time() - began <= _BUILD_S else b""
 
 
-def _opaque(value: Any, plain: Any) -> Any:
+def _opaque(value: object, plain: object) -> object:
     return {"opaque": value.type_name} if type(value) is Opaque else None
 
 
@@ -111,7 +111,7 @@ def results(written: Readable) -> Iterator[Any]:
 
 def call_replies(
     written: Output, n: int
-) -> list[tuple[Any, str | None, bool, Output | None] | None]:
+) -> list[tuple[object, str | None, bool, Output | None] | None]:
     """Value, error, whether it is listed, and the line where the value is large; None for calls
     without a reply.
 

@@ -257,7 +257,7 @@ def is_file_name(name: str) -> bool:
     return _is_path(name) and not _has_surrogate(name)
 
 
-def _check_name(name: Any) -> None:
+def _check_name(name: object) -> None:
     if isinstance(name, str) and not name.isascii() and _has_surrogate(name):
         raise UsageError(
             f"the file name is {brief(name)}, with a lone surrogate; UTF-8 must be able to say it. "
@@ -427,7 +427,7 @@ class Reply:
         line: what the program wrote, where that is too large to be rebuilt unasked.
     """
 
-    built: Any = None
+    built: object = None
     error: str | None = None
     listed: bool = False
     line: Output | None = None

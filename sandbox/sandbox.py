@@ -314,7 +314,7 @@ class Sandbox:
 
     def _compiled(
         self, program: Program, cpu_s: float = math.inf, wall_s: float = math.inf
-    ) -> tuple[dict[str, Any], Files, Run]:
+    ) -> tuple[dict[str, object], Files, Run]:
         """See `Compiler.compiled`; the sandbox is warm then."""
         isolation = self.isolation()
         header, files, built = self._compiler.compiled(program, cpu_s, wall_s)
@@ -520,7 +520,7 @@ class Sandbox:
 
     def _execute(
         self,
-        header: Mapping[str, Any],
+        header: Mapping[str, object],
         files: Files,
         stdin: bytes | str,
         limits: Limits,
@@ -536,7 +536,7 @@ class Sandbox:
 
     def _execute_cases(
         self,
-        header: Mapping[str, Any],
+        header: Mapping[str, object],
         files: Files,
         stdins: Sequence[bytes | str],
         limits: Limits,
@@ -577,7 +577,7 @@ class Sandbox:
     def _runs_of(
         self,
         replies: Sequence[Mapping[str, Any]],
-        counts: Mapping[str, Any],
+        counts: Mapping[str, object],
         streams: Sequence[_Streams],
         limits: Limits,
         left_s: Sequence[float],
@@ -625,7 +625,7 @@ class Sandbox:
             isolation=self._isolation,
         )
 
-    def _message(self, limits: Limits) -> dict[str, Any]:
+    def _message(self, limits: Limits) -> dict[str, object]:
         given = limits.message()
         for which, (name, flag) in _OF_THE_HOST.items():
             hard = resource.getrlimit(which)[1]
@@ -717,7 +717,7 @@ class Sandbox:
             for future in waiting:
                 future.cancel()
 
-    async def arun(self, program: Program, stdin: bytes | str = b"", **options: Any) -> Run:
+    async def arun(self, program: Program, stdin: bytes | str = b"", **options: object) -> Run:
         """`run` without blocking the event loop.
 
         Args:
@@ -727,7 +727,7 @@ class Sandbox:
         return await self._aside(self.run, program, stdin, **options)
 
     async def acall(
-        self, program: Program, calls: Sequence[ProgramCall], **options: Any
+        self, program: Program, calls: Sequence[ProgramCall], **options: object
     ) -> CallRun:
         """`call` without blocking the event loop.
 
@@ -737,7 +737,7 @@ class Sandbox:
         """
         return await self._aside(self.call, program, calls, **options)
 
-    async def atest(self, program: Program, suite: TestSuite, **options: Any) -> TestRun:
+    async def atest(self, program: Program, suite: TestSuite, **options: object) -> TestRun:
         """`test` without blocking the event loop.
 
         Args:
@@ -746,7 +746,9 @@ class Sandbox:
         """
         return await self._aside(self.test, program, suite, **options)
 
-    async def ainteract(self, program: Program, interactor: Program, **options: Any) -> Interaction:
+    async def ainteract(
+        self, program: Program, interactor: Program, **options: object
+    ) -> Interaction:
         """`interact` without blocking the event loop.
 
         Args:
@@ -755,7 +757,7 @@ class Sandbox:
         """
         return await self._aside(self.interact, program, interactor, **options)
 
-    async def _aside(self, work: Callable[..., _T], *args: Any, **options: Any) -> _T:
+    async def _aside(self, work: Callable[..., _T], *args: object, **options: object) -> _T:
         return await asyncio.wrap_future(self._executor().submit(work, *args, **options))
 
     def _executor(self) -> ThreadPoolExecutor:
@@ -793,7 +795,7 @@ class _Streams:
         self.fds = {"stdin": memfd(stdin), "stdout": memfd(b""), "stderr": memfd(b"")}
         self._bundle: int | None = None
 
-    def bundle(self, header: Mapping[str, Any], files: Files) -> int:
+    def bundle(self, header: Mapping[str, object], files: Files) -> int:
         if self._bundle is None:
             self._bundle = pack_program(header, files)
         return self._bundle
@@ -814,10 +816,10 @@ class _Streams:
 
 
 def _builder(
-    header: Mapping[str, Any],
+    header: Mapping[str, object],
     files: Files,
     streams: Sequence[_Streams],
-    message: dict[str, Any],
+    message: dict[str, object],
     fds: Mapping[str, int],
     replies: list[int],
 ) -> Callable[[], list[list[RunRequest]]]:

@@ -111,7 +111,7 @@ class Session:
         self._ending = Ending.IE
         self._turn = threading.Lock()
         self._calls = 0
-        header: dict[str, Any] = {"kind": "session"}
+        header: dict[str, object] = {"kind": "session"}
         if language == "bash":
             bash = tool_path("bash")
             if bash is None:
@@ -400,7 +400,7 @@ class Session:
         self._line.send({**order, "output": int(limits.output_mib * MIB)})
         return True
 
-    def _end(self, figures: dict[str, Any] | None) -> None:
+    def _end(self, figures: dict[str, object] | None) -> None:
         """Take in how a call went; None: pid 1 of the session is gone."""
         if figures is not None:
             self._figures = figures
@@ -512,8 +512,8 @@ class _Line:
         self,
         pool: SlotPool,
         limits: Limits,
-        message: Callable[[], dict[str, Any]],
-        header: Mapping[str, Any],
+        message: Callable[[], dict[str, object]],
+        header: Mapping[str, object],
     ) -> None:
         self._pool, self._owner, self._released = pool, os.getpid(), False
         self._control: socket.socket | None = None
@@ -589,8 +589,8 @@ class _Line:
         except OSError:
             return b""
 
-    def _message(self, message: bytes) -> dict[str, Any] | None:
-        decoded: dict[str, Any] | None = json.loads(message) if message else None
+    def _message(self, message: bytes) -> dict[str, object] | None:
+        decoded: dict[str, object] | None = json.loads(message) if message else None
         return decoded
 
     @property

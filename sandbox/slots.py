@@ -156,7 +156,7 @@ class Keeper:
         with self._lock, contextlib.suppress(SandboxFailed):
             self._send({"kill": pid})
 
-    def _send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+    def _send(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
         except OSError as error:
@@ -338,7 +338,9 @@ class Slot:
         self._channel.close()
 
 
-def pack_program(header: Mapping[str, Any], files: Mapping[str, tuple[bytes | Output, int]]) -> int:
+def pack_program(
+    header: Mapping[str, object], files: Mapping[str, tuple[bytes | Output, int]]
+) -> int:
     """A memfd with header and files, in the form in which a program's process unpacks them.
 
     Args:

@@ -158,7 +158,7 @@ class _Cases:
         self._count, self._named = request.get("cases", 1), len(request["fds"])
         self._held = 0
 
-    def __iter__(self) -> Iterator[tuple[int, dict[str, Any], list[int]]]:
+    def __iter__(self) -> Iterator[tuple[int, dict[str, object], list[int]]]:
         """The number of each run, its request and its descriptors."""
         first, shared = self._fds[: self._named], self._fds[3 : self._named]
         self._left = list(self._request.get("left", ()))

@@ -54,7 +54,7 @@ _VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.valu
 CHANGED = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
 """Types whose instances, given as arguments, may come back changed."""
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
+OPERATIONS: dict[str, Callable[..., object]] = {
     **{
         f"__{name}__": getattr(builtins, name)
         for name in "len bool iter str repr int float abs".split()
@@ -66,7 +66,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 """What tests may ask of an object: what needs no value of theirs but an index, or an
 item that they put there."""
 
-PAIRED: dict[str, Callable[[Any, Any], Any]] = {
+PAIRED: dict[str, Callable[[Any, Any], object]] = {
     f"__{name}__": getattr(operator, f"__{name}__")
     for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor eq lt le gt ge".split()
 }
@@ -86,7 +86,7 @@ _MADE: tuple[Any, ...] = (
 _EAGER = frozenset(type(iter(made)) for made in _MADE)
 
 
-THEN: dict[str, Callable[[Any], Any]] = {
+THEN: dict[str, Callable[[Any], object]] = {
     name: getattr(builtins, name)
     for name in "abs bool dict float frozenset int len list max min round set sorted str sum tuple".split()
 }
@@ -105,7 +105,7 @@ class CallReply(NamedTuple):
 # ------------------------------------------------------------------------------- beside the program
 
 
-def main(namespace: dict[str, Any], calls_fd: int, results_fd: int) -> None:
+def main(namespace: dict[str, object], calls_fd: int, results_fd: int) -> None:
     """Make the calls in order, and send each reply as soon as the call has returned.
 
     Args:
@@ -136,7 +136,7 @@ def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> Any:
     return instance
 
 
-def serve_calls(namespace: dict[str, Any], fd: int) -> None:
+def serve_calls(namespace: dict[str, object], fd: int) -> None:
     """Answer questions until the tests close the socket.
 
     Args:
@@ -152,7 +152,7 @@ def serve_calls(namespace: dict[str, Any], fd: int) -> None:
 
 
 def _reply(
-    i: int, call: Callable[[], Any], other: Any, more: Callable[[], Any] | None = None
+    i: int, call: Callable[[], object], other: Any, more: Callable[[], Any] | None = None
 ) -> bytes:
     """The reply to call `i`; with `more`, what that returns after the call stands at its end."""
     try:
@@ -180,7 +180,7 @@ class _Server:
         namespace: the program's globals.
     """
 
-    def __init__(self, namespace: dict[str, Any]) -> None:
+    def __init__(self, namespace: dict[str, object]) -> None:
         self.namespace = namespace
         self.objects: list[Any] = []
         self.numbers: dict[int, int] = {}
@@ -203,7 +203,7 @@ class _Server:
 
     def called(
         self, owner: Any, method: str | None, args: list[Any], kwargs: dict[str, Any]
-    ) -> Any:
+    ) -> object:
         if method in OPERATIONS:
             return OPERATIONS[method](owner, *args)
         if method in PAIRED:
@@ -214,7 +214,7 @@ class _Server:
             return _Made(value)
         return value
 
-    def do_global(self, name: str) -> Any:
+    def do_global(self, name: str) -> object:
         module, _, attribute = name.rpartition(".")
         if module:
             return _of_module(module, attribute)
@@ -222,10 +222,10 @@ class _Server:
             raise NameError(f"name {name!r} is not defined")
         return self.namespace[name]
 
-    def do_entry(self, name: str) -> Any:
+    def do_entry(self, name: str) -> object:
         return resolve(self.namespace, name)
 
-    def do_set(self, owner: Any, name: str, value: Any) -> None:
+    def do_set(self, owner: object, name: str, value: object) -> None:
         module, _, attribute = name.rpartition(".")
         if owner is None and module:
             setattr(importlib.import_module(module), attribute, value)
@@ -234,16 +234,16 @@ class _Server:
         else:
             setattr(owner, name, value)
 
-    def do_get(self, owner: Any, name: str) -> Any:
+    def do_get(self, owner: object, name: str) -> object:
         return getattr(owner, name)
 
-    def do_plain(self, owner: Any) -> list[Any]:
+    def do_plain(self, owner: object) -> list[object]:
         """The real content of an instance of a subclass of a builtin type; nothing for any
         other."""
         real = read(write(owner))
         return [] if type(real) is Opaque else [real]
 
-    def do_state(self, owner: Any) -> Any:
+    def do_state(self, owner: object) -> object:
         """What an object stores."""
         return dict(vars(owner))
 
@@ -277,7 +277,7 @@ class _Server:
         return {"object": [number, class_name(type(value))]}
 
 
-def _of_module(module: str, name: str) -> Any:
+def _of_module(module: str, name: str) -> object:
     """A global of one of the program's other files."""
     try:
         return getattr(importlib.import_module(module), name)
@@ -292,7 +292,7 @@ class _Made:
         value: the object.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
 
@@ -341,7 +341,9 @@ def _message(error: BaseException) -> str:
 # ------------------------------------------------------------------- on the host, and in its reader
 
 
-def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[str]]]) -> bytes:
+def requests(
+    calls: Sequence[tuple[str, Sequence[object], dict[str, object], Sequence[str]]],
+) -> bytes:
     """The text that `main` reads.
 
     Args:
@@ -356,7 +358,7 @@ def requests(calls: Sequence[tuple[str, Sequence[Any], dict[str, Any], Sequence[
     )
 
 
-def _refuse(value: Any, plain: Any) -> None:
+def _refuse(value: object, plain: object) -> None:
     if plain is None:
         raise NotAValue(f"not a value: a {class_name(type(value))}")
 

@@ -56,7 +56,7 @@ class SessionWatch(Watch):
         self.status: int | None = None  # of the program, once it has ended
         self._listen()
         self._tell({"ready": True})
-        figures: dict[str, Any] = {}  # of the last call
+        figures: dict[str, object] = {}  # of the last call
         while not self.killed and self.status is None:
             call = self._next_call()
             if call is None:
@@ -82,11 +82,11 @@ class SessionWatch(Watch):
         """Be woken when a process ends, from here on, when there is a program to be told of."""
         self._listen_too(self.control.fileno(), self.program.fileno())
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _tell(self, message: dict[str, object]) -> None:
         with contextlib.suppress(OSError):
             self.control.send(json.dumps(message).encode())
 
-    def _next_call(self) -> dict[str, Any] | None:
+    def _next_call(self) -> dict[str, object] | None:
         """Wait for a call, with everything stopped; None if the host hung up or the session is
         over.
 
@@ -202,7 +202,7 @@ class SessionWatch(Watch):
             return None
         return json.loads(message) if message else None
 
-    def _serve(self, call: dict[str, Any]) -> dict[str, Any]:
+    def _serve(self, call: dict[str, Any]) -> dict[str, object]:
         """One call; returns its figures, which the host gets unless the session is over with it."""
         os.ftruncate(self.text, 0)
         before = self.before = self._cpu()

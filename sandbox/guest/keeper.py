@@ -220,6 +220,6 @@ def _remove(cgroups: list[str]) -> None:
         remove_cgroup(folder)
 
 
-def _tell(control: socket.socket, message: Mapping[str, Any]) -> None:
+def _tell(control: socket.socket, message: Mapping[str, object]) -> None:
     with contextlib.suppress(OSError):
         control.send(json.dumps(message).encode())

@@ -434,7 +434,7 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p)]
 
 
-def _address_of(code: bytes) -> Any:
+def _address_of(code: bytes) -> object:
     """The filter in memory, which the address keeps alive."""
     buffer: Any = ctypes.create_string_buffer(code, len(code))
     return ctypes.byref(_Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p)))

@@ -47,7 +47,7 @@ _PAUSED = 1 << 14  # bytes of a text that is read without the garbage collector
 globals().update(__builtins__=dict(vars(builtins)))
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> object:
     raise BadValue(f"{name} is not JSON")
 
 
@@ -55,7 +55,7 @@ _Json = json.JSONDecoder
 
 
 def read(
-    data: bytes, *, other: Callable[[str, Any], Any] | None = None, arrays: bool = True
+    data: bytes, *, other: Callable[[str, Any], object] | None = None, arrays: bool = True
 ) -> Any:
     """The value that `write` wrote.
 
@@ -102,12 +102,12 @@ _EMPTY_LISTS = 200_000  # of the arrays of a text: a few bytes would else cost s
 class _Decoder:
     """Makes the values of tagged objects, from the inside out."""
 
-    def __init__(self, other: Callable[[str, Any], Any] | None, arrays: bool) -> None:
+    def __init__(self, other: Callable[[str, Any], object] | None, arrays: bool) -> None:
         self.other, self.arrays = other, arrays
         self.named: dict[Any, Any] = {}
         self.lists_left = _EMPTY_LISTS
 
-    def tagged(self, pairs: list[tuple[str, Any]]) -> Any:
+    def tagged(self, pairs: list[tuple[str, object]]) -> object:
         """The value of a JSON object."""
         if len(pairs) != 1:
             raise BadValue("malformed: an object without one tag")
@@ -133,7 +133,7 @@ class _Decoder:
             raise BadValue("malformed: a key twice")
         return empty
 
-    def to_int(self, payload: Any) -> Any:
+    def to_int(self, payload: object) -> object:
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
             raise BadValue("malformed: no int")
         return int(payload, 16)
@@ -142,7 +142,7 @@ class _Decoder:
         real, imag = _check_size(2, payload)
         return complex(_exact(float, real), _exact(float, imag))
 
-    def to_decimal(self, payload: Any) -> Any:
+    def to_decimal(self, payload: object) -> object:
         if type(payload) is not str or len(payload) > DIGITS or not _DECIMAL.match(payload):
             raise BadValue("malformed: no Decimal")
         return Decimal(payload)
@@ -171,12 +171,12 @@ class _Decoder:
     def zone(self, payload: Any) -> Any:
         return None if payload is None else timezone(timedelta(*_ints(3, payload)))
 
-    def to_defaultdict(self, payload: Any) -> Any:
+    def to_defaultdict(self, payload: Any) -> object:
         payload = _exact(list, payload)
         factory = None if payload[0] is None else FACTORIES[payload[0]]
         return self.table(defaultdict(factory), payload[1:])
 
-    def to_set(self, payload: Any) -> Any:
+    def to_set(self, payload: object) -> Any:
         """A set that iterates in the order of the payload, if one of two ways of making it does.
 
         {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by
@@ -241,19 +241,19 @@ class _Decoder:
         return array.reshape(shape)
 
 
-def _exact(kind: type, value: Any) -> Any:
+def _exact(kind: type, value: object) -> Any:
     if type(value) is not kind:
         raise BadValue(f"malformed: no {kind.__name__}")
     return value
 
 
-def _check_size(n: int, items: Any) -> Any:
+def _check_size(n: int, items: object) -> Any:
     if type(items) is not list or len(items) != n:
         raise BadValue(f"malformed: no list of {n}")
     return items
 
 
-def _check_hashes(keys: list[Any]) -> None:
+def _check_hashes(keys: list[object]) -> None:
     """Each key of a table is compared with those before it that have its hash: multiples of
     2**61 - 1 all have 0, so that a megabyte of them took ten seconds.  Those of texts are drawn."""
     if len(keys) <= _KEYS:
@@ -276,7 +276,7 @@ def _of_ints(kind: type, decoder: _Decoder, payload: Any) -> Any:
     return kind(*_ints(3, payload))
 
 
-def _nest(flat: list[Any], shape: list[int]) -> Any:
+def _nest(flat: list[object], shape: list[int]) -> Any:
     if not shape:
         return flat[0]
     for size, count in list(zip(shape, accumulate(shape, int.__mul__), strict=True))[:0:-1]:
@@ -295,7 +295,7 @@ _DECIMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:E[+-][0-9]{1,20})?|Infinity|N
 _DTYPE = re.compile(r"(?:[<>|=][biufc][0-9]{1,2}|[USO])\Z")
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
-_DECODERS: dict[str, Callable[[_Decoder, Any], Any]] = {
+_DECODERS: dict[str, Callable[[_Decoder, Any], object]] = {
     **{
         name: getattr(_Decoder, "to_" + name)
         for name in "array complex datetime decimal defaultdict deque fraction int named set time".split()

@@ -80,7 +80,7 @@ class Remote:
         self._lock = threading.Lock()
         self._count = 0
         self._heard = 0
-        self._known: dict[int, Any] = {}
+        self._known: dict[int, object] = {}
         self._named: set[int] = set()
         self.asked = False
         self.died: str | None = None
@@ -105,14 +105,14 @@ class Remote:
         """
         return self._as_named(self.ask("entry", name))
 
-    def _as_named(self, value: Any) -> Any:
+    def _as_named(self, value: object) -> object:
         """Note that the tests name an object; it is kept, so its id is its own."""
         if isinstance(value, Object):
             self._named.add(id(value))
         return value
 
     def call(
-        self, owner: Any, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, owner: object, method: str | None, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Any:
         """Call an object of the program.  Arguments that it changes are changed here too.
 
@@ -129,7 +129,7 @@ class Remote:
                 self.refused = f"{GIVEN_OBJECT}: {self.refused}"
             raise
 
-    def ask(self, *question: Any, given: list[Any] | None = None) -> Any:
+    def ask(self, *question: object, given: list[object] | None = None) -> Any:
         """Ask the program, and return its value or raise its error.
 
         Args:
@@ -194,7 +194,7 @@ class Remote:
         self.died = self.died or why
         return ProgramDied(f"the program is gone: {why}")
 
-    def _object(self, tag: str, payload: Any) -> Any:
+    def _object(self, tag: str, payload: object) -> object:
         """The stand-in for an object of the program, or for a class of errors."""
         if (
             tag not in ("object", "error")
@@ -236,13 +236,13 @@ class _Items:
         items: all of them.
     """
 
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items: list[object]) -> None:
         self._rest = iter(items)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self._rest
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         return next(self._rest)
 
 
@@ -260,7 +260,7 @@ class Object:
 
     _rlvr: tuple[Remote, int, str]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         value = _remote(self).call(self, None, args, kwargs)
         if (
             isinstance(value, Object)
@@ -276,10 +276,10 @@ class Object:
             raise AttributeError(f"an object of the program has no attribute {name!r} for tests")
         return _remote(self).ask("get", self, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         _remote(self).ask("set", self, name, value)
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: object) -> Any:
         if type(at) is slice:  # its bounds cross as values
             return _remote(self).call(self, "__slice__", (at.start, at.stop, at.step), {})
         return _remote(self).call(self, "__getitem__", (at,), {})
@@ -292,7 +292,7 @@ class Object:
 
     __hash__ = object.__hash__
 
-    def __instancecheck__(self, value: Any) -> bool:
+    def __instancecheck__(self, value: object) -> bool:
         return isinstance(value, Object) and _remote(self).ask("isinstance", value, self) is True
 
 
@@ -328,7 +328,7 @@ def _equal(one: Object, other: Object) -> bool:
             vars(x)["_rlvr_fresh"] = True
 
 
-def _read_only(self: Object, name: str, *args: Any) -> Any:
+def _read_only(self: Object, name: str, *args: object) -> object:
     """Ask for an operation that changes no object."""
     fresh = [x for x in (self, *args) if vars(x).get("_rlvr_fresh")]
     try:
@@ -338,8 +338,8 @@ def _read_only(self: Object, name: str, *args: Any) -> Any:
             vars(x)["_rlvr_fresh"] = True
 
 
-def _forward(name: str) -> Any:
-    def ask(self: Object, *args: Any) -> Any:
+def _forward(name: str) -> object:
+    def ask(self: Object, *args: object) -> Any:
         value = (
             _read_only(self, name, *args)
             if name in _READING
@@ -356,8 +356,8 @@ def _forward(name: str) -> Any:
     return ask
 
 
-def _pair_operator(name: str) -> Any:
-    def ask(self: Object, other: Any) -> Any:
+def _pair_operator(name: str) -> object:
+    def ask(self: Object, other: object) -> Any:
         if not isinstance(other, Object):
             return NotImplemented
         return (
@@ -375,11 +375,11 @@ for _name in PAIRED.keys() - {"__eq__"}:
     setattr(Object, _name, _pair_operator(_name))
 
 
-def _is_change(pair: Any) -> bool:
+def _is_change(pair: object) -> bool:
     return type(pair) is list and len(pair) == 2 and type(pair[0]) is int
 
 
-def _number(value: Any, plain: Any) -> Any:
+def _number(value: object, plain: object) -> Any:
     """What stands for an object of the program in a question.  An object of the tests is no
     value."""
     number = vars(value).get("_rlvr") if isinstance(value, (Object, type)) else None
@@ -442,7 +442,7 @@ def _error_text(self: Any) -> str:
 
 
 def _error(
-    name: str, message: str, kind: Any, args: list[Any], attributes: dict[Any, Any]
+    name: str, message: str, kind: object, args: list[Any], attributes: dict[object, object]
 ) -> BaseException:
     """The error that the program raised."""
     if not isinstance(kind, type) or not issubclass(kind, BaseException):

@@ -42,7 +42,7 @@ done
 Ctrl-C returns to the prompt."""
 
 
-def serve_code(namespace: dict[str, Any], channel: int, code: int) -> NoReturn:
+def serve_code(namespace: dict[str, object], channel: int, code: int) -> NoReturn:
     """Answer the box until it closes the channel.
 
     Args:
@@ -88,7 +88,7 @@ def _order(code: int) -> tuple[int, bytes]:
     return int(number or b"0"), source
 
 
-def _run(source: bytes, name: str, namespace: dict[str, Any]) -> int:
+def _run(source: bytes, name: str, namespace: dict[str, object]) -> int:
     """Run it; returns the exit code that a script would have."""
     try:
         lines = source.decode("utf-8", "replace").splitlines(True)
@@ -107,7 +107,7 @@ def _flush() -> None:
             getattr(sys, name).flush()
 
 
-def _compile_source(source: bytes, name: str) -> tuple[Any, Any]:
+def _compile_source(source: bytes, name: str) -> tuple[object, object]:
     """The statements, and the last one apart if it is an expression, whose value is shown."""
     tree = ast.parse(source, name)
     last = None

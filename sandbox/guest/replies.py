@@ -11,7 +11,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 __all__ = ["Buffer", "RECORD", "TOLD", "unpack_reply"]
 
@@ -66,7 +66,7 @@ class Buffer:
         """What was told."""
         return self._bytes[_RECORD.size : _RECORD.size + self._told].decode(errors="replace")
 
-    def filled(self, reply: Mapping[str, Any]) -> memoryview:
+    def filled(self, reply: Mapping[str, object]) -> memoryview:
         """The reply, to be sent.
 
         Args:
@@ -94,7 +94,7 @@ class Buffer:
         self._told = 0
 
 
-def unpack_reply(message: bytes) -> dict[str, Any]:
+def unpack_reply(message: bytes) -> dict[str, object]:
     """The message, on the host: a box's reply, or what a zygote says in JSON.
 
     Args:
@@ -104,7 +104,7 @@ def unpack_reply(message: bytes) -> dict[str, Any]:
         By name; "case" is the number of the run, when a request asked for several.
     """
     if message[0] != _MARK:
-        message_dict: dict[str, Any] = json.loads(message)
+        message_dict: dict[str, object] = json.loads(message)
         return message_dict
     _, number, status, killed, rss_kib, cpu_s, wall_s, starved_s, case, text_size = (
         _RECORD.unpack_from(message)

@@ -33,7 +33,7 @@ class _Brief(reprlib.Repr):
         )
 
 
-def short_repr(value: Any) -> str:
+def short_repr(value: object) -> str:
     """A short repr.
 
     Args:
@@ -63,7 +63,7 @@ def _text_of(show: Callable[[Any], str], value: object) -> str | None:
 
 
 class _Asserts(ast.NodeTransformer):
-    def visit_Assert(self, node: ast.Assert) -> Any:
+    def visit_Assert(self, node: ast.Assert) -> object:
         test = node.test
         if not isinstance(test, ast.Compare) or len(test.ops) != 1:
             return node
@@ -82,7 +82,7 @@ class _Asserts(ast.NodeTransformer):
         return node
 
 
-def shown_asserts(tree: ast.Module, names: dict[str, Any]) -> ast.Module:
+def shown_asserts(tree: ast.Module, names: dict[str, object]) -> ast.Module:
     """The same code, but a failing `assert a == b` says what a and b were.
 
     Args:
@@ -93,7 +93,7 @@ def shown_asserts(tree: ast.Module, names: dict[str, Any]) -> ast.Module:
     return ast.fix_missing_locations(_Asserts().visit(tree))  # type: ignore[no-any-return]
 
 
-def _describe_assertion(left: Any, sign: str, right: Any, message: Any = None) -> str:
+def _describe_assertion(left: object, sign: str, right: object, message: object = None) -> str:
     text = f"{short_repr(left)} {sign} {short_repr(right)} is false"
     if message is None:
         return text

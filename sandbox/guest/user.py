@@ -66,7 +66,7 @@ _ALWAYS = {
 _CHANNEL, _RESULTS = 3, 4
 _LENGTH_BYTES = 4
 _AFTER: dict[
-    str, Callable[..., Any]
+    str, Callable[..., object]
 ] = {}  # kind of run → what is called after the program's own code
 _FILTER: list[Callable[[], None]] = []
 _HARD_LIMITS: dict[int, float] = {}
@@ -100,7 +100,7 @@ def prepare_user(config: SlotConfig) -> None:
     _look_up(main, _unpack_bundle, _arrange, _limit, _set_limit, _compile_program, _exit, _let_go)
 
 
-def _look_up(*functions: Callable[..., Any]) -> None:
+def _look_up(*functions: Callable[..., object]) -> None:
     """Look up what these functions do.  Else each run would, and write it
     down in a page of its own."""
     for function in functions:
@@ -310,7 +310,7 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", text)
 
 
-def _ending(run: Callable[[], Any], judging: bool) -> int:
+def _ending(run: Callable[[], object], judging: bool) -> int:
     """Run it; returns the exit code that Python's own main would give, or that of a judge which
     failed."""
     try:
@@ -345,7 +345,7 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _works(step: Callable[..., None], *args: Any) -> bool:
+def _works(step: Callable[..., None], *args: object) -> bool:
     """Run what may run the program's own code; objects of contextlib would be pages of their
     own."""
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from typing import Any, Final
+from typing import Final
 
 __all__ = [
     "BITS",
@@ -96,9 +96,9 @@ class New:
 
     __slots__ = ("args", "attributes", "kwargs", "name")
 
-    def __init__(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(self, name: str, args: list[object], kwargs: dict[str, object]) -> None:
         self.name, self.args, self.kwargs = name, args, kwargs
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, object] = {}
 
     def __repr__(self) -> str:
         arguments = [

@@ -52,7 +52,9 @@ _scan_json = (
 )
 
 
-def write(value: Any, other: Callable[[Any, Callable[[], Any] | None], Any] | None = None) -> bytes:
+def write(
+    value: object, other: Callable[[Any, Callable[[], Any] | None], object] | None = None
+) -> bytes:
     """A value as one line of ASCII.  An object that is no value becomes {"opaque": type name}, or
     what `other` says.
 
@@ -100,7 +102,7 @@ def class_name(kind: type) -> str:
 
 
 class _Encoder:
-    def __init__(self, other: Callable[[Any, Callable[[], Any] | None], Any] | None) -> None:
+    def __init__(self, other: Callable[[Any, Callable[[], Any] | None], object] | None) -> None:
         self.other = other
         self.left = NODES
         self.path: list[int] = []
@@ -120,7 +122,7 @@ class _Encoder:
             return encoder(self, value)
         return self.special(value, kind)
 
-    def special(self, value: Any, kind: type) -> Any:
+    def special(self, value: object, kind: type) -> object:
         """The tree of an object whose type is not exactly a builtin one."""
         for base in mro(kind)[1:]:
             encoder = _ENCODERS.get(base)
@@ -140,7 +142,7 @@ class _Encoder:
         tree = self.other(value, None) if self.other is not None else None
         return {"opaque": class_name(kind)} if tree is None else tree
 
-    def items(self, owner: Any, items: list[Any]) -> list[Any]:
+    def items(self, owner: object, items: list[Any]) -> list[Any]:
         """The trees of some items, as a new list."""
         self.left -= len(items) + 1
         if self.left < 0:
@@ -159,7 +161,7 @@ class _Encoder:
         self.path.pop()
         return trees
 
-    def tagged(self, tag: str, owner: Any, items: Any) -> Any:
+    def tagged(self, tag: str, owner: Any, items: Any) -> object:
         return {tag: self.items(owner, list(items))}
 
     def table(self, tag: str, value: Any, kind: type[dict[Any, Any]] = dict) -> Any:
@@ -169,29 +171,29 @@ class _Encoder:
         value = float.__float__(value) if isinstance(value, float) else value
         return value if isfinite(value) else {"float": float.__repr__(value)}
 
-    def complex(self, value: Any) -> Any:
+    def complex(self, value: object) -> Any:
         return {"complex": [self.float(part.__get__(value)) for part in _COMPLEX]}
 
-    def decimal(self, value: Any) -> Any:
+    def decimal(self, value: object) -> object:
         text = Decimal.__str__(value)
         if len(text) > DIGITS or "s" in text:  # comparing a signalling NaN raises
             raise NotAValue("not a value: a Decimal too long or sNaN")
         return {"decimal": text}
 
-    def fraction(self, value: Any) -> Any:
+    def fraction(self, value: Any) -> object:
         parts = [_real_int(part.__get__(value)) for part in _FRACTION]
         if max(map(int.bit_length, parts)) > FRACTION_BITS:
             raise NotAValue("not a value: a Fraction too long")
         return {"fraction": [self.tree(part) for part in parts]}
 
-    def time(self, value: Any) -> Any:
+    def time(self, value: object) -> Any:
         return {"time": [*_get(time, _CLOCK, value), _zone(time, value)]}
 
-    def datetime(self, value: Any) -> Any:
+    def datetime(self, value: object) -> Any:
         day = _get(date, "year month day", value)
         return {"datetime": [*day, *_get(datetime, _CLOCK, value), _zone(datetime, value)]}
 
-    def defaultdict(self, value: Any) -> Any:
+    def defaultdict(self, value: Any) -> object:
         factory = _FACTORY(value)
         name = next((name for name, kind in FACTORIES.items() if kind is factory), None)
         return {
@@ -213,7 +215,7 @@ class _Encoder:
         tree = self.other(value, None) if self.other is not None else None
         return {"opaque": class_name(type(value))} if tree is None else tree
 
-    def scalar(self, value: Any) -> Any:
+    def scalar(self, value: object) -> object:
         """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives
         from float."""
         plain = sys.modules["numpy"].generic.item(value)
@@ -241,7 +243,7 @@ def _real_int(value: Any) -> int:
     return int.__int__(value)
 
 
-def _str(value: str) -> Any:
+def _str(value: str) -> object:
     try:
         value.encode()
         return value
@@ -249,11 +251,11 @@ def _str(value: str) -> Any:
         return {"str": value.encode("utf-8", "surrogatepass").hex()}
 
 
-def _get(owner: Any, names: str, value: Any) -> list[Any]:
+def _get(owner: object, names: str, value: object) -> list[object]:
     return [owner.__dict__[name].__get__(value) for name in names.split()]
 
 
-def _zone(owner: Any, value: Any) -> Any:
+def _zone(owner: Any, value: Any) -> object:
     """The UTC offset as [days, seconds, microseconds], None for none.  A tzinfo class of the
     program is not called."""
     zone = owner.__dict__["tzinfo"].__get__(value)
@@ -268,7 +270,7 @@ def _zone(owner: Any, value: Any) -> Any:
     return _get(timedelta, _SPAN, offset)
 
 
-def _fields(value: Any, kind: type) -> tuple[str, ...] | None:
+def _fields(value: object, kind: type) -> tuple[str, ...] | None:
     """The field names if it is an instance of a namedtuple."""
     if not isinstance(value, tuple):
         return None
@@ -280,7 +282,7 @@ def _fields(value: Any, kind: type) -> tuple[str, ...] | None:
     return None
 
 
-def _numpy(kind: type) -> Callable[[_Encoder, Any], Any] | None:
+def _numpy(kind: type) -> Callable[[_Encoder, Any], object] | None:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
@@ -302,7 +304,7 @@ _MAXLEN = deque.__dict__["maxlen"].__get__
 
 # Each entry reads the real value with the base's own method: overridden ones in a subclass are not
 # asked.
-_ENCODERS: dict[type, Callable[[_Encoder, Any], Any]] = {
+_ENCODERS: dict[type, Callable[[_Encoder, Any], object]] = {
     bool: lambda self, value: value,
     int: lambda self, value: self.tree(int.__int__(value)),
     float: _Encoder.float,
