@@ -125,7 +125,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
     rewritings: ClassVar[tuple[str, ...]] = WRAPPINGS
     is_async: ClassVar[bool] = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         for name in _OWN:
             if name in cls.__dict__ or name in inspect.get_annotations(cls):
@@ -317,12 +317,12 @@ class _Readings:
 _READINGS: Final = _Readings()
 
 
-def _cache_read(read: Callable[..., Any]) -> Callable[..., Any]:
+def _cache_read(read: Callable[..., object]) -> Callable[..., Any]:
     """`read` of a subclass, once for each reference, with the errors of unexpected data as a
     DataError."""
 
     @wraps(read)
-    def reading(self: Any, reference: Any) -> Any:
+    def reading(self: object, reference: object) -> Any:
         key = _key_of(reference)
         if key is None:
             return _read(read, self, reference)
@@ -355,7 +355,7 @@ def _key_of(reference: Any) -> str | bytes | None:
         return None
 
 
-def _is_long(reference: Any) -> bool:
+def _is_long(reference: object) -> bool:
     """Whether the texts of a reference, or of its lists, are too long for a key."""
     size = 0
     for value in reference.values() if type(reference) is dict else (reference,):

@@ -106,7 +106,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         "calls": [{"f": {"city": ["Lagos"]}}],
     }
 
-    def read(self, reference: Any) -> _Wanted:
+    def read(self, reference: object) -> _Wanted:
         """The schemas by name, and the wanted calls.
 
         Args:
@@ -149,7 +149,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         first = next((row for row in faults if all(row)), faults[0])
         return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=calls_text)
 
-    def example(self, reference: Any) -> str:
+    def example(self, reference: object) -> str:
         """The wanted calls with the first accepted value of each argument.
 
         Args:
@@ -163,7 +163,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         return json.dumps(calls)
 
 
-def _first(value: Any) -> Any:
+def _first(value: object) -> Any:
     """The value with the first accepted one of each key."""
     if isinstance(value, dict):
         return {
@@ -324,7 +324,7 @@ def _with_names(call: Call, functions: Mapping[str, Any]) -> Call:
     return Call(call.name, {**placed, **call.arguments})
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
@@ -336,7 +336,7 @@ _Wanted: TypeAlias = tuple[Mapping[str, Any], Sequence[tuple[str, Mapping[str, A
 """Schemas of the functions by name, and the wanted calls."""
 
 
-def _read_reference(reference: Any) -> _Wanted:
+def _read_reference(reference: object) -> _Wanted:
     if (
         not isinstance(reference, Mapping)
         or not reference.get("functions")
@@ -381,7 +381,7 @@ def _read_reference(reference: Any) -> _Wanted:
     return functions, expected
 
 
-def _count_values(value: Any) -> int:
+def _count_values(value: object) -> int:
     if isinstance(value, Mapping):
         value = list(value.values())
     return sum(map(_count_values, value)) if isinstance(value, list) else 1
@@ -434,7 +434,7 @@ def _fault(call: Call, wanted: tuple[str, Mapping[str, Any]], functions: Mapping
     return ""
 
 
-def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[Any]) -> bool:
+def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[object]) -> bool:
     """The type that the schema names, or that of an accepted value: BFCL has texts for names of
     variables."""
     kind = schema["type"]
@@ -445,7 +445,7 @@ def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[Any]) ->
     )
 
 
-def _accepts(value: Any, one: Any) -> bool:
+def _accepts(value: object, one: object) -> bool:
     if isinstance(value, bool) or isinstance(one, bool):
         return value is one
     if isinstance(value, str) and isinstance(one, str):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
@@ -138,7 +138,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
     reference_example: ClassVar[str] = "2 H2 + O2 -> 2 H2O"
 
-    def read(self, reference: Any) -> _Asked:
+    def read(self, reference: object) -> _Asked:
         """The sides of an equation, a formula, or what `ScienceVerifier` makes of a quantity.
 
         Args:
@@ -185,7 +185,7 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
         outcome = Outcome.WRONG if why else Outcome.CORRECT
         return Verdict(outcome, why=why or "balanced", answer=text)
 
-    def example(self, reference: Any) -> str:
+    def example(self, reference: object) -> str:
         return f"<answer>{reference}</answer>"
 
 

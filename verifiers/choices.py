@@ -142,7 +142,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
             return Verdict(Outcome.WRONG, why=why, answer=answer.text)
         return Verdict(Outcome.CORRECT, why="same-choice", answer=answer.text)
 
-    def example(self, reference: Any) -> str:
+    def example(self, reference: object) -> str:
         choices = self.read(reference)
         index = min(choices.right)
         if _matching(LETTERS[index], choices.options) in (frozenset(), choices.right):

@@ -57,7 +57,7 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
         "whole": {"name": "Ada", "age": 36},
     }
 
-    def read(self, reference: Any) -> _Asked:
+    def read(self, reference: object) -> _Asked:
         """The schema's validator, and the asked values by pointer.
 
         Args:
@@ -115,7 +115,7 @@ class _Asked(NamedTuple):
     values: Mapping[str, Any]
 
 
-def _document(text: str) -> Any:
+def _document(text: str) -> object:
     """The one document of a text, which may have prose around it.
 
     Raises:
@@ -141,7 +141,7 @@ _ENDS: Final = re.compile(
 that takes nothing back."""
 
 
-def read_strict_json(text: str) -> Any:
+def read_strict_json(text: str) -> object:
     """A JSON text as Python values, strictly: no NaN, no key twice, nested at most 50 deep.
 
     Args:
@@ -168,7 +168,7 @@ def bracket_depth(text: str) -> int:
     return deepest
 
 
-def same_json(a: Any, b: Any) -> bool:
+def same_json(a: object, b: object) -> bool:
     """Equality of JSON values: 1 is 1.0, and True is not 1.
 
     Args:
@@ -183,18 +183,18 @@ def same_json(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     by_key = dict(pairs)
     if len(by_key) < len(pairs):
         raise ValueError("a key stands twice in an object")
     return by_key
 
 
-def _read_reference(reference: Any) -> _Asked:
+def _read_reference(reference: object) -> _Asked:
     if not isinstance(reference, Mapping):
         raise DataError(
             f"the reference is {brief(reference)}; it must be a mapping with schema, and values or "
@@ -257,7 +257,7 @@ _LARGE: Final = (
 _left = threading.local()
 
 
-def _count_evaluations(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+def _count_evaluations(check: Callable[..., Any]) -> Callable[..., Iterator[object]]:
     """A keyword's check that counts against the evaluations of the document."""
 
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
@@ -269,25 +269,25 @@ def _count_evaluations(check: Callable[..., Any]) -> Callable[..., Iterator[Any]
     return counted
 
 
-def _error(message: str) -> Any:
+def _error(message: str) -> object:
     return import_optional("jsonschema", "json").ValidationError(message)
 
 
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+def _pattern(validator: object, pattern: str, instance: object, schema: object) -> Iterator[object]:
     if isinstance(instance, str) and not read_pattern(pattern).search(instance):
         yield _error(f"{brief(instance)} does not match {pattern!r}")
 
 
 def _pattern_properties(
-    validator: Any, properties: Mapping[str, Any], instance: Any, schema: Any
-) -> Iterator[Any]:
+    validator: Any, properties: Mapping[str, object], instance: Any, schema: object
+) -> Iterator[object]:
     for pattern, subschema in properties.items() if isinstance(instance, dict) else ():
         for name, value in instance.items():
             if read_pattern(pattern).search(name):
                 yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
-def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _additional(validator: Any, additional: Any, instance: object, schema: Any) -> Iterator[object]:
     if not isinstance(instance, dict):
         return
     patterns = [read_pattern(pattern) for pattern in schema.get("patternProperties", {})]
@@ -302,14 +302,16 @@ def _additional(validator: Any, additional: Any, instance: Any, schema: Any) -> 
             yield from validator.descend(value, additional, path=name)
 
 
-def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _unique(
+    validator: object, wanted: object, instance: object, schema: object
+) -> Iterator[object]:
     if not wanted or not isinstance(instance, list):
         return
     if len({json.dumps(_plain(item), sort_keys=True) for item in instance}) < len(instance):
         yield _error("two items are equal")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Equal JSON values as values that are written equally: 1.0 as 1."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -318,7 +320,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:
+def _parts_of(schema: object) -> Iterator[dict[str, Any]]:
     """A schema and all objects in it."""
     if isinstance(schema, dict):
         yield schema
@@ -328,11 +330,11 @@ def _parts_of(schema: Any) -> Iterator[dict[str, Any]]:
         yield from _parts_of(part)
 
 
-def _has_patterns(schema: Any) -> bool:
+def _has_patterns(schema: object) -> bool:
     return any("patternProperties" in part for part in _parts_of(schema))
 
 
-def _require_usable(schema: Any, registry: Any, kind: Any) -> None:
+def _require_usable(schema: object, registry: Any, kind: object) -> None:
     """Refuse what would fail only while an answer is judged: patterns and references that lead
     nowhere.
 
@@ -402,13 +404,13 @@ def _first_breach(schema: str, found: Any) -> str:
     return f"/{'/'.join(path)}: {message[:200]}"
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     """Number of values in a document."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + sum(map(_count, parts))
 
 
-def _at(value: Any, pointer: str) -> Any:
+def _at(value: object, pointer: str) -> object:
     """What stands at a JSON pointer.
 
     Raises:

@@ -244,7 +244,7 @@ class Judge(BaseVerifier[Answer, str]):
         if not is_object:
             raise UsageError(f"body is {brief(self.body)}; it must be a JSON object")
 
-    def read(self, reference: Any) -> str:
+    def read(self, reference: object) -> str:
         """The text of the trusted answer.
 
         Args:
@@ -410,7 +410,7 @@ class Fallback(BaseVerifier["_Asked", Any]):
         judged = await self.second.judged(prompt_text(task.prompt), str(reference), answer_text)
         return judged if judged.outcome in (Outcome.CORRECT, Outcome.UNSCORED) else ruled
 
-    def example(self, reference: Any) -> str | None:
+    def example(self, reference: object) -> str | None:
         return self.rule.example(reference) if isinstance(self.rule, BaseVerifier) else None
 
 

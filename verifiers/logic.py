@@ -70,7 +70,7 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop")
     reference_example: ClassVar[Any] = {"Ann": "knight", "Bob": "knave"}
 
-    def read(self, reference: Any) -> Mapping[str, str]:
+    def read(self, reference: object) -> Mapping[str, str]:
         """Roles by name, in lower case.
 
         Args:
@@ -196,7 +196,7 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")
     reference_example: ClassVar[Any] = [["red", "cat"], ["blue", "dog"]]
 
-    def read(self, reference: Any) -> tuple[tuple[str, ...], ...]:
+    def read(self, reference: object) -> tuple[tuple[str, ...], ...]:
         """The cells in one case.
 
         Args:
@@ -352,7 +352,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         broken = any(len(set(unit)) < size for unit in (*grid, *columns, *boxes))
         return _verdict("rule-broken" if broken else "", answer.text, "solved")
 
-    def example(self, reference: Any) -> str | None:
+    def example(self, reference: object) -> str | None:
         puzzle = [list(row) for row in self.read(reference)]
         solutions = sudoku_solutions(puzzle, most=1)
         if not solutions:
@@ -508,7 +508,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
     reference_example: ClassVar[Any] = {"numbers": [6, 4, 1, 1], "target": 24}
 
-    def read(self, reference: Any) -> Numbers:
+    def read(self, reference: object) -> Numbers:
         """The given numbers and the target.
 
         Args:

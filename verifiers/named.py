@@ -42,7 +42,7 @@ letter by letter.
 """
 
 
-def _gsm8k() -> dict[str, Any]:
+def _gsm8k() -> dict[str, object]:
     return {"policy": importlib.import_module("rlvr.verifiers.math").GSM8K}
 
 

@@ -55,7 +55,7 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
     reference_form: ClassVar[str] = "a list of texts, or of lists of texts of which each will do"
     reference_example: ClassVar[Any] = ["Oslo", ["Bern", "Berne"], "Lima"]
 
-    def read(self, reference: Any) -> _Items:
+    def read(self, reference: object) -> _Items:
         """The texts that will do for each item.
 
         Args:
@@ -97,7 +97,7 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
         value = right / (len(items) + len(reference) - right) if self.share else 0.0
         return Verdict(Outcome.WRONG, min(value, 0.99), why=why, answer=answer.text)
 
-    def example(self, reference: Any) -> str:
+    def example(self, reference: object) -> str:
         items = (texts[0] for texts in self.read(reference))
         return "<answer>\n" + "\n".join(f"- {item}" for item in items) + "\n</answer>"
 
@@ -119,7 +119,7 @@ def _texts(item: Any) -> tuple[str, ...]:
     return tuple(spelling.strip() for spelling in plain)
 
 
-def _json_or_none(text: str) -> Any:
+def _json_or_none(text: str) -> object:
     try:
         return read_strict_json(text)
     except ValueError:
@@ -197,7 +197,7 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
                 )
             make_verifier(name)
 
-    def read(self, reference: Any) -> Mapping[str, Any]:
+    def read(self, reference: object) -> Mapping[str, Any]:
         """The references of the parts by name.
 
         Args:

@@ -109,7 +109,7 @@ class PatternVerifier(BaseVerifier[Answer, Pattern]):
     rewritings: ClassVar[tuple[str, ...]] = WRAPPINGS
     reference_example: ClassVar[Any] = r"[A-Z]{2}-\d{4}"
 
-    def read(self, reference: Any) -> Pattern:
+    def read(self, reference: object) -> Pattern:
         """The compiled pattern.
 
         Args:

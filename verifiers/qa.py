@@ -55,7 +55,7 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         require_one_of("credit", self.credit, ("em", "f1"))
         require_whole("words", self.words, 1)
 
-    def read(self, reference: Any) -> tuple[str, ...]:
+    def read(self, reference: object) -> tuple[str, ...]:
         """The right answers.
 
         Args:
@@ -97,7 +97,7 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         value = max(f1(text, gold) for gold in golds) if self.credit == "f1" else 0.0
         return Verdict(Outcome.WRONG, min(value, 0.99), why="other-words", answer=text)
 
-    def example(self, reference: Any) -> str:
+    def example(self, reference: object) -> str:
         return f"<answer>{self.read(reference)[0]}</answer>"
 
 
@@ -115,7 +115,7 @@ def f1(answer: str, gold: str) -> float:
     return 2 * shared / (answer_counts.total() + gold_counts.total()) if shared else 0.0
 
 
-def _golds(reference: Any) -> list[str]:
+def _golds(reference: object) -> list[str]:
     golds = [reference] if isinstance(reference, str) else reference
     if isinstance(golds, Sequence) and len(golds) > _GOLDS:
         raise DataError(f"the reference has {len(golds):,} answers; {_GOLDS:,} is the most")

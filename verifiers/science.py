@@ -92,7 +92,7 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
                 f"reference"
             )
 
-    def read(self, reference: Any) -> Trusted:
+    def read(self, reference: object) -> Trusted:
         """The quantity.
 
         Args:
@@ -144,7 +144,7 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
             return Verdict(Outcome.WRONG, why=why, answer=answer.text)
         return verdict
 
-    def example(self, reference: Any) -> str:
+    def example(self, reference: object) -> str:
         return f"\\boxed{{{reference}}}"
 
     def _math(self) -> MathVerifier:

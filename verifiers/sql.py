@@ -133,7 +133,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         "query": "SELECT a FROM t",
     }
 
-    def read(self, reference: Any) -> _Known:
+    def read(self, reference: object) -> _Known:
         """The fillings, and the rows of the reference query on each.
 
         Args:
@@ -173,7 +173,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         return Verdict(Outcome.CORRECT, why="same-rows", answer=query_shown)
 
     def rows_on(
-        self, schema: str, filling: Mapping[str, Any], queries: Sequence[str]
+        self, schema: str, filling: Mapping[str, object], queries: Sequence[str]
     ) -> list[_Rows | None]:
         """The rows of queries on one filling; None for each that fails or goes over its limits.
 
@@ -198,7 +198,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         except _Refused:
             return None
 
-    def agree(self, rows: _Rows, others: _Rows, reference: Mapping[str, Any]) -> bool:
+    def agree(self, rows: _Rows, others: _Rows, reference: Mapping[str, object]) -> bool:
         """Whether the rows of two queries count as the same.
 
         Args:
@@ -339,7 +339,7 @@ class _Budget:
         self.spent = self.spent or self._left < 0 or time.thread_time() > self._until
         return self.spent
 
-    def _authorise(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
+    def _authorise(self, action: int, first: str | None, second: str | None, *_: object) -> int:
         """The database's own tables, and functions whose values repeat."""
         is_known = action in self._actions
         name = (first or "").lower()
@@ -373,7 +373,7 @@ class _Known:
     ordered: bool
 
 
-def _as_text(reference: Any) -> str:
+def _as_text(reference: object) -> str:
     """A key for the cache."""
     if not isinstance(reference, Mapping):
         raise DataError(
@@ -500,7 +500,7 @@ def _without_prologue(schema: str) -> str:
     return "\n;".join(text for text in statements if text.strip() and not _PROLOGUE.match(text))
 
 
-def _insertion(table: str, row: Sequence[Any]) -> str:
+def _insertion(table: str, row: Sequence[object]) -> str:
     return f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(row))})'
 
 
@@ -525,11 +525,11 @@ def _same(found: _Rows, wanted: _Rows, ordered: bool) -> bool:
     return all(all(map(_equal, a, b)) for a, b in zip(found, wanted, strict=True))
 
 
-def _type_cells(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _type_cells(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple((isinstance(cell, (int, float)), cell) for cell in row)
 
 
-def _sortable(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _sortable(row: tuple[object, ...]) -> tuple[object, ...]:
     """None before numbers before texts before bytes; numbers by their first nine digits."""
     return tuple(
         (1, float(f"{cell:.9g}"), "") if isinstance(cell, float) or _is_small(cell)
@@ -538,11 +538,11 @@ def _sortable(row: tuple[Any, ...]) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _is_small(cell: Any) -> bool:
+def _is_small(cell: object) -> bool:
     return isinstance(cell, int) and abs(cell) < 2**53
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return a == b or (
             (isinstance(a, float) or isinstance(b, float)) and math.isclose(a, b, rel_tol=1e-9)

@@ -124,7 +124,9 @@ class _Reader:
         self.entry_point = entry_point
         self.foreign = {"candidate", *([] if entry_point is None else [entry_point])}
         self.expressions = Expressions(self.foreign)
-        self.passed: dict[int, Any] = {}  # what the program was given and may have changed, by id
+        self.passed: dict[
+            int, object
+        ] = {}  # what the program was given and may have changed, by id
 
     def body_of_check(self, module: list[ast.stmt]) -> list[ast.stmt]:
         """The body of `def check(candidate):`, if the module has that and otherwise only binds
@@ -196,7 +198,7 @@ class _Reader:
                 case _:
                     raise NotPlain
 
-    def bind(self, target: ast.expr, value: Any) -> None:
+    def bind(self, target: ast.expr, value: object) -> None:
         if isinstance(target, ast.Name) and target.id in self.expressions.opaque:
             raise NotPlain
         self.expressions.bind(target, value)
@@ -309,7 +311,7 @@ class _Reader:
         return value
 
 
-def _mutable(value: Any) -> Iterator[Any]:
+def _mutable(value: object) -> Iterator[object]:
     """The parts of a value that a program could change."""
     if isinstance(value, New):
         yield value
@@ -326,7 +328,7 @@ def _mutable(value: Any) -> Iterator[Any]:
             yield from _mutable(item)
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rlvr.sandbox import (
     CallRun,
@@ -179,7 +179,7 @@ class CaseRunner:
         self.wall_s += max(run.wall_s - run.starved_s for run in (done.program, done.interactor))
         return done
 
-    def read(self, work: Work, *args: Any) -> Reading:
+    def read(self, work: Work, *args: object) -> Reading:
         """Have the reader work, on the judged program's time: what that wrote decides how long it
         takes.
 
@@ -191,7 +191,7 @@ class CaseRunner:
         """
         return self._charge(read_aside(work, *args, cpu_s=self._reading_s()))
 
-    def read_each(self, work: Work, n: int, *args: Any, loads: bytes | None = None) -> Reading:
+    def read_each(self, work: Work, n: int, *args: object, loads: bytes | None = None) -> Reading:
         """`read` for cases that are read together.
 
         Args:

@@ -110,7 +110,7 @@ class CallCase:
             return not listed and self._is_near(value)
         return (listed or bool(value)) == (self.rule == "true")
 
-    def itself(self) -> Any:
+    def itself(self) -> object:
         """A value that the reference must be able to judge: the expected one, or one of them."""
         return self.expected[0] if self.rule == "in" and self.expected else self.expected
 
@@ -212,7 +212,7 @@ class CodeReference:
     checker: CheckerProgram | Interactor | None = None
 
 
-def checked_cases(cases: Any) -> Cases:
+def checked_cases(cases: object) -> Cases:
     """The cases as they are; every program would pass an empty list of cases.
 
     Args:
@@ -237,7 +237,7 @@ def checked_cases(cases: Any) -> Cases:
     return cases
 
 
-def read_cases(reference: Any) -> CodeReference:
+def read_cases(reference: object) -> CodeReference:
     """Read a reference from its JSON form.
 
     Args:
@@ -311,7 +311,7 @@ def _interactor(reference: Mapping[str, Any]) -> Interactor | None:
     )
 
 
-def _helper(what: str, given: Any, more: tuple[str, ...]) -> Program:
+def _helper(what: str, given: object, more: tuple[str, ...]) -> Program:
     """The task's own program."""
     if not isinstance(given, Mapping) or not isinstance(given.get("source"), str):
         raise DataError(
@@ -324,7 +324,7 @@ def _helper(what: str, given: Any, more: tuple[str, ...]) -> Program:
     return Program(given.get("language", "python"), given["source"], given.get("files") or {})
 
 
-def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:
+def _suite(reference: Mapping[str, object], entry_point: str | None) -> TestSuite:
     test, setup, style = (
         _text(reference, "test"),
         _text(reference, "setup"),
@@ -344,11 +344,11 @@ def _suite(reference: Mapping[str, Any], entry_point: str | None) -> TestSuite:
     return TestSuite(style=style, test=test, setup=setup or "", entry_point=entry_point)
 
 
-def _stdio(given: Any, expected: Any) -> StdioCase:
+def _stdio(given: object, expected: object) -> StdioCase:
     return StdioCase(_join_lines(given, "input"), _join_lines(expected, "output"))
 
 
-def _join_lines(given: Any, what: str) -> str:
+def _join_lines(given: object, what: str) -> str:
     """A text, or the list of its lines, as in some rows of APPS."""
     if isinstance(given, list) and all(isinstance(line, str) for line in given):
         return "\n".join(given)
@@ -357,7 +357,7 @@ def _join_lines(given: Any, what: str) -> str:
     return given
 
 
-def _calls(name: str, inputs: list[Any], outputs: list[Any]) -> list[CallCase]:
+def _calls(name: str, inputs: list[object], outputs: list[object]) -> list[CallCase]:
     """Cases of calls; arguments are a list, or a text with one JSON value per line and the expected
     value as JSON."""
     calls = []
@@ -388,14 +388,14 @@ def _json(text: str, name: str) -> Any:
         ) from None
 
 
-def _text(reference: Mapping[str, Any], key: str) -> str | None:
+def _text(reference: Mapping[str, object], key: str) -> str | None:
     value = reference.get(key)
     if value is not None and not isinstance(value, str):
         raise DataError(f"the reference's {key} is {brief(value)}; it must be a text")
     return value
 
 
-def _list(reference: Mapping[str, Any], key: str) -> list[Any]:
+def _list(reference: Mapping[str, object], key: str) -> list[object]:
     value = reference[key]
     if not isinstance(value, list):
         raise DataError(f"the reference's {key} are {brief(value)}; they must be a list")

@@ -54,7 +54,7 @@ class Equality:
     def __post_init__(self) -> None:
         check_tolerances(self)
 
-    def holds(self, got: Any, expected: Any) -> bool:
+    def holds(self, got: object, expected: object) -> bool:
         """True if the values are equal.
 
         Args:
@@ -99,7 +99,7 @@ class Equality:
         return 0 < off < math.inf and (off <= self.abs_tol or off <= self.rel_tol * size)
 
 
-def check_tolerances(holder: Any) -> None:
+def check_tolerances(holder: object) -> None:
     """Check `abs_tol` and `rel_tol` of a frozen dataclass.
 
     Args:
@@ -120,15 +120,15 @@ JSON: Final = Equality(sequences=True, iterators=True, keys=True)
 """For expected values that were written as JSON."""
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _key_as_text(key: Any) -> Any:
+def _key_as_text(key: object) -> object:
     return str(key) if type(key) is int and abs(key) < _LARGEST_KEY else key
 
 
-def _is_small(value: Any) -> bool:
+def _is_small(value: object) -> bool:
     """True if the value has at most a thousand parts: showing millions would take longer than
     judging them."""
     left, stack = _PARTS, [value]
@@ -145,7 +145,7 @@ def _is_small(value: Any) -> bool:
     return left >= 0
 
 
-def show_result(value: Any) -> str:
+def show_result(value: object) -> str:
     """The value's `repr`, cut to 200 characters; of a value with very many parts its type and
     length.
 

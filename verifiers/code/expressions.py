@@ -32,7 +32,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 }  # fmt: skip
 _TYPES: Final = (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)
 _MATH: Final = frozenset("pi e tau inf nan sqrt floor ceil fabs".split())
-_OPERATIONS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
+_OPERATIONS: Final[dict[type[ast.operator], Callable[[Any, Any], object]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -41,7 +41,7 @@ _OPERATIONS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
-_SIGNS: Final[dict[type[ast.unaryop], Callable[[Any], Any]]] = {
+_SIGNS: Final[dict[type[ast.unaryop], Callable[[Any], object]]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
     ast.Not: operator.not_,
@@ -152,7 +152,7 @@ class Expressions:
                 return self._value_of_call(func, args, keywords)
         raise NotPlain
 
-    def _value_of_name(self, name: str) -> Any:
+    def _value_of_name(self, name: str) -> object:
         if name in self.names:
             return self.names[name]
         kind = _FUNCTIONS.get(name)
@@ -170,12 +170,12 @@ class Expressions:
             raise NotPlain
         return value
 
-    def _require_small(self, value: Any) -> Any:
+    def _require_small(self, value: object) -> object:
         if isinstance(value, str | bytes | list | tuple | set | frozenset | dict | range):
             self.step(len(value))
         return value
 
-    def _choice(self, wanted: bool, values: list[ast.expr]) -> Any:
+    def _choice(self, wanted: bool, values: list[ast.expr]) -> object:
         for node in values[:-1]:
             value = self._data(node)
             if bool(value) == wanted:
@@ -184,7 +184,7 @@ class Expressions:
 
     def _value_of_call(
         self, func: ast.expr, args: list[ast.expr], keywords: list[ast.keyword]
-    ) -> Any:
+    ) -> object:
         values = [self.value(arg) for arg in args]
         named_values = {
             keyword.arg: self.value(keyword.value) for keyword in keywords if keyword.arg
@@ -231,7 +231,7 @@ class Expressions:
                     return New(name, values, named_values)
         raise NotPlain
 
-    def _items(self, elt: ast.expr, generators: list[ast.comprehension]) -> Iterator[Any]:
+    def _items(self, elt: ast.expr, generators: list[ast.comprehension]) -> Iterator[object]:
         if not generators:
             yield self.value(elt)
             return
@@ -245,7 +245,7 @@ class Expressions:
                 yield from self._items(elt, later)
         self.names = before
 
-    def iterated(self, node: ast.expr) -> list[Any]:
+    def iterated(self, node: ast.expr) -> list[object]:
         """The items of an expression.
 
         Args:
@@ -260,7 +260,7 @@ class Expressions:
         self.step(len(value))
         return list(value)
 
-    def bind(self, target: ast.expr, value: Any) -> None:
+    def bind(self, target: ast.expr, value: object) -> None:
         """Give a name, or the names of a tuple, a value.
 
         Args:
@@ -298,7 +298,7 @@ class Expressions:
         raise NotPlain
 
 
-def _evaluate_operation(op: type[ast.operator], left: Any, right: Any) -> Any:
+def _evaluate_operation(op: type[ast.operator], left: Any, right: Any) -> object:
     """The result of an operation on operands of bounded size, since powers and repeated sequences
     may grow large."""
     repeated = isinstance(left, str | bytes | list | tuple) or isinstance(

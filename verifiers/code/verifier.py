@@ -122,7 +122,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
                 tuple(sorted(names)) if isinstance(names, frozenset | set) else tuple(names),
             )
 
-    def read(self, reference: Any) -> CodeReference:
+    def read(self, reference: object) -> CodeReference:
         """Read a reference.
 
         Args:
@@ -206,7 +206,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             raise SandboxFailed(judgement.why)
         return self._verdict(judgement, program.text)
 
-    def judge_program(self, source: str, reference: Any) -> Judgement:
+    def judge_program(self, source: str, reference: object) -> Judgement:
         """Judge a program that need not be searched for; the result has more details than a
         verdict.
 
@@ -241,7 +241,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
             level=self.sandbox,
         )
 
-    def faults(self, reference: Any) -> Iterator[tuple[str, str]]:
+    def faults(self, reference: object) -> Iterator[tuple[str, str]]:
         """What is wrong with the checker or the interactor; see `BaseVerifier.faults`.
 
         Args:
@@ -280,7 +280,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
     def _verdict(self, judgement: Judgement, code: str) -> Verdict:
         """The verdict, without times unless asked for: they differ from run to run, and records are
         replayed."""
-        detail: dict[str, Any] = {
+        detail: dict[str, object] = {
             "verdict": judgement.verdict.value,
             "passed": judgement.passed,
             "cases": judgement.total,

@@ -526,7 +526,7 @@ def _nested_quotes(text: str, strict: bool) -> str:
     return "no quotations are nested three deep"
 
 
-def _options(value: Any) -> str:
+def _options(value: object) -> str:
     if not isinstance(value, str) or len(_split_options(value)) < 2:
         raise ValueError
     return value

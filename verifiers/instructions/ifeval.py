@@ -140,7 +140,7 @@ def _letters(text: str, strict: bool, letter: str, let_frequency: int, let_relat
 # -------------------------------------------------------------------------------- language and case
 
 
-def _language(value: Any) -> str:
+def _language(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[a-z]{2,3}(?:-[A-Za-z]{2,4})?", value):
         raise ValueError
     return value
@@ -440,7 +440,7 @@ def _json(text: str, strict: bool) -> str:
     return "the JSON is nested too deeply" if strict and bracket_depth(text) > _DEPTH else ""
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> object:
     raise ValueError(name)
 
 

@@ -67,7 +67,7 @@ def _with_relation(known: Any) -> Any:
     return replace(known, check=check, arguments={**known.arguments, "relation": _AT_LEAST})
 
 
-def _only_at_least(value: Any) -> str:
+def _only_at_least(value: object) -> str:
     if RELATION.read(value) != "at least":
         raise ValueError
     return "at least"
@@ -213,7 +213,7 @@ def _ja_sentences(text: str) -> list[str]:
     return [sentence.strip() for sentence in _SENTENCE.findall(text) if re.search(r"\w", sentence)]
 
 
-def _ja_kind(name: str, **arguments: Any) -> Callable[..., Any]:
+def _ja_kind(name: str, **arguments: Any) -> Callable[..., object]:
     return _kind(f"ja:{name}", **arguments)
 
 

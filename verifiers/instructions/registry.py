@@ -135,7 +135,7 @@ def register_renamed(old: str, name: str, family: str) -> None:
     KINDS[name] = replace(KINDS[old], name=name, family=family)
 
 
-def read_instruction(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
+def read_instruction(name: object, arguments: Mapping[str, object] | None) -> Instruction:
     """An instruction from a row; arguments that are None count as absent, as data sets with one
     schema have them.
 
@@ -190,14 +190,14 @@ def _read(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
 # ------------------------------------------------------------------------------- types of arguments
 
 
-def _whole(value: Any) -> int:
+def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError
     return int(value)
 
 
 def _at_least(least: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
+    def read(value: object) -> int:
         if (number := _whole(value)) < least:
             raise ValueError
         return number
@@ -206,7 +206,7 @@ def _at_least(least: int) -> Callable[[Any], int]:
 
 
 def _one_of(*choices: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
+    def read(value: object) -> str:
         if value not in choices:
             raise ValueError
         return str(value)
@@ -214,13 +214,13 @@ def _one_of(*choices: str) -> Callable[[Any], str]:
     return read
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST:
         raise ValueError
     return value
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return _text(value).strip()
 
 
@@ -230,7 +230,7 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(map(_word, value))
 
 
-def _letter(value: Any) -> str:
+def _letter(value: object) -> str:
     letter = _word(value).lower()
     if len(letter) != 1:
         raise ValueError
@@ -260,7 +260,7 @@ _RELATIONS: Final = {
 }
 
 
-def _relation(value: Any) -> str:
+def _relation(value: object) -> str:
     return _RELATIONS[_one_of(*_RELATIONS)(value)]
 
 

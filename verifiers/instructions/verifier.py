@@ -80,7 +80,7 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
     def __post_init__(self) -> None:
         require_one_of("policy", self.policy, ("strict", "reference"))
 
-    def read(self, reference: Any) -> tuple[Instruction, ...]:
+    def read(self, reference: object) -> tuple[Instruction, ...]:
         """The instructions.
 
         Args:
@@ -143,7 +143,7 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
             _why_not(as_it_is if one.kind.whole else as_it_looks, one, strict)
             for one in instructions
         ]
-        detail: dict[str, Any] = {"instructions": reasons}
+        detail: dict[str, object] = {"instructions": reasons}
         if strict and answer.prompt:
             detail["topic"] = topic_share(answer_text, answer.prompt)
         failed = [
@@ -219,7 +219,7 @@ def _flaw(answer: str, asked: Sequence[Instruction], prompt: str) -> str:
     return f"too-short: {len(said)} different words of its own, fewer than {needed}"
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
