@@ -52,7 +52,7 @@ class CodeEnv(rlvr.Environment):
             "sandbox": self.sandbox,
         }
 
-    def task_of(self, row: Mapping[str, Any]) -> rlvr.Task:
+    def task_of(self, row: Mapping[str, object]) -> rlvr.Task:
         """As `Environment.task_of`; but a row with just a completion and a `task_id`, as files of
         samples often have them, names the task by its `task_id`.
 
@@ -72,7 +72,7 @@ class CodeEnv(rlvr.Environment):
         return str(task_id)
 
     @staticmethod
-    def domain_in(row: Mapping[str, Any]) -> dict[str, str]:
+    def domain_in(row: Mapping[str, object]) -> dict[str, str]:
         """What `rlvr strength` reads from a task's `meta`: which inputs a row means, as `def
         domain(…)` in Python.
 

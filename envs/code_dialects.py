@@ -67,7 +67,7 @@ class CodeProblem:
     solutions: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-def dialect_of(row: Mapping[str, Any]) -> str:
+def dialect_of(row: Mapping[str, object]) -> str:
     """The name of the dialect that a row's columns belong to.
 
     Args:
@@ -125,7 +125,7 @@ def _apps(row: Mapping[str, Any]) -> CodeProblem:
     )
 
 
-def _taco(row: Mapping[str, Any]) -> CodeProblem:
+def _taco(row: Mapping[str, object]) -> CodeProblem:
     """TACO (Li et al., arXiv:2312.14852; card of `BAAI/TACO`): as APPS, with limits in words.
 
     `time_limit` is such as "2.0 seconds" and `memory_limit` such as "256.0 megabytes"; both may be
@@ -251,7 +251,7 @@ def _with_limits(
     return replace(problem, cpu_s=cpu_s or None, memory_mib=memory_mib or None)
 
 
-def _amount(value: Any) -> float | None:
+def _amount(value: object) -> float | None:
     """Seconds or MiB from a number or from words; None where there is none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -260,18 +260,18 @@ def _amount(value: Any) -> float | None:
     return float(match[1]) * unit if match and unit else None
 
 
-def _program(value: Any) -> Any:
+def _program(value: object) -> Any:
     """An interactor as a reference has it, from its source or an object; None where there is
     none."""
     return {"source": value} if isinstance(value, str) and value.strip() else value or None
 
 
-def _question(row: Mapping[str, Any]) -> Any:
+def _question(row: Mapping[str, object]) -> Any:
     names = ("question", "problem", "prompt", "description")
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def _json(value: Any, column: str) -> Any:
+def _json(value: object, column: str) -> Any:
     """A column that holds JSON, as text or read already; None if it is empty."""
     if not isinstance(value, str):
         return value
@@ -281,7 +281,7 @@ def _json(value: Any, column: str) -> Any:
         raise rlvr.DataError(f"column {column!r} is no JSON: {error}") from None
 
 
-def _tests(given: Any) -> dict[str, Any]:
+def _tests(given: object) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise rlvr.DataError(
             f"its tests are {brief(given)}; they must be an object with 'inputs' and 'outputs'"
@@ -293,7 +293,7 @@ def _tests(given: Any) -> dict[str, Any]:
     }
 
 
-def _listed(tests: Mapping[str, Any], name: str) -> list[Any]:
+def _listed(tests: Mapping[str, object], name: str) -> list[Any]:
     """The list in this column; a text is refused, as it would be read as a list of characters."""
     value = tests.get(name)
     if value is not None and (
@@ -305,7 +305,7 @@ def _listed(tests: Mapping[str, Any], name: str) -> list[Any]:
     return [] if value is None else list(value)
 
 
-def _solutions(given: Any) -> dict[str, list[str]]:
+def _solutions(given: object) -> dict[str, list[str]]:
     """Solutions by language; a list is in Python."""
     if isinstance(given, str):
         try:
@@ -323,7 +323,7 @@ def _solutions(given: Any) -> dict[str, list[str]]:
 class _Text(pickle.Unpickler):
     """Reads a pickle of a text.  Pickles of anything that would have to be called are refused."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 

@@ -37,7 +37,7 @@ class _Step:
     gives: str
     code: str
     words: str
-    constants: tuple[Any, ...] = ()
+    constants: tuple[object, ...] = ()
 
 
 _SMALL: Final = tuple(range(1, 10))
@@ -96,7 +96,7 @@ class _Applied:
     """A step with its constant."""
 
     step: _Step
-    constant: Any = None
+    constant: object = None
 
     def code(self, operand: str) -> str:
         return self.step.code.format(x=operand, c=self.constant)
@@ -330,7 +330,7 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
     return [(pool[at], right[at]) for at in chosen]
 
 
-def _results(drill: _Drill | str, pool: Sequence[Any]) -> list[Any]:
+def _results(drill: _Drill | str, pool: Sequence[object]) -> list[object]:
     """What the function gives for each input; its code is ours, made of the tables above."""
     scope: dict[str, Any] = {}
     # no text of others
@@ -339,7 +339,7 @@ def _results(drill: _Drill | str, pool: Sequence[Any]) -> list[Any]:
     return [_result(function, argument) for argument in pool]
 
 
-def _result(function: Callable[[Any], Any], argument: Any) -> Any:
+def _result(function: Callable[[Any], object], argument: object) -> object:
     """What the function gives; of one that raises, the error's class: only a mutant of it does."""
     try:
         return function(argument)
@@ -354,10 +354,10 @@ def _result(function: Callable[[Any], Any], argument: Any) -> Any:
         return type(error)
 
 
-def _inputs(kind: str, rng: Random) -> Iterator[Any]:
+def _inputs(kind: str, rng: Random) -> Iterator[object]:
     """Inputs of a kind: what is special about it, then drawn ones."""
     words = ("apple", "banana", "sea", "tree", "be", "data", "ocean", "abbey", "level", "cabbage")
-    special: dict[str, list[Any]] = {
+    special: dict[str, list[object]] = {
         "int": [0, 1, -1, 2, *range(3, 13)],
         "str": ["", "a", "ab", "abc", *words],
         "list": [[], [1], [2, 2], [3, 1, 2], [9, 8, 7, 6]],

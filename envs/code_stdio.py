@@ -72,7 +72,7 @@ class CodeStdio(CodeEnv):
         """The language, whatever its standard or interpreter."""
         return "python" if LANGUAGES[self.language].calls else self.language.rstrip("0123456789")
 
-    def _judged_task(self, row: Mapping[str, Any], id: str) -> rlvr.Task | None:
+    def _judged_task(self, row: Mapping[str, object], id: str) -> rlvr.Task | None:
         """None for a problem whose answers cannot be judged, or that has no tests."""
         try:
             problem = self._problem(row, id)
@@ -86,7 +86,7 @@ class CodeStdio(CodeEnv):
         except RowNotJudged as error:
             raise rlvr.DataError(f"{id}: no program can be judged on it: {error}") from None
 
-    def _problem(self, row: Mapping[str, Any], id: str) -> CodeProblem:
+    def _problem(self, row: Mapping[str, object], id: str) -> CodeProblem:
         name = dialect_of(row) if self.dialect == "auto" else self.dialect
         try:
             return DIALECTS[name](row)
@@ -95,7 +95,7 @@ class CodeStdio(CodeEnv):
         except (LookupError, TypeError, AttributeError) as error:
             raise rlvr.DataError(f"{id}: it is no row of the dialect {name!r}: {error!r}") from None
 
-    def _task(self, problem: CodeProblem, row: Mapping[str, Any], id: str) -> rlvr.Task:
+    def _task(self, problem: CodeProblem, row: Mapping[str, object], id: str) -> rlvr.Task:
         if problem.question is not None and not isinstance(problem.question, str):
             raise rlvr.DataError(f"{id}: the question is {problem.question!r}; it must be a text")
         parts = (
@@ -118,7 +118,7 @@ class CodeStdio(CodeEnv):
             raise rlvr.DataError(f"{id}: {error}") from None
 
     def _reference(self, problem: CodeProblem) -> dict[str, Any]:
-        reference: dict[str, Any] = {"inputs": problem.inputs, "outputs": problem.outputs}
+        reference: dict[str, object] = {"inputs": problem.inputs, "outputs": problem.outputs}
         if problem.fn_name:
             reference["fn_name"] = problem.fn_name
         if problem.interactor:

@@ -86,7 +86,7 @@ class Desk(rlvr.Environment):
     def tools(self, state: Any) -> Sequence[rlvr.Tool]:
         return tools_of(WORLDS[state["world"]], state["db"]) if state else []
 
-    def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, Any]]) -> str | None:
+    def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, object]]) -> str | None:
         question = str(transcript[-1]["content"])
         if "?" not in question:
             return None
@@ -159,7 +159,7 @@ def _listed(errand: Errand) -> list[list[Any]]:
 def _changes(before: Tables, after: Tables) -> dict[str, Any]:
     """The rows that are otherwise, by table and id, and the new ones; None for those that are
     gone."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for table, rows in after.items():
         old = before[table]
         for key in sorted(old):
@@ -171,6 +171,6 @@ def _changes(before: Tables, after: Tables) -> dict[str, Any]:
     return changes
 
 
-def _bound(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _bound(table: str, row: Mapping[str, object]) -> dict[str, object]:
     """A row without what may be said in any words."""
     return {name: field for name, field in row.items() if table != "mails" or name not in _FREE}

@@ -103,7 +103,7 @@ def _row(db: Tables, table: str, key: str) -> dict[str, Any]:
     return db[table][key]
 
 
-def _show_rows(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _show_rows(rows: Mapping[str, Mapping[str, object]]) -> list[dict[str, object]]:
     return [{"id": key, **row} for key, row in rows.items()]
 
 
@@ -165,7 +165,7 @@ class Shop(World):
         return db
 
     @rlvr.tool
-    def find_customer(self, db: Tables, email: str) -> Any:
+    def find_customer(self, db: Tables, email: str) -> object:
         """Find a customer by e-mail address."""
         customers = {
             key: customer
@@ -175,7 +175,7 @@ class Shop(World):
         return _show_rows(customers)
 
     @rlvr.tool
-    def list_orders(self, db: Tables, customer: str) -> Any:
+    def list_orders(self, db: Tables, customer: str) -> object:
         """List the orders of a customer, by the customer's id."""
         _row(db, "customers", customer)
         return _show_rows(
@@ -183,12 +183,12 @@ class Shop(World):
         )
 
     @rlvr.tool
-    def get_order(self, db: Tables, order: str) -> Any:
+    def get_order(self, db: Tables, order: str) -> object:
         """Get an order."""
         return _row(db, "orders", order)
 
     @rlvr.tool
-    def search_products(self, db: Tables, name: str) -> Any:
+    def search_products(self, db: Tables, name: str) -> object:
         """Find products by a part of their name; prices are in cents."""
         return _show_rows(
             {
@@ -199,12 +199,12 @@ class Shop(World):
         )
 
     @rlvr.tool
-    def get_product(self, db: Tables, product: str) -> Any:
+    def get_product(self, db: Tables, product: str) -> object:
         """Get a product; its price is in cents."""
         return _row(db, "products", product)
 
     @rlvr.tool
-    def get_voucher(self, db: Tables, voucher: str) -> Any:
+    def get_voucher(self, db: Tables, voucher: str) -> object:
         """Get a voucher."""
         return _row(db, "vouchers", voucher)
 
@@ -264,7 +264,7 @@ class Shop(World):
     # -------------------------------------------------------------------------------------- errands
 
     def _order(
-        self, rng: Random, db: Tables, **change: Any
+        self, rng: Random, db: Tables, **change: object
     ) -> tuple[str, dict[str, Any], str, dict[str, str]]:
         """An order, its good, and what its customer says when asked."""
         key = rng.choice(list(db["orders"]))
@@ -278,7 +278,7 @@ class Shop(World):
         }
         return key, row, good, facts
 
-    def _others(self, db: Tables, row: Mapping[str, Any]) -> tuple[str, ...]:
+    def _others(self, db: Tables, row: Mapping[str, object]) -> tuple[str, ...]:
         """What an answer must not hold beside the right amount: those of other orders."""
         amounts = {order["cents"] for order in db["orders"].values()} - {row["cents"]}
         return tuple(sorted(map(_euros, amounts)))
@@ -405,7 +405,7 @@ class Office(World):
         return db
 
     @rlvr.tool
-    def find_person(self, db: Tables, name: str) -> Any:
+    def find_person(self, db: Tables, name: str) -> object:
         """Find people by a part of their name."""
         return _show_rows(
             {
@@ -416,17 +416,17 @@ class Office(World):
         )
 
     @rlvr.tool
-    def list_people(self, db: Tables) -> Any:
+    def list_people(self, db: Tables) -> object:
         """List all people."""
         return _show_rows(db["people"])
 
     @rlvr.tool
-    def list_rooms(self, db: Tables) -> Any:
+    def list_rooms(self, db: Tables) -> object:
         """List the rooms."""
         return _show_rows(db["rooms"])
 
     @rlvr.tool
-    def list_events(self, db: Tables, person: str) -> Any:
+    def list_events(self, db: Tables, person: str) -> object:
         """List the events of a person, by the person's id; they begin at full hours."""
         _row(db, "people", person)
         return _show_rows(
@@ -434,7 +434,7 @@ class Office(World):
         )
 
     @rlvr.tool
-    def get_event(self, db: Tables, event: str) -> Any:
+    def get_event(self, db: Tables, event: str) -> object:
         """Get an event."""
         return _row(db, "events", event)
 
@@ -481,7 +481,7 @@ class Office(World):
         return "cancelled"
 
     @rlvr.tool
-    def search_mails(self, db: Tables, words: str) -> Any:
+    def search_mails(self, db: Tables, words: str) -> object:
         """Find mails by a part of their subject or text."""
         mails = {
             key: {name: mail[name] for name in ("from", "subject")}
@@ -491,7 +491,7 @@ class Office(World):
         return _show_rows(mails)
 
     @rlvr.tool
-    def read_mail(self, db: Tables, mail: str) -> Any:
+    def read_mail(self, db: Tables, mail: str) -> object:
         """Read a mail."""
         return _row(db, "mails", mail)
 
@@ -544,7 +544,7 @@ class Office(World):
     def _room_small(self, rng: Random, db: Tables) -> Errand:
         return self._meeting(rng, db, busy=False, small=True)
 
-    def _move_event(self, rng: Random, db: Tables, event: str, **more: Any) -> Errand:
+    def _move_event(self, rng: Random, db: Tables, event: str, **more: object) -> Errand:
         day, start = TODAY + rng.randint(20, 40), rng.randint(9, 15)
         facts = {"day when date": f"To day {day}.", "hour time when start": f"At {start} o'clock."}
         title = db["events"][event]["title"]
@@ -640,7 +640,7 @@ class Files(World):
         return db
 
     @rlvr.tool
-    def list_files(self, db: Tables, folder: str) -> Any:
+    def list_files(self, db: Tables, folder: str) -> object:
         """List the files of a folder, such as inbox, reports or archive."""
         return [path for path in db["files"] if path.startswith(f"{folder.strip('/')}/")]
 
@@ -651,13 +651,13 @@ class Files(World):
         return text
 
     @rlvr.tool
-    def file_info(self, db: Tables, path: str) -> Any:
+    def file_info(self, db: Tables, path: str) -> object:
         """The owner of a file, and with whom it is shared."""
         row = _row(db, "files", path)
         return {name: row[name] for name in ("owner", "shared")}
 
     @rlvr.tool
-    def search_files(self, db: Tables, words: str) -> Any:
+    def search_files(self, db: Tables, words: str) -> object:
         """Find files by a part of their path or text."""
         return [
             path for path, file in db["files"].items() if words in path or words in file["text"]

@@ -120,7 +120,7 @@ class FunctionCall(Generator):
         return CallsVerifier().example(task.reference)
 
 
-def _decode(value: Any) -> Any:
+def _decode(value: object) -> Any:
     """xLAM has its lists as JSON texts."""
     return json.loads(value) if isinstance(value, str) else value
 
@@ -140,7 +140,7 @@ def _with_properties(function: Mapping[str, Any]) -> dict[str, Any]:
     return {**function, "parameters": {"type": "dict", "properties": properties, "required": []}}
 
 
-def _parameter_schemas(kinds: dict[str, str]) -> dict[str, Any]:
+def _parameter_schemas(kinds: dict[str, str]) -> dict[str, object]:
     return {
         name: {"type": kind, **({"items": {"type": "integer"}} if kind == "array" else {})}
         for name, kind in kinds.items()

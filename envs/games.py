@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import rlvr
 from rlvr.text import after_thinking
@@ -73,7 +73,7 @@ def _last_verdict(episode: rlvr.EpisodeRecord, secret: str) -> rlvr.Verdict:
     return rlvr.Verdict(rlvr.Outcome.CORRECT, why="found", answer=moves[0])
 
 
-def _moves_of(transcript: Sequence[Mapping[str, Any]]) -> list[str]:
+def _moves_of(transcript: Sequence[Mapping[str, object]]) -> list[str]:
     return _moves(str(transcript[-1]["content"]))
 
 
@@ -103,7 +103,7 @@ class Guess(rlvr.Environment):
         )
         return rlvr.Task(f"{self.id}/{self.split}/{self.most}/{index}", prompt, secret)
 
-    def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, Any]]) -> str | None:
+    def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, object]]) -> str | None:
         moves = _moves_of(transcript)
         if len(moves) != 1 or not (moves[0].isascii() and moves[0].isdecimal()):
             return "Write one whole number in brackets."
@@ -150,7 +150,7 @@ class Wordle(rlvr.Environment):
         )
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, secret)
 
-    def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, Any]]) -> str | None:
+    def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, object]]) -> str | None:
         moves = _moves_of(transcript)
         if len(moves) != 1 or not re.fullmatch(r"[a-z]{5}", moves[0]):
             return "Write one word of five letters in brackets."

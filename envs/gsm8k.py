@@ -62,7 +62,7 @@ class GSM8K(rlvr.Environment):
             )
         return rlvr.Task(id, prompt, reference=number, meta={"solution": solution})
 
-    def reference_of(self, value: Any) -> str | int | float:
+    def reference_of(self, value: object) -> str | int | float:
         """The reference as a number, or as the text of one.
 
         Args:

@@ -132,7 +132,7 @@ class IFEval(rlvr.Environment):
         return task.meta.get("example")
 
 
-def _of_ground_truth(row: Mapping[str, Any], id: str) -> dict[str, Any]:
+def _of_ground_truth(row: Mapping[str, object], id: str) -> dict[str, Any]:
     """A row of IF-RLVR or Tülu 3 with IFEval's columns."""
     text, messages = row["ground_truth"], row.get("messages")
     if not isinstance(text, str) or len(text) > _LONGEST or not isinstance(messages, list):
@@ -156,7 +156,7 @@ def _of_ground_truth(row: Mapping[str, Any], id: str) -> dict[str, Any]:
     return {"prompt": messages, "instruction_id_list": kinds, "kwargs": values}
 
 
-def _of_tulu(asked: Mapping[str, Any], id: str) -> tuple[str, dict[str, Any]]:
+def _of_tulu(asked: Mapping[str, Any], id: str) -> tuple[str, dict[str, object]]:
     if asked["func_name"] not in _TULU:
         raise rlvr.DataError(f"{id}: there is no function {asked['func_name']!r} of Tülu 3")
     kind, names = _TULU[asked["func_name"]]
@@ -168,7 +168,7 @@ def _of_tulu(asked: Mapping[str, Any], id: str) -> tuple[str, dict[str, Any]]:
     return kind, arguments | ({_EXACTLY[kind]: "exactly"} if kind in _EXACTLY else {})
 
 
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(arguments: Mapping[str, object]) -> dict[str, object]:
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in arguments.items()

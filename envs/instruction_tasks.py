@@ -135,17 +135,17 @@ class Spec(NamedTuple):
 
     kind: str
     words: str
-    draw: Callable[[Draft], Mapping[str, Any]]
+    draw: Callable[[Draft], Mapping[str, object]]
     follow: Callable[[Draft, Mapping[str, Any]], None]
     holds: str = ""
     anchor: bool = False
 
 
-def _none(draft: Draft) -> Mapping[str, Any]:
+def _none(draft: Draft) -> Mapping[str, object]:
     return {}
 
 
-def _keep(draft: Draft, given: Mapping[str, Any]) -> None:
+def _keep(draft: Draft, given: Mapping[str, object]) -> None:
     """Sentences follow it as they are, or the combination is drawn anew."""
 
 
@@ -153,11 +153,11 @@ def _finish(change: Callable[[str], str]) -> Callable[[Draft, Mapping[str, Any]]
     return lambda draft, given: draft.finish.append(change)
 
 
-def _word(name: str, pool: Sequence[str] = _KEYWORDS) -> Callable[[Draft], Mapping[str, Any]]:
+def _word(name: str, pool: Sequence[str] = _KEYWORDS) -> Callable[[Draft], Mapping[str, object]]:
     return lambda draft: {name: draft.rng.choice(pool)}
 
 
-def _count(name: str, low: int, high: int, **more: Any) -> Callable[[Draft], Mapping[str, Any]]:
+def _count(name: str, low: int, high: int, **more: object) -> Callable[[Draft], Mapping[str, Any]]:
     return lambda draft: {name: draft.rng.randint(low, high)} | more
 
 
@@ -173,7 +173,7 @@ def _with(draft: Draft, words: Sequence[str]) -> None:
 def _each(
     change: Callable[[str, Mapping[str, Any]], str],
 ) -> Callable[[Draft, Mapping[str, Any]], None]:
-    def follow(draft: Draft, given: Mapping[str, Any]) -> None:
+    def follow(draft: Draft, given: Mapping[str, object]) -> None:
         draft.sentences = [change(sentence, given) for sentence in draft.sentences]
 
     return follow
@@ -235,12 +235,12 @@ def _compose_paragraphs(draft: Draft, given: Mapping[str, Any]) -> None:
     draft.finish.append(lambda text: "\n***\n".join(parts))
 
 
-def _unique(draft: Draft, given: Mapping[str, Any]) -> None:
+def _unique(draft: Draft, given: Mapping[str, object]) -> None:
     words = draft.rng.sample([*_KEYWORDS, *_COMMON], 36)
     draft.finish.append(lambda text: " ".join(words).capitalize() + ".")
 
 
-def _apart(draft: Draft, given: Mapping[str, Any]) -> None:
+def _apart(draft: Draft, given: Mapping[str, object]) -> None:
     words = [draft.rng.choice(_KEYWORDS)]
     while len(words) < 40:
         word = draft.rng.choice(_KEYWORDS)
@@ -249,7 +249,7 @@ def _apart(draft: Draft, given: Mapping[str, Any]) -> None:
     draft.finish.append(lambda text: " ".join(words).capitalize() + ".")
 
 
-def _twice(draft: Draft, given: Mapping[str, Any]) -> None:
+def _twice(draft: Draft, given: Mapping[str, object]) -> None:
     repeated_text = " ".join(draft.rng.sample(_KEYWORDS, 16)).capitalize()
     draft.finish.append(lambda text: f"{text}\n******\n{repeated_text}.")
 
@@ -259,7 +259,7 @@ def _copy_request(draft: Draft) -> str:
     return draft.rng.choice(_COPIED).format(a=a, b=b, c=c)
 
 
-def _span(draft: Draft) -> Mapping[str, Any]:
+def _span(draft: Draft) -> Mapping[str, object]:
     request = _copy_request(draft)
     start = draft.rng.randint(0, 8)
     return {
@@ -287,7 +287,7 @@ def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _frequency(draft: Draft) -> Mapping[str, Any]:
+def _frequency(draft: Draft) -> Mapping[str, object]:
     return {
         "keyword": draft.rng.choice(_KEYWORDS),
         "frequency": draft.rng.randint(2, 4),
@@ -310,11 +310,11 @@ def _listed(draft: Draft, given: Mapping[str, Any]) -> None:
     draft.bottom += [f"* a {word}" for word in draft.rng.sample(_KEYWORDS, given["num_bullets"])]
 
 
-def _first_word(draft: Draft, given: Mapping[str, Any]) -> None:
+def _first_word(draft: Draft, given: Mapping[str, object]) -> None:
     draft.sentences[0] = f"{given['first_word']} {_lower_first(draft.sentences[0])}"
 
 
-def _last_word(draft: Draft, given: Mapping[str, Any]) -> None:
+def _last_word(draft: Draft, given: Mapping[str, object]) -> None:
     draft.sentences[-1] += f" {given['last_word']}"
 
 
@@ -323,7 +323,7 @@ def _placeholders(draft: Draft, given: Mapping[str, Any]) -> None:
         draft.add(f"Please ask [{word}] about it")
 
 
-def _paragraphs(draft: Draft) -> Mapping[str, Any]:
+def _paragraphs(draft: Draft) -> Mapping[str, object]:
     count = draft.rng.randint(2, 3)
     word = draft.rng.choice(_STARTERS).lower()
     return {
@@ -500,7 +500,7 @@ def compatible(rng: Random, count: int) -> list[Spec]:
     return chosen
 
 
-def in_words(ask: Spec, given: Mapping[str, Any]) -> str:
+def in_words(ask: Spec, given: Mapping[str, object]) -> str:
     """An instruction as the prompt has it.
 
     Args:

@@ -93,6 +93,6 @@ class JSONObjects(Generator):
         return JSONVerifier().example(task.reference)
 
 
-def _decode(value: Any) -> Any:
+def _decode(value: object) -> Any:
     """Data sets have documents and schemas as texts too."""
     return json.loads(value) if isinstance(value, str) else value

@@ -48,7 +48,7 @@ class MATH(rlvr.Environment):
         meta = {k: row[k] for k in ("subject", "level", "unique_id") if k in row}
         return rlvr.Task(id, prompt, reference=self._reference(row, id), meta=meta)
 
-    def reference_of(self, value: Any) -> str | int | float:
+    def reference_of(self, value: object) -> str | int | float:
         """The reference as a number or a text.
 
         Args:
@@ -68,7 +68,7 @@ class MATH(rlvr.Environment):
             f"the reference is {value!r}; it must be a number, or a text that is not empty"
         )
 
-    def _reference(self, row: Mapping[str, Any], id: str) -> str:
+    def _reference(self, row: Mapping[str, object], id: str) -> str:
         answer, solution = row.get("answer", row.get("final_answer")), row.get("solution")
         if isinstance(answer, list):  # of OlympiadBench
             answer = ", ".join(map(str, answer))
@@ -81,7 +81,7 @@ class MATH(rlvr.Environment):
             f"it has {', '.join(map(repr, row))}"
         )
 
-    def _name_answer(self, answer: Any, id: str) -> str:
+    def _name_answer(self, answer: object, id: str) -> str:
         try:
             return str(self.reference_of(answer))
         except rlvr.DataError as error:

@@ -75,7 +75,7 @@ class MBPP(CodeEnv):
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{name}: {error}") from None
 
-    def name_of(self, task_id: Any) -> str:
+    def name_of(self, task_id: object) -> str:
         return task_id if isinstance(task_id, str) else f"MBPP/{task_id}"
 
     def _tests(self, row: Mapping[str, Any], id: str) -> tuple[dict[str, str], list[str]]:
@@ -102,7 +102,7 @@ class MBPP(CodeEnv):
         return reference, tests
 
 
-def _texts(row: Mapping[str, Any], column: str, id: str) -> list[str]:
+def _texts(row: Mapping[str, object], column: str, id: str) -> list[str]:
     """A list of texts, or one text; [] where the column is absent."""
     value = row.get(column)
     texts = [value] if isinstance(value, str) else [] if value is None else value
@@ -126,7 +126,7 @@ def _imports(test: str, setup: str) -> list[str]:
     return [f"import {name}" for name in sorted((used - bound) & sys.stdlib_module_names)]
 
 
-def _entry_point(tests: list[str], code: Any) -> str | None:
+def _entry_point(tests: list[str], code: object) -> str | None:
     """The function that the tests call most: one that the reference solution defines, or else one
     not built in.
 

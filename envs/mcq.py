@@ -69,7 +69,7 @@ class MultipleChoice(rlvr.Environment):
         return ChoiceVerifier().example(task.reference)
 
 
-def _reference(row: Mapping[str, Any]) -> dict[str, Any]:
+def _reference(row: Mapping[str, object]) -> dict[str, Any]:
     right = next((row[name] for name in _RIGHT if name in row), None)
     if right is not None:
         return {

@@ -83,7 +83,7 @@ class Generator(rlvr.Environment):
         return rlvr.seeded(self.id, *form).randrange(10) in _SPLITS[self.split]
 
 
-def column(row: Mapping[str, Any], *names: str) -> Any:
+def column(row: Mapping[str, object], *names: str) -> Any:
     """The value of the first of these columns that a row has, as data sets name one thing
     differently.
 
@@ -115,7 +115,7 @@ class Puzzle(Generator):
                 belongs to the split.
         """
 
-    def _mine(self, form: Any) -> bool:
+    def _mine(self, form: object) -> bool:
         return hashlib.sha256(repr(form).encode()).digest()[0] * 10 // 256 in _SPLITS[self.split]
 
     def draw(self, index: int) -> rlvr.Task:

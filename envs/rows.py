@@ -58,7 +58,7 @@ def _row_task(row: Mapping[str, Any], id: str) -> rlvr.Task:
     return rlvr.Task(str(row.get("id", f"line:{number}")), row["prompt"], row["reference"], meta)
 
 
-def _make_verifier(verifier: str, settings: Mapping[str, Any], sandbox: str) -> Any:
+def _make_verifier(verifier: str, settings: Mapping[str, object], sandbox: str) -> Any:
     if ":" not in verifier:
         level = {"sandbox": sandbox} if verifier == "code" and sandbox != "namespaces" else {}
         return make_verifier(verifier, {**settings, **level})

@@ -56,7 +56,7 @@ class Science(Puzzle):
             raise rlvr.DataError(f"{id}: {error}") from None
         return rlvr.Task(id, f"{question}\n\n{_HOW}", reference, {"solution": reference})
 
-    def reference_of(self, value: Any) -> str:
+    def reference_of(self, value: object) -> str:
         """The quantity as a text; a number has no unit.
 
         Args:

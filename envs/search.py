@@ -136,7 +136,7 @@ class Search(rlvr.Environment):
         rows = [{"question": question, "answer": answer} for question, answer in questions]
         return self.tasks_in(self.data or rows, make=_row_task)
 
-    def tools(self, state: Any) -> list[rlvr.Tool]:
+    def tools(self, state: object) -> list[rlvr.Tool]:
         return [
             search(_read(self.corpus) if self.corpus else _made(self.people)[0], most=self.passages)
         ]

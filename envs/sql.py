@@ -120,7 +120,7 @@ class SQL(Generator):
         query = query.format(**words)
         near = int(words["n"]) if words["n"] in query else None
         fillings = deepcopy(_fillings(self.id, schema, query, theme, near, self.fillings))
-        reference: dict[str, Any] = {"schema": schema, "query": query, "fillings": fillings}
+        reference: dict[str, object] = {"schema": schema, "query": query, "fillings": fillings}
         prompt = f"{schema}\n\nWrite one SQLite query that gives {question.format(**words)}."
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference)
 
@@ -131,7 +131,7 @@ class SQL(Generator):
 @lru_cache(maxsize=1024)  # a thousand draws ask about a hundred queries, 50 CPU ms each
 def _fillings(
     id: str, schema: str, query: str, theme: _Theme, near: int | None, count: int
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """So many fillings for a query, the same each time: one question has one reference."""
     _, group, _, label, value, _, _ = theme
     rng = rlvr.seeded(id, "fillings", query)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from rlvr.environment import seeded
 from rlvr.envs.swe_projects import (
@@ -115,12 +115,12 @@ def _look_at(project: str, number: int, edits: Edits) -> _Outcomes:
         return None
 
 
-def _outcomes(variant: Variant, edits: Edits) -> list[list[Any]]:
+def _outcomes(variant: Variant, edits: Edits) -> list[list[object]]:
     own_import = loader(variant.name, variant.changed(edits))
     return [observe(own_import, case) for case in (*variant.visible, *variant.hidden)]
 
 
-def _digest(outcome: Sequence[Any]) -> tuple[str, bool]:
+def _digest(outcome: Sequence[object]) -> tuple[str, bool]:
     digest = hashlib.sha256(repr(outcome).encode()).hexdigest()[:12]
     return digest, outcome[0] == "raises" and outcome[1] in _CRASHES
 
@@ -218,10 +218,10 @@ def _candidates(project: str) -> Iterator[_Candidate]:
         yield _Candidate(_edits(files, spread.sources), (spread.operator,))
 
 
-def _edits(files: Mapping[str, str], sources: Mapping[str, str]) -> list[list[Any]]:
+def _edits(files: Mapping[str, str], sources: Mapping[str, str]) -> list[list[object]]:
     """What leads from files to others.  The files are as `ast.unparse` writes them, or all lines
     would differ."""
-    edits: list[list[Any]] = []
+    edits: list[list[object]] = []
     for path, source in sources.items():
         old, new = files[path].split("\n"), f"{source}\n".split("\n")
         matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)

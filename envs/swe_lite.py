@@ -285,13 +285,13 @@ def _changed(variant: Variant, row: Found) -> dict[str, str]:
     return _sources(variant, {path: variant.files[path] for path in sorted(paths)})
 
 
-def _told(outcome: Sequence[Any]) -> str:
+def _told(outcome: Sequence[object]) -> str:
     """What a case comes to, in words."""
     kind, what = outcome
     return f"returns {what!r}" if kind == "returns" else f"raises {what}"
 
 
-def _verdict(task: rlvr.Task, final: Any, answer: str | None = None) -> rlvr.Verdict:
+def _verdict(task: rlvr.Task, final: object, answer: str | None = None) -> rlvr.Verdict:
     """CORRECT if all hidden tests pass; what still fails is said before what has ceased to pass."""
     results = final if isinstance(final, Mapping) else {}
     for which, names in (("still-fails", "decides"), ("broken", "keeps")):

@@ -290,7 +290,7 @@ def _compiled(path: str, text: str) -> types.CodeType:
     return compile(text, path, "exec")
 
 
-def loader(package: str, files: _Files) -> Callable[..., Any]:
+def loader(package: str, files: _Files) -> Callable[..., object]:
     """An `__import__` that finds the modules of a package among files, and all others where they
     are.
 
@@ -323,7 +323,7 @@ def loader(package: str, files: _Files) -> Callable[..., Any]:
 
     def own_import(
         name: str, globals: Any = None, locals: Any = None, names: Any = (), level: int = 0
-    ) -> Any:
+    ) -> object:
         dotted = f"{package}.{name}".rstrip(".") if level else name
         if dotted.partition(".")[0] != package:
             return builtins.__import__(name, globals, locals, names, level)
@@ -348,7 +348,7 @@ def as_code(case: str, name: str = "case") -> str:
     return f"def {name}():\n" + "".join(f"    {line}\n" for line in case.split("\n"))
 
 
-def observe(own_import: Callable[..., Any], case: str) -> list[Any]:
+def observe(own_import: Callable[..., object], case: str) -> list[Any]:
     """What a case of ours comes to: ["returns", value] or ["raises", name of the error].
 
     Args:
@@ -361,7 +361,7 @@ def observe(own_import: Callable[..., Any], case: str) -> list[Any]:
     return found
 
 
-def unittest_file(cases: Mapping[int, str], outcomes: Mapping[int, Any], path: str = "") -> str:
+def unittest_file(cases: Mapping[int, str], outcomes: Mapping[int, object], path: str = "") -> str:
     """A file of unittest.
 
     Args:
@@ -372,7 +372,9 @@ def unittest_file(cases: Mapping[int, str], outcomes: Mapping[int, Any], path: s
     return "".join(_test_lines(cases, outcomes, path))
 
 
-def _test_lines(cases: Mapping[int, str], outcomes: Mapping[int, Any], path: str) -> Iterator[str]:
+def _test_lines(
+    cases: Mapping[int, str], outcomes: Mapping[int, object], path: str
+) -> Iterator[str]:
     yield "import sys\nimport unittest\n" if path else "import unittest\n"
     yield f"\nsys.path.insert(0, {path!r})\n" if path else ""
     yield f"\n{_CHECKED}\n\nclass Tests(unittest.TestCase):\n"
