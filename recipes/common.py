@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.table import Table
 
@@ -81,7 +80,7 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
     return code
 
 
-def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
+def comparison_table(rows: Sequence[Mapping[str, object]], before: str) -> Table:
     """A table of the first and the last evaluation.
 
     Args:
@@ -102,7 +101,7 @@ def comparison_table(rows: Sequence[Mapping[str, Any]], before: str) -> Table:
     return table
 
 
-def _show_number(row: Mapping[str, Any], name: str) -> str:
+def _show_number(row: Mapping[str, object], name: str) -> str:
     """A number, with its 95 % interval where it has one."""
     if row.get(name) is None:
         return "–"

@@ -82,7 +82,7 @@ class RecipeSetting:
             )
 
 
-def published(value: Any, source: str) -> RecipeSetting:
+def published(value: object, source: str) -> RecipeSetting:
     """A setting as it is published.
 
     Args:
@@ -91,7 +91,7 @@ def published(value: Any, source: str) -> RecipeSetting:
     return RecipeSetting(value, source)
 
 
-def changed_setting(value: Any, theirs: Any, source: str, why: str) -> RecipeSetting:
+def changed_setting(value: object, theirs: object, source: str, why: str) -> RecipeSetting:
     """A setting that differs from the published one.
 
     Args:
@@ -100,7 +100,7 @@ def changed_setting(value: Any, theirs: Any, source: str, why: str) -> RecipeSet
     return RecipeSetting(value, source, theirs, why)
 
 
-def ours(value: Any, why: str) -> RecipeSetting:
+def ours(value: object, why: str) -> RecipeSetting:
     """A setting on which the paper says nothing.
 
     Args:
@@ -179,7 +179,7 @@ class Recipe:
             if name not in {*names, *_OF_FLAGS}:
                 raise UsageError(f"a recipe has no setting {name!r}{nearest(name, sorted(names))}")
 
-    def _has_warmup(self, changes: Mapping[str, Any]) -> bool:
+    def _has_warmup(self, changes: Mapping[str, object]) -> bool:
         return "warmup_steps" not in self.settings or "warmup_steps" in changes
 
     def flags(self, size: str = "paper", run: Path | None = None) -> Flags:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from rlvr.errors import UsageError
 
@@ -35,7 +35,7 @@ _DRILLS: Final = "runs/tiny-drills/model"
 _SEARCH: Final = "runs/tiny-search/model"
 _PRODUCTS: Final = "runs/tiny-products/model"
 
-_LAPTOP: Final[Mapping[str, Any]] = {
+_LAPTOP: Final[Mapping[str, object]] = {
     "updates": None,
     "group_size": 8,
     "lr": 3e-4,
@@ -50,7 +50,7 @@ _LAPTOP: Final[Mapping[str, Any]] = {
     "workers": 1,
 }
 
-SUMS: Final[dict[str, Any]] = {
+SUMS: Final[dict[str, object]] = {
     **_LAPTOP,
     "env": "rlvr.recipes.arithmetic_cpu.sums:Sums",
     "model": _SUMS,
@@ -62,7 +62,7 @@ SUMS: Final[dict[str, Any]] = {
 }
 """Sums of two numbers, by a model that gets a quarter of them right."""
 
-COLD: Final[dict[str, Any]] = {
+COLD: Final[dict[str, object]] = {
     **SUMS,
     "model": _UNTAUGHT,
     "cold_start": Path(_TEXTS),
@@ -72,7 +72,7 @@ COLD: Final[dict[str, Any]] = {
 }
 """The same by a model that was taught nothing, and texts to teach it."""
 
-DRILLS: Final[dict[str, Any]] = {
+DRILLS: Final[dict[str, object]] = {
     **_LAPTOP,
     "env": "code-drills-v1",
     "option": ("shown=0", "instruction="),
@@ -85,7 +85,7 @@ DRILLS: Final[dict[str, Any]] = {
 }
 """Functions of one line, by a model that was shown another function half of the time."""
 
-SEARCH: Final[dict[str, Any]] = {
+SEARCH: Final[dict[str, object]] = {
     **_LAPTOP,
     "env": "rlvr.recipes.search_qa.facts:Ages",
     "model": _SEARCH,
@@ -97,7 +97,7 @@ SEARCH: Final[dict[str, Any]] = {
 }
 """The age of a person, by a model that was shown half of the time how to search for it."""
 
-PRODUCTS: Final[dict[str, Any]] = {
+PRODUCTS: Final[dict[str, object]] = {
     **SEARCH,
     "env": "rlvr.recipes.python_tool_math.products:Products",
     "model": _PRODUCTS,
@@ -105,7 +105,7 @@ PRODUCTS: Final[dict[str, Any]] = {
 }
 """Products, by a model that was shown half of the time how to let Python multiply."""
 
-_MAKERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+_MAKERS: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
     _SUMS: ("sums", {}),
     TEACHER: ("sums", {"noise": 0.0}),
     _UNTAUGHT: ("sums", {"warm_steps": 1}),
