@@ -69,7 +69,7 @@ _HOOKS = ("setup", "tools", "user", "final", "grade", "open")
 _E = TypeVar("_E", bound="Environment")
 
 
-def _default_of(option: Field[Any]) -> Any:
+def _default_of(option: Field[object]) -> object:
     """The default of an option, or MISSING; a class that was sent to another process has a MISSING
     of its own."""
     missing = type(MISSING)
@@ -83,7 +83,7 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
     """The dataclass's own __init__, with options checked against their annotated types first."""
 
     @wraps(init)
-    def checking(self: Environment, *args: Any, **given: Any) -> None:
+    def checking(self: Environment, *args: object, **given: object) -> None:
         options = self.options()
         all_known = all(name in options for name in given)  # else Python's own error is clearer
         init(self, *args, **(typed_options(type(self), given, options) if all_known else given))
@@ -128,7 +128,7 @@ class Environment(Stepping):
         episode_seconds: float = 300.0
         reply_chars: int = 4_000
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         # its options would be lost: slots take the place of their defaults
         if "__slots__" in cls.__dict__:
@@ -231,7 +231,7 @@ class Environment(Stepping):
         copy._reward_text = ""  # type: ignore[misc]
         return copy
 
-    def with_reward_text(self: _E, text: str, load: Callable[[str], Any]) -> _E:
+    def with_reward_text(self: _E, text: str, load: Callable[[str], object]) -> _E:
         """A copy with the reward that an expression describes, which stands in its `config`.
 
         Args:
@@ -270,7 +270,7 @@ class Environment(Stepping):
         copy._rng = copy._episode = None  # an episode of its own
         return copy
 
-    def __deepcopy__(self: _E, memo: dict[int, Any]) -> _E:
+    def __deepcopy__(self: _E, memo: dict[int, object]) -> _E:
         return self._copy()  # data need no second copy
 
     # ---------------------------------------- what a mixture answers otherwise than one environment
@@ -403,7 +403,7 @@ class Environment(Stepping):
         Args:
             task, completion: see `observe`.
         """
-        verdict: Any = self._verdict_on(task, completion)
+        verdict: object = self._verdict_on(task, completion)
         if type(verdict) is not Verdict:
             if isawaitable(verdict) and (self._awaits_verify or self._awaits_verifier):
                 verdict = await verdict
@@ -494,7 +494,7 @@ class Environment(Stepping):
         """
         return tools_of(self, state)
 
-    def user(self, task: Task, transcript: Sequence[Mapping[str, Any]]) -> Any:
+    def user(self, task: Task, transcript: Sequence[Mapping[str, object]]) -> Any:
         """The next message of a simulated user after a turn without calls; None ends the episode.
         Plain or async.
 
@@ -514,7 +514,7 @@ class Environment(Stepping):
             state: of the episode.
         """
 
-    def grade(self, task: Task, box: Any) -> Any:
+    def grade(self, task: Task, box: Any) -> object:
         """What `verify` needs of the `outputs`, found in a fresh box: JSON, `EpisodeRecord.final`,
         in place of `final`.
 
@@ -574,10 +574,10 @@ class Environment(Stepping):
 
     @staticmethod
     def from_rows(
-        rows: Iterable[Mapping[str, Any]] | str | Path,
+        rows: Iterable[Mapping[str, object]] | str | Path,
         *,
         prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
-        reference: str | Callable[[Mapping[str, Any]], Any] = "reference",
+        reference: str | Callable[[Mapping[str, Any]], object] = "reference",
         verifier: Verifier | VerifierFunction | None = None,
         reward: Reward | None = None,
         example: str | Callable[[Task], str | None] | None = None,
@@ -644,7 +644,7 @@ class RowsEnv(Environment):
         rows = str(self.rows) if isinstance(self.rows, Path) else self.rows
         return self.tasks_in(rows, make=self._row_task)
 
-    def _row_task(self, row: Any, id: str) -> Task:
+    def _row_task(self, row: object, id: str) -> Task:
         where = f"row {id.rpartition('/')[2]}"
         if not isinstance(row, Mapping):
             raise DataError(f"{where} is {brief(row)}; it must be a mapping of columns")
@@ -656,7 +656,7 @@ class RowsEnv(Environment):
         # the row's id is that of the completion, not of the task
         return self._task(task, "row", "the row")
 
-    def _task(self, row: Mapping[str, Any], id: str, where: str) -> Task:
+    def _task(self, row: Mapping[str, object], id: str, where: str) -> Task:
         prompt, reference = _cell(row, self.prompt, where), _cell(row, self.reference, where)
         meta = {
             name: value for name, value in row.items() if name not in (self.prompt, self.reference)
@@ -683,7 +683,7 @@ _OF_THE_COMPLETION = ("id", "completion", "length_tokens", "truncated")
 
 
 def _cell(
-    row: Mapping[str, Any], column: str | Callable[[Mapping[str, Any]], Any], where: str
+    row: Mapping[str, object], column: str | Callable[[Mapping[str, Any]], object], where: str
 ) -> Any:
     if not isinstance(column, str):
         return column(row)

@@ -31,7 +31,7 @@ class _FaultError(Exception):
     """What is wrong with a call, as the model is told."""
 
 
-def read_json(text: str, start: int = 0) -> tuple[Any, int]:
+def read_json(text: str, start: int = 0) -> tuple[object, int]:
     """The JSON value that begins at a place, and where it ends.
 
     Args:
@@ -63,7 +63,7 @@ def _no_constant(name: str) -> NoReturn:
 _JSON: Final = json.JSONDecoder(strict=False, parse_constant=_no_constant)
 
 
-def read_arguments(text: Any) -> tuple[dict[str, Any], str]:
+def read_arguments(text: Any) -> tuple[dict[str, object], str]:
     """Arguments from JSON, and what is wrong with them; "" for nothing.
 
     Args:
@@ -78,7 +78,7 @@ def read_arguments(text: Any) -> tuple[dict[str, Any], str]:
     return (value, "") if isinstance(value, dict) else ({}, "the arguments are no JSON object")
 
 
-def read_turn_of(name: str, text: str, schemas: Sequence[Mapping[str, Any]] = ()) -> PolicyTurn:
+def read_turn_of(name: str, text: str, schemas: Sequence[Mapping[str, object]] = ()) -> PolicyTurn:
     """A turn of the policy, read in one of `FORMATS`.
 
     Args:
@@ -135,7 +135,7 @@ def _read_tagged(text: str, read: Callable[[str, int], tuple[Ask, int]]) -> Poli
     return PolicyTurn("".join(texts).strip() if calls else text, tuple(calls))
 
 
-def _hermes(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+def _hermes(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     """Hermes, Qwen 2.5, Qwen 3: <tool_call>{"name": …, "arguments": {…}}</tool_call>."""
 
     def read(text: str, at: int) -> tuple[Ask, int]:
@@ -148,7 +148,7 @@ def _hermes(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     return _read_tagged(text, read)
 
 
-def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+def _qwen_xml(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     """Qwen 3 Coder, Qwen 3.5:
     <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>."""
     opened, parameter = (
@@ -162,7 +162,7 @@ def _qwen_xml(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
         function = opened.match(text, at)
         if function is None:
             raise _FaultError("the call has no <function=NAME>")
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, object] = {}
         at = function.end()
         while (begun := parameter.match(text, at)) is not None:
             end = closed.search(text, begun.end())
@@ -192,7 +192,7 @@ def _schema(schemas: Sequence[Mapping[str, Any]], name: str, parameter: str) -> 
     return {}
 
 
-def _read_untyped(text: str, schema: Mapping[str, Any]) -> Any:
+def _read_untyped(text: str, schema: Mapping[str, object]) -> object:
     """A value that was written without its type: JSON unless the schema says that it is a text."""
     if schema.get("type") == "string":
         return text
@@ -227,7 +227,7 @@ def _ask(value: Any) -> Ask:
 # -------------------------------------------------------------------------- the whole turn is calls
 
 
-def _llama(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+def _llama(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     """Llama 3.1: the turn is {"name": …, "parameters": {…}}, or several with ; between them."""
     body = text.removeprefix("<|python_tag|>").strip()
     tagged = len(body) != len(text.strip())
@@ -250,7 +250,7 @@ def _llama(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     return PolicyTurn("", tuple(calls))
 
 
-def _mistral(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+def _mistral(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     """Mistral: [TOOL_CALLS] [{"name": …, "arguments": {…}, "id": …}], or
     [TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{…} each."""
     text_before, *pieces = text.split("[TOOL_CALLS]", _MOST)
@@ -279,7 +279,7 @@ def _mistral(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     return PolicyTurn(text_before.strip(), tuple(calls))
 
 
-def _pythonic(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+def _pythonic(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     """Llama 3.2, Llama 4: the turn is [f(a=1), g(b="x")], with literals."""
     body = text.removeprefix("<|python_start|>").removesuffix("<|python_end|>").strip()
     if not re.compile(r"\[\s*[A-Za-z_][\w.]*\(").match(body):
@@ -326,7 +326,7 @@ def _with_json_words(node: ast.expr) -> ast.expr:
     return changed
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A literal as JSON has it."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
@@ -352,7 +352,7 @@ def _depth(text: str) -> int:
 # ----------------------------------------------------------------------------------------- channels
 
 
-def _harmony(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+def _harmony(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     """gpt-oss: messages with channels; a call is one to functions.NAME, the answer is in the
     channel "final"."""
     calls: list[Ask] = []
@@ -373,7 +373,7 @@ def _harmony(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
     return PolicyTurn("\n".join(answers), tuple(calls))
 
 
-def _gemma(text: str, schemas: Sequence[Mapping[str, Any]]) -> PolicyTurn:
+def _gemma(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     """Gemma 4: <|tool_call>call:NAME{key:<|"|>text<|"|>,other:1}<tool_call|>."""
     calls: list[Ask] = []
     begin = text.rfind("<channel|>") + len("<channel|>") if "<channel|>" in text else 0
@@ -403,7 +403,7 @@ _QUOTE: Final = '<|"|>'
 _BARE: Final = re.compile(r"[^,{}\[\]<]+")
 
 
-def _gemma_value(text: str, at: int, depth: int) -> tuple[Any, int]:
+def _gemma_value(text: str, at: int, depth: int) -> tuple[object, int]:
     """A value, and where it ends."""
     if depth > _DEEPEST:
         raise ValueError("too deeply nested")
@@ -426,7 +426,7 @@ def _gemma_value(text: str, at: int, depth: int) -> tuple[Any, int]:
     return value, bare.end()
 
 
-def _gemma_items(text: str, at: int, depth: int, *, named: bool) -> tuple[Any, int]:
+def _gemma_items(text: str, at: int, depth: int, *, named: bool) -> tuple[object, int]:
     """The entries of an object or a list, and where it ends."""
     end, entries = ("}" if named else "]"), list[tuple[str, Any]]()
     while not text.startswith(end, at):

@@ -3,7 +3,7 @@ all are `Environment` now."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rlvr.environment.base import Environment
 from rlvr.environment.episode import Episode
@@ -22,7 +22,7 @@ class ToolEnv(Environment):
 
     plays: ClassVar[type[Episode]] = ToolEpisode
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         if "open" in cls.__dict__:
             raise UsageError(
                 f"{cls.__name__}.open gives a state; name it setup, since open gives the episode "
@@ -35,7 +35,7 @@ class MultiTurnEnv(Environment):
     """Gone: an environment that was written as Gymnasium's `reset` and `step`,
     which the base class has now."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         raise UsageError(
             f"{cls.__name__}: rlvr.MultiTurnEnv is gone; derive from rlvr.Environment, make the "
             f"prompt in "

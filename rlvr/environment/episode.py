@@ -191,7 +191,7 @@ class Episode(Closing):
         return self.task.prompt
 
     @property
-    def schemas(self) -> list[dict[str, Any]]:
+    def schemas(self) -> list[dict[str, object]]:
         """The schemas of the tools, as chat templates take them."""
         return [tool.schema for tool in self.tools.values()]
 
@@ -224,7 +224,7 @@ class Episode(Closing):
         self.end = last or "answer"
         return None
 
-    def call(self, name: str, arguments: Mapping[str, Any], *, id: str = "") -> ToolCall:
+    def call(self, name: str, arguments: Mapping[str, object], *, id: str = "") -> ToolCall:
         """Make one call outside of a turn's text, see `ToolEpisode.call`.
 
         Raises:

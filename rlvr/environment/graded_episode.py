@@ -32,13 +32,13 @@ class GradedEpisode(ToolEpisode):
             assert isinstance(episode, GradedEpisode)
             return replace(record, final=episode._grade_again(record.outputs))
 
-    def _read_end(self) -> Any:
+    def _read_end(self) -> object:
         return self._as_json("grade", self._grade_outputs)
 
     def _lose_end(self, why: str) -> None:
         self._fault = self._fault or f"outputs: {why}"
 
-    def _grade_outputs(self) -> Any:
+    def _grade_outputs(self) -> object:
         """What `grade` finds in the outputs, once the session that they are from has ended."""
         try:
             files = self._require_session().outputs(self.env.outputs)
@@ -55,7 +55,7 @@ class GradedEpisode(ToolEpisode):
         files = {path: _as_bytes(text) for path, text in outputs.items()}
         return self._as_json("grade", lambda: self._grade_in_box(files))
 
-    def _grade_in_box(self, files: Mapping[str, bytes]) -> Any:
+    def _grade_in_box(self, files: Mapping[str, bytes]) -> object:
         box = self._require_session().box(files)
         each_member(self._state, "kill")
         return self.env.grade(self.task, box)

@@ -143,7 +143,7 @@ class Mixture(Environment):
     """
 
     domain = "several"
-    envs: Any = ()
+    envs: object = ()
     temperature: float = 1.0
     curriculum: Any = None
 
@@ -199,7 +199,7 @@ class Mixture(Environment):
         return described
 
     @staticmethod
-    def _describe_share(given: Any) -> dict[str, Any]:
+    def _describe_share(given: object) -> dict[str, object]:
         share = _share(given)
         is_object = isinstance(share.env, Environment)
         env, options = (share.env.id, share.env.config) if is_object else (share.env, share.options)  # type: ignore[union-attr]
@@ -257,7 +257,7 @@ class Mixture(Environment):
             "mixture.each(lambda share, env: env.with_reward(env.reward + …))"
         )
 
-    def with_reward_text(self, text: str, load: Callable[[str], Any]) -> Mixture:
+    def with_reward_text(self, text: str, load: Callable[[str], object]) -> Mixture:
         """A copy in which the reward of each environment is what the expression says.
 
         Args:
@@ -383,7 +383,7 @@ class Mixture(Environment):
         env, inner = self.route(task)
         env.read_task(inner)
 
-    def _no_name(self, row: Mapping[str, Any]) -> Task:
+    def _no_name(self, row: Mapping[str, object]) -> Task:
         raise DataError(
             f"no column 'task', which says of which environment it is: {', '.join(self.shares)}"
         )
@@ -489,7 +489,7 @@ def _outer(name: str, task: Task) -> Task:
     return replace(task, id=f"{name}:{task.id}")
 
 
-def _listed(envs: Any) -> list[Any]:
+def _listed(envs: object) -> list[Any]:
     if isinstance(envs, Mapping):
         return list(envs.items())
     if isinstance(envs, str):

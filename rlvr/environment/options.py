@@ -49,7 +49,9 @@ def check_annotations(cls: type) -> None:
             )
 
 
-def typed_options(cls: type, given: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+def typed_options(
+    cls: type, given: dict[str, object], defaults: dict[str, object]
+) -> dict[str, object]:
     """The options with the types that are annotated: a list becomes a tuple if one is annotated, as
     JSON has no tuples.
 
@@ -114,7 +116,7 @@ def _read(value: Any, kind: Any) -> Any:
     return value
 
 
-def _as_one_of(value: Any, kinds: Iterable[Any]) -> Any:
+def _as_one_of(value: object, kinds: Iterable[object]) -> object:
     for kind in kinds:
         try:
             return _read(value, kind)
@@ -123,12 +125,12 @@ def _as_one_of(value: Any, kinds: Iterable[Any]) -> Any:
     raise TypeError
 
 
-def _is_subclass_value(value: Any, kind: type) -> bool:
+def _is_subclass_value(value: object, kind: type) -> bool:
     """A StrEnum is a str; but True is no int, whatever Python says."""
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _is_mapping(kind: Any) -> bool:
+def _is_mapping(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, Mapping)
 
 

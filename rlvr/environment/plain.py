@@ -27,7 +27,7 @@ _METHODS: Final = (
 _SETTINGS: Final = ("id", "reward", "domain", "max_concurrent", "outputs")
 
 
-def is_plain(cls: Any) -> bool:
+def is_plain(cls: object) -> bool:
     """Whether a class can be an environment and is none yet.
 
     Args:
@@ -72,7 +72,7 @@ def environment_class(cls: type) -> type[Environment]:
     return type(cls.__name__, (Environment,), body)
 
 
-def _default(option: dataclasses.Field[Any]) -> Any:
+def _default(option: dataclasses.Field[object]) -> object:
     """What stands for an option's default in the body of a class; None for none."""
     if option.default_factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=option.default_factory)
@@ -81,7 +81,7 @@ def _default(option: dataclasses.Field[Any]) -> Any:
     )
 
 
-def _forward(name: str) -> Callable[..., Any]:
+def _forward(name: str) -> Callable[..., object]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._own, name)(*args, **kwargs)
 

@@ -252,7 +252,7 @@ def is_mixture(id: str) -> bool:
     return isinstance(id, str) and any(SHARE.fullmatch(piece) for piece in id.split())
 
 
-def read_option(name: str, default: Any, value: str) -> Any:
+def read_option(name: str, default: object, value: str) -> Any:
     """An option's value from text: it stays text where the default is one, and is JSON otherwise.
 
     Where the default does not tell (None, or there is none) it is JSON if it can be, else text.
@@ -326,11 +326,11 @@ def only_places(places: Iterable[str]) -> Iterator[None]:
         _allowed.reset(token)
 
 
-def _is_class(found: Any) -> bool:
+def _is_class(found: object) -> bool:
     return is_plain(found) or (isinstance(found, type) and issubclass(found, Environment))
 
 
-def _is_factory(found: Any) -> bool:
+def _is_factory(found: object) -> bool:
     """A function that can be called as it is."""
     if not callable(found) or isinstance(found, (Environment, type)):
         return False
@@ -362,7 +362,7 @@ def _made(id: str, config: Mapping[str, Any]) -> Environment:
     return env
 
 
-def _import_file(path: Path) -> Any:
+def _import_file(path: Path) -> object:
     """Import a file under its own name, its folder on the path, so that workers can import it
     too."""
     path = path.resolve()

@@ -30,7 +30,7 @@ class Stepping(TaskSource):
         def score(self, task: Task, completion: Completion) -> Score: ...
 
     def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self, *, seed: int | None = None, options: Mapping[str, object] | None = None
     ) -> tuple[Prompt, dict[str, Any]]:
         """Begin an episode as in Gymnasium, with a task drawn at random or that of
         `options={"index": 7}`.
@@ -74,7 +74,7 @@ class Stepping(TaskSource):
         except Exception:
             self.close()
             raise
-        info: dict[str, Any] = {"task": (self._playing or episode.task).id}
+        info: dict[str, object] = {"task": (self._playing or episode.task).id}
         if messages is not None:
             return messages, 0.0, False, False, info
         self.close()

@@ -136,7 +136,7 @@ class TaskSource:
 
     def tasks_in(
         self,
-        source: str | Iterable[Mapping[str, Any] | Line],
+        source: str | Iterable[Mapping[str, object] | Line],
         *,
         name: str | None = None,
         key: str | None = None,

@@ -91,7 +91,7 @@ class _Thread:
         self._jobs.put(None)
 
 
-def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+def _serve(jobs: SimpleQueue[tuple[Future[object], Callable[[], object]] | None]) -> None:
     runner = asyncio.Runner()  # its loop is made for the first coroutine
     try:
         while (work := jobs.get()) is not None:
@@ -102,12 +102,12 @@ def _serve(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> N
         runner.close()
 
 
-def _do(job: Callable[[], Any], runner: asyncio.Runner) -> Any:
+def _do(job: Callable[[], object], runner: asyncio.Runner) -> object:
     result = job()
     return runner.run(result) if inspect.iscoroutine(result) else result
 
 
-def _contained(call: Callable[[], Any]) -> Any:
+def _contained(call: Callable[[], object]) -> object:
     """A call of an author's code, whose exceptions are all of `Exception`."""
     try:
         return call()
@@ -165,13 +165,13 @@ class ToolEpisode(TurnsEpisode):
         self._ids: set[str] = set()
         self._calls = 0
         self._seconds = 0.0
-        self._final: Any = None
+        self._final: object = None
         self._outputs: dict[str, str] = {}
         self._fault = ""
         self._over = ""  # why no call can be made any more
         self._closed = False
         self._thread = _Thread(f"rlvr-episode-{task.id}"[:60])
-        self._busy: list[Future[Any]] = []
+        self._busy: list[Future[object]] = []
         self._state: Any = None
         try:
             self._state = self._call_own("setup", partial(env.setup, task))
@@ -215,7 +215,7 @@ class ToolEpisode(TurnsEpisode):
             return None
         return [reply_message(call) for call in self._turns[index].calls]
 
-    def _user(self) -> dict[str, Any] | None:
+    def _user(self) -> dict[str, object] | None:
         """The simulated user's message; None at the end.  One that takes too long follows a turn of the policy, which
         must not gain by it: the episode is WRONG."""
         try:
@@ -236,7 +236,7 @@ class ToolEpisode(TurnsEpisode):
         if self.end or self._closed:
             raise UsageError(f"the episode of task {self.task.id!r} is over; open another one")
 
-    def call(self, name: str, arguments: Mapping[str, Any], *, id: str = "") -> ToolCall:
+    def call(self, name: str, arguments: Mapping[str, object], *, id: str = "") -> ToolCall:
         """Make one call outside of a turn's text, for callers that read calls themselves.  It is one turn of the
         record.
 
@@ -272,7 +272,7 @@ class ToolEpisode(TurnsEpisode):
         each_member(self._state, "freeze")
         self._final = self._read_end()
 
-    def _as_json(self, what: str, read: Callable[[], Any]) -> Any:
+    def _as_json(self, what: str, read: Callable[[], object]) -> object:
         """What a method of the environment gives, as a record holds it."""
         value = self._call_own(what, read)
         try:
@@ -282,7 +282,7 @@ class ToolEpisode(TurnsEpisode):
                 f"{what} gave {brief(value)}, which JSON cannot hold: {error}"
             ) from error
 
-    def _read_end(self) -> Any:
+    def _read_end(self) -> object:
         """What `verify` needs of the state."""
         return self._as_json("final", partial(self.env.final, self.task, self._state))
 
@@ -329,7 +329,7 @@ class ToolEpisode(TurnsEpisode):
         self._ids.add(call_id)
         return call_id
 
-    def _companions(self) -> Callable[[tuple[Ask, str]], Any]:
+    def _companions(self) -> Callable[[tuple[Ask, str]], object]:
         """The key by which calls that run side by side are grouped; any other call is alone."""
         numbers = itertools.count()
 
@@ -374,7 +374,7 @@ class ToolEpisode(TurnsEpisode):
             self._seconds += time.monotonic() - began
         return calls
 
-    def _why_refused(self, ask: Ask, name: str, arguments: dict[str, Any]) -> str:
+    def _why_refused(self, ask: Ask, name: str, arguments: dict[str, object]) -> str:
         """Why a call is not made; "" if it is.  A call that is refused counts too, so that refusals
         end."""
         names = ", ".join(self.tools) or "none"
@@ -416,7 +416,7 @@ class ToolEpisode(TurnsEpisode):
 
     # ------------------------------------------------------------------------ the author's own code
 
-    def _call_own(self, what: str, function: Callable[[], Any]) -> Any:
+    def _call_own(self, what: str, function: Callable[[], object]) -> Any:
         """A method of the environment, whose failure is ours."""
         limit_s = max(_OWN_S, 2 * self.limits.call_seconds)
         try:
@@ -428,7 +428,9 @@ class ToolEpisode(TurnsEpisode):
         except Exception as raised:  # the author's code may raise anything
             raise _failure_of(f"{what} of {self.env.id}", raised) from raised
 
-    def _call_limited(self, function: Callable[[], Any], limit_s: float, *, kills: bool) -> Any:
+    def _call_limited(
+        self, function: Callable[[], object], limit_s: float, *, kills: bool
+    ) -> object:
         """Run something in the episode's thread; at its limit, a coroutine is cancelled, and the
         state killed.
 
@@ -439,13 +441,15 @@ class ToolEpisode(TurnsEpisode):
         self._busy = [running.future]
         return self._wait(running, kills=kills)
 
-    def _start_all(self, functions: Sequence[Callable[[], Any]], limit_s: float) -> list[_Running]:
+    def _start_all(
+        self, functions: Sequence[Callable[[], object]], limit_s: float
+    ) -> list[_Running]:
         """Begin calls side by side: async ones in the episode's loop, others in threads of their
         own."""
         if len(functions) < 2:
             started = [self._start(function, limit_s, self._thread) for function in functions]
         elif is_async(functions[0]):
-            futures: list[Future[Any]] = [Future() for _ in functions]
+            futures: list[Future[object]] = [Future() for _ in functions]
             ends = time.monotonic() + limit_s + _GRACE_S
             together = partial(_all_awaited, functions, futures, limit_s)
             whole = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
@@ -461,7 +465,7 @@ class ToolEpisode(TurnsEpisode):
         self._busy = [running.future for running in started]
         return started
 
-    def _start(self, function: Callable[[], Any], limit_s: float, thread: _Thread) -> _Running:
+    def _start(self, function: Callable[[], object], limit_s: float, thread: _Thread) -> _Running:
         """Begin something in a thread."""
 
         def job() -> Any:
@@ -469,14 +473,14 @@ class ToolEpisode(TurnsEpisode):
             return _await_result(found, limit_s) if inspect.isawaitable(found) else found
 
         patience_s = limit_s + (_GRACE_S if is_async(function) else 0)
-        future: Future[Any] = Future()
+        future: Future[object] = Future()
         if thread.lost:
             future.set_exception(_LateError())
         else:
             future = thread.submit(job)
         return _Running(future, thread, time.monotonic() + patience_s)
 
-    def _wait(self, running: _Running, *, kills: bool) -> Any:
+    def _wait(self, running: _Running, *, kills: bool) -> object:
         """What something gives, see `_limited`."""
         future = running.future
         try:
@@ -512,14 +516,14 @@ async def _await_result(found: Any, limit_s: float) -> Any:
 
 
 async def _all_awaited(
-    functions: Sequence[Callable[[], Any]], futures: Sequence[Future[Any]], limit_s: float
+    functions: Sequence[Callable[[], object]], futures: Sequence[Future[object]], limit_s: float
 ) -> None:
     """Await all, each of which has a future of its own."""
 
-    async def await_one(function: Callable[[], Any]) -> Any:
+    async def await_one(function: Callable[[], object]) -> object:
         return await _await_result(function(), limit_s)
 
-    def give(future: Future[Any], task: asyncio.Task[Any]) -> None:
+    def give(future: Future[object], task: asyncio.Task[object]) -> None:
         settle(future, partial(_contained, task.result))
 
     tasks = [asyncio.ensure_future(await_one(function)) for function in functions]
@@ -528,7 +532,7 @@ async def _all_awaited(
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _tools(env: Environment, state: Any) -> Sequence[Tool]:
+def _tools(env: Environment, state: object) -> Sequence[Tool]:
     """The tools of an episode; where `tools` is an option, the methods that are marked as such."""
     return env.tools(state) if callable(env.tools) else tools_of(env, state)
 
@@ -538,7 +542,7 @@ def _failure_of(where: str, raised: Exception) -> EpisodeFailed:
     return EpisodeFailed(f"{where} raised {kind}: {message}", trace)
 
 
-def _members(state: Any) -> Iterator[Any]:
+def _members(state: object) -> Iterator[Any]:
     """A state, and what it consists of: the items of a tuple, list or mapping, the fields of a
     dataclass."""
     yield state
@@ -550,7 +554,7 @@ def _members(state: Any) -> Iterator[Any]:
         yield from (getattr(state, field.name, None) for field in dataclasses.fields(state))
 
 
-def each_member(state: Any, method: str) -> int:
+def each_member(state: object, method: str) -> int:
     """Call a method without arguments on all of a state that have it.  What they raise is dropped.
 
     Args:
@@ -574,7 +578,7 @@ def each_member(state: Any, method: str) -> int:
     return count
 
 
-def _close(state: Any) -> Any:
+def _close(state: object) -> object:
     """Close a state; what its `close` raises is dropped, as the episode is over.  Gives what is to
     be awaited."""
     waiting = []
@@ -592,7 +596,7 @@ async def _all(waiting: list[Any]) -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def _closed_late(opened: Future[Any]) -> None:
+def _closed_late(opened: Future[object]) -> None:
     """Close a state that `setup` gave after its time."""
     if opened.exception() is None and inspect.iscoroutine(left := _close(opened.result())):
         left.close()

@@ -56,7 +56,7 @@ __all__ = [
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MARK: Final = "_rlvr_tool"
-_SCALARS: Final[Mapping[Any, str]] = {
+_SCALARS: Final[Mapping[object, str]] = {
     str: "string",
     int: "integer",
     float: "number",
@@ -125,7 +125,7 @@ class Tool:
         """True if `function` is awaited."""
         return is_async(self.function)
 
-    def fault(self, arguments: Mapping[str, Any]) -> str:
+    def fault(self, arguments: Mapping[str, object]) -> str:
         """What is wrong with arguments, as the model is told; "" for nothing.
 
         Args:
@@ -157,7 +157,7 @@ def tool(
 
 
 def tool(
-    function: Any = None, /, *, name: str = "", description: str = "", parallel: bool = False
+    function: object = None, /, *, name: str = "", description: str = "", parallel: bool = False
 ) -> Any:
     """Make a method of an `Environment` a tool.  Its schema comes from its signature and docstring.
 
@@ -185,7 +185,7 @@ def tool(
 
 
 def schema_of(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     *,
     skip: int = 0,
     name: str = "",
@@ -252,7 +252,7 @@ def schema_of(
     return Tool(named, said, parameters, function, checked, parallel)
 
 
-def tools_of(env: object, state: Any) -> list[Tool]:
+def tools_of(env: object, state: object) -> list[Tool]:
     """The methods of an environment that are tools, for an episode with this state.
 
     Args:
@@ -303,7 +303,7 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     return named_tools
 
 
-def text_of(result: Any) -> str:
+def text_of(result: object) -> str:
     """A tool's result as the text that the policy is told.
 
     Args:
@@ -319,13 +319,13 @@ def text_of(result: Any) -> str:
     return json.dumps(result, ensure_ascii=False)
 
 
-def unrecordable(arguments: Mapping[str, Any]) -> str:
+def unrecordable(arguments: Mapping[str, object]) -> str:
     """Why arguments cannot be kept in a record, as the model is told; "" where they can.
 
     Args:
         arguments: by name.
     """
-    stack: list[tuple[Any, int]] = [(arguments, 0)]
+    stack: list[tuple[object, int]] = [(arguments, 0)]
     while stack:
         value, depth = stack.pop()
         if isinstance(value, float) and not math.isfinite(value):
@@ -341,7 +341,7 @@ def unrecordable(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-def clean(value: Any) -> Any:
+def clean(value: object) -> Any:
     """A value without half characters (lone surrogates), which JSON can write and no program can.
 
     Args:
@@ -360,11 +360,11 @@ def clean(value: Any) -> Any:
     return value
 
 
-def _schema(hint: Any, where: str) -> dict[str, Any]:
+def _schema(hint: object, where: str) -> dict[str, Any]:
     """The JSON schema of an annotation."""
     if hint in _SCALARS:
         return {"type": _SCALARS[hint]}
-    if hint is Any:
+    if hint in (Any, object):
         return {}
     if hint is None or hint is type(None):
         return {"type": "null"}
