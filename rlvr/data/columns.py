@@ -144,15 +144,15 @@ _LIKELY = {
 }  # fmt: skip
 
 
-def _is_one_each(value: Any, texts: Sequence[str]) -> bool:
+def _is_one_each(value: object, texts: Sequence[str]) -> bool:
     return isinstance(value, list) and len(value) == len(texts)
 
 
-def _at(row: Row, path: str) -> Any:
+def _at(row: Row, path: str) -> object:
     """The value at a dotted path; a column whose own name has dots comes first."""
     if path in row:
         return row[path]
-    value: Any = row
+    value: object = row
     for step in path.split("."):
         if isinstance(value, Mapping):
             value = value.get(step, _MISSING)
@@ -165,12 +165,12 @@ def _at(row: Row, path: str) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Arrays as lists; a pandas frame has them."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     """The texts of completions.
 
     Raises:
@@ -195,7 +195,7 @@ def _texts(value: Any) -> list[str]:
     )
 
 
-def _content(message: Mapping[str, Any]) -> str:
+def _content(message: Mapping[str, object]) -> str:
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -213,7 +213,7 @@ def _content(message: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------ layouts
 
 
-def _verl(row: Row) -> Iterator[dict[str, Any]]:
+def _verl(row: Row) -> Iterator[dict[str, object]]:
     """verl: rollouts that its trainer dumps (`_dump_generations` of
     verl/trainer/ppo/ray_trainer.py: input, output, gts, score, step), and data files with the
     responses of verl/trainer/main_generation.py."""
@@ -230,7 +230,7 @@ def _verl(row: Row) -> Iterator[dict[str, Any]]:
     }
 
 
-def _trl(row: Row) -> Iterator[dict[str, Any]]:
+def _trl(row: Row) -> Iterator[dict[str, object]]:
     """TRL: prompt and completion, as texts or messages (its page on dataset formats), as its
     trainers log them, with the answer in the column that the user's own data set has."""
     answer = next(
@@ -241,7 +241,7 @@ def _trl(row: Row) -> Iterator[dict[str, Any]]:
     )
 
 
-def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
+def _lighteval(row: Row) -> Iterator[dict[str, object]]:
     """lighteval: details with `doc` and `model_response` (its reference of Doc and ModelResponse,
     v0.13), or, before 0.10, `full_prompt`, `predictions` and `gold`."""
     if "doc" not in row:
@@ -266,7 +266,7 @@ def _lighteval(row: Row) -> Iterator[dict[str, Any]]:
     }
 
 
-def _inspect(row: Row) -> Iterator[dict[str, Any]]:
+def _inspect(row: Row) -> Iterator[dict[str, object]]:
     """inspect_ai: samples of a log (EvalSample in its reference of inspect_ai.log); a log in JSON
     holds all of them."""
     for sample in row.get("samples", [row]):
@@ -283,7 +283,7 @@ def _inspect(row: Row) -> Iterator[dict[str, Any]]:
         }
 
 
-def _lm_eval(row: Row) -> Iterator[dict[str, Any]]:
+def _lm_eval(row: Row) -> Iterator[dict[str, object]]:
     """lm-evaluation-harness: `samples_*.jsonl` of --log_samples (lm_eval/evaluator.py, v0.4.9:
     doc_id, doc, target, arguments, resps, filter)."""
     completion = row["resps"]
@@ -307,7 +307,7 @@ def _lm_eval(row: Row) -> Iterator[dict[str, Any]]:
     }
 
 
-def _move_columns(row: Row, **names: str) -> dict[str, Any]:
+def _move_columns(row: Row, **names: str) -> dict[str, object]:
     """The row with these columns under our names."""
     for name in names.values():
         if name not in row:
@@ -316,13 +316,13 @@ def _move_columns(row: Row, **names: str) -> dict[str, Any]:
     return remaining | {target: _plain(row[source]) for target, source in names.items()}
 
 
-def _one_or_all(value: Any) -> Any:
+def _one_or_all(value: object) -> object:
     """A list of one reference is that one; verifiers take a list as any of them."""
     value = _plain(value)
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-LAYOUTS: Final[Mapping[str, Callable[[Row], Iterator[dict[str, Any]]]]] = {
+LAYOUTS: Final[Mapping[str, Callable[[Row], Iterator[dict[str, object]]]]] = {
     "inspect": _inspect,
     "lighteval": _lighteval,
     "lm-eval": _lm_eval,

@@ -351,7 +351,7 @@ class _Tasks:
             )
         return prompt
 
-    def _meta(self, row: Row, number: int, is_rollout: bool) -> dict[str, Any]:
+    def _meta(self, row: Row, number: int, is_rollout: bool) -> dict[str, object]:
         meta = {} if row.get("meta") is None else row["meta"]
         if not isinstance(meta, Mapping):
             raise DataError(
@@ -584,5 +584,5 @@ def _outcome(value: Any, number: int) -> Outcome:
         raise DataError(f"row {number}: {error}") from None
 
 
-def _is_message(value: Any) -> bool:
+def _is_message(value: object) -> bool:
     return isinstance(value, Mapping) and "content" in value

@@ -328,7 +328,7 @@ def _whole_line(parts: list[bytes], size: int, limits: RowLimits) -> bytes:
     return LongLine.of(line, size, limits) if is_large else line
 
 
-def _number_rows(rows: Iterable[Any]) -> Iterator[Line]:
+def _number_rows(rows: Iterable[object]) -> Iterator[Line]:
     for number, row in enumerate(rows, 1):
         if isinstance(row, Mapping):
             yield Line(number, dict(row))
@@ -573,7 +573,7 @@ def _table_rows(source: _TableText, delimiter: str) -> Iterator[list[str] | None
             yield None
 
 
-def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+def _cells(row: Iterable[tuple[str, str]]) -> Iterator[tuple[str, object]]:
     for column, cell in row:
         if column not in _OURS:
             yield column, cell
@@ -597,7 +597,7 @@ def _arrow(path: Path, limits: RowLimits) -> Iterator[Line]:
         with pa.memory_map(str(path)) as file:
             try:
                 reader = pa.ipc.open_file(file)
-                batches: Iterable[Any] = map(reader.get_batch, range(reader.num_record_batches))
+                batches: Iterable[object] = map(reader.get_batch, range(reader.num_record_batches))
             except pa.ArrowInvalid:
                 batches = pa.ipc.open_stream(file)
             rows = (row for batch in batches for row in batch_rows(batch, limits))
@@ -613,7 +613,7 @@ def _is_saved_dataset(path: Path) -> bool:
     )
 
 
-def _saved_dataset(path: Path) -> Iterable[Any]:
+def _saved_dataset(path: Path) -> Iterable[object]:
     import datasets
 
     try:

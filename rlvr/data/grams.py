@@ -56,7 +56,7 @@ def _word_number(word: str) -> int:
     )
 
 
-def pack_arrays(arrays: Sequence[_Numbers]) -> list[Any]:
+def pack_arrays(arrays: Sequence[_Numbers]) -> list[object]:
     """Arrays as JSON holds them: their lengths, and all their numbers as text.
 
     Args:

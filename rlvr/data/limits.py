@@ -116,7 +116,7 @@ def is_too_large(line: bytes, limits: RowLimits) -> bool:
     return skim.depth > limits.depth
 
 
-def batch_rows(batch: Any, limits: RowLimits) -> Iterator[dict[str, Any] | None]:
+def batch_rows(batch: Any, limits: RowLimits) -> Iterator[dict[str, object] | None]:
     """The rows of a batch of Arrow; None for one that has too much in it, which Python never has.
 
     Args:

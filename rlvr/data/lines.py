@@ -92,7 +92,7 @@ class LongLine(bytes):
 
 
 def json_lines(
-    lines: Iterable[bytes], name: str, loads: Callable[[bytes], Any] = json.loads
+    lines: Iterable[bytes], name: str, loads: Callable[[bytes], object] = json.loads
 ) -> Iterator[Line]:
     """The rows of JSON lines; their checksums are verified where they have some.
 
@@ -227,7 +227,7 @@ _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 1024
 
 
-def _batches(file: Any, limits: RowLimits) -> Iterator[Any]:
+def _batches(file: Any, limits: RowLimits) -> Iterator[object]:
     """Batches of rows that are small in memory, as far as the sizes of the groups of rows say.
 
     Yields:
@@ -264,7 +264,7 @@ def parquet_note(path: Path, name: str) -> str | None:
     return None if note is None else note.decode("utf-8", "replace")
 
 
-def _unpacked_cell(value: Any) -> Any:
+def _unpacked_cell(value: object) -> object:
     return (
         json.loads(value[len(MARK) :])
         if isinstance(value, str) and value.startswith(MARK)

@@ -356,7 +356,7 @@ def preference_rows(
     form: Form = "pairs",
     margin_scale: float | None = None,
     left_out: Callable[[Line, str], object] | None = None,
-) -> tuple[Iterator[dict[str, Any]], PairReport]:
+) -> tuple[Iterator[dict[str, object]], PairReport]:
     """Rows of preference data, in TRL's columns, and counts; from a file that `rlvr score` wrote.
 
     The file is read twice: once here, and once when the rows are taken.  In memory are a few
@@ -385,7 +385,7 @@ def preference_rows(
     texts_by_row: dict[
         int, list[tuple[int, int]]
     ] = {}  # number of a row: (number of the output row, side)
-    row_fields: list[dict[str, Any]] = []
+    row_fields: list[dict[str, object]] = []
     for key, numbered in tasks.items():
         numbers = [number for number, _, _ in numbered]
         candidates = [
@@ -416,7 +416,7 @@ def _outputs(
     if form == "pairs":
         for winner, loser in drawn.pairs:
             chosen, rejected = candidates[winner], candidates[loser]
-            fields: dict[str, Any] = {"weight": 1 / len(drawn.pairs)}
+            fields: dict[str, object] = {"weight": 1 / len(drawn.pairs)}
             if margin_scale is not None:
                 fields["margin"] = margin_scale * (chosen.value - rejected.value)
             yield (
@@ -434,11 +434,11 @@ def _outputs(
 def _with_texts(
     path: Path,
     wanted: Mapping[int, Sequence[tuple[int, int]]],
-    about: Sequence[Mapping[str, Any]],
+    about: Sequence[Mapping[str, object]],
     form: Form,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     names = ("chosen", "rejected") if form == "pairs" else ("completion",)
-    halves: dict[int, dict[str, Any]] = {}
+    halves: dict[int, dict[str, object]] = {}
     for line in read_rows(path):
         row = line.row or {}
         for output, side in wanted.get(line.number, ()):
@@ -785,11 +785,11 @@ def _number(
     )
 
 
-def _is_prompt(value: Any) -> bool:
+def _is_prompt(value: object) -> bool:
     return isinstance(value, str) or _is_chat(value)
 
 
-def _is_chat(value: Any) -> bool:
+def _is_chat(value: object) -> bool:
     return (
         isinstance(value, Sequence)
         and not isinstance(value, str)
@@ -798,5 +798,5 @@ def _is_chat(value: Any) -> bool:
     )
 
 
-def _is_message(value: Any) -> bool:
+def _is_message(value: object) -> bool:
     return isinstance(value, Mapping) and "role" in value and "content" in value

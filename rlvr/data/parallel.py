@@ -48,7 +48,7 @@ def in_chunks(texts: Iterable[_T]) -> Iterator[list[_T]]:
 
 
 def map_chunks(
-    function: Callable[[_Chunk], Any], chunks: Iterable[_Chunk], processes: int | None = None
+    function: Callable[[_Chunk], object], chunks: Iterable[_Chunk], processes: int | None = None
 ) -> Iterator[tuple[_Chunk, Any]]:
     """Each chunk with what a function makes of it, in order; a bounded number of chunks is under
     way.
@@ -80,7 +80,7 @@ def map_chunks(
         pool = stack.enter_context(WorkerPool(partial(_handler, function), workers=count))
         threads = Threads(count, "map over texts")
         stack.callback(threads.close)
-        window: deque[tuple[_Chunk, Future[Any]]] = deque()
+        window: deque[tuple[_Chunk, Future[object]]] = deque()
         for chunk in itertools.chain([first], chunks):
             window.append((chunk, threads.submit(partial(pool.call, chunk, wall_s=_WALL_S))))
             if len(window) >= _AHEAD * count:
@@ -90,5 +90,5 @@ def map_chunks(
             yield done, value.result()
 
 
-def _handler(function: Callable[[_Chunk], Any]) -> Handler:
+def _handler(function: Callable[[_Chunk], object]) -> Handler:
     return function

@@ -68,7 +68,7 @@ def is_rollouts(path: Path) -> bool:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
-def read_rollout_table(path: Path, names: Sequence[str]) -> Any:
+def read_rollout_table(path: Path, names: Sequence[str]) -> object:
     """Some columns of a file that `write_rollouts` wrote, as an Arrow table.
 
     Args:
@@ -154,7 +154,7 @@ def rollouts_with(path: Path, text: str) -> list[int]:
     return sorted(places)
 
 
-def _contains(value: Any, text: str) -> bool:
+def _contains(value: object, text: str) -> bool:
     if isinstance(value, str):
         return text in value
     inner = (
@@ -200,7 +200,7 @@ def _schema(pa: Any) -> Any:
     return pa.schema(columns, metadata={_MARK: b"1"})
 
 
-def _utf8(value: Any) -> Any:
+def _utf8(value: object) -> Any:
     """The same with every text as UTF-8 can hold it."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()

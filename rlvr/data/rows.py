@@ -54,7 +54,7 @@ _TYPES = {str: "string", bool: "bool", int: "int64", float: "double", type(None)
 _BUFFER = 1 << 18  # bytes; with the usual 8 KiB a tenth of the time goes into calls of the system
 
 
-def _pack_value(name: str, value: Any) -> Any:
+def _pack_value(name: str, value: object) -> object:
     """A value for a Parquet column.  A column has one type, so references, which may differ in
     type, become texts."""
     if isinstance(value, str):
@@ -459,7 +459,7 @@ def _groups(source: Path) -> Iterator[list[dict[str, Any]]]:
         yield group
 
 
-def _schema_of(rows: Sequence[Row]) -> Any:
+def _schema_of(rows: Sequence[Row]) -> object:
     """Names and types of the columns of rows, of which each may have others."""
     import pyarrow as pa
 

@@ -95,7 +95,7 @@ def write_step(path: Path, step: StepFile) -> None:
     _require_shapes(str(path), arrays, len(step.updates))
     head = json.dumps({**step.head, "version": STEP_VERSION}, allow_nan=True)
     body = b"".join(array.tobytes() for array in arrays.values())
-    listed: dict[str, Any] = {"__metadata__": {"step": head, "digest": _digest(head, body)}}
+    listed: dict[str, object] = {"__metadata__": {"step": head, "digest": _digest(head, body)}}
     end = 0
     for name, array in arrays.items():
         start, end = end, end + array.nbytes

@@ -43,7 +43,7 @@ class Strengths:
     def __init__(self, tasks: Mapping[str, TaskStrength], source: str) -> None:
         self.tasks, self.source = tasks, source
 
-    def of(self, task: str, reference: Any) -> TaskStrength | None:
+    def of(self, task: str, reference: object) -> TaskStrength | None:
         """A task's strength; None if the report does not have it.
 
         Args:
@@ -63,7 +63,7 @@ class Strengths:
         return known
 
 
-def digest_of_reference(reference: Any) -> str:
+def digest_of_reference(reference: object) -> str:
     """Tells references apart.
 
     Args:
