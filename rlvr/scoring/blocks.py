@@ -73,7 +73,7 @@ class Block:
         self.size += len(line)
         self.output.update(line)
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, object]:
         """The block as JSON."""
         return {
             "file": self.file,
@@ -131,7 +131,7 @@ class Blocks:
     def __init__(
         self,
         partial: Path,
-        run: Mapping[str, Any],
+        run: Mapping[str, object],
         *,
         resume: bool,
         fits: Callable[[Block], bool],

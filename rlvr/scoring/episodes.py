@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, ToolCall
@@ -34,7 +33,7 @@ def grade_again(env: Environment, task: Task, completion: Completion) -> Complet
 
 def play_again(
     env: Environment, task: Task, record: EpisodeRecord
-) -> Iterator[tuple[str, Any, Any]]:
+) -> Iterator[tuple[str, object, object]]:
     """What comes out otherwise when the turns of a record are played again: (field, recorded, now).
 
     Args:

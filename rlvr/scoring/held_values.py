@@ -32,7 +32,7 @@ _SHOWN_WHOLE = frozenset({"datetime", "decimal", "fractions", "ipaddress", "uuid
 """Modules whose values `repr` shows whole, the same in each process."""
 
 
-def objects_in(*roots: Any) -> Iterator[Any]:
+def objects_in(*roots: object) -> Iterator[object]:
     """Objects and what they hold, without plain values; the first 2,000.
 
     Args:
@@ -49,7 +49,7 @@ def objects_in(*roots: Any) -> Iterator[Any]:
             todo += [*_elements(value), *fields_of(value).values()]
 
 
-def _elements(value: Any) -> Iterable[Any]:
+def _elements(value: Any) -> Iterable[object]:
     kind = type(value)
     if issubclass(kind, dict):
         return dict.values(value)
@@ -57,7 +57,7 @@ def _elements(value: Any) -> Iterable[Any]:
     return () if base is None else base.__iter__(value)
 
 
-def fields_of(value: Any) -> dict[str, Any]:
+def fields_of(value: Any) -> dict[str, object]:
     """What an object holds, by name: attributes, a function's closure and defaults, arguments of a
     partial, the object of a method.
 
@@ -86,7 +86,7 @@ def _has_dict(kind: type) -> bool:
     return isinstance(vars(kind).get("__dict__"), (GetSetDescriptorType, MemberDescriptorType))
 
 
-def _function_fields(function: FunctionType) -> dict[str, Any]:
+def _function_fields(function: FunctionType) -> dict[str, object]:
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
@@ -100,7 +100,7 @@ def _function_fields(function: FunctionType) -> dict[str, Any]:
     return fields
 
 
-def held_values(objects: Iterable[Any]) -> dict[str, Any]:
+def held_values(objects: Iterable[Any]) -> dict[str, object]:
     """What objects were made with: numbers, and digests of other values.
 
     Attributes that are no parameter of the class are left out, such as a cache, unless what a
@@ -135,7 +135,7 @@ def _is_inner(kind: type) -> bool:
     return kind.__name__.startswith("_") and (top == "rlvr" or top in sys.stdlib_module_names)
 
 
-def _given_names(kind: type, fields: Mapping[str, Any]) -> frozenset[str] | None:
+def _given_names(kind: type, fields: Mapping[str, object]) -> frozenset[str] | None:
     """The names under which a value of this class has what it was made with; None: under any."""
     if issubclass(kind, _MADE_OF_PARTS):
         return None
@@ -161,7 +161,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def plain_text(value: Any) -> str:
+def plain_text(value: object) -> str:
     """A value as a text that is the same in each process; "" for one that has none, such as a
     function.
 
@@ -198,7 +198,7 @@ def _tree(value: Any) -> Any:
         return value if issubclass(kind, (str, int, float)) else None
 
 
-def _element(value: Any) -> Any:
+def _element(value: object) -> object:
     tree = _tree(value)
     return name_of(value) if tree is None and value is not None else tree
 

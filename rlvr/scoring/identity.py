@@ -206,12 +206,12 @@ def identity_of(env: Environment) -> Identity:
     return identity
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> object:
     text = plain_text(value)
     return json.loads(text) if text else name_of(value)
 
 
-def _digest_of(parts: Mapping[str, Any]) -> str:
+def _digest_of(parts: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -228,20 +228,20 @@ def identity_differences(here: Identity, there: Identity) -> Iterator[tuple[str,
                 yield part, f"{name} {_change(other_values[name], own_values[name])}"
 
 
-def _change(theirs: Any, ours: Any) -> str:
+def _change(theirs: object, ours: object) -> str:
     if _is_digest(theirs) and _is_digest(ours):
         return "has another content"
     return f"is {_show_value(theirs)} there and {_show_value(ours)} here"
 
 
-def _show_value(value: Any) -> str:
+def _show_value(value: object) -> str:
     if value in ("absent", "unset"):
         return str(value)
     text = "set" if _is_digest(value) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}…"
 
 
-def _is_digest(value: Any) -> bool:
+def _is_digest(value: object) -> bool:
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 

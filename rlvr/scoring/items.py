@@ -361,12 +361,12 @@ def _moves_columns(kind: type[Environment]) -> bool:
     return kind.task_of is Environment.task_of and kind.reference_of is Environment.reference_of
 
 
-def _is_record(value: Any) -> bool:
+def _is_record(value: object) -> bool:
     """Whether a column is the record of an episode, and not one of the data set's own."""
     return isinstance(value, Mapping) and {"turns", "end"} <= value.keys()
 
 
-def _passed_on(value: Any) -> Any:
+def _passed_on(value: object) -> object:
     """A value that scoring does not use, as a record can hold it: NaN is null there, dates and
     decimals are their text, and bytes are base64."""
     if isinstance(value, float):

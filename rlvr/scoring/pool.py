@@ -181,7 +181,7 @@ class Pool(Engine):
         assert isinstance(self._pool, WorkerPool)
         results: dict[int, Seen | Unscored] = {}
 
-        def note(place: int, result: Any) -> None:
+        def note(place: int, result: object) -> None:
             results[place] = result_seen = self._read(result)
             if on_seen is not None and not isinstance(result_seen, Unscored):
                 on_seen(place, result_seen)
@@ -195,7 +195,7 @@ class Pool(Engine):
         ordered = [results[place] for place in range(len(work))]
         return [kept_outcome for kept_outcome in ordered if not isinstance(kept_outcome, Unscored)]
 
-    def _outcomes_of(self, result: Any) -> list[Seen]:
+    def _outcomes_of(self, result: object) -> list[Seen]:
         outcome = self._read(result)
         return [unscored_outcome(outcome) if isinstance(outcome, Unscored) else outcome]
 

@@ -82,7 +82,7 @@ def provenance(env: Environment, name: str, identity: Identity | None = None) ->
     }
 
 
-def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
+def record(scored: Scored, run: Mapping[str, object]) -> dict[str, Any]:
     """A record of one score, which can be written as JSON.
 
     Args:
@@ -99,7 +99,7 @@ def record(scored: Scored, run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _item_fields(item: Item) -> dict[str, Any]:
+def _item_fields(item: Item) -> dict[str, object]:
     task, completion = item.task, item.completion
     return {
         "completion": completion.text,
@@ -113,7 +113,7 @@ def _item_fields(item: Item) -> dict[str, Any]:
     }
 
 
-def score_fields(score: Score) -> dict[str, Any]:
+def score_fields(score: Score) -> dict[str, object]:
     """The fields of a record that hold the score.
 
     Args:
@@ -146,7 +146,7 @@ def score_from(row: Row) -> Score:
     return Score(row["total"], row["parts"], verdict)
 
 
-def input_fields(item: Item, run: Mapping[str, Any]) -> dict[str, Any]:
+def input_fields(item: Item, run: Mapping[str, object]) -> dict[str, object]:
     """The fields of an item's record that are known before it is scored.
 
     Args:
@@ -167,7 +167,7 @@ class Recorder:
         run: the `provenance` of the run.
     """
 
-    def __init__(self, run: Mapping[str, Any]) -> None:
+    def __init__(self, run: Mapping[str, object]) -> None:
         self._run, self._common = run, _inner(run)
 
     def inputs(self, item: Item, place: int | None = None) -> tuple[bytes, bytes]:
@@ -215,12 +215,12 @@ class Recorder:
         return fields
 
 
-def _inner(fields: Mapping[str, Any]) -> bytes:
+def _inner(fields: Mapping[str, object]) -> bytes:
     """Fields as JSON, without the braces around them."""
     return dump_row(fields)[1:-2]
 
 
-def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
+def is_record_of(row: Row, item: Item, run: Mapping[str, object]) -> bool:
     """Whether a record is that of an item, in a run with the same provenance; its score may be any.
 
     Identities are compared as a whole, see `IdentityFile`, and not by the digest in a record.
@@ -238,7 +238,7 @@ def is_record_of(row: Row, item: Item, run: Mapping[str, Any]) -> bool:
 
 
 def require_same_run(
-    row: Row, run: Mapping[str, Any], partial: Path, *, strict: bool = True
+    row: Row, run: Mapping[str, object], partial: Path, *, strict: bool = True
 ) -> None:
     """Refuse to continue a run that was stopped with other settings.
 
@@ -279,8 +279,8 @@ class Difference:
 
     id: str
     field: str
-    recorded: Any
-    replayed: Any
+    recorded: object
+    replayed: object
 
     def __str__(self) -> str:
         return f"{self.id}: {self.field} was {_cut(self.recorded)}, is now {_cut(self.replayed)}"
@@ -371,7 +371,7 @@ def _another(
     return ""
 
 
-def _require_isolation(config: Mapping[str, Any], allow: Collection[str]) -> None:
+def _require_isolation(config: Mapping[str, object], allow: Collection[str]) -> None:
     """Refuse a record that gives up guarantees of the sandbox for the programs that it holds.
 
     Raises:
@@ -388,7 +388,7 @@ def _require_isolation(config: Mapping[str, Any], allow: Collection[str]) -> Non
         )
 
 
-def _cut(value: Any) -> str:
+def _cut(value: object) -> str:
     text = repr(value)  # a detail may hold a traceback
     return text if len(text) <= 500 else f"{text[:500]}…"
 

@@ -57,9 +57,9 @@ class Shard:
 
     def __init__(self, number: int, count: int, *, by_group: bool = False) -> None:
         self.number, self.count, self.by_group = number, count, by_group
-        self._task: tuple[Any, ...] | None = None  # of the group that is being read
+        self._task: tuple[object, ...] | None = None  # of the group that is being read
         self._groups, self._owner = 0, 0
-        self._last: list[tuple[Any, ...] | None] = [
+        self._last: list[tuple[object, ...] | None] = [
             None
         ] * count  # the task of each shard's last group
 

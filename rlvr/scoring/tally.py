@@ -84,7 +84,7 @@ class Tally:
         new = [text for text in other.unscored_whys if text not in self.unscored_whys]
         self.unscored_whys += new[: _SHOWN_UNSCORED - len(self.unscored_whys)]
 
-    def as_row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, object]:
         """The counts as JSON."""
         return {
             "reasons": [

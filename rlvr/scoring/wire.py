@@ -28,7 +28,7 @@ _TUPLE = "rlvr:tuple"
 """The key of an object that stands for a tuple: as a list it would be another reference."""
 
 
-def encoded_observation(seen: Observation) -> Any:
+def encoded_observation(seen: Observation) -> object:
     """An observation as JSON.
 
     Args:
@@ -51,7 +51,7 @@ def decoded_observation(data: Any) -> Observation:
     return Observation(Verdict(Outcome(outcome), value, why, answer, detail), values)
 
 
-def encoded_seen(seen: Seen) -> Any:
+def encoded_seen(seen: Seen) -> object:
     """An observation, or why there is none, as JSON.
 
     Args:
@@ -155,7 +155,7 @@ class RemoteEngine(Engine):
         """What is seen of each of these encoded items on another machine."""
 
 
-def _pack(value: Any, where: str) -> Any:
+def _pack(value: Any, where: str) -> object:
     kind = type(value)
     if kind in (str, int, float, bool, type(None)):
         return value

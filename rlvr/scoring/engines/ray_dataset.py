@@ -252,7 +252,7 @@ def _deal(dataset: Dataset, count: int, *, by_group: bool) -> Dataset:
     )
 
 
-def _name_rows(table: pa.Table, count: int, by_group: bool) -> dict[str, Any]:
+def _name_rows(table: pa.Table, count: int, by_group: bool) -> dict[str, object]:
     """Pack each row, with the numbers by which it is dealt and sorted."""
     parts, tasks, ids = list[int](), list[int](), list[int]()
     digests, rows = list[str](), list[bytes]()
@@ -275,7 +275,7 @@ def _name_rows(table: pa.Table, count: int, by_group: bool) -> dict[str, Any]:
     }
 
 
-def _deal_by_task(table: pa.Table, count: int) -> dict[str, Any]:
+def _deal_by_task(table: pa.Table, count: int) -> dict[str, object]:
     """Mark rows whose id was there, and send each to the part of its task."""
     table = table.sort_by([(_ID, "ascending"), (_DIGEST, "ascending")])
     ids, tasks = table[_ID].to_numpy(), table[_TASK].to_numpy()
@@ -313,7 +313,7 @@ def _digest_of(columns: Row) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: object) -> object:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
@@ -331,7 +331,7 @@ class _PartScorer:
         self._job = job
         self._scorer: Scorer | None = None
 
-    def __call__(self, table: pa.Table) -> dict[str, list[Any]]:
+    def __call__(self, table: pa.Table) -> dict[str, list[object]]:
         part = table[_PART][0].as_py()
         totals, fault = "", b""
         try:
