@@ -366,7 +366,7 @@ class Application:
 
     def _require_admitted(
         self, scope: Scope, headers: Mapping[bytes, bytes], route: Route | None = None
-    ) -> Any:
+    ) -> object:
         """The caller, None where no key is wanted.
 
         Raises:
@@ -407,7 +407,7 @@ async def _live(receive: Receive, send: Send) -> None:
 def standard_routes(
     state: HttpState,
     *,
-    readiness: Callable[[], Mapping[str, Any]] = dict,
+    readiness: Callable[[], Mapping[str, object]] = dict,
     update_metrics: Callable[[], None] = lambda: None,
 ) -> list[Route]:
     """Readiness, liveness and metrics.

@@ -49,7 +49,7 @@ class AuditLog:
         path: str,
         status: int,
         took_s: float,
-        more: Mapping[str, Any],
+        more: Mapping[str, object],
     ) -> None:
         """Add a line.
 

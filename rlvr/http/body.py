@@ -206,7 +206,7 @@ def _width(body: bytes | bytearray) -> int:
     return width
 
 
-def _loaded(text: bytes | bytearray, *, plain: bool) -> Any:
+def _loaded(text: bytes | bytearray, *, plain: bool) -> object:
     """The JSON in a text.
 
     Args:
@@ -226,7 +226,7 @@ def _loaded(text: bytes | bytearray, *, plain: bool) -> Any:
     return _decode(text.decode("utf-8", "surrogatepass"))
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 
@@ -311,7 +311,7 @@ def _end_of_text(body: bytes | bytearray, at: int) -> int:
 
 def _loaded_by_rows(
     body: bytes | bytearray, places: Sequence[tuple[int, int]], *, plain: bool
-) -> Any:
+) -> object:
     """The same as `_loaded`, in as many steps as there are rows.
 
     Raises:

@@ -138,7 +138,7 @@ class Metrics:
             buckets=_BUCKETS_S,
             **registry_option,
         )
-        self._known: dict[tuple[str, ...], Any] = {}  # looking labels up is the slow part
+        self._known: dict[tuple[str, ...], object] = {}  # looking labels up is the slow part
         self._requests: dict[
             tuple[str, int], tuple[Any, Any]
         ] = {}  # counter and histogram, by path and status

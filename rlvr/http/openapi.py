@@ -37,7 +37,9 @@ _STATUSES = {
 }
 
 
-def openapi(title: str, about: str, routes: Sequence[Route], *, wants_key: bool) -> dict[str, Any]:
+def openapi(
+    title: str, about: str, routes: Sequence[Route], *, wants_key: bool
+) -> dict[str, object]:
     """The interface as data.
 
     Args:
@@ -82,7 +84,7 @@ def openapi(title: str, about: str, routes: Sequence[Route], *, wants_key: bool)
             operation["requestBody"] = {"required": True, "content": {"application/json": body}}
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     error = {"type": "object", "properties": {"error": {"type": "string"}}}
-    components: dict[str, Any] = {
+    components: dict[str, object] = {
         "schemas": shared.get("$defs", {}),
         "responses": {
             status: {"description": what, "content": {"application/json": {"schema": error}}}

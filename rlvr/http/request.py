@@ -51,7 +51,7 @@ class HttpRequest:
         return QueryParams(self.scope["query_string"])
 
 
-def read_typed(values: Mapping[str, Any], body: type[_Body]) -> _Body:
+def read_typed(values: Mapping[str, object], body: type[_Body]) -> _Body:
     """A body as the type that its route documents.
 
     Args:

@@ -95,7 +95,7 @@ class WholeResponse:
             raise
 
 
-def json_response(value: Any, status: int = 200) -> WholeResponse:
+def json_response(value: object, status: int = 200) -> WholeResponse:
     """A response of one JSON value.
 
     Args:
@@ -105,7 +105,7 @@ def json_response(value: Any, status: int = 200) -> WholeResponse:
     return WholeResponse(json_bytes(value), status)
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """A value as JSON.
 
     Args:

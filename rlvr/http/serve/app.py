@@ -201,13 +201,13 @@ class _Paths:
         self,
         request: HttpRequest,
         queue: EnvironmentQueue,
-        rows: Sequence[Any],
+        rows: Sequence[object],
         request_id: str | None = None,
         digest: bytes = b"",
         *,
         stream: bool = False,
         combines: bool = True,
-        shape: Callable[[Sequence[bytes]], Any] | None = None,
+        shape: Callable[[Sequence[bytes]], object] | None = None,
     ) -> Response:
         """The response to rows; scorers of other machines hear beats meanwhile."""
         job = self._service.job(
@@ -288,7 +288,7 @@ class _Paths:
         self._require_few(rows)
         return rows
 
-    def _require_few(self, rows: Sequence[Any]) -> None:
+    def _require_few(self, rows: Sequence[object]) -> None:
         limit = self._service.limits.request_rows
         if len(rows) > limit:
             message = f"the request has {len(rows)} rows and the limit is {limit}; split it"
@@ -299,7 +299,7 @@ class _RewardsResponse:
     """Asks the reward model, and sends what it says."""
 
     def __init__(
-        self, queue: RewardModelQueue, rows: list[Any], share: MemoryShare, limits: ServiceLimits
+        self, queue: RewardModelQueue, rows: list[object], share: MemoryShare, limits: ServiceLimits
     ) -> None:
         self._queue, self._rows, self._share, self._limits = queue, rows, share, limits
         self.status = 499
@@ -315,7 +315,7 @@ class _RewardsResponse:
             self.status = response.status
 
 
-def _drop_unread(rows: list[Any]) -> None:
+def _drop_unread(rows: list[object]) -> None:
     """Drop the columns that scoring does not read, before the rows wait."""
     for row in rows:
         # Without a reference or a task the row has the columns of the environment's own data set.

@@ -37,7 +37,7 @@ _ID_RULE = f"a text of 1 to {MOST_ID_LETTERS} letters"
 _Name = Annotated[str, Field(min_length=1, max_length=MOST_ID_LETTERS)]
 
 
-def _listed(documented: Any) -> PlainValidator:
+def _listed(documented: object) -> PlainValidator:
     """Checks that a value is a list, and no item of it: a row that cannot be used has an error of
     its own.
 
@@ -47,7 +47,7 @@ def _listed(documented: Any) -> PlainValidator:
     return PlainValidator(_require_list, json_schema_input_type=documented)
 
 
-def _require_list(value: Any) -> Any:
+def _require_list(value: object) -> object:
     if not isinstance(value, list):
         raise PydanticCustomError("list_type", "it must be a list")
     return value
@@ -128,7 +128,7 @@ class SeenRow(BaseModel):
     """What was seen of an item."""
 
     id: int
-    seen: list[Any]
+    seen: list[object]
 
 
 class OpenRLHFRequest(_Body):
@@ -145,16 +145,18 @@ class OpenRLHFReply(BaseModel):
 
     rewards: list[float | None]
     scores: list[float | None]
-    extra_logs: dict[str, Any]
+    extra_logs: dict[str, object]
 
 
 class GymRequest(_Body):
     """A line of a data set of NeMo Gym, with the response of a model; its other fields
     are the columns of the row."""
 
-    responses_create_params: dict[str, Any] = Field(description="what the model was asked")
-    response: dict[str, Any] = Field(description="what it answered, as OpenAI's Responses")
-    expected_answer: Any = Field(None, description="the reference, unless there is a 'reference'")
+    responses_create_params: dict[str, object] = Field(description="what the model was asked")
+    response: dict[str, object] = Field(description="what it answered, as OpenAI's Responses")
+    expected_answer: object = Field(
+        None, description="the reference, unless there is a 'reference'"
+    )
 
 
 class GymReply(BaseModel):

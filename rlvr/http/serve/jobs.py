@@ -41,7 +41,7 @@ _LINE_ENDS = (
 _to_json = json.JSONEncoder(allow_nan=False).encode
 
 
-def _line(fields: dict[str, Any]) -> bytes:
+def _line(fields: dict[str, object]) -> bytes:
     try:
         line = orjson.dumps(fields)
         if not line.isascii():
@@ -54,7 +54,7 @@ def _line(fields: dict[str, Any]) -> bytes:
         return _to_json(fields).encode()
 
 
-def shown_id(given: Any, number: int) -> str:
+def shown_id(given: object, number: int) -> str:
     """The id of a row as its line has it, or `line:7` if it has none.
 
     Args:
@@ -122,7 +122,7 @@ class Job:
 
     def __init__(
         self,
-        rows: Sequence[Any],
+        rows: Sequence[object],
         scorer: Scorer,
         owner: Hashable,
         share: MemoryShare,
@@ -145,10 +145,10 @@ class Job:
         self.struck = False  # no worker would start for it
         self._returned: list[Taken] = []  # taken, and to be observed elsewhere
         self._slow: list[Taken] = []  # these too, and their references take long to read
-        self._under_way: dict[Taken, Future[Any] | None] = {}
+        self._under_way: dict[Taken, Future[object] | None] = {}
         self._rows = list(reversed(rows))  # a row is let go of when its turn comes
-        self._id: Any = None  # of the row that was taken last
-        self._ids: dict[int, Any] = {}  # of items that turned out to be unfit
+        self._id: object = None  # of the row that was taken last
+        self._ids: dict[int, object] = {}  # of items that turned out to be unfit
         self._errors: dict[int, tuple[str, str]] = {}
         env = scorer.env
         combine: Callable[..., Any] = scorer.combine if combines else _as_observed
@@ -287,7 +287,7 @@ class Job:
         while True:
             number = self.count - len(self._rows) + 1
             try:
-                row: Any = self._rows.pop()
+                row: object = self._rows.pop()
             except IndexError:  # also when the job was ended meanwhile
                 return
             self._id = (
@@ -495,7 +495,7 @@ def _resolve(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _kind(row: Any) -> str:
+def _kind(row: object) -> str:
     return f"a {type(row).__name__}, not a mapping of columns"
 
 

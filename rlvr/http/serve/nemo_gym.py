@@ -22,7 +22,7 @@ _ROLES = {"developer": "system"}
 _TEXTS = ("text", "input_text", "output_text")
 
 
-def row_of(env: Environment, body: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(env: Environment, body: Mapping[str, object]) -> dict[str, object]:
     """The row of a request.
 
     Args:
@@ -53,7 +53,7 @@ def row_of(env: Environment, body: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def nemo_reply(body: Mapping[str, Any], lines: Sequence[bytes]) -> dict[str, Any]:
+def nemo_reply(body: Mapping[str, object], lines: Sequence[bytes]) -> dict[str, object]:
     """A request's reply: what came, `reward`, and how it was found under `rlvr`.
 
     Args:
@@ -74,7 +74,7 @@ def nemo_reply(body: Mapping[str, Any], lines: Sequence[bytes]) -> dict[str, Any
     return {**body, "reward": score["total"], "rlvr": told}
 
 
-def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _object(body: Mapping[str, object], name: str) -> dict[str, object]:
     value = body.get(name)
     if not isinstance(value, dict):
         kind = "missing" if value is None else f"a {type(value).__name__}"
@@ -101,7 +101,7 @@ def _prompt_of(asked: Mapping[str, Any]) -> list[dict[str, str]]:
     return messages
 
 
-def _completion_of(response: Mapping[str, Any]) -> str:
+def _completion_of(response: Mapping[str, object]) -> str:
     """The last message of the model; empty if it ended with a call or with nothing."""
     output = response.get("output")
     if not isinstance(output, list):
@@ -112,7 +112,7 @@ def _completion_of(response: Mapping[str, Any]) -> str:
     return ""
 
 
-def _text_of(content: Any) -> str:
+def _text_of(content: object) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []

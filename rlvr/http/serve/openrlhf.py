@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.errors import RlvrError
@@ -22,7 +21,7 @@ from rlvr.types import Task
 __all__ = ["items_of", "response_of"]
 
 
-def items_of(env: Environment, asked: dict[str, Any]) -> list[Item]:
+def items_of(env: Environment, asked: dict[str, object]) -> list[Item]:
     """The items of a request; queries with the same prompt and label belong to one task.
 
     Args:
@@ -54,7 +53,7 @@ def _task_digest(task: Task) -> str:
     ).hexdigest()
 
 
-def response_of(lines: Sequence[bytes]) -> dict[str, Any]:
+def response_of(lines: Sequence[bytes]) -> dict[str, object]:
     """A request's reply: rewards and scores are null where a row is UNSCORED, and the parts are
     logs.
 

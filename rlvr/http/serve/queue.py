@@ -21,7 +21,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, foreign_code
 from rlvr.http.memory import MemoryShare
@@ -123,7 +122,7 @@ class EnvironmentQueue:
 
     def submit(
         self,
-        rows: Sequence[Any],
+        rows: Sequence[object],
         share: MemoryShare,
         readers: Readers,
         caller: str | None = None,

@@ -45,7 +45,7 @@ class ScoresResponse:
         limits: ServiceLimits,
         *,
         stream: bool = False,
-        shape: Callable[[Sequence[bytes]], Any] | None = None,
+        shape: Callable[[Sequence[bytes]], object] | None = None,
         beats: bool = False,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:

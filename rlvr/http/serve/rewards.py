@@ -87,7 +87,7 @@ class RewardModelQueue:
             if not future.done():
                 future.set_exception(refused)
 
-    async def lines(self, rows: Sequence[Any]) -> list[bytes]:
+    async def lines(self, rows: Sequence[object]) -> list[bytes]:
         """A line of JSON for each row: its id with its reward, or with the error.
 
         Args:
@@ -117,7 +117,7 @@ class RewardModelQueue:
         finally:
             self.waiting -= len(rows)
 
-    async def _score_rows(self, places: range, rows: Sequence[Any]) -> list[bytes]:
+    async def _score_rows(self, places: range, rows: Sequence[object]) -> list[bytes]:
         calling = self._thread.submit(self._score, [rows[place] for place in places], places.start)
         awaited = asyncio.wrap_future(calling)
         self._awaited.add(awaited)
@@ -215,7 +215,7 @@ def _fits(row: Mapping[str, Any], scores: _Scores) -> bool:
     return 0 <= scores <= 1
 
 
-def _unfit(row: Any, reads: str) -> str:
+def _unfit(row: object, reads: str) -> str:
     """Why a row cannot be used; empty if it can."""
     name = "steps" if reads == "steps" else "completion"
     if not isinstance(row, dict):
@@ -237,11 +237,11 @@ def _unfit(row: Any, reads: str) -> str:
     )
 
 
-def _is_texts(given: Any) -> bool:
+def _is_texts(given: object) -> bool:
     return isinstance(given, list) and all(isinstance(text, str) for text in given)
 
 
-def _is_message(one: Any) -> bool:
+def _is_message(one: object) -> bool:
     return (
         isinstance(one, dict)
         and isinstance(one.get("role"), str)
@@ -249,7 +249,7 @@ def _is_message(one: Any) -> bool:
     )
 
 
-def _line(row: Any, number: int, score: _Scores | None, error: str) -> bytes:
+def _line(row: object, number: int, score: _Scores | None, error: str) -> bytes:
     row_id = row.get("id") if isinstance(row, dict) else None
     fields = (
         {"error": " ".join(error.split())[:_MOST_ERROR_LETTERS]}
