@@ -91,7 +91,7 @@ class Adapter(Closing):
         """End the workers; later calls are refused.  May be called again."""
         self.scorer.close()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Uses cloudpickle, so that classes of a script or notebook, and lambdas, reach a spawned
         process."""
         left = ("scorer", "dataset")  # a trainer has its own copy of the data set
@@ -99,7 +99,7 @@ class Adapter(Closing):
             "shipped": ship({name: value for name, value in vars(self).items() if name not in left})
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         import cloudpickle
 
         vars(self).update(cloudpickle.loads(state["shipped"]))

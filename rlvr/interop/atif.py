@@ -22,11 +22,11 @@ _SOURCES: Final = {"system": "system", "user": "user", "assistant": "agent"}
 
 
 def to_atif(
-    source: Rollout | Mapping[str, Any],
+    source: Rollout | Mapping[str, object],
     *,
     model: str | None = None,
-    tools: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
+    tools: Sequence[Mapping[str, object]] = (),
+) -> dict[str, object]:
     """A trajectory of one episode, of one reply or of many.
 
     The reward stands under `extra`, with outcome and reason; UNSCORED has the reward None.
@@ -42,7 +42,7 @@ def to_atif(
     """
     name, prompt, episode, score = _parts(source)
     steps = [*_prompt_steps(prompt), *_turn_steps(episode, source)]
-    agent: dict[str, Any] = {"name": "rlvr", "version": version("rlvr")}
+    agent: dict[str, object] = {"name": "rlvr", "version": version("rlvr")}
     agent |= {"model_name": model} if model else {}
     agent |= {"tool_definitions": [dict(tool) for tool in tools]} if tools else {}
     return {
@@ -82,16 +82,16 @@ def _parts(source: Any) -> tuple[str, Any, EpisodeRecord, dict[str, Any]]:
         ) from None
 
 
-def _prompt_steps(prompt: Any) -> Iterator[dict[str, Any]]:
+def _prompt_steps(prompt: Any) -> Iterator[dict[str, object]]:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     for message in messages:
         yield {"source": _SOURCES.get(message["role"], "user"), "message": str(message["content"])}
 
 
-def _turn_steps(episode: EpisodeRecord, source: Any) -> Iterator[dict[str, Any]]:
+def _turn_steps(episode: EpisodeRecord, source: object) -> Iterator[dict[str, object]]:
     turns = source.turns if isinstance(source, Rollout) else ()
     for number, turn in enumerate(episode.turns):
-        step: dict[str, Any] = {"source": "agent", "message": turn.text, "llm_call_count": 1}
+        step: dict[str, object] = {"source": "agent", "message": turn.text, "llm_call_count": 1}
         if turn.calls:
             step["tool_calls"] = [
                 {"tool_call_id": c.id, "function_name": c.name, "arguments": dict(c.arguments)}
@@ -107,7 +107,7 @@ def _turn_steps(episode: EpisodeRecord, source: Any) -> Iterator[dict[str, Any]]
             yield {"source": "user", "message": turn.user}
 
 
-def _metrics(source: Any, turns: Sequence[Any], number: int) -> dict[str, Any]:
+def _metrics(source: object, turns: Sequence[Any], number: int) -> dict[str, object]:
     """The tokens of a policy's turn, where they are known."""
     if not isinstance(source, Rollout):
         return {}

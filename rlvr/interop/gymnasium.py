@@ -58,7 +58,7 @@ class Texts(gymnasium.Space[Any]):
         super().__init__(shape=None, dtype=None, seed=seed)
         self.chat = chat
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
+    def sample(self, mask: object = None, probability: object = None) -> str:
         """A short text.
 
         Args:
@@ -73,7 +73,7 @@ class Texts(gymnasium.Space[Any]):
             map(chr, self.np_random.integers(32, 127, size=int(self.np_random.integers(33))))
         )
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         if self.chat and isinstance(x, list):
             return len(x) > 0 and all(
                 isinstance(m, dict) and {"role", "content"} <= m.keys() for m in x
@@ -117,7 +117,7 @@ def to_gymnasium(
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
     scorer: str | None = None,
-) -> VectorEnv[Any, Any, Any]: ...
+) -> VectorEnv[object, object, object]: ...
 def to_gymnasium(
     env: Environment,
     *,
@@ -310,7 +310,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        options: dict[str, object] | None = None,
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Begin every episode.
 
@@ -372,13 +372,13 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         ended = np.ones(self.num_envs, dtype=np.bool_)
         return observations, np.array(rewards, dtype=np.float64), ended, np.zeros_like(ended), info
 
-    def _join_infos(self, infos: Any) -> dict[str, Any]:
-        joined: dict[str, Any] = {}
+    def _join_infos(self, infos: Any) -> dict[str, object]:
+        joined: dict[str, object] = {}
         for i, info in enumerate(infos):
             joined = self._add_info(joined, info, i)
         return joined
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """End the workers; Gymnasium's `close` calls this once."""
         self._judge.close()
 
@@ -389,7 +389,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         self.close()
 
 
-def _copy_observation(observation: Any) -> Any:
+def _copy_observation(observation: Any) -> object:
     """A copy of chat messages, which the caller may change without changing the environment's
     own."""
     return observation if isinstance(observation, str) else deepcopy(list(observation))

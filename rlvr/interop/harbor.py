@@ -128,7 +128,7 @@ class HarborEnv(Environment):
     def tools(self, state: Workplace) -> list[Tool]:
         return [bash(state.session)]
 
-    def grade(self, task: Task, box: Any) -> dict[str, Any]:
+    def grade(self, task: Task, box: Any) -> dict[str, object]:
         reward = judge_trial(self._sandbox, self._folder(task), box.files, self.test_seconds)
         return {"reward": reward.value, "rewards": dict(reward.rewards), "why": reward.why}
 

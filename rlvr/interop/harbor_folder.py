@@ -172,7 +172,7 @@ class _Config:
     def __init__(self, path: Path, text: str) -> None:
         self._path, self._lines = path, text.splitlines()
         try:
-            self._tables: dict[str, Any] = tomllib.loads(text)
+            self._tables: dict[str, object] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise DataError(f"{path}: it is no TOML: {error}") from None
         self._check_schema()

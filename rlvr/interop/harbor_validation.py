@@ -82,7 +82,9 @@ def task_folders(path: Path) -> list[Path]:
     return folders
 
 
-def _validated(task: HarborFolder, python: str | None, packages: Sequence[str]) -> dict[str, Any]:
+def _validated(
+    task: HarborFolder, python: str | None, packages: Sequence[str]
+) -> dict[str, object]:
     box = box_for(task.folders, python, packages)
 
     def play(act: Callable[[Workplace, HarborFolder], None]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rlvr.environment import Environment
 from rlvr.episode import Ask
@@ -279,7 +279,7 @@ def _class_of(env: Environment) -> tuple[str, str]:
     return (kind.__module__ if own else "rlvr_task_env"), kind.__qualname__
 
 
-def _config(env: Environment) -> Mapping[str, Any]:
+def _config(env: Environment) -> Mapping[str, object]:
     try:
         json.dumps(env.config)
     except (TypeError, ValueError) as error:

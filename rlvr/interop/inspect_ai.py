@@ -74,7 +74,7 @@ _RECORD: Final = "rlvr_episode"
 def from_inspect(
     place: str,
     *,
-    args: Mapping[str, Any] | None = None,
+    args: Mapping[str, object] | None = None,
     tasks: int | None = None,
     sandbox: str | None = None,
     score: str = "",
@@ -189,7 +189,7 @@ class InspectEnv(ReportedEnv):
         return report(scores[name], scores, result["answer"])
 
 
-def load_task(place: str, args: Mapping[str, Any]) -> inspect_ai.Task:
+def load_task(place: str, args: Mapping[str, object]) -> inspect_ai.Task:
     """The task at a place.
 
     Args:
@@ -338,7 +338,7 @@ def _totals(env: Environment, judge: Scorer) -> Callable[[], _TheirScorer]:
     return totals
 
 
-def _turn(message: ChatMessage) -> dict[str, Any]:
+def _turn(message: ChatMessage) -> dict[str, object]:
     """A message of inspect_ai's as OpenAI's API has it."""
     calls = [
         {"id": call.id, "function": {"name": call.function, "arguments": dict(call.arguments)}}
@@ -347,7 +347,7 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
     return {"role": "assistant", "content": message.text, "tool_calls": calls}
 
 
-def _their_message(message: Mapping[str, Any]) -> ChatMessage:
+def _their_message(message: Mapping[str, object]) -> ChatMessage:
     content = message["content"]
     match message["role"]:
         case "system":
@@ -363,7 +363,7 @@ def _their_message(message: Mapping[str, Any]) -> ChatMessage:
     return ChatMessageUser(content=content)
 
 
-def result_of(sample: EvalSample) -> dict[str, Any]:
+def result_of(sample: EvalSample) -> dict[str, object]:
     """What a played sample came to, as `InspectEnv` reads it.
 
     Args:

@@ -41,7 +41,7 @@ _OWN_ROUTES: Final = ("verify", "seed_session", "aggregate_metrics", "close_sess
 
 def from_nemo_gym(
     url: str,
-    rows: str | Path | Iterable[Mapping[str, Any]],
+    rows: str | Path | Iterable[Mapping[str, object]],
     *,
     headers: Mapping[str, str] | None = None,
     best: float = 1.0,
@@ -172,7 +172,7 @@ class _GymSession:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def call(self, name: str, **arguments: Any) -> str:
+    def call(self, name: str, **arguments: object) -> str:
         """Call a tool of the server."""
         reply = self._send(name, arguments)
         if 400 <= reply.status_code < 500:
@@ -230,7 +230,7 @@ class _GymSession:
             "status": "completed",
         }
 
-    def _post(self, route: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _post(self, route: str, body: Mapping[str, object]) -> dict[str, Any]:
         reply = self._send(route, body)
         _require_success(route, reply)
         try:
@@ -241,7 +241,7 @@ class _GymSession:
             raise ServiceFailed(f"NeMo Gym's /{route} gave {brief(reply.text)}, which is no object")
         return told
 
-    def _send(self, route: str, body: Mapping[str, Any]) -> httpx.Response:
+    def _send(self, route: str, body: Mapping[str, object]) -> httpx.Response:
         try:
             return self._client.post(f"/{route}", json=dict(body))
         except httpx.HTTPError as error:
@@ -258,7 +258,7 @@ def _require_success(route: str, reply: httpx.Response) -> None:
         )
 
 
-def _message(name: str, text: str) -> dict[str, Any]:
+def _message(name: str, text: str) -> dict[str, object]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
     about = {"id": name, "type": "message", "role": "assistant", "status": "completed"}
     return {**about, "content": content}
@@ -267,7 +267,7 @@ def _message(name: str, text: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------- rows
 
 
-def _rows_of(rows: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _rows_of(rows: str | Path | Iterable[Mapping[str, object]]) -> Iterator[Mapping[str, object]]:
     if not isinstance(rows, str | Path):
         yield from rows
         return
@@ -281,14 +281,14 @@ def _rows_of(rows: str | Path | Iterable[Mapping[str, Any]]) -> Iterator[Mapping
                 raise DataError(f"{rows}:{number}: it is no JSON: {error}") from None
 
 
-def _params(row: Any, number: int) -> Mapping[str, Any]:
+def _params(row: object, number: int) -> Mapping[str, Any]:
     params = row.get("responses_create_params") if isinstance(row, Mapping) else None
     if not isinstance(params, Mapping):
         raise DataError(f"row {number}: it has no responses_create_params")
     return params
 
 
-def _prompt(row: Any, number: int) -> list[Message]:
+def _prompt(row: object, number: int) -> list[Message]:
     params = _params(row, number)
     items = params.get("input")
     items = [{"role": "user", "content": items}] if isinstance(items, str) else items
@@ -305,7 +305,7 @@ def _prompt(row: Any, number: int) -> list[Message]:
     return messages
 
 
-def _content(content: Any, number: int) -> str:
+def _content(content: object, number: int) -> str:
     if isinstance(content, str):
         return content
     texts: list[str] = []

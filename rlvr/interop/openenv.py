@@ -128,7 +128,7 @@ class OpenEnvTools(Environment):
 class _Session:
     """A session with a server: an episode of its own."""
 
-    def __init__(self, url: str, given: Mapping[str, Any], wall_s: float) -> None:
+    def __init__(self, url: str, given: Mapping[str, object], wall_s: float) -> None:
         self.reward, self.done, self.record = 0.0, False, EpisodeRecord(())
         self._client = GenericEnvClient(base_url=url, message_timeout_s=wall_s + 5).sync()
         self._client.connect()
@@ -140,7 +140,7 @@ class _Session:
             self.close()
             raise
 
-    def call(self, name: str, **arguments: Any) -> str:
+    def call(self, name: str, **arguments: object) -> str:
         """Call a tool of the server."""
         if self.done:
             raise ToolError("the episode is over; answer now")
@@ -167,7 +167,7 @@ class _Session:
         self._client.close()
 
 
-def _text(result: Any) -> str:
+def _text(result: object) -> str:
     """What a tool gave: a text, or what FastMCP puts around it."""
     if isinstance(result, Mapping):
         if result.get("data") is not None:

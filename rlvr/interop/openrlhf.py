@@ -105,7 +105,7 @@ def to_openrlhf(
         UsageError: the reward compares the completions of a group, or a setting cannot work.
     """
     refuse_group_reward(env, "OpenRLHF")
-    settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+    settings: dict[str, object] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
     settings["scorer"] = scorer
     return OpenRLHFReward(env, unscored=unscored, count_tokens=count_tokens, ends=ends, **settings)
 
@@ -137,8 +137,8 @@ class OpenRLHFReward(Adapter):
         }
 
     def __call__(
-        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any
-    ) -> dict[str, Any]:
+        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: object
+    ) -> dict[str, object]:
         """Score a batch of any size.
 
         Args:
@@ -185,7 +185,7 @@ class OpenRLHFReward(Adapter):
 
 def remote_reply(
     scorer: Scorer,
-    request: Mapping[str, Any],
+    request: Mapping[str, object],
     *,
     unscored: float | None = None,
     count_tokens: CountTokens | None = None,
@@ -230,7 +230,7 @@ def reply_of(
     correct: Sequence[float | None],
     parts: Mapping[str, Sequence[float]],
     logs: Mapping[str, Sequence[float]],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A reply in OpenRLHF's shape; each list has one value per query.
 
     Args:
@@ -245,7 +245,7 @@ def reply_of(
 
 def work_of(
     env: Environment,
-    request: Mapping[str, Any],
+    request: Mapping[str, object],
     *,
     count_tokens: CountTokens | None = None,
     ends: Sequence[str] = ENDS,
@@ -269,7 +269,7 @@ def work_of(
     ]
 
 
-def _read_request_rows(request: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _read_request_rows(request: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
     if not isinstance(request, Mapping):
         raise DataError(
             f"the request is {brief(request)}; it must map 'query', 'prompts' and 'labels' to lists"
@@ -298,7 +298,7 @@ def _read_request_rows(request: Mapping[str, Any]) -> Iterator[tuple[str, str, A
         yield query, prompt, label
 
 
-def _task(env: Environment, label: Any, prompt: str) -> Task:
+def _task(env: Environment, label: object, prompt: str) -> Task:
     """The label's task: `rows` wrote it, or the label is the reference in a data set of the user's
     own."""
     if isinstance(label, str) and label.startswith('{"id": ') and '"reference": ' in label:

@@ -143,7 +143,7 @@ def referee(
         return [_judge_answer(case, step, answered, why, PEERS[name]) for case, step in every]
 
 
-def referee_report(name: str, rulings: Sequence[Ruling]) -> dict[str, Any]:
+def referee_report(name: str, rulings: Sequence[Ruling]) -> dict[str, object]:
     """The answers of a trainer as JSON has them, and as `rlvr view` shows them.
 
     Args:
@@ -342,7 +342,7 @@ def _case(
     correction: tuple[str, str, float, float] | None = None,
     inner: Mapping[int, tuple[int, int]] | None = None,
     prompt_lengths: Sequence[int] = (3, 4, 5),
-    **more: Any,
+    **more: object,
 ) -> StepFile:
     """A case; with `given` log-probabilities, which no model computes, it is for functions; one of
     batches, ranks, padding, temperature or text is for whole trainers alone."""

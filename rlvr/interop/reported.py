@@ -43,7 +43,7 @@ def report(
 
 
 def verdict_of_reward(
-    reward: float, best: float, answer: str | None, detail: Mapping[str, Any], more: str = ""
+    reward: float, best: float, answer: str | None, detail: Mapping[str, object], more: str = ""
 ) -> Verdict:
     """CORRECT for `best` or more, else WRONG with the share of it.
 

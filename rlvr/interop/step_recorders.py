@@ -22,7 +22,11 @@ from rlvr.validate import require_one_of, require_whole
 
 __all__ = ["record_trl", "record_verl"]
 
-_TRL_CONVENTIONS: Final[Mapping[str, Any]] = {"std": "sample", "eps": 1e-4, "bound": float("inf")}
+_TRL_CONVENTIONS: Final[Mapping[str, object]] = {
+    "std": "sample",
+    "eps": 1e-4,
+    "bound": float("inf"),
+}
 """As its driver of the referee declares them, with sources."""
 _TRL_LOSSES: Final[Mapping[str, tuple[str, str]]] = {
     "grpo": ("grpo", "sequence_mean"),
@@ -32,7 +36,7 @@ _TRL_LOSSES: Final[Mapping[str, tuple[str, str]]] = {
     "cispo": ("cispo", "token_mean"),
     "sapo": ("sapo", "sequence_mean"),
 }
-_VERL_CONVENTIONS: Final[Mapping[str, Any]] = {"std": "sample", "single": "score", "bound": 20.0}
+_VERL_CONVENTIONS: Final[Mapping[str, object]] = {"std": "sample", "single": "score", "bound": 20.0}
 _VERL_NAMES: Final = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
 """Whose advantages are those of scores and groups alone."""
 
@@ -90,17 +94,17 @@ class _TrlBatches:
         self._trainer, self._folder, self._every = trainer, folder, every
         self._batch = -1
         self._rows: list[dict[str, Any]] = []
-        self._places: dict[Any, list[int]] = {}
+        self._places: dict[object, list[int]] = {}
         self._updates: list[dict[int, dict[str, Any]]] = []
         self._scored: tuple[Any, Any] = (None, None)
         score, generate = trainer._calculate_rewards, trainer._generate_and_score_completions
 
-        def calculate(inputs: Any, prompts: Any, completions: Any, ids: Any) -> Any:
+        def calculate(inputs: object, prompts: object, completions: object, ids: Any) -> object:
             rewards = score(inputs, prompts, completions, ids)
             self._scored = (rewards.detach().double().cpu().numpy(), [list(one) for one in ids])
             return rewards
 
-        def generate_and_score(inputs: Any) -> Any:
+        def generate_and_score(inputs: object) -> object:
             output = generate(inputs)
             if trainer.model.training:
                 self._begin(output)
@@ -109,7 +113,7 @@ class _TrlBatches:
         trainer._calculate_rewards = calculate
         trainer._generate_and_score_completions = generate_and_score
 
-    def _begin(self, output: Mapping[str, Any]) -> None:
+    def _begin(self, output: Mapping[str, object]) -> None:
         """Take the rows of a new batch, in groups as they were generated."""
         self._batch += 1
         self._updates, self._rows, self._places = [], [], {}
@@ -231,7 +235,7 @@ class _TrlBatches:
     def _has(self, name: str) -> bool:
         return any(name in row for update in self._updates for row in update.values())
 
-    def _head(self) -> dict[str, Any]:
+    def _head(self) -> dict[str, object]:
         trainer, args = self._trainer, self._trainer.args
         name, aggregation = _TRL_LOSSES[args.loss_type]
         is_sequence = args.importance_sampling_level == "sequence"

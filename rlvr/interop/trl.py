@@ -99,7 +99,7 @@ def to_trl(
     """
     if workers is None:
         workers = max(1, usable_cores() // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    settings: dict[str, Any] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
+    settings: dict[str, object] = {"workers": workers, "wall_s": wall_s, "memory_mib": memory_mib}
     settings["scorer"] = scorer
     return TRLReward(
         env,
@@ -171,7 +171,7 @@ class TRLReward(Adapter):
 
     def __call__(
         self,
-        prompts: Sequence[Any],
+        prompts: Sequence[object],
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]] | None = None,
         *,
@@ -286,7 +286,7 @@ def _metrics(scores: Sequence[Score]) -> dict[str, float]:
 
 
 def from_trl(
-    reward_func: Callable[..., Any],
+    reward_func: Callable[..., object],
     *,
     bounds: Bounds = (0.0, 1.0),
     reference: str = "solution",
@@ -348,7 +348,7 @@ def from_trl(
     return TRLPart(reward_func, _bounds(bounds), reference, conversational, named, failure)
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError) as error:  # a built-in
@@ -420,7 +420,7 @@ class TRLPart(Part):
         verdict = self._verdict(completion, reference)
         return verdict if self.is_async else finish(verdict)
 
-    async def _verdict(self, completion: str, reference: Any) -> Verdict:
+    async def _verdict(self, completion: str, reference: object) -> Verdict:
         value, why = await self._call_function("", completion, {self.reference: reference})
         if value is None:
             return Verdict(Outcome.UNSCORED, why=why)
@@ -429,7 +429,7 @@ class TRLPart(Part):
         return Verdict(outcome, value=(value - low) / (high - low), why=why)
 
     async def _call_function(
-        self, prompt: Any, text: str, columns: Mapping[str, Any]
+        self, prompt: Any, text: str, columns: Mapping[str, object]
     ) -> tuple[float | None, str]:
         """The function's value for one completion, None if it returned that; and the reason."""
         completion = [{"role": "assistant", "content": text}] if self.conversational else text
@@ -491,9 +491,9 @@ class TRLPart(Part):
         return float(value), f"{self.name}: {value:g}"
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     """Stands for the trainer's functions that log."""
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Callable[..., object]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))

@@ -97,7 +97,7 @@ class TRLTools:
         self.reward_funcs = [partial(_rewards, env)]
         self.reward_funcs[0].__name__ = env.id  # type: ignore[attr-defined]  # TRL logs it
 
-    def environment_factory(self) -> Any:
+    def environment_factory(self) -> object:
         """A new instance, as TRL asks for them."""
         return self._class(self.env, frozenset(self._tools))
 
@@ -112,7 +112,7 @@ class _TRLEnvironment:
         self._task: Task | None = None
         self._lost: Unscored | None = None
 
-    def reset(self, **row: Any) -> None:
+    def reset(self, **row: object) -> None:
         """Begin the episode of a row's task."""
         self._close()
         self._task, self._lost = task_of(self._env, row), None
@@ -128,7 +128,7 @@ class _TRLEnvironment:
                 f"{sorted(self._names)}; TRL shows all tasks the same"
             )
 
-    def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def _call(self, name: str, arguments: Mapping[str, object]) -> str:
         if self._running is None or self._lost is not None:
             return "error: the environment failed"
         try:
@@ -163,7 +163,7 @@ class _TRLEnvironment:
 
 
 def _rewards(
-    env: Environment, completions: Sequence[Any], environments: Sequence[Any], **_: Any
+    env: Environment, completions: Sequence[Any], environments: Sequence[Any], **_: object
 ) -> list[float | None]:
     """TRL's reward function: the totals of a batch, None for UNSCORED."""
     return [
@@ -196,7 +196,7 @@ def _method(tool: Tool) -> Callable[..., str]:
             f"a tool is named {tool.name!r}, which TRL does not take for one; rename it"
         )
 
-    def method(self: _TRLEnvironment, /, **arguments: Any) -> str:
+    def method(self: _TRLEnvironment, /, **arguments: object) -> str:
         return self._call(tool.name, arguments)  # which says what is wrong with them
 
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
@@ -220,7 +220,7 @@ def _method(tool: Tool) -> Callable[..., str]:
     return method
 
 
-def _type_of(schema: Mapping[str, Any]) -> Any:
+def _type_of(schema: Mapping[str, object]) -> object:
     """The Python type of a schema, as far as transformers reads types; anything else is `Any`."""
     kind = schema.get("type")
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any

@@ -135,7 +135,7 @@ def from_verifiers(
     loop: str = "ours",
     harness: str = "null",
     **options: Any,
-) -> Any:
+) -> object:
     """A taskset of `verifiers` as an `Environment`.
 
     What is scored by its trace alone is played here.  What has hooks, a runtime, tool servers,
@@ -305,7 +305,7 @@ class _Toolsets:
                     )
                 )
 
-    def _call_tool(self, function: Callable[..., Any], **arguments: Any) -> str:
+    def _call_tool(self, function: Callable[..., object], **arguments: object) -> str:
         """Call a tool.  What it raises is told to the model, as verifiers' servers do."""
 
         async def call() -> Any:
@@ -350,7 +350,7 @@ def _require_plain(taskset: vf.Taskset, one: vf.Task) -> None:
         )
 
 
-def _requires_runtime(hook: Callable[..., Any]) -> bool:
+def _requires_runtime(hook: Callable[..., object]) -> bool:
     parameter = inspect.signature(hook).parameters.get("runtime")
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
@@ -365,7 +365,7 @@ def _prompt(data: vf.TaskData) -> Prompt:
     ]
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     if isinstance(content, str):
         return content
     raise UsageError(f"a prompt has the content {brief(content)}; only texts are taken, no images")
@@ -395,7 +395,7 @@ def _trace(one: vf.Task, task: Task, episode: EpisodeRecord) -> vf.Trace:
     return trace
 
 
-def _played(episode: EpisodeRecord) -> list[tuple[Mapping[str, Any], bool]]:
+def _played(episode: EpisodeRecord) -> list[tuple[Mapping[str, object], bool]]:
     return [(message, message["role"] == "assistant") for message in episode.messages]
 
 

@@ -152,10 +152,10 @@ class VerlReward(Closing):
         self,
         data_source: str,
         solution_str: str,
-        ground_truth: Any,
+        ground_truth: object,
         extra_info: Row | None = None,
-        **_: Any,
-    ) -> dict[str, Any]:
+        **_: object,
+    ) -> dict[str, object]:
         """Score one completion; blocks, from any thread.
 
         Args:
@@ -175,10 +175,10 @@ class VerlReward(Closing):
         self,
         data_source: str,
         solution_str: str,
-        ground_truth: Any,
+        ground_truth: object,
         extra_info: Row | None = None,
-        **_: Any,
-    ) -> dict[str, Any]:
+        **_: object,
+    ) -> dict[str, object]:
         """Score one completion without blocking the event loop; verl recognises it as async and
         awaits it.
 
@@ -197,9 +197,9 @@ class VerlReward(Closing):
         self,
         data_sources: Sequence[str],
         solution_strs: Sequence[str],
-        ground_truths: Sequence[Any],
+        ground_truths: Sequence[object],
         extra_infos: Sequence[Row | None],
-        **_: Any,
+        **_: object,
     ) -> list[dict[str, Any]]:
         """Score a batch, as the reward manager `batch` of older versions of verl asks; a group
         shares its task.
@@ -252,7 +252,7 @@ class VerlReward(Closing):
             yield self._adapters[source], indices
 
     def _work(
-        self, env: Environment, text: str, reference: Any, extra: Row | None
+        self, env: Environment, text: str, reference: object, extra: Row | None
     ) -> tuple[Task, Completion]:
         task_json = (extra or {}).get(TASK)
         row = {"reference": reference} if task_json is None else {TASK: task_json}
@@ -310,11 +310,11 @@ class VerlReward(Closing):
         for adapter in self._adapters.values():
             adapter.close()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Uses cloudpickle, as `Adapter` does: `count_tokens` may be a lambda."""
         return {"shipped": ship(vars(self))}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         import cloudpickle
 
         vars(self).update(cloudpickle.loads(state["shipped"]))

@@ -31,7 +31,7 @@ except ImportError as error:
 __all__ = ["EpisodeLoop"]
 
 _players: dict[
-    Any, VerlEpisodes
+    object, VerlEpisodes
 ] = {}  # verl makes a loop for each row; threads and workers are shared
 
 
@@ -48,14 +48,14 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
 
     def __init__(
         self,
-        *more: Any,
+        *more: object,
         env: str,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         retries: int = 2,
         max_turns: int = 8,
         workers: int = 1,
         end_texts: tuple[str, ...] = (),
-        **named: Any,
+        **named: object,
     ) -> None:
         named.pop("tools", None)  # verl's own, which this loop does not use
         super().__init__(*more, **named)
@@ -125,7 +125,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
 
-def _extra(rollout: Rollout, heard: list[dict[str, Any]]) -> dict[str, Any]:
+def _extra(rollout: Rollout, heard: list[dict[str, Any]]) -> dict[str, object]:
     """What verl logs: the server's own fields, and of every episode the same numbers."""
     assert rollout.score is not None
     outcome = rollout.score.verdict.outcome

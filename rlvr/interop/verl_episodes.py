@@ -117,7 +117,11 @@ class _Server:
         self.decode, self.parse = tokenization.decode, tokenization.parse
 
     def encode(
-        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        prompt: Prompt,
+        after: Sequence[int] = (),
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> Sequence[int]:
         """See `Sampler.encode`.  With the first prompt it is known how long the episode may
         become."""
@@ -157,7 +161,7 @@ class VerlEpisodes:
     def __init__(
         self,
         env: Environment,
-        tokenizer: Any,
+        tokenizer: object,
         end_ids: Sequence[int],
         *,
         prompt_length: int,
@@ -180,7 +184,9 @@ class VerlEpisodes:
         self.background = BackgroundCalls(_THREADS)
 
     async def play(
-        self, extra: Mapping[str, Any], generate: Callable[[list[int], int], Awaitable[Generated]]
+        self,
+        extra: Mapping[str, object],
+        generate: Callable[[list[int], int], Awaitable[Generated]],
     ) -> Rollout:
         """Play one episode; gives a rollout with a score that is not UNSCORED.
 
