@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,7 +86,7 @@ def _attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor,
-    **options: Any,
+    **options: object,
 ) -> tuple[Tensor, None]:
     """What transformers calls: queries [B, H, 1, D], keys and values [B, H, L, D], mask [B, 1, 1,
     L]."""

@@ -163,7 +163,7 @@ def recorded_format(folder: str | Path) -> ChatFormat | None:
     return None
 
 
-def _run_settings(path: Path) -> Mapping[str, Any] | None:
+def _run_settings(path: Path) -> Mapping[str, object] | None:
     """The settings in the `config.json` of a run without a record; None if it is none."""
     if not path.is_file() or (path.parent / CHAT_FILE).is_file():
         return None

@@ -619,7 +619,7 @@ class Decoding:
             return self._forward(token, mask, positions, self._cache)
 
     def _forward(
-        self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache, **keep: Any
+        self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache, **keep: object
     ) -> Tensor:
         """Logits after the last token, [rows, V]."""
         if "position_ids" in self._parameters:

@@ -60,7 +60,7 @@ _TOOLS: Final = (
 )
 
 
-def _as_spoken(message: Mapping[str, Any]) -> dict[str, Any]:
+def _as_spoken(message: Mapping[str, object]) -> dict[str, object]:
     """A message; a reply of a tool as one of the user."""
     if message["role"] != "tool":
         return dict(message)
@@ -102,7 +102,7 @@ class EndpointSampler(Closing):
         in_flight: int = 32,
         retries: int = 6,
         timeout_s: float = 600.0,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
     ) -> None:
         require_one_of("api", api, ("chat", "completions"))
         self.in_flight = require_whole("in_flight", in_flight, 1, 1000)
@@ -176,7 +176,11 @@ class EndpointSampler(Closing):
                 future.cancel()
 
     def encode(
-        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        prompt: Prompt,
+        after: Sequence[int] = (),
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> list[int]:
         """See `Sampler.encode`.  A text is a message of the user, or with the completions API a
         text.
@@ -255,7 +259,7 @@ class EndpointSampler(Closing):
         await asyncio.sleep(0)  # what was dropped ends first
         await self._client.close()
 
-    def _body_of(self, context: TokenIds, sampling: Sampling) -> dict[str, Any]:
+    def _body_of(self, context: TokenIds, sampling: Sampling) -> dict[str, object]:
         parts = [token.message for token in context if isinstance(token, TextToken)]
         if not parts:
             raise UsageError(f"the context is {brief(context)}; make it with this sampler's encode")
@@ -272,7 +276,7 @@ class EndpointSampler(Closing):
         }
 
     async def _sample_reply(
-        self, request: Request, body: Mapping[str, Any]
+        self, request: Request, body: Mapping[str, object]
     ) -> Sample | SamplingFailed:
         """A sample, or why there is none."""
         if self._fatal is not None:
@@ -313,7 +317,7 @@ class EndpointSampler(Closing):
     def _give_up(self, error: Exception) -> None:
         self._fatal = self._fatal or error
 
-    async def _reply(self, body: dict[str, Any], limit: int) -> EndpointReply:
+    async def _reply(self, body: dict[str, object], limit: int) -> EndpointReply:
         """Ask until there is an answer that can be read.
 
         Raises:

@@ -76,7 +76,7 @@ def _mask(
     q_length: int,
     kv_length: int,
     attention_mask: Tensor | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor | None:
     """None for one unpadded row, in which packed rows may lie, and what
     "sdpa" gets for all else."""
@@ -95,7 +95,7 @@ def _attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     position_ids: Tensor | None = None,
-    **options: Any,
+    **options: object,
 ) -> tuple[Tensor, None]:
     """What transformers calls: queries [B, H, L, D], keys and values
     with as many heads or fewer."""

@@ -245,11 +245,11 @@ class _StateAndKeysLayer(_StateLayer, PreallocatedLayer):
         PreallocatedLayer.__init__(self, room)
         _StateLayer.__init__(self, number_of_states, room)
 
-    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+    def lazy_initialization(self, *args: object, **kwargs: object) -> None:
         """Of the states: the buffers are made by `update`."""
         LinearAttentionLayer.lazy_initialization(self, *args, **kwargs)
 
-    def admit(self, places: Tensor, read: Any, index: Tensor, width: int) -> None:
+    def admit(self, places: Tensor, read: object, index: Tensor, width: int) -> None:
         """See `PreallocatedLayer.admit`."""
         _StateLayer.admit(self, places, read, index, width)
         if read is not None:
@@ -279,7 +279,7 @@ def preallocated_cache(config: PretrainedConfig, room: Room) -> Cache:
     return cache
 
 
-def _layer(layer: Any, room: Room) -> Any:
+def _layer(layer: Any, room: Room) -> object:
     if type(layer) in (DynamicLayer, DynamicSlidingWindowLayer):
         return PreallocatedLayer(room)
     if type(layer) is LinearAttentionLayer:
@@ -301,7 +301,7 @@ class _PromptLayer(DynamicLayer):  # type: ignore[misc]
     those of `PreallocatedLayer`."""
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         self.is_initialized, self.dtype, self.device = True, value_states.dtype, value_states.device
         self.keys, self.values = key_states.to(value_states.dtype), value_states
@@ -343,7 +343,7 @@ def admit(
     read: Cache | None,
     index: Sequence[int],
     width: int,
-    device: Any,
+    device: object,
 ) -> None:
     """Give rows the keys, values and states of their prompts, in all layers.
 

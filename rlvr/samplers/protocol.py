@@ -281,7 +281,11 @@ class Sampler(Protocol):
         ...
 
     def encode(
-        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        prompt: Prompt,
+        after: Sequence[int] = (),
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> Sequence[int]:
         """The tokens of a prompt, or those that an environment's reply adds to a conversation.
 

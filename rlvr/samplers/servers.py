@@ -94,7 +94,7 @@ class ServerSampler(VLLMClient):
         self,
         urls: Sequence[str],
         tokenization: Tokenization,
-        sizes: Mapping[str, Any],
+        sizes: Mapping[str, object],
         *,
         key_env: str | None = None,
         folder: Path | None = None,
@@ -136,7 +136,7 @@ class ServerSampler(VLLMClient):
 
     # ----------------------------------------------------------------------------- see `VLLMClient`
 
-    def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
+    def _send(self, request: Request, parameters: Mapping[str, object]) -> None:
         self._failures.pop(request.id, None)
         self._loop.loop.call_soon_threadsafe(self._enqueue, request)
 

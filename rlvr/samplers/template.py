@@ -45,7 +45,7 @@ class Template:
         tokenizer: PreTrainedTokenizerBase,
         *,
         system: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
     ) -> None:
         self._tokenizer, self.system, self.options = tokenizer, system, dict(options or {})
         for name in self.options:
@@ -65,8 +65,8 @@ class Template:
 
     def render(
         self,
-        messages: Sequence[Message | Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] = (),
+        messages: Sequence[Message | Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] = (),
         *,
         prompt: bool = True,
     ) -> str:
@@ -214,7 +214,7 @@ class Template:
             )
         )
 
-    def _tried(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    def _tried(self, messages: Sequence[Mapping[str, object]]) -> str | None:
         """A rendered conversation without system prompt; None where the template refuses it."""
         with foreign_code():  # the template's, or jinja's
             return self.render(messages, prompt=False)
@@ -250,7 +250,7 @@ _SAID: Final = {"role": "assistant", "content": TURN}
 _TURN_OF_USER: Final = {"role": "user", "content": TURN}
 
 
-def common_prefix(first: Sequence[Any], second: Iterable[Any]) -> int:
+def common_prefix(first: Sequence[object], second: Iterable[object]) -> int:
     """The length of what both begin with.
 
     Args:

@@ -162,7 +162,11 @@ class Tokenization:
         return self.chat and isinstance(prompt, str) and prompt.startswith(self.template.starts)
 
     def encode(
-        self, prompt: Prompt, after: Sequence[int] = (), *, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        prompt: Prompt,
+        after: Sequence[int] = (),
+        *,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> list[int]:
         """The tokens of a prompt, or those that an environment's reply adds to a conversation.
 
@@ -389,7 +393,7 @@ class Tokenization:
         conversation = [{"role": "user", "content": "?"}, _calling([Ask("probe", {"x": TURN})])]
         return TURN in self.template.render(conversation, prompt=False)
 
-    def _rendered_after_calls(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def _rendered_after_calls(self, messages: Sequence[Mapping[str, object]]) -> str:
         """The same after a turn with calls: what follows the end token of a known turn with calls
         of these tools."""
         calls = [
@@ -420,7 +424,7 @@ class Tokenization:
             )
         return rendered[min(ends)[0] :]
 
-    def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _harmless(self, message: Mapping[str, object]) -> dict[str, object]:
         """A reply of a tool in which no text is a special token, so that it cannot end its own
         message."""
         content = str(message["content"])

@@ -128,7 +128,7 @@ class VLLMClient(TokenSampler, Closing):
 
     # ------------------------------------------------------------------------- the transport's part
 
-    def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
+    def _send(self, request: Request, parameters: Mapping[str, object]) -> None:
         """Begin a request as soon as there is room for it."""
         raise NotImplementedError
 
@@ -148,7 +148,7 @@ class VLLMClient(TokenSampler, Closing):
         """Those that have the current weights, at least one."""
         raise NotImplementedError
 
-    def _store(self, checkpoints: Iterable[Mapping[str, Tensor]], version: int) -> Any:
+    def _store(self, checkpoints: Iterable[Mapping[str, Tensor]], version: int) -> object:
         """Put the buckets of a checkpoint where engines can load them."""
         raise NotImplementedError
 

@@ -117,7 +117,7 @@ class VLLMServer:
             for token, entry in zip(row.completion_ids, entries, strict=True)
         ]
 
-    async def update(self, weights: Any, adapter: WrittenAdapter | None, version: int) -> None:
+    async def update(self, weights: object, adapter: WrittenAdapter | None, version: int) -> None:
         await self.post("/pause?mode=keep")
         if adapter is None or self.version < 0:
             body = {"method": "rlvr_load", "args": [str(weights)]}
@@ -156,7 +156,7 @@ class VLLMServer:
         return self._read(path, await self.client.get(self.name + path))
 
     async def post(
-        self, path: str, body: Any = None, *, timeout_s: float = CONNECT_S * 6
+        self, path: str, body: object = None, *, timeout_s: float = CONNECT_S * 6
     ) -> dict[str, Any]:
         """The body of an answer; raises as `_read` does.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Begun, Request, Sample, cut_at_stop, rollout_seed
@@ -96,7 +96,7 @@ def is_tested(version: str) -> bool:
     return re.match(rf"{re.escape(TESTED)}(\D|$)", version) is not None
 
 
-def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[str, Any]:
+def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[str, object]:
     """The fields of vLLM's SamplingParams for a request.
 
     Every field that changes a distribution is given: what is left out, a server fills from the
@@ -253,7 +253,7 @@ def require_head_size(config: PretrainedConfig, supported: Sequence[int]) -> Non
         )
 
 
-def model_sizes(config: PretrainedConfig) -> dict[str, Any]:
+def model_sizes(config: PretrainedConfig) -> dict[str, object]:
     """What tells one architecture from another, as plain JSON.
 
     Args:
@@ -263,7 +263,7 @@ def model_sizes(config: PretrainedConfig) -> dict[str, Any]:
     return {name: value for name in _SIZES if (value := getattr(text, name, None)) is not None}
 
 
-def differing_sizes(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+def differing_sizes(ours: Mapping[str, object], theirs: Mapping[str, object]) -> str:
     """Where two architectures differ, in words; empty if they do not.
 
     Args:

@@ -31,7 +31,7 @@ class WorkerExtension:
     model_runner: Any
     vllm_config: VllmConfig
 
-    def rlvr_describe(self, note: str | None = None) -> dict[str, Any]:
+    def rlvr_describe(self, note: str | None = None) -> dict[str, object]:
         """What the engine runs, as plain JSON.
 
         Args:
@@ -78,7 +78,7 @@ class WorkerExtension:
         unwrap_head(model)
         expected, names = checkpoint_names(model), []
 
-        def noted(pairs: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        def noted(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
             for name, tensor in pairs:
                 names.append(name)
                 yield name, tensor
