@@ -178,7 +178,7 @@ class Alarms:
                 self.check({name: value for name, value in row.items() if value is not None})
         self.raised = ""
 
-    def _signs(self, numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def _signs(self, numbers: Mapping[str, object]) -> Iterator[tuple[str, str]]:
         """What is wrong with this step, and as of this step: (name, line)."""
         yield from self._signs_of_step(numbers)
         for trend in self._trends:
@@ -353,7 +353,7 @@ class OpinionAlarm:
         ]
         chosen = [r for r in rollouts if float(torch.rand((), generator=draw)) < self.opinion.share]
         compared = apart = failed = 0
-        rows_kept: list[dict[str, Any]] = []
+        rows_kept: list[dict[str, object]] = []
         for rollout in chosen:
             assert rollout.score is not None
             first, second = rollout.score.verdict, self._verdict(rollout)

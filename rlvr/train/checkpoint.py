@@ -155,7 +155,7 @@ def newest(
     return path, _with_shards(path, state, ranks)
 
 
-def _newest(folder: Path, keys: Collection[str]) -> tuple[Path, dict[str, Any]] | None:
+def _newest(folder: Path, keys: Collection[str]) -> tuple[Path, dict[str, object]] | None:
     """The newest one that is as it was written; its shards are not read yet."""
     last: DataError | None = None
     for step in sorted(_found(folder), reverse=True):
@@ -182,7 +182,7 @@ def _newest(folder: Path, keys: Collection[str]) -> tuple[Path, dict[str, Any]] 
     return None
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: Path) -> dict[str, object]:
     """The state in a checkpoint, with tensors on the CPU.
 
     Args:
@@ -226,7 +226,7 @@ _SHARDS: Final = "shards"
 _Shard = tuple[tuple[Any, ...], DTensor]  # the keys that lead to it, and its share of this rank
 
 
-def _without_shards(tree: Any, keys: tuple[Any, ...], shards: list[_Shard]) -> Any:
+def _without_shards(tree: object, keys: tuple[object, ...], shards: list[_Shard]) -> Any:
     """The tree with None in the place of each sharded tensor, which is added to `shards`."""
     if isinstance(tree, DTensor):
         shards.append((keys, tree.detach()))
@@ -282,7 +282,7 @@ def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
             )
 
 
-def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, object]:
     """The state with its shards in their places: whole tensors, or shards over these ranks."""
     shards_info = state.pop(_SHARDS, None)
     if shards_info is None:
@@ -364,7 +364,7 @@ def _is_sealed(path: Path) -> bool | None:
     )
 
 
-def rng_state(device: torch.device | None = None) -> dict[str, Any]:
+def rng_state(device: torch.device | None = None) -> dict[str, object]:
     """The states of the global random generators of Python and torch; numpy's is left out.
 
     Args:

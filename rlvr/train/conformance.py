@@ -445,7 +445,7 @@ def _others(algorithm: Algorithm, name: str, number: Number) -> Iterator[Algorit
             continue
 
 
-def _values_beside(value: Any, hint: Any) -> Sequence[Any]:
+def _values_beside(value: object, hint: object) -> Sequence[object]:
     if isinstance(value, bool):
         return [not value]
     if get_origin(hint) is Literal:

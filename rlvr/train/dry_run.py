@@ -10,7 +10,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -213,16 +213,16 @@ def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple
             follows[name] if is_open and place == "default" else place,
         )
     for name, number in numbers_of(type(algorithm)).items():
-        holder: Any = algorithm if number.part is None else getattr(algorithm, number.part)
+        holder: object = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:
             follows_from = _origin(settings, number, getattr(holder, number.name))
             yield name, _show_value(getattr(holder, number.name)), places.get(name, follows_from)
 
 
-def _origin(settings: ResolvedConfig, number: Number, value: Any) -> str:
+def _origin(settings: ResolvedConfig, number: Number, value: object) -> str:
     """Where a number of the algorithm comes from that neither flag nor file gives."""
     algorithm = settings.algorithm
-    published: Any = type(algorithm)()
+    published: object = type(algorithm)()
     holder = published if number.part is None else getattr(published, number.part, None)
     if holder is not None and getattr(holder, number.name) == value:
         return algorithm.label
@@ -231,7 +231,7 @@ def _origin(settings: ResolvedConfig, number: Number, value: Any) -> str:
     return "replay" if number.name == "correction" and algorithm.replay else "default"
 
 
-def _show_value(value: Any) -> str:
+def _show_value(value: object) -> str:
     if isinstance(value, Algorithm):
         return value.label
     if isinstance(value, tuple | list):

@@ -76,7 +76,7 @@ class EvalSet:
         return "-".join(words)
 
 
-def _require_numbers(numbers: Mapping[str, Any]) -> None:
+def _require_numbers(numbers: Mapping[str, object]) -> None:
     for name in ("n", "k", "max_tokens"):
         if name in numbers:
             require_whole(name, numbers[name], 1)
@@ -96,7 +96,7 @@ def _require_numbers(numbers: Mapping[str, Any]) -> None:
         )
 
 
-def read_eval_sets(name: str, value: Any) -> tuple[str, ...]:
+def read_eval_sets(name: str, value: object) -> tuple[str, ...]:
     """The further evaluations of a run as texts.
 
     Args:

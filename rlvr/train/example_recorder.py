@@ -145,7 +145,7 @@ def _of_row(micro: ExampleMicro, index: int, length: int) -> dict[str, NDArray[A
         if values is None:
             continue
         grad = torch.zeros_like(values) if values.grad is None else values.grad
-        here: Any = slice(0, length) if names[0] == "logprobs" else slice(None)
+        here: object = slice(0, length) if names[0] == "logprobs" else slice(None)
         if micro.output_rows is not None and names[0] == "outputs":
             own = micro.output_rows == index
             pair = values[own], grad[own]

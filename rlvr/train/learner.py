@@ -205,7 +205,7 @@ class Learner:
             batch = part.before(batch)
         return batch
 
-    def learn(self, sampled: Any, step: int) -> dict[str, float]:
+    def learn(self, sampled: object, step: int) -> dict[str, float]:
         """Make the updates of a step, and return metrics for the log.  All ranks make this call.
 
         Args:

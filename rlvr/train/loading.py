@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -110,7 +110,7 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> PreT
     return model
 
 
-def model_of_config(name: str | Path, **chosen: Any) -> PreTrainedModel | None:
+def model_of_config(name: str | Path, **chosen: object) -> PreTrainedModel | None:
     """A causal language model without weights, on the meta device.
 
     Args:

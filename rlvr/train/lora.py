@@ -89,7 +89,7 @@ class Lora:
     @property
     def config(self) -> dict[str, Any]:
         """The settings of the adapter as peft keeps them in a file, as plain JSON."""
-        fields: dict[str, Any] = self._model.peft_config[self.name].to_dict()
+        fields: dict[str, object] = self._model.peft_config[self.name].to_dict()
         return {
             name: sorted(value) if isinstance(value, (set, frozenset)) else value
             for name, value in {**fields, "inference_mode": True}.items()

@@ -88,7 +88,7 @@ class ExampleMicro:
         output_rows: the row of each of these, where they are of steps.
     """
 
-    examples: Sequence[Any]
+    examples: Sequence[object]
     rows: Sequence[Any]
     logprobs: Tensor | None = None
     ref_logprobs: Tensor | None = None

@@ -211,7 +211,7 @@ class ExampleLosses(LearnerPart):
         weights = torch.tensor([one.weight for one in examples], device=device)
         return rows, weights, torch.tensor([one.right for one in examples], device=device)
 
-    def _example_losses(self, inputs: Mapping[str, Any]) -> Tensor:
+    def _example_losses(self, inputs: Mapping[str, object]) -> Tensor:
         """The algorithm's losses: one per example, or one per token."""
         result = self.learner.algorithm.loss(Inputs(self.learner.algorithm, inputs))
         return result.losses if isinstance(result, Losses) else result

@@ -239,7 +239,7 @@ class Ranks:
         """The kind of device on which shares rest."""
         return "cpu" if self.offload else self.device
 
-    def _reduced(self, values: Tensor, how: Any, group: ProcessGroup | None = None) -> Tensor:
+    def _reduced(self, values: Tensor, how: object, group: ProcessGroup | None = None) -> Tensor:
         on_device = values.to(self.device)
         with _lost():
             dist.all_reduce(on_device, how, group)
@@ -388,7 +388,7 @@ class Ranks:
         )
         return tensor.to(self.home)
 
-    def spread(self, tree: Any, like: Any) -> Any:
+    def spread(self, tree: object, like: object) -> Any:
         """A tree of tensors with whole ones as shards.
 
         Args:
@@ -412,7 +412,10 @@ class Ranks:
         return tree
 
     def load_optimizer(
-        self, optimizer: torch.optim.Optimizer, state: Mapping[str, Any], parameters: Sequence[Any]
+        self,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, object],
+        parameters: Sequence[object],
     ) -> None:
         """Give an optimiser of sharded parameters the state of another one.
 

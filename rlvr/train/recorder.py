@@ -71,7 +71,7 @@ class StepWriter(LearnerPart):
         return self.is_written or self._is_judged
 
     @property
-    def _head(self) -> dict[str, Any]:
+    def _head(self) -> dict[str, object]:
         """What every file says of the run and of the step."""
         config = self.learner.config
         return {

@@ -73,7 +73,7 @@ class RewardLosses(ExampleLosses):
         return weighted_mean(losses, weights, total=whole.weight), named
 
     def _step_loss(
-        self, examples: Sequence[Example], rows: Sequence[Any], numbers: Tensor, whole: Totals
+        self, examples: Sequence[Example], rows: Sequence[object], numbers: Tensor, whole: Totals
     ) -> tuple[Tensor, dict[str, Tensor]]:
         flat = [(i, *step, one.weight) for i, one in enumerate(examples) for step in one.steps]
         row, end, right, counts, weights = (

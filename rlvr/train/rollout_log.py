@@ -57,7 +57,7 @@ class RolloutRecorder(LearnerPart):
         self._has_tokens = False
         return sampled
 
-    def after(self, batch: Any) -> dict[str, float]:
+    def after(self, batch: object) -> dict[str, float]:
         learner, logprobs = self.learner, dict[int, Sequence[float]]()
         if isinstance(batch, Batch):
             recorder = learner.part(StepRecorder)
@@ -163,7 +163,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     for group in groups:
         task = group.task
-        shared: dict[str, Any] = {
+        shared: dict[str, object] = {
             "task": task.id,
             "env": env_of(task),
             "reference": _text(task.reference),
@@ -194,7 +194,7 @@ def _rows(
             }
 
 
-def _verdict(rollout: Rollout) -> dict[str, Any]:
+def _verdict(rollout: Rollout) -> dict[str, object]:
     score = rollout.score
     if score is None:
         return {"outcome": "unscored", "why": "", "detail": "{}"}
@@ -209,14 +209,14 @@ def _verdict(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def _messages(prompt: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _messages(prompt: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
     return [
         {"role": str(message.get("role", "")), "content": _text(message.get("content"))}
         for message in prompt
     ]
 
 
-def _episode(rollout: Rollout) -> list[dict[str, Any]] | None:
+def _episode(rollout: Rollout) -> list[dict[str, object]] | None:
     if rollout.episode is None:
         return None
     return [
@@ -271,7 +271,7 @@ def _token_texts(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> 
     return texts
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -29,7 +29,7 @@ _CHAT: Final = ("chat", "system", "template_options")
 @contextmanager
 def claim_run_dir(
     run: Path,
-    description: Mapping[str, Any],
+    description: Mapping[str, object],
     say: Callable[[str], None],
     envs: Sequence[Environment | None] = (),
 ) -> Iterator[None]:
@@ -111,8 +111,8 @@ def identity_of_run(
 
 
 def examine_run_dir(
-    run: Path, description: Mapping[str, Any]
-) -> tuple[bool, dict[str, tuple[Any, Any]]]:
+    run: Path, description: Mapping[str, object]
+) -> tuple[bool, dict[str, tuple[object, object]]]:
     """Whether the folder holds this very run already, and the settings that change if it does, as
     (before, now).
 
@@ -208,7 +208,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _find_changes(
     theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path
-) -> dict[str, tuple[Any, Any]]:
+) -> dict[str, tuple[object, object]]:
     """Settings that differ, as (before, now).
 
     Raises:
@@ -252,11 +252,11 @@ def _find_changes(
 
 def _by_default() -> dict[str, Any]:
     """The defaults as a record has them: a run that lacks a setting did as by default."""
-    plain: dict[str, Any] = json.loads(json.dumps(defaults(Config)))
+    plain: dict[str, object] = json.loads(json.dumps(defaults(Config)))
     return plain
 
 
-def _without_chat(description: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_chat(description: Mapping[str, object]) -> Mapping[str, Any]:
     """A description without the settings of which `keep_chat` compares what became of them."""
     settings = description.get("settings")
     if not isinstance(settings, Mapping):
@@ -265,7 +265,7 @@ def _without_chat(description: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**description, "settings": other_settings}
 
 
-def _is_same_place(before: Any, now: Any) -> bool:
+def _is_same_place(before: object, now: object) -> bool:
     """Whether both name one folder or file, such as a model by a relative and by an absolute
     path."""
     if not (isinstance(before, str) and isinstance(now, str)):
@@ -289,7 +289,7 @@ def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
     return may_change(Config, name.removeprefix("settings."))
 
 
-def _flat(tree: Any, name: str = "") -> dict[str, Any]:
+def _flat(tree: object, name: str = "") -> dict[str, Any]:
     """Every leaf by its path, such as settings.algorithm.clip.low."""
     if not isinstance(tree, Mapping) or not tree:
         return {name: tree}

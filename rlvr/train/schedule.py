@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from rlvr.errors import UsageError
 
@@ -108,7 +108,7 @@ class NumberSchedule:
     rate: float = 0.5
 
     @classmethod
-    def read(cls, text: Any) -> NumberSchedule | None:
+    def read(cls, text: object) -> NumberSchedule | None:
         """The schedule that a text says; None if it says none.
 
         Args:

@@ -26,8 +26,8 @@ __all__ = ["merge_numbers", "read_settings"]
 
 
 def merge_numbers(
-    algorithm: Algorithm, first: Mapping[str, Any], then: Mapping[str, Any]
-) -> dict[str, Any]:
+    algorithm: Algorithm, first: Mapping[str, object], then: Mapping[str, object]
+) -> dict[str, object]:
     """The changes of an algorithm from two places, of which the second wins; see
     `rlvr.algo.papers.numbers.changed`.
 
@@ -90,7 +90,7 @@ def read_settings(path: Path, default: str | Algorithm = "dapo") -> dict[str, An
     return _chosen(values, algorithm) if is_run else values
 
 
-def _chosen(values: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
+def _chosen(values: Mapping[str, object], algorithm: Algorithm) -> dict[str, object]:
     """The settings of a run's record that are not as by default, and that something reads."""
     by_default = defaults(Config)
     run = Config.__new__(Config)
@@ -103,7 +103,7 @@ def _chosen(values: Mapping[str, Any], algorithm: Algorithm) -> dict[str, Any]:
     }
 
 
-def _setting(name: str, value: Any, hints: Mapping[str, Any], algorithm: Algorithm) -> Any:
+def _setting(name: str, value: object, hints: Mapping[str, object], algorithm: Algorithm) -> object:
     if name == "algorithm":
         return value if isinstance(value, str) else algorithm
     if name == "chat" and isinstance(value, bool):  # of before there was "auto"
@@ -122,7 +122,7 @@ def _setting(name: str, value: Any, hints: Mapping[str, Any], algorithm: Algorit
     return as_typed(name, value, number_of(algorithm, name).hint)
 
 
-def _algorithm(value: Any) -> Algorithm:
+def _algorithm(value: object) -> Algorithm:
     """The algorithm of a file: by its name, or from what a run has recorded."""
     if isinstance(value, Algorithm):
         return value

@@ -403,7 +403,7 @@ def local_sampler(policy: Policy, config: Config, world: int = 1) -> LocalSample
 
 def describe_run(
     config: Config, env: Environment | None, eval_env: Environment | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Everything that determines a run, as plain JSON: settings, environments, rewards.
 
     Args:
@@ -416,11 +416,11 @@ def describe_run(
         "env": env and _describe_env(env),
         "eval_env": eval_env and _describe_env(eval_env),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(description, default=str))
+    plain: dict[str, object] = json.loads(json.dumps(description, default=str))
     return plain
 
 
-def _describe_env(env: Environment) -> dict[str, Any]:
+def _describe_env(env: Environment) -> dict[str, object]:
     return {
         "id": env.id,
         "split": env.split,

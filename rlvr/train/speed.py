@@ -96,7 +96,7 @@ class CutSampler:
 
     def _cut_all(self) -> list[tuple[Hashable, Sample | SamplingFailed]]:
         open_, self._open = self._open, {}
-        begun: Mapping[Hashable, Any] = {}
+        begun: Mapping[Hashable, object] = {}
         if hasattr(self._sampler, "take_back"):
             begun = self._sampler.take_back(list(open_))
         else:

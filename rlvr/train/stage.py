@@ -108,12 +108,12 @@ class Stage:
         return self.step is None
 
 
-def _read_at(at: Any) -> tuple[int | None, int | None, float | None]:
+def _read_at(at: object) -> tuple[int | None, int | None, float | None]:
     """The step, the validations without a new best, or the share of truncated completions."""
     kind, _, bound = str(at).partition(":")
     way_out = "give a step, such as 2000, stalled:3 (validations) or truncated:0.2 (a share)"
     try:
-        value: Any = json.loads(bound if bound else kind)
+        value: object = json.loads(bound if bound else kind)
     except ValueError:
         raise UsageError(f"at is {brief(at)}; {way_out}") from None
     if not bound and not isinstance(at, bool):
@@ -125,7 +125,7 @@ def _read_at(at: Any) -> tuple[int | None, int | None, float | None]:
     raise UsageError(f"at is {brief(at)}; {way_out}")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value as the text of a stage has it."""
     if isinstance(value, NumberSchedule):
         return str(value)
@@ -165,7 +165,7 @@ def _split(text: str) -> Iterable[str]:
     yield text[begun:]
 
 
-def pairs_of(text: str) -> dict[str, Any]:
+def pairs_of(text: str) -> dict[str, object]:
     """The NAME=VALUE pairs of a text; values are JSON where they can be, or else texts.
 
     Args:
@@ -174,7 +174,7 @@ def pairs_of(text: str) -> dict[str, Any]:
     Raises:
         UsageError: one is no pair, or is there twice.
     """
-    pairs: dict[str, Any] = {}
+    pairs: dict[str, object] = {}
     for word in _split(text):
         name, equals, value = (part.strip() for part in word.partition("="))
         if not equals or not value or not _NAME.fullmatch(name):
@@ -188,7 +188,7 @@ def pairs_of(text: str) -> dict[str, Any]:
     return pairs
 
 
-def read_stages(name: str, value: Any) -> tuple[str, ...]:
+def read_stages(name: str, value: object) -> tuple[str, ...]:
     """The stages of a run in the form that is recorded.
 
     Args:
@@ -217,7 +217,7 @@ def read_stages(name: str, value: Any) -> tuple[str, ...]:
     return tuple(stage.text for stage in stages)
 
 
-def stage_of(one: Any) -> Stage:
+def stage_of(one: object) -> Stage:
     """One stage.
 
     Args:

@@ -222,7 +222,7 @@ class Stages:
         if name == "temperature":
             return settings.temperature
         number = number_of(settings.algorithm, name)
-        holder: Any = settings.algorithm
+        holder: object = settings.algorithm
         if number.part is not None:
             holder = getattr(holder, number.part)
         value = None if holder is None else getattr(holder, number.name)
@@ -350,7 +350,7 @@ class Stages:
         self._followed = dict(state["followed"])
         self._truncated = list(state["truncated"])
 
-    def continue_from(self, state: Mapping[str, Any] | None, done: int) -> None:
+    def continue_from(self, state: Mapping[str, object] | None, done: int) -> None:
         """Continue from a checkpoint.
 
         Args:

@@ -96,7 +96,9 @@ def _in_float64() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _advantages(rows: Sequence[StepRow], algorithm: Algorithm, average: float | None) -> list[Any]:
+def _advantages(
+    rows: Sequence[StepRow], algorithm: Algorithm, average: float | None
+) -> list[object]:
     """[T] of each row, by the algorithm's `advantages` on the trained tokens alone."""
     by_group: dict[int, list[int]] = {}
     for i, row in enumerate(rows):

@@ -80,12 +80,12 @@ class StepRecorder(StepWriter):
         self._micro: Micro | None = None
         self._values: tuple[Sequence[Rollout], Tensor] | None = None
         self._updates: list[_Update] = []
-        self._more: dict[str, Any] = {}
+        self._more: dict[str, object] = {}
         self._prefixes: Sequence[PrefixValues] | None = None
         self._sketches: NDArray[np.float32] | None = None
         self._off: dict[str, float] = {}
         self._digest: str | None = None
-        self._batch_rows: Sequence[Any] = ()
+        self._batch_rows: Sequence[object] = ()
         if learner.config.step_sketches and learner.ranks.world > 1:
             raise UsageError(
                 "step_sketches takes a gradient for each row, and sharded weights have none in one "
@@ -369,7 +369,7 @@ def _part(learner: Learner, name: str) -> Any:
     return next((part for part in learner.parts if part.name == name), None)
 
 
-def _numbers_now(learner: Learner) -> dict[str, Any]:
+def _numbers_now(learner: Learner) -> dict[str, object]:
     """Coefficients of this update, where they adapt."""
     algorithm, bonus = learner.algorithm, _part(learner, "entropy")
     found: dict[str, Any] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
@@ -379,7 +379,7 @@ def _numbers_now(learner: Learner) -> dict[str, Any]:
     return found
 
 
-def step_of_batch(batch: Batch, algorithm: Mapping[str, Any]) -> StepFile:
+def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
     """The rows of a batch as a step file has them, without updates.
 
     Args:
@@ -454,18 +454,18 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, Any]) -> StepFile:
     return StepFile(head, arrays)
 
 
-def _text_of(row: Any) -> str | None:
+def _text_of(row: object) -> str | None:
     """What is scored of a row; None of an episode, whose text alone is not enough."""
     several = len(getattr(row, "turns", ())) > 1 or getattr(row, "episode", None) is not None
     return None if several else getattr(row, "text", None)
 
 
-def _task_of(row: Any) -> dict[str, Any]:
+def _task_of(row: object) -> dict[str, object]:
     """A row's task as columns from which it is scored again."""
     task = getattr(row, "task", None)
     if task is None:
         return {}
-    found: dict[str, Any] = {"task": task.id}
+    found: dict[str, object] = {"task": task.id}
     for name in ("prompt", "reference"):
         value = getattr(task, name)
         with contextlib.suppress(TypeError, ValueError):  # a reference of any type: left out

@@ -110,7 +110,7 @@ def _compute_locally(module: nn.Module, names: list[str], gradient: Placement) -
     """
     forward = module.forward
 
-    def with_local_weights(*args: Any, **options: Any) -> Any:
+    def with_local_weights(*args: object, **options: object) -> object:
         held: dict[str, Any] = {name: module._parameters[name] for name in names}
         for name, p in held.items():
             module._parameters[name] = p.to_local(grad_placements=[gradient])

@@ -84,7 +84,7 @@ class WindowTrend(Trend):
     steps: ClassVar[int]
 
     def __init__(self) -> None:
-        self._window: list[Any] = []
+        self._window: list[object] = []
         self._line: str | None = None
 
     def check(self, numbers: Mapping[str, Any]) -> str | None:
@@ -95,7 +95,7 @@ class WindowTrend(Trend):
             self._window = []
         return self._line
 
-    def read(self, numbers: Mapping[str, Any]) -> Any:
+    def read(self, numbers: Mapping[str, object]) -> Any:
         """What is kept of a step; None where it lacks the metrics.
 
         Args:
@@ -171,7 +171,7 @@ class LengthTrend(WindowTrend):
         self._steps = 0
         self._best: tuple[float, float, int] | None = None  # accuracy, length, step
 
-    def read(self, numbers: Mapping[str, Any]) -> Any:
+    def read(self, numbers: Mapping[str, object]) -> Any:
         self._steps += 1
         pair = _finite(numbers, "accuracy"), _finite(numbers, "length")
         return None if None in pair else pair
@@ -242,7 +242,7 @@ class MemoryTrend(WindowTrend):
         super().__init__()
         self._least: deque[float] = deque(maxlen=4)
 
-    def read(self, numbers: Mapping[str, Any]) -> Any:
+    def read(self, numbers: Mapping[str, object]) -> Any:
         return _finite(numbers, "held_mib")
 
     def judge(self, window: list[Any]) -> str | None:
@@ -276,7 +276,7 @@ class WeakTasks(WindowTrend):
         super().__init__()
         self._first: list[float] = []
 
-    def read(self, numbers: Mapping[str, Any]) -> Any:
+    def read(self, numbers: Mapping[str, object]) -> Any:
         weak, strong = _finite(numbers, "reward_at/weak"), _finite(numbers, "reward_at/strong")
         return None if weak is None or strong is None else weak - strong
 

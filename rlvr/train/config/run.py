@@ -236,7 +236,7 @@ class ResolvedConfig(Config):
     written: dataclasses.InitVar[Mapping[str, Any]]
     _written: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self, written: Mapping[str, Any]) -> None:
+    def __post_init__(self, written: Mapping[str, object]) -> None:
         object.__setattr__(self, "_written", written)
         for group in reversed(GROUPS):  # a file that is missing is said first
             group.require(self)
@@ -285,7 +285,7 @@ class ResolvedConfig(Config):
         return f"{line}; the paper: {printed.updates} of {printed.prompts // printed.updates}{of}"
 
     @property
-    def recorded(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, object]:
         """The settings as written, with the algorithm's numbers and without `run`, as plain JSON.
 
         They are kept in the run's folder, and compared when the run is continued.
@@ -296,5 +296,5 @@ class ResolvedConfig(Config):
             if name != "run"
         }
         settings["algorithm"] = as_record(self.algorithm)
-        plain: dict[str, Any] = json.loads(json.dumps(settings, default=dict))  # as read again
+        plain: dict[str, object] = json.loads(json.dumps(settings, default=dict))  # as read again
         return plain

@@ -134,7 +134,7 @@ def or_none(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def one_of(choices: Any, *, or_none: bool = False) -> Check:
+def one_of(choices: object, *, or_none: bool = False) -> Check:
     """A check for one of several texts.
 
     Args:
