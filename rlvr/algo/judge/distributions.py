@@ -32,7 +32,7 @@ def divergence(policy: Any, teacher: Any, beta: float, top_k: int | None = None)
     )
 
 
-def _few(logprobs: Any, teacher: Any, k: int | None) -> Float64s:
+def _few(logprobs: object, teacher: object, k: int | None) -> Float64s:
     """Probabilities of the teacher's k likeliest words, and of all others together."""
     probabilities = np.exp(np.asarray(logprobs, float))
     if k is None or k >= len(probabilities):

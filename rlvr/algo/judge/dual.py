@@ -38,7 +38,7 @@ class Dual:
 
     __array_priority__ = 1000  # so that numpy leaves `array * dual` to us
 
-    def __add__(self, other: Any) -> Dual:
+    def __add__(self, other: object) -> Dual:
         b = _dual(other)
         return Dual(
             self.value + b.value, self.slope + b.slope, self.size + b.size, self.steep + b.steep
@@ -50,10 +50,10 @@ class Dual:
     def __sub__(self, other: Any) -> Dual:
         return self + -other
 
-    def __rsub__(self, other: Any) -> Dual:
+    def __rsub__(self, other: object) -> Dual:
         return -self + other
 
-    def __mul__(self, other: Any) -> Dual:
+    def __mul__(self, other: object) -> Dual:
         a, b = self, _dual(other)
         return Dual(
             a.value * b.value,
@@ -138,7 +138,7 @@ def softplus(x: Dual) -> Dual:
     return x.through(np.logaddexp(0.0, x.value), 1 / (1 + np.exp(-x.value)))
 
 
-def choose(here: Any, yes: Dual, no: Any) -> Dual:
+def choose(here: Any, yes: Dual, no: object) -> Dual:
     """One of two numbers, by a condition.
 
     Args:

@@ -54,7 +54,7 @@ def pair_loss(
 
 def label_loss(
     name: str,
-    numbers: Mapping[str, Any],
+    numbers: Mapping[str, object],
     said: float,
     right: float,
     *,

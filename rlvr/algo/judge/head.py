@@ -33,7 +33,7 @@ def _number(least: float = -math.inf, most: float = math.inf) -> _Check:
     return check
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: object) -> bool:
     return type(value) is int and 0 < value <= 2**53
 
 
@@ -45,7 +45,7 @@ def _or_none(check: _Check) -> _Check:
     return lambda value: value is None or check(value)
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
@@ -261,7 +261,7 @@ def _first_missing(step: StepFile, setting: Setting, needed: Sequence[str], pref
 # ------------------------------------------------------------------------------ checks
 
 
-def _require_numbers(place: str, numbers: Mapping[str, Any]) -> None:
+def _require_numbers(place: str, numbers: Mapping[str, object]) -> None:
     for name, value in numbers.items():
         if name in _NUMBERS:
             check, rule = _NUMBERS[name]
@@ -276,7 +276,7 @@ def _require_numbers(place: str, numbers: Mapping[str, Any]) -> None:
             _require_part(f"{place}.{name}", name, value)
 
 
-def _require_part(place: str, name: str, part: Any) -> None:
+def _require_part(place: str, name: str, part: object) -> None:
     if not isinstance(part, Mapping):
         raise DataError(f"{place} is {_shown(part)}; it must be numbers by name")
     for key, (check, rule, needed) in _PARTS[name].items():
@@ -308,5 +308,5 @@ def _require_update(place: str, update: Mapping[str, Any], computed: int) -> Non
             raise DataError(f"{place}: {name} has {len(own)} numbers for {computed} computed rows")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return repr(value)[:80]

@@ -68,7 +68,7 @@ def _one(row: StepRow) -> float:
     return float(row.advantages[0]) if len(row.advantages) else 0.0
 
 
-def _clip_both(r: Dual, advantage: Any, low: float, high: float) -> Dual:
+def _clip_both(r: Dual, advantage: object, low: float, high: float) -> Dual:
     """-min(r A, clip(r, 1 - low, 1 + high) A)."""
     return largest(-(r * advantage), -(r.clip(1 - low, 1 + high) * advantage))
 

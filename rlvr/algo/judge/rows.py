@@ -136,7 +136,7 @@ class Setting:
         Args:
             place: "loss" or "reward".
         """
-        kl: Mapping[str, Any] | None = self.numbers.get("kl")
+        kl: Mapping[str, object] | None = self.numbers.get("kl")
         chosen = self.how.kl_place
         if kl and (kl["place"] if chosen == "algorithm" else chosen) == place:
             return kl

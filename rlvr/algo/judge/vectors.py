@@ -169,7 +169,7 @@ def _answered(asked: StepFile) -> StepFile:
 
 def _answer_update(
     step: StepFile, number: int, setting: Setting, arrays: dict[str, NDArray[Any]]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The head of an update, whose weights are added to the arrays, and
     the tokens that it selects."""
     every, computed = rows_of_update(step, number)
@@ -200,6 +200,6 @@ def _flat(rows: Sequence[StepRow], values: Sequence[NDArray[Any]]) -> NDArray[An
     return np.concatenate(lines)
 
 
-def _single(values: Any) -> Float64s:
+def _single(values: object) -> Float64s:
     """Numbers that float32 has, too."""
     return np.asarray(values, np.float32).astype(np.float64)

@@ -359,7 +359,7 @@ def _compare(
     rows: Sequence[StepRow],
     setting: Setting,
     places: Sequence[tuple[int, int]],
-    size: Any = None,
+    size: object = None,
 ) -> QuantityCheck:
     """Compare arrays; a departure is tried against every other convention."""
     ours = recompute(rows, setting)

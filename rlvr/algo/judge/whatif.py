@@ -61,7 +61,7 @@ def what_if(
     step: StepFile,
     scores: Sequence[float | None] | None = None,
     parts: Sequence[Mapping[str, float]] | None = None,
-    algorithm: Mapping[str, Any] | None = None,
+    algorithm: Mapping[str, object] | None = None,
 ) -> Turned:
     """Compare a step with what it would have been.
 
@@ -141,7 +141,7 @@ def other_weights(
     step: StepFile,
     scores: Sequence[float | None] | None = None,
     parts: Sequence[Mapping[str, float]] | None = None,
-    algorithm: Mapping[str, Any] | None = None,
+    algorithm: Mapping[str, object] | None = None,
 ) -> Float64s:
     """The same with other scores or by another algorithm, at the log-probabilities that were
     recorded.

@@ -18,7 +18,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from rlvr.algo.papers.base import INPUTS, Algorithm
 from rlvr.algo.papers.numbers import changed
@@ -112,7 +112,7 @@ def _require_sound(kind: type[Algorithm], name: str) -> None:
     require_whole(f"updates of {name}", kind.updates, 1)
 
 
-def load_algorithm(name: str, **numbers: Any) -> Algorithm:
+def load_algorithm(name: str, **numbers: object) -> Algorithm:
     """An algorithm at its published numbers, or with others.
 
     Args:

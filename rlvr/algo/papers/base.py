@@ -203,7 +203,7 @@ class Inputs:
         values: the inputs by name; a function computes its input when that is read first.
     """
 
-    def __init__(self, algorithm: Algorithm, values: Mapping[str, Any]) -> None:
+    def __init__(self, algorithm: Algorithm, values: Mapping[str, object]) -> None:
         self._algorithm, self._values = algorithm, dict(values)
 
     @property
