@@ -11,7 +11,6 @@ import unicodedata
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 from rlvr.errors import RlvrError
 
@@ -30,7 +29,7 @@ _CYRILLIC = (
 _TWINS = str.maketrans(_LATIN + "01358", _CYRILLIC + "OlESB")
 
 
-def plain_answer(value: Any) -> str | None:
+def plain_answer(value: object) -> str | None:
     """A reference or an answer as a short text; None if it is long, nested or has several lines.
 
     Args:
@@ -43,7 +42,7 @@ def plain_answer(value: Any) -> str | None:
     return None
 
 
-def answer_in(example: str, taken: Any, reference: Any) -> str | None:
+def answer_in(example: str, taken: object, reference: object) -> str | None:
     """The answer in an example: what the verifier read, else the reference, else the whole example;
     None if long.
 

@@ -388,7 +388,7 @@ class Audit:
             )
 
 
-def label_of(value: Any) -> bool:
+def label_of(value: object) -> bool:
     """A label as true or false.
 
     Args:

@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rlvr.environment import Environment, require_environment
 from rlvr.errors import NonConforming
@@ -204,7 +203,7 @@ def _say_what_is_missing(found: Findings, done: Tries, played: Sequence[Task]) -
         found.add("not-checked", Severity.WARNING, "nothing was scored")
 
 
-def _json_able(config: dict[str, Any]) -> dict[str, Any]:
+def _json_able(config: dict[str, object]) -> dict[str, object]:
     """Options for a report: what JSON cannot hold becomes text."""
-    read: dict[str, Any] = json.loads(json.dumps(config, default=str))
+    read: dict[str, object] = json.loads(json.dumps(config, default=str))
     return read

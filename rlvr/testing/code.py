@@ -47,9 +47,9 @@ def constants_of(env: Environment) -> list[str]:
         env: the environment.
     """
     primary = env.reward.primary
-    roots: list[Any] = [type(env).verify]
+    roots: list[object] = [type(env).verify]
     if primary is not None and primary.verifier is not None:
-        verifier: Any = primary.verifier
+        verifier: object = primary.verifier
         roots += [getattr(verifier, "function", None), getattr(type(verifier), "verify", None)]
         roots += [getattr(type(verifier), "judge", None), getattr(type(verifier), "extract", None)]
     owners = [type(env), *([] if primary is None else [type(primary.verifier)])]

@@ -154,7 +154,7 @@ def _turns_of(env: Environment, task: Task) -> Sequence[_Turn]:
     return env.example_episode(task) or ["Done."]
 
 
-def _without_times(record: EpisodeRecord) -> dict[str, Any]:
+def _without_times(record: EpisodeRecord) -> dict[str, object]:
     fields = record.as_dict()
     for turn in fields["turns"]:
         for call in turn["calls"]:
@@ -291,7 +291,7 @@ def _user_says(env: Environment, task: Task) -> list[str]:
         return [json.dumps(messages)]
 
 
-def _probes(schema: Mapping[str, Any], keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _probes(schema: Mapping[str, Any], keys: Sequence[str]) -> Iterator[dict[str, object]]:
     """Arguments to try: every value for each argument in turn, the others at their first."""
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     values = {name: _values(property_schema, keys) for name, property_schema in properties.items()}
@@ -324,7 +324,7 @@ def _values(schema: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
     return [*_WORDS, *(key for key in keys if key not in _WORDS), *_CODE]
 
 
-def _names_in(state: Any) -> list[str]:
+def _names_in(state: object) -> list[str]:
     """Names under which a state holds things."""
     if isinstance(state, Mapping):
         return [key for key in state if isinstance(key, str)][:20]
@@ -358,7 +358,7 @@ def _texts_in(env: Environment, task: Task) -> dict[str, str]:
         return _texts(getattr(episode, "_state", None))
 
 
-def _texts(state: Any) -> dict[str, str]:
+def _texts(state: object) -> dict[str, str]:
     """Short texts and numbers of a state."""
     named = state if isinstance(state, Mapping) else getattr(state, "__dict__", {"": state})
     return {
@@ -510,7 +510,7 @@ def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breac
             )
 
 
-def _step_breaches(step: Any) -> Iterator[Breach]:
+def _step_breaches(step: object) -> Iterator[Breach]:
     if not (isinstance(step, tuple) and len(step) == 5):
         what = "step must return (observation, reward, terminated, truncated, info)"
         yield _hole("step", what, f"step returned {brief(step)}")
@@ -525,7 +525,7 @@ def _step_breaches(step: Any) -> Iterator[Breach]:
         yield _hole("step", what, brief(step[2:]))
 
 
-def _is_bool(value: Any) -> bool:
+def _is_bool(value: object) -> bool:
     """True for Python's bool and for numpy's, which is no subclass of it."""
     return isinstance(value, bool) or (
         type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")

@@ -136,7 +136,7 @@ GRADERS: Final[dict[str, tuple[Callable[[], Grader], dict[str, str]]]] = {
 which pip installs them."""
 
 
-def _adapt(found: Any) -> Grader:
+def _adapt(found: object) -> Grader:
     """A user's function or verifier as a grader.
 
     Raises:
@@ -160,7 +160,7 @@ def _adapt(found: Any) -> Grader:
     return grade
 
 
-def _takes_task(call: Callable[..., Any]) -> bool:
+def _takes_task(call: Callable[..., object]) -> bool:
     try:
         return "task" in inspect.signature(call).parameters
     except (TypeError, ValueError):  # some functions in C have no signature
@@ -192,7 +192,7 @@ def _grade(said: Any) -> Grade:
     return score > 0.5, ""
 
 
-def _import_object(name: str) -> Any:
+def _import_object(name: str) -> object:
     """The object at `path/to/file.py:NAME` or `module:NAME`.
 
     Raises:

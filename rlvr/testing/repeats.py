@@ -130,7 +130,7 @@ def check_repeats(
 def _compare(
     env: Environment,
     batch: Sequence[tuple[Task, Completion, Score]],
-    there: list[Any],
+    there: list[object],
     where: str,
     found: Findings,
 ) -> None:
@@ -235,14 +235,14 @@ def _handler(env: Environment) -> Handler:
     return handle
 
 
-def _score_work(env: Environment, work: tuple[Task, Completion]) -> Any:
+def _score_work(env: Environment, work: tuple[Task, Completion]) -> object:
     task, completion = work
     with foreign_code() as errors:
         [score] = env.score_group(task, [completion])
     return describe_exception(errors[0]) if errors else _comparable(score)
 
 
-def _comparable(score: Score) -> list[Any]:
+def _comparable(score: Score) -> list[object]:
     verdict = score.verdict
     fields = [score.total, str(verdict.outcome), verdict.value, verdict.why, verdict.answer]
     return [*fields, dict(verdict.detail), dict(score.parts)]  # as `rlvr replay` compares them

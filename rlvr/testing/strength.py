@@ -149,7 +149,7 @@ class StrengthReport:
         for line in strength_summary(self.as_dict()):
             console.print(Plainly(line), soft_wrap=True)
 
-    def _by_operator(self) -> dict[str, Any]:
+    def _by_operator(self) -> dict[str, object]:
         shares: dict[str, list[float]] = defaultdict(list)
         totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for task in self.tasks:
@@ -365,7 +365,7 @@ class _Count:
     why: str = ""
     operators: dict[str, list[int]] = field(default_factory=dict)
     cases: list[dict[str, Any]] = field(default_factory=list)
-    right_refused: list[dict[str, Any]] = field(default_factory=list)
+    right_refused: list[dict[str, object]] = field(default_factory=list)
     mended: Mending | None = None
 
     def add(self, work: Work, witness: Witness | None, *, paid: bool, example: str) -> None:
@@ -440,7 +440,7 @@ class _Journal:
                 break  # the last line of a run that was killed
             self.records[record["task"]] = record
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def write(self, record: Mapping[str, object]) -> None:
         """Write one line; from any thread."""
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
@@ -477,7 +477,7 @@ def strength_summary(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _case(work: Work, witness: Witness, example: str) -> dict[str, Any]:
+def _case(work: Work, witness: Witness, example: str) -> dict[str, object]:
     lines = difflib.unified_diff(
         example.splitlines(), work.text.splitlines(), "right", "wrong", "", "", 2, ""
     )
@@ -490,7 +490,7 @@ def _case(work: Work, witness: Witness, example: str) -> dict[str, Any]:
     }
 
 
-def _mean(values: Sequence[float]) -> dict[str, Any] | None:
+def _mean(values: Sequence[float]) -> dict[str, object] | None:
     if not values:
         return None
     interval = estimate(values, 0.95)
@@ -511,7 +511,7 @@ def _digest(
     mending: bool,
 ) -> str:
     """What a report depends on."""
-    parts: list[Any] = [env.id, env.config, seed, works, mending, dict(written)]
+    parts: list[object] = [env.id, env.config, seed, works, mending, dict(written)]
     parts += [[task.id, task.prompt, task.reference] for task in tasks]
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

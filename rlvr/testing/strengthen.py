@@ -267,7 +267,7 @@ class SourceRows:
 
 def _strengthened(
     source: SourceRows, number: int, row: Row, record: Mapping[str, Any]
-) -> tuple[Row, dict[str, Any]]:
+) -> tuple[Row, dict[str, object]]:
     """The row with the task's cases, and what the manifest says of it."""
     mended = record["mended"]
     entry = {
@@ -316,7 +316,7 @@ def _rows_with(row: Row, old: Any, new: Any) -> Iterator[Row]:
     yield changed
 
 
-def _replaced(value: Any, before: Any, after: Any) -> Any:
+def _replaced(value: object, before: object, after: object) -> object:
     """A column's value with the new part; None where the old one does not stand in it."""
     if value == before:
         return after

@@ -34,7 +34,7 @@ LONG_TEXTS: Final = (
 )  # fmt: skip
 """Texts that are repeated up to a megabyte."""
 
-_STRANGE: Final[tuple[Any, ...]] = (
+_STRANGE: Final[tuple[object, ...]] = (
     None, True, 5, -1, 10**400, 1.5, float("nan"), float("inf"), "", " ", "\x00", "\ud800", "x", "(", "1" * 5000,
     b"x", [], [[]], [None], ["", ""], ["x", None], {}, {"": None}, {"a": 1}, {"a": {"b": []}}, [{"kind": 5}],
 )  # fmt: skip
@@ -84,7 +84,7 @@ def check_verifier(env: Environment, tasks: Sequence[Task], found: Findings) -> 
         )
 
 
-def strange_references(reference: Any) -> Iterator[Any]:
+def strange_references(reference: object) -> Iterator[object]:
     """References as strangers write them: other types, and this one with any part replaced or left
     out.
 
@@ -95,7 +95,7 @@ def strange_references(reference: Any) -> Iterator[Any]:
     yield from _change_value(reference)
 
 
-def _change_value(value: Any) -> Iterator[Any]:
+def _change_value(value: object) -> Iterator[object]:
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield {key: item for key, item in value.items() if key != name}

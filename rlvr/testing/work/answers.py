@@ -226,7 +226,7 @@ def _differing_point(right: str, answer: str) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _formula(text: str) -> Any:
+def _formula(text: str) -> object:
     """A formula as SymPy reads it with math-verify's parser; None if it cannot, or if it is too
     large."""
     try:
@@ -266,7 +266,7 @@ def _bits(formula: Any) -> float:
     return most
 
 
-def _told_apart(one: Any, other: Any) -> str | None:
+def _told_apart(one: object, other: object) -> str | None:
     import sympy
 
     if isinstance(one, sympy.FiniteSet) and isinstance(other, sympy.Expr):

@@ -107,7 +107,7 @@ class Domain:
         own = self.names[path[0]] if path[0] in range(len(self.names)) else ""
         return own in asked if len(path) == 1 else bool(asked - {*self.names})
 
-    def values(self, path: Sequence[Any]) -> Sequence[Any]:
+    def values(self, path: Sequence[object]) -> Sequence[Any]:
         """The known values at a path.
 
         Args:
@@ -128,7 +128,7 @@ class Domain:
         return all(relation(args) for relation in self._relations)
 
 
-def proposals(known: Sequence[Input], constants: Sequence[Any], rng: Random) -> Iterator[Input]:
+def proposals(known: Sequence[Input], constants: Sequence[object], rng: Random) -> Iterator[Input]:
     """Inputs like the known ones, without end: boundaries, parts changed, values drawn anew.
 
     Args:
@@ -204,7 +204,7 @@ def nudged(args: Input) -> list[Input]:
     return [tuple(_nudge(value, which, by) for value in args) for which, by in steps]
 
 
-def _nudge(value: Any, which: float, by: float) -> Any:
+def _nudge(value: object, which: float, by: float) -> object:
     match value:
         case float():
             return value * by if value == which else value
@@ -220,7 +220,7 @@ class _Changes:
     """New values for a place, from what stands at the same place in known inputs."""
 
     pools: dict[_Path, list[Any]]
-    constants: Sequence[Any]
+    constants: Sequence[object]
     rng: Random
 
     def boundaries(self, known: Sequence[Input]) -> Iterator[Input]:
@@ -264,7 +264,7 @@ class _Changes:
             return type(like)(copy.deepcopy(source))
         return self.changed(like, path)
 
-    def changed(self, value: Any, path: _Path) -> Any:
+    def changed(self, value: object, path: _Path) -> Any:
         """The value with a part changed."""
         match value:
             case bool():
@@ -331,7 +331,7 @@ class _Changes:
         texts = [text for text in self.constants if isinstance(text, str) and len(text) < 20]
         return letters + [char for text in texts for char in text]
 
-    def _items(self, items: list[Any], path: _Path) -> list[Any]:
+    def _items(self, items: list[object], path: _Path) -> list[object]:
         inner = (*path, "*")
         if inner not in self.pools:
             return items
@@ -361,14 +361,14 @@ class _Changes:
             items.insert(rng.randint(0, len(items)), new())
 
 
-def _parts(args: Input) -> Iterator[tuple[_Path, Any]]:
+def _parts(args: Input) -> Iterator[tuple[_Path, object]]:
     """Every value in an input with its path; items of a list share one."""
     yield ("count",), len(args)
     for at, value in enumerate(args):
         yield from _inside((at,), value)
 
 
-def _inside(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
+def _inside(path: _Path, value: object) -> Iterator[tuple[_Path, object]]:
     yield path, value
     if isinstance(value, Record):
         for at, item in enumerate(value):
@@ -430,7 +430,7 @@ def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]
         yield lambda n: type(n) is not int or n < 2 or _is_prime(n) == prime
 
 
-def _stated_most(values: list[Any], prompt: str) -> Iterator[Callable[[Any], bool]]:
+def _stated_most(values: list[object], prompt: str) -> Iterator[Callable[[Any], bool]]:
     """A greatest number that the prompt names, where all values keep it: "the base is less than
     10"."""
     numbers = [value for value in values if type(value) is int]
@@ -551,7 +551,7 @@ def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Calla
         yield from rule(lambda value: any(map(_is_prime, value)))
 
 
-def _kind_of(item: Any) -> str:
+def _kind_of(item: object) -> str:
     """Ints and floats are one kind."""
     return "number" if type(item) in (int, float) else type(item).__name__
 
@@ -637,7 +637,7 @@ def _holds(related: Callable[[Any, Any], bool], args: Input, one: int, other: in
     return max(one, other) < len(args) and _applies(related, args[one], args[other])
 
 
-def _applies(holds: Callable[..., bool], *values: Any) -> bool:
+def _applies(holds: Callable[..., bool], *values: object) -> bool:
     """Whether a property holds; values of another kind than it is about do not have it."""
     try:
         return bool(holds(*values))
@@ -645,11 +645,11 @@ def _applies(holds: Callable[..., bool], *values: Any) -> bool:
         return False
 
 
-def _real(*values: Any) -> bool:
+def _real(*values: object) -> bool:
     return all(type(value) in (int, float) for value in values)
 
 
-def _all_sized(*values: Any) -> bool:
+def _all_sized(*values: object) -> bool:
     return all(isinstance(value, list | tuple | str) for value in values)
 
 
@@ -681,7 +681,7 @@ _RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
 # ----------------------------------------------------------------------------------- simpler values
 
 
-def _simpler(value: Any) -> Iterator[Any]:
+def _simpler(value: object) -> Iterator[object]:
     match value:
         case bool() | None:
             return
@@ -701,7 +701,7 @@ def _simpler(value: Any) -> Iterator[Any]:
             yield from ({k: v for k, v in value.items() if k != key} for key in value)
 
 
-def _shorter(value: Any) -> Iterator[Any]:
+def _shorter(value: Any) -> Iterator[object]:
     is_whole = isinstance(value, Record)
     if len(value) > 3 and not is_whole:
         half = len(value) // 2

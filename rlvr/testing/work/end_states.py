@@ -67,7 +67,7 @@ class DeskWork(_Played):
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
         *calls, last = self.example_turns(task)
         told, untold = task.reference["told"], task.reference["untold"]
-        slips: list[tuple[str, list[Any]]] = []
+        slips: list[tuple[str, list[object]]] = []
         for at, call in enumerate(calls):
             before, after = calls[:at], calls[at + 1 :]
             slips.append(("dropped call", [*before, *after, last]))
@@ -163,7 +163,7 @@ def _written(turns: Sequence[Any]) -> str:
     )
 
 
-def _other_values(value: Any, tables: Mapping[str, Mapping[str, Any]]) -> Iterator[Any]:
+def _other_values(value: object, tables: Mapping[str, Mapping[str, object]]) -> Iterator[Any]:
     """Values of the same kind: other ids of the table, numbers beside it, another text."""
     if isinstance(value, int):
         yield from (value + 1, value - 1)

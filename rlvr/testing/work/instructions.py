@@ -103,7 +103,7 @@ class InstructionsWork(Maker):
         is_doubtful = work.operator == _NO_ORDER
         return Witness(work.operator, "sentences", work.text[:200], is_doubtful=is_doubtful)
 
-    def _breakable(self, task: Task) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _breakable(self, task: Task) -> Iterator[tuple[str, Mapping[str, object]]]:
         for one in task.reference:
             if one["kind"] in _BREACHES:
                 yield one["kind"], one.get("arguments") or {}

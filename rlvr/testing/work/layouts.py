@@ -98,7 +98,7 @@ class Layout:
         """
         counts: _Counts = {}
         values = list(args)
-        groups: list[Any] = values.pop() if self.group else []
+        groups: list[object] = values.pop() if self.group else []
         if self.bound is not None:
             line, word, offset = self.bound
             counts[line, word] = len(groups) - offset
@@ -300,13 +300,13 @@ def _rows(text: str) -> _Rows:
     return [line.split() for line in text.rstrip().split("\n")]
 
 
-def _value(kind: str, word: str) -> Any:
+def _value(kind: str, word: str) -> object:
     if kind == "int":
         return int(word)
     return float(word) if kind.startswith("decimal") else word
 
 
-def _word(kind: str, value: Any) -> str:
+def _word(kind: str, value: object) -> str:
     if kind.startswith("decimal"):
         return f"{value:.{kind.split()[1]}f}"
     return str(value)

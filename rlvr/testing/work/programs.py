@@ -93,7 +93,7 @@ class _Subject:
     doubtful: list[CallCase]
     are_meant: _AreMeant
     limits: Limits
-    constants: Sequence[Any]
+    constants: Sequence[object]
     own_choice: Collection[str]
     more: list[CallCase] | None = None
 
@@ -190,7 +190,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         yield subject.doubtful, True
 
     def _more(
-        self, task: Task, subject: _Subject, constants: Sequence[Any], count: int
+        self, task: Task, subject: _Subject, constants: Sequence[object], count: int
     ) -> list[CallCase]:
         """More inputs of the domain with the reference's values, made from those that there are."""
         rng = seeded("more inputs", task.id, repr(constants))
@@ -476,7 +476,11 @@ def _like(calls: Sequence[CallCase]) -> CallCase:
 
 
 def _inputs(
-    known: Sequence[Input], are_meant: _AreMeant, constants: Sequence[Any], rng: Random, count: int
+    known: Sequence[Input],
+    are_meant: _AreMeant,
+    constants: Sequence[object],
+    rng: Random,
+    count: int,
 ) -> tuple[list[Input], list[Input]]:
     """New inputs of the domain, and some that may lie outside."""
     inside: list[Input] = []
@@ -499,7 +503,7 @@ def _argument_names(solution: str, name: str) -> list[str]:
     return []
 
 
-def _constants(solution: str, prompt: str) -> list[Any]:
+def _constants(solution: str, prompt: str) -> list[object]:
     try:
         nodes = list(ast.walk(ast.parse(solution)))
     except (SyntaxError, ValueError, RecursionError):
@@ -508,7 +512,7 @@ def _constants(solution: str, prompt: str) -> list[Any]:
     return [value for value in values if type(value) in (int, str) and value not in (prompt,)]
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether a value can be written out."""
     try:
         return bool(ast.literal_eval(repr(value)) == value)
@@ -557,7 +561,7 @@ def _literals(node: ast.Call) -> Input | None:
 # ----------------------------------------------------------------------------- tests that are added
 
 
-def _assertion(case: CallCase, reference: dict[str, Any]) -> str | None:
+def _assertion(case: CallCase, reference: dict[str, object]) -> str | None:
     """A line of a suite for a case; None where the value cannot be written out exactly."""
     name = "candidate" if reference.get("style") == "check" else case.name
     call = f"{name}({', '.join(map(repr, case.args))})"
@@ -573,7 +577,7 @@ def _assertion(case: CallCase, reference: dict[str, Any]) -> str | None:
     return line if exact and len(line) <= _LONG_CASE else None
 
 
-def _has_float(value: Any) -> bool:
+def _has_float(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_has_float, value.values())) or any(map(_has_float, value))
     if isinstance(value, list | tuple | set | frozenset):

@@ -98,7 +98,7 @@ class Queries(Maker):
         return right, "no rows: it fails" if wrong is None else wrong
 
     def _shrunk(
-        self, reference: Mapping[str, Any], filling: Mapping[str, Any], query: str
+        self, reference: Mapping[str, object], filling: Mapping[str, Any], query: str
     ) -> Mapping[str, Any]:
         """The filling without each row that the difference does not need."""
         for table in filling:
@@ -149,7 +149,7 @@ def _filling(
     """
     numbers = [int(text) + by for text in re.findall(r"\b\d+\b", query) for by in (-1, 0, 1)]
     texts = re.findall(r"'((?:[^']|'')*)'", query)
-    tables: dict[str, Any] = {}
+    tables: dict[str, object] = {}
     for table, rows in copy.deepcopy(dict(rng.choice(fillings))).items():
         if not rows:
             tables[table] = rows

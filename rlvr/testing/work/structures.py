@@ -46,7 +46,7 @@ class _Structures(Maker):
         """
 
     @abstractmethod
-    def write(self, value: Any) -> str:
+    def write(self, value: object) -> str:
         """A structure as text.
 
         Args:
@@ -62,14 +62,14 @@ class _Structures(Maker):
         """
 
     @abstractmethod
-    def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
+    def breach(self, value: object, task: Task) -> tuple[str, str, str] | None:
         """The place that is wrong, what it must be and what it is; None where all is right.
 
         Args:
             value, task: the structure and its task.
         """
 
-    def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+    def twins(self, value: object, rng: Random) -> Iterator[_Edit]:
         """Texts that say the same, each with the operator.
 
         Args:
@@ -327,7 +327,7 @@ class ExpressionWork(_Structures):
         operators = (ast.Add(), ast.Sub(), ast.Mult(), ast.Div())
         numbers = task.reference["numbers"]
         for at, node in enumerate(ast.walk(value)):
-            changes: list[tuple[str, str, Any]] = []
+            changes: list[tuple[str, str, object]] = []
             if isinstance(node, ast.BinOp):
                 changes += [
                     ("operator", "op", op) for op in operators if type(op) is not type(node.op)
@@ -392,7 +392,9 @@ def _value(node: ast.AST) -> Fraction:
 # ----------------------------------------------------------------------------------- values of JSON
 
 
-def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _leaves(
+    value: object, path: tuple[object, ...] = ()
+) -> Iterator[tuple[tuple[object, ...], object]]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _leaves(item, (*path, key))
@@ -403,7 +405,7 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
         yield path, value
 
 
-def _other_values(value: Any) -> Iterator[Any]:
+def _other_values(value: object) -> Iterator[Any]:
     """Values of the same type that are clearly others."""
     match value:
         case bool():
@@ -418,7 +420,7 @@ def _other_values(value: Any) -> Iterator[Any]:
             yield from (value[:-1], [*value, *value[:1]]) if value else ([0],)
 
 
-def _with(value: Any, path: Sequence[Any], new: Any) -> Any:
+def _with(value: Any, path: Sequence[Any], new: Any) -> object:
     """A copy with another value at a path, or without it."""
     if not path:
         return new
@@ -433,14 +435,14 @@ def _with(value: Any, path: Sequence[Any], new: Any) -> Any:
     return changed
 
 
-def _reordered(value: Any) -> Any:
+def _reordered(value: object) -> object:
     """The same objects with their keys in the opposite order."""
     if isinstance(value, dict):
         return {key: _reordered(value[key]) for key in reversed(value)}
     return [_reordered(item) for item in value] if isinstance(value, list) else value
 
 
-def _at(value: Any, pointer: str) -> Any:
+def _at(value: object, pointer: str) -> object:
     """What a JSON pointer (RFC 6901) leads to; `_MISSING` where nothing is."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
@@ -453,12 +455,12 @@ def _at(value: Any, pointer: str) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A value that compares as JSON does: true is not 1."""
     return "missing" if value is _MISSING else json.dumps(_sorted(value), sort_keys=True)
 
 
-def _sorted(value: Any) -> Any:
+def _sorted(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
