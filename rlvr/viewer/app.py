@@ -425,7 +425,7 @@ class _Mark(BaseModel):
 
 def _marking(
     labels: Labels, source: Source, n: int, request: HttpRequest, token: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a row's page needs for marks."""
     row = source.index.rows([n]).get(n)
     judged = isinstance(row, Mapping) and row.get("outcome") in ("correct", "wrong", "unparsed")
@@ -504,7 +504,7 @@ def _numbers(request: HttpRequest) -> list[int]:
     return [int(text) for text in texts]
 
 
-def _page(template: str, renew_s: int = 0, status: int = 200, **values: Any) -> WholeResponse:
+def _page(template: str, renew_s: int = 0, status: int = 200, **values: object) -> WholeResponse:
     """A page, which asks for itself again after some seconds; 0 for never."""
     return WholeResponse(
         render(template, renew_s=renew_s, **values), status, media_type="text/html; charset=utf-8"

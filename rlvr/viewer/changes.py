@@ -29,7 +29,7 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
         ask("SELECT step, count(*) FROM rows WHERE step IN (?, ?) GROUP BY step", [step, before])
     )
 
-    def shares(columns: str, where: str = "error IS NULL") -> list[tuple[Any, ...]]:
+    def shares(columns: str, where: str = "error IS NULL") -> list[tuple[object, ...]]:
         sql = (
             f"SELECT {columns}, count(*) FILTER (step = ?) AS now, count(*) FILTER (step = ?) AS "
             f"earlier FROM rows "

@@ -152,7 +152,7 @@ class Filters:
         """
         tests, values, stopped = ["TRUE"], list[Any](), False
 
-        def add(test: str, *its: Any) -> None:
+        def add(test: str, *its: object) -> None:
             tests.append(test)
             values.extend(its)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return means
 
 
-def cells_of(found: HeatMap) -> dict[str, Any]:
+def cells_of(found: HeatMap) -> dict[str, object]:
     """What the page's script draws: rates in percent, row by row.
 
     Args:
@@ -126,7 +126,7 @@ def cells_of(found: HeatMap) -> dict[str, Any]:
     }
 
 
-def heat_page(found: HeatMap, since: int) -> dict[str, Any]:
+def heat_page(found: HeatMap, since: int) -> dict[str, object]:
     """Tables of tasks beside the map: lost and gained since a column, never solved, always solved.
 
     Args:
@@ -143,7 +143,7 @@ def heat_page(found: HeatMap, since: int) -> dict[str, Any]:
 
     def listed(
         kept: NDArray[np.bool_], key: NDArray[np.float64]
-    ) -> tuple[int, list[dict[str, Any]]]:
+    ) -> tuple[int, list[dict[str, object]]]:
         places = np.flatnonzero(kept)
         places = places[np.argsort(key[places], kind="stable")]
         rows = [

@@ -166,7 +166,7 @@ class Index:
         self._database: duckdb.DuckDBPyConnection | None = None
         self._read: dict[int, _Read] = {}
         self._found: dict[
-            str, dict[int, tuple[int, Any, list[int]]]
+            str, dict[int, tuple[int, object, list[int]]]
         ] = {}  # text → step → (version, until, rows)
         self._finding = threading.Lock()  # of the texts in `_found`
         self._wanted = threading.Condition()
@@ -670,7 +670,7 @@ def parquet_columns(path: Path) -> set[str]:
     return set()
 
 
-def outcome_table(rows: Sequence[tuple[Any, ...]], *, by_id: bool) -> pa.Table:
+def outcome_table(rows: Sequence[tuple[object, ...]], *, by_id: bool) -> pa.Table:
     """A further table for `Index.query`, with the columns k, n, outcome and reason.
 
     Args:
@@ -707,7 +707,7 @@ def score_parts(row: Row) -> dict[str, float]:
     }
 
 
-def short(value: Any, most: int) -> str:
+def short(value: object, most: int) -> str:
     """A value as a text that DuckDB can hold, cut.
 
     Args:
@@ -720,7 +720,7 @@ def short(value: Any, most: int) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _summary(row: Row) -> tuple[Any, ...]:
+def _summary(row: Row) -> tuple[object, ...]:
     """The columns from `id` to `dropped`."""
     get = row.get
     length, why = get("length_tokens"), get("why")
@@ -741,7 +741,7 @@ def _summary(row: Row) -> tuple[Any, ...]:
     )
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -787,7 +787,7 @@ def _lines(file: BinaryIO, start: int, number: int) -> Iterator[tuple[int, int, 
         )
 
 
-def _loads(raw: bytes) -> Any:
+def _loads(raw: bytes) -> object:
     """JSON at twice the speed; what orjson refuses or rounds (NaN, lone surrogates, great ids) is
     read by json."""
     try:

@@ -59,7 +59,7 @@ class Labels:
         if path.suffix != ".jsonl":
             raise UsageError(f"{path}: labels go to a .jsonl file")
         self.path = path
-        self._lines: dict[bytes, dict[str, Any]] = {}
+        self._lines: dict[bytes, dict[str, object]] = {}
         self._lock = Lock()
         self._file: IO[bytes] | None = None
         if path.exists():
@@ -78,7 +78,7 @@ class Labels:
         if self._file is not None:
             self._file.close()
 
-    def of(self, row: Mapping[str, Any]) -> bool | None:
+    def of(self, row: Mapping[str, object]) -> bool | None:
         """Whether a row's verdict was called right; None if it was not judged.
 
         Args:
@@ -87,7 +87,7 @@ class Labels:
         line = self._lines.get(_key(row))
         return None if line is None else bool(line["verdict_is_right"])
 
-    def mark(self, row: Mapping[str, Any], verdict_is_right: bool | None, drawn: str) -> None:
+    def mark(self, row: Mapping[str, object], verdict_is_right: bool | None, drawn: str) -> None:
         """Keep what was said of a verdict, on disk; a second mark of a row replaces the first.
 
         Args:
@@ -188,7 +188,7 @@ def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
     return (numbers[at : at + _CHUNK] for at in range(0, len(numbers), _CHUNK))
 
 
-def _key(row: Mapping[str, Any]) -> bytes:
+def _key(row: Mapping[str, object]) -> bytes:
     """What makes it the same verdict in any file: task, prompt, reference and completion."""
     names = ("env", "task", "prompt", "messages", "reference", "completion")
     values = [row.get(name) for name in names]

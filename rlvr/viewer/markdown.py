@@ -146,7 +146,9 @@ def _closing(text: str, at: int) -> int:
     return 0
 
 
-def _tex_html(self: Any, tokens: Any, number: int, options: Any, env: Mapping[str, Any]) -> str:
+def _tex_html(
+    self: object, tokens: Any, number: int, options: object, env: Mapping[str, object]
+) -> str:
     """The formula as text; the page's script makes MathML of it."""
     token = tokens[number]
     is_marked = _BEGIN in token.content
@@ -156,6 +158,8 @@ def _tex_html(self: Any, tokens: Any, number: int, options: Any, env: Mapping[st
     return f"<mark>{html}</mark>" if is_marked else html
 
 
-def _as_paragraph(self: Any, tokens: Any, number: int, options: Any, env: Mapping[str, Any]) -> str:
+def _as_paragraph(
+    self: object, tokens: Any, number: int, options: object, env: Mapping[str, object]
+) -> str:
     """Headings of a text are none of the page."""
     return '<p class="heading">' if tokens[number].nesting == 1 else "</p>\n"

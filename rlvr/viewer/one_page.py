@@ -3,7 +3,7 @@ some rows of every kind."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from rlvr.viewer import pages
 from rlvr.viewer.curves import overlay_curves
@@ -38,7 +38,7 @@ def export(sources: Shown) -> bytes:
     )
 
 
-def _section(source: Source) -> dict[str, Any]:
+def _section(source: Source) -> dict[str, object]:
     while not source.index.update(wait_s=_SLICE_S):
         pass
     counts = pages.summary(source, Filters())

@@ -192,7 +192,7 @@ def _line(
     view: OverlayView,
 ) -> dict[str, Any]:
     name = runs[group[0]].name
-    line: dict[str, Any] = {"run": group[0], "name": name}
+    line: dict[str, object] = {"run": group[0], "name": name}
     if len(group) == 1:
         x, y = _thin_columns(*_within(*points[group[0]], view.within))
         return line | {"x": x.tolist(), "y": y.tolist()}

@@ -139,7 +139,7 @@ _MOST_SLICES: Final = 12
 
 
 def _slices(
-    source: Source, filters: Filters, where: str, values: Sequence[Any]
+    source: Source, filters: Filters, where: str, values: Sequence[object]
 ) -> dict[str, Any] | None:
     """Counts of reasons by slice; None unless they were asked for."""
     if not filters.by:
@@ -294,11 +294,11 @@ def diff_page(source: Source, first: int, second: int) -> dict[str, Any] | None:
     return {"diff": word_diff(*texts), "cut": max(map(len, texts)) > PIECE}
 
 
-def _prompt(row: Mapping[str, Any]) -> str:
+def _prompt(row: Mapping[str, object]) -> str:
     return as_text(row.get("prompt") or row.get("messages"))
 
 
-def turns_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def turns_of(row: Mapping[str, object]) -> list[dict[str, object]]:
     """The turns of an episode, each with its text, its calls and what followed; none for a row of
     one turn.
 
@@ -380,7 +380,7 @@ def group_page(
 
 def rows_of_reason(
     source: Source, outcome: str | None, reason: str, most: int
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """The first rows with an outcome and a reason.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from importlib import resources
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -48,7 +47,7 @@ def last_part(name: str) -> str:
 templates.filters["last_part"] = last_part
 
 
-def render(template: str, **values: Any) -> bytes:
+def render(template: str, **values: object) -> bytes:
     """A page as UTF-8; what that cannot hold (lone surrogates) is escaped.
 
     Args:

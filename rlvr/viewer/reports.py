@@ -80,7 +80,7 @@ def read_report(path: Path) -> Report | None:
     return report
 
 
-def report_page(tree: Mapping[str, Any]) -> bytes:
+def report_page(tree: Mapping[str, object]) -> bytes:
     """One page that needs no server, no script and no other file.
 
     Args:
@@ -89,7 +89,7 @@ def report_page(tree: Mapping[str, Any]) -> bytes:
     return render("report_alone.html", report=told(tree), style=style())
 
 
-def told(tree: Mapping[str, Any]) -> Report:
+def told(tree: Mapping[str, object]) -> Report:
     """A report as tables and cases.
 
     Args:
@@ -104,7 +104,7 @@ def told(tree: Mapping[str, Any]) -> Report:
     return reader(tree)
 
 
-def _reader_of(tree: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Report] | None:
+def _reader_of(tree: Mapping[str, object]) -> Callable[[Mapping[str, Any]], Report] | None:
     """What makes a page of a report: ours by its keys, another package's by its key `report`."""
     for keys, reader in _READERS:
         if all(key in tree for key in keys):
@@ -388,7 +388,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _facts(case: Mapping[str, Any]) -> ReportTable:
+def _facts(case: Mapping[str, object]) -> ReportTable:
     facts = tuple(cut_cell(case[name]) for name in ("given", "expected", "got"))
     return ReportTable("", ("witness", "expected", "got"), [facts])
 
@@ -397,13 +397,13 @@ def _ends(interval: Sequence[float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
-def cut_text(text: Any) -> str:
+def cut_text(text: object) -> str:
     """The beginning of a completion, and its length where that is not all."""
     text = str(text)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}\n… {len(text):,} characters"
 
 
-def cut_cell(value: Any) -> str:
+def cut_cell(value: object) -> str:
     """A value as the text of a cell: cut, and JSON where it is no text."""
     text = (
         ""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rlvr.errors import DataError, brief
 from rlvr.viewer.folders import STEP_SUFFIX, find_sources, is_run, require_shown
@@ -407,7 +407,7 @@ def _by_time(*paths: Path) -> State:
     return State(False, "")
 
 
-def _leaves(tree: Any, name: str) -> Iterable[tuple[str, str]]:
+def _leaves(tree: object, name: str) -> Iterable[tuple[str, str]]:
     if isinstance(tree, Mapping) and tree:
         for key, sub in tree.items():
             yield from _leaves(sub, f"{name}.{key}".strip("."))

@@ -86,7 +86,7 @@ def _findings_table(findings: Sequence[QuantityCheck]) -> ReportTable:
     return ReportTable(caption, (*head, "norms' ratio", "why, or explained if"), rows, bad)
 
 
-def _updates_table(updates: Sequence[Mapping[str, Any]]) -> ReportTable:
+def _updates_table(updates: Sequence[Mapping[str, object]]) -> ReportTable:
     names = ["loss"]
     for update in updates:
         names += [name for name in _mapping(update.get("terms")) if name not in names]
@@ -111,7 +111,7 @@ _ROW_HEAD: Final = (
 )  # fmt: skip
 
 
-def _row_cells(step: StepFile, row: int) -> tuple[Any, ...]:
+def _row_cells(step: StepFile, row: int) -> tuple[object, ...]:
     arrays = step.arrays
     span = spans(arrays["offsets"][row : row + 2])[0]
     mask = arrays["mask"][span]
@@ -163,14 +163,14 @@ def _texts(step: StepFile, departing: set[int | None]) -> list[tuple[str, list[A
     return [("completions", cases)]
 
 
-def _group_of(step: StepFile, row: int) -> Mapping[str, Any]:
+def _group_of(step: StepFile, row: int) -> Mapping[str, object]:
     groups = _mapping(step.head.get("groups"))
     return _mapping(groups.get(str(step.arrays["group"][row])))
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, int | float) else cut_cell(value)

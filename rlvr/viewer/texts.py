@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from difflib import SequenceMatcher
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -123,7 +123,7 @@ def _as_html(text: str) -> Markup:
     return html + escape(inert(text[at:]))
 
 
-def answer_at(completion: str, answer: Any) -> tuple[int, int] | None:
+def answer_at(completion: str, answer: object) -> tuple[int, int] | None:
     """Where an answer stands in a completion: in its last box, else at its last place after the
     thinking.
 
@@ -158,7 +158,7 @@ def _is_word(char: str) -> bool:
     return char.isalnum()
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A value of a record as a text for people.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -78,7 +78,7 @@ COLOURS: Final[Mapping[str, tuple[str, Sequence[_Level], _Value]]] = {
 """What tokens are coloured by: name → (meaning, levels, number of a token)."""
 
 
-def colour_tokens(row: Mapping[str, Any], colour: str, start: int = 0) -> Tokens | None:
+def colour_tokens(row: Mapping[str, object], colour: str, start: int = 0) -> Tokens | None:
     """The tokens of a rollout; None where they were not recorded.
 
     Args:

@@ -17,7 +17,7 @@ _LONGEST: Final = 2000  # characters of an input or output
 _READ: Final = 500  # and of a formula
 
 
-def readings_of_row(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def readings_of_row(row: Mapping[str, object]) -> dict[str, object] | None:
     """Answer and reference as the mathematics reads them, and a point at which they differ.
 
     Args:
@@ -50,7 +50,7 @@ def _reading(text: str) -> str:
         return str(error)[:_READ]
 
 
-def failed_case(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def failed_case(row: Mapping[str, object]) -> dict[str, object] | None:
     """The first case that a program failed, with what is recorded of it; None if none is.
 
     Args:
@@ -66,8 +66,8 @@ def failed_case(row: Mapping[str, Any]) -> dict[str, Any] | None:
     reference, detail = row.get("reference"), row.get("detail")
     tests = detail.get("tests") if isinstance(detail, Mapping) else None
     test = _at(tests, place)
-    fields: Mapping[str, Any] = test if isinstance(test, Mapping) else {}
-    columns: Mapping[str, Any] = reference if isinstance(reference, Mapping) else {}
+    fields: Mapping[str, object] = test if isinstance(test, Mapping) else {}
+    columns: Mapping[str, object] = reference if isinstance(reference, Mapping) else {}
     values = {
         "input": _at(columns.get("inputs"), place),
         "expected": fields.get("expected", _at(columns.get("outputs"), place)),
@@ -81,6 +81,6 @@ def failed_case(row: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"name": f"case {place + 1}", "why": match[2][:_LONGEST], **excerpts}
 
 
-def _at(values: Any, place: int) -> Any:
+def _at(values: Any, place: int) -> object:
     is_list = isinstance(values, Sequence) and not isinstance(values, str)
     return values[place] if is_list and 0 <= place < len(values) else None
