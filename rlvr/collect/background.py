@@ -58,7 +58,7 @@ class BackgroundCalls:
         self._called = threading.Condition(self._lock)
         self._timings = Timings()
 
-    def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
+    def submit(self, function: Callable[..., _T], *args: object) -> Future[_T]:
         """Call a function as soon as a thread is free.
 
         Args:
@@ -139,7 +139,7 @@ class BackgroundCalls:
             self._free += 1
             return None
 
-    def _timed(self, function: Callable[[], Any]) -> Any:
+    def _timed(self, function: Callable[[], object]) -> object:
         started = time.monotonic()
         try:
             return function()

@@ -366,7 +366,9 @@ def prompt_tokens(env: Environment, sampler: Sampler, task: Task) -> Sequence[in
     return _encode(sampler, task.prompt, tools)
 
 
-def _encode(sampler: Sampler, prompt: Prompt, tools: Sequence[Mapping[str, Any]]) -> Sequence[int]:
+def _encode(
+    sampler: Sampler, prompt: Prompt, tools: Sequence[Mapping[str, object]]
+) -> Sequence[int]:
     return sampler.encode(prompt, tools=tools) if tools else sampler.encode(prompt)
 
 

@@ -26,7 +26,7 @@ def process_labels(
     k: int,
     delimiter: str = "\n",
     every: bool = False,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """A row for each scored rollout, in TRL's columns: prompt, completions (its steps), labels; and
     the counts.
 

@@ -24,7 +24,7 @@ from rlvr.workers.closing import Closing
 __all__ = ["RolloutFile", "Usage", "find_unfinished", "is_lost", "results_from", "rollout_records"]
 
 
-def rollout_records(index: int, group: Group, run: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rollout_records(index: int, group: Group, run: Mapping[str, object]) -> list[dict[str, object]]:
     """The records of a group, which can be written as JSON, as `rlvr score` writes them.
 
     Under "row" stand the task's index, the rollout's number in its group, and what an endpoint said

@@ -114,7 +114,7 @@ class _Waiting(Protocol[_T]):
 
     def __len__(self) -> int: ...
 
-    def add(self, part: _Part[_T], future: Future[Any], due: int | None = None) -> None:
+    def add(self, part: _Part[_T], future: Future[object], due: int | None = None) -> None:
         """`due`: when it goes on, where that is known already."""
 
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
@@ -140,13 +140,13 @@ class _Ready(Generic[_T]):
 
     def __init__(self, background: BackgroundCalls) -> None:
         self._background = background
-        self._open: dict[Future[Any], _Part[_T]] = {}
-        self._done: SimpleQueue[Future[Any]] = SimpleQueue()
+        self._open: dict[Future[object], _Part[_T]] = {}
+        self._done: SimpleQueue[Future[object]] = SimpleQueue()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, part: _Part[_T], future: Future[Any], due: int | None = None) -> None:
+    def add(self, part: _Part[_T], future: Future[object], due: int | None = None) -> None:
         self._open[future] = part
         future.add_done_callback(self._done.put)
 
@@ -177,13 +177,13 @@ class _Tokens(Generic[_T]):
         self._background, self._sampler = background, sampler
         # others use the sampler too, and a resumed run begins to count anew
         self._first: int = sampler.steps
-        self._calls: list[tuple[int, int, _Part[_T], Future[Any]]] = []
+        self._calls: list[tuple[int, int, _Part[_T], Future[object]]] = []
         self._order = itertools.count()
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def add(self, part: _Part[_T], future: Future[Any], due: int | None = None) -> None:
+    def add(self, part: _Part[_T], future: Future[object], due: int | None = None) -> None:
         due = due_after(self.now) if due is None else due
         heapq.heappush(self._calls, (due, next(self._order), part, future))
 
@@ -356,7 +356,7 @@ class Scheduler(Generic[_T]):
         return ended
 
     def _go_on(
-        self, part: _Part[_T], resume: Callable[[Any], Request | Future[Any]], result: Any
+        self, part: _Part[_T], resume: Callable[[Any], Request | Future[object]], result: object
     ) -> None:
         """Pass a result on to a play, which says what it needs next."""
         try:
@@ -512,7 +512,7 @@ class Scheduler(Generic[_T]):
 
     def _again(
         self, key: Hashable, play: Play[_T], one: Mapping[str, Any]
-    ) -> tuple[_Part[_T], Request | Future[Any] | None]:
+    ) -> tuple[_Part[_T], Request | Future[object] | None]:
         """A play that has heard what it had heard, and what it needs; None if it ended before, or
         asked for more."""
         part, heard = _Part(key, play), deque(one["heard"])
@@ -537,13 +537,13 @@ class Scheduler(Generic[_T]):
         self.drop([part.key for part in self._parts()])
 
 
-def _sample_as_dict(sample: Sample) -> dict[str, Any]:
+def _sample_as_dict(sample: Sample) -> dict[str, object]:
     """Without its prompt, which a play says again."""
     fields = {name: value for name, value in asdict(sample).items() if name != "prompt_ids"}
     return fields | {"completion_ids": list(map(int, sample.completion_ids))}
 
 
-def _key(key: Any) -> Hashable:
+def _key(key: object) -> Hashable:
     """As it was before it went through JSON."""
     return tuple(key) if isinstance(key, list) else key
 

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-def group_as_dict(group: Group) -> dict[str, Any]:
+def group_as_dict(group: Group) -> dict[str, object]:
     """A group without its task, as plain JSON.
 
     Args:
@@ -65,7 +65,7 @@ def require_task(saved: str, task: Task) -> None:
         )
 
 
-def rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
+def rollout_as_dict(rollout: Rollout) -> dict[str, object]:
     """A rollout without its task, as plain JSON.
 
     Args:
@@ -89,7 +89,7 @@ def rollout_as_dict(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: Verdict) -> dict[str, object]:
     """A verdict as plain JSON; what JSON cannot hold in its `detail` becomes text."""
     detail = json.loads(json.dumps(dict(verdict.detail), default=str))
     return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
