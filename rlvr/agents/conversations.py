@@ -95,7 +95,7 @@ class Conversations:
     _known: dict[bytes, Exchange] = field(default_factory=dict)
 
     def begin(
-        self, sampler: Sampler, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+        self, sampler: Sampler, messages: Sequence[Message], tools: Sequence[Mapping[str, object]]
     ) -> Asking:
         """The tokens of a request: those of the longest conversation that it extends, and what it
         adds to them.
@@ -213,7 +213,7 @@ def _row(
     }
 
 
-def _digests(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[bytes]:
+def _digests(messages: Sequence[Message], tools: Sequence[Mapping[str, object]]) -> list[bytes]:
     """A digest of the tools and the first n messages, for each n from 0."""
     digests = [blake2b(_text(list(tools)).encode(), digest_size=16).digest()]
     for message in messages:
@@ -225,7 +225,7 @@ def _extend_digest(digest: bytes, message: Message) -> bytes:
     return blake2b(digest + _text(_key_of_message(message)).encode(), digest_size=16).digest()
 
 
-def _key_of_message(message: Message) -> Hashable | list[Any]:
+def _key_of_message(message: Message) -> Hashable | list[object]:
     """What tells messages apart.  Agents send replies back without their outer white space, or
     without ids of calls."""
     is_policy = message["role"] == "assistant"
@@ -242,5 +242,5 @@ def _key_of_message(message: Message) -> Hashable | list[Any]:
     ]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True)

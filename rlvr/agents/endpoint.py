@@ -118,7 +118,7 @@ class AgentEpisode(Closing):
         self._under_way, self._since, self._spent_s = 0, time.monotonic(), 0.0
         self._lock = threading.Lock()  # over `closed` and the conversations
         self._answer = ""
-        self.pending: set[Future[Any]] = set()
+        self.pending: set[Future[object]] = set()
 
     @property
     def answer(self) -> str:
@@ -347,8 +347,8 @@ class _Order:
 
 
 def as_message(
-    sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, Any]], number: int
-) -> dict[str, Any]:
+    sampler: Sampler, sample: Sample, tools: Sequence[Mapping[str, object]], number: int
+) -> dict[str, object]:
     """A completion as a message of the assistant.
 
     Args:
@@ -370,7 +370,7 @@ def as_message(
     # the agent sees what the policy wrote, and makes of it what it will
     if any(call.fault for call in policy_turn.calls):
         return {"role": "assistant", "content": sample.text}
-    message: dict[str, Any] = {"role": "assistant", "content": policy_turn.text}
+    message: dict[str, object] = {"role": "assistant", "content": policy_turn.text}
     if policy_turn.calls:
         message |= {
             "content": policy_turn.text or None,
@@ -381,7 +381,7 @@ def as_message(
     return message
 
 
-def _call_as_json(call: Ask, number: int, index: int) -> dict[str, Any]:
+def _call_as_json(call: Ask, number: int, index: int) -> dict[str, object]:
     """A call as the API has it.  Some templates want ids of nine letters and digits."""
     function = {
         "name": call.name,
@@ -526,7 +526,7 @@ class AgentEndpoint(Closing):
             raise Refused(404, "model_not_found", message)
         return json_response(self._describe())
 
-    def _describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, object]:
         return {"id": self.name, "object": "model", "created": 0, "owned_by": "rlvr"}
 
     async def _chat(self, request: HttpRequest) -> Response:
@@ -653,7 +653,7 @@ def _error(refused: Refused) -> WholeResponse:
     return json_response({"type": "error", **body}, refused.status)
 
 
-def _choices(answers: Sequence[_Answer]) -> list[dict[str, Any]]:
+def _choices(answers: Sequence[_Answer]) -> list[dict[str, object]]:
     return [
         choice_of(index, answer.message, answer.sample, logprobs=answer.logprobs)
         for index, answer in enumerate(answers)

@@ -318,10 +318,10 @@ def _outcome(program: AgentProgram, call: AgentCall) -> _Ended:
     return _Ended(None, f"agent-failed: {name}: {message}", trace)
 
 
-def _run_in_loop(program: AgentProgram, call: AgentCall) -> Any:
+def _run_in_loop(program: AgentProgram, call: AgentCall) -> object:
     """Run a coroutine function in the loop that all programs share; it is cancelled when the
     episode is stopped."""
-    running: Future[Any] = loop_thread("agents").submit(program, call)  # type: ignore[arg-type]
+    running: Future[object] = loop_thread("agents").submit(program, call)  # type: ignore[arg-type]
 
     def stop() -> None:
         running.cancel()

@@ -89,7 +89,7 @@ class ChatRequest:
     ignored: tuple[str, ...]
 
 
-def read_request(asked: Mapping[str, Any]) -> ChatRequest:
+def read_request(asked: Mapping[str, object]) -> ChatRequest:
     """A request from the JSON object of its body.
 
     Args:
@@ -130,7 +130,7 @@ def read_request(asked: Mapping[str, Any]) -> ChatRequest:
     )
 
 
-def _ignored_settings(asked: Mapping[str, Any]) -> tuple[str, ...]:
+def _ignored_settings(asked: Mapping[str, object]) -> tuple[str, ...]:
     """Settings without effect, and wishes for a form of the answer, which nothing enforces."""
     names = [name for name in _IGNORED if asked.get(name) is not None]
     form = asked.get("response_format")
@@ -151,14 +151,14 @@ def bad_request(name: str, what: str) -> Refused:
     return Refused(400, name.replace(" ", "-"), f"{name} {what}")
 
 
-def _is_tool(tool: Any) -> bool:
+def _is_tool(tool: object) -> bool:
     if not isinstance(tool, Mapping) or tool.get("type") != "function":
         return False
     function = tool.get("function")
     return isinstance(function, Mapping) and isinstance(function.get("name"), str)
 
 
-def _whole(name: str, value: Any, least: int, most: int = 2**31) -> int | None:
+def _whole(name: str, value: object, least: int, most: int = 2**31) -> int | None:
     if value is None:
         return None
     if not is_whole(value) or not least <= value <= most:
@@ -168,7 +168,7 @@ def _whole(name: str, value: Any, least: int, most: int = 2**31) -> int | None:
     return int(value)
 
 
-def _stop(value: Any) -> tuple[str, ...]:
+def _stop(value: object) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value or []
     if (
         not isinstance(texts, list)
@@ -182,7 +182,7 @@ def _stop(value: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _messages(value: Any) -> list[Message]:
+def _messages(value: object) -> list[Message]:
     if not isinstance(value, list) or not value:
         raise bad_request(
             "messages", f"is {brief(value)}; it must be a list of messages, at least one"
@@ -196,7 +196,7 @@ def _messages(value: Any) -> list[Message]:
     return messages
 
 
-def _message(number: int, message: Any, names: dict[str, str]) -> Message:
+def _message(number: int, message: object, names: dict[str, str]) -> Message:
     where = f"messages[{number}]"
     if (
         not isinstance(message, Mapping)
@@ -207,7 +207,7 @@ def _message(number: int, message: Any, names: dict[str, str]) -> Message:
             where, f"is {brief(message)}; it needs a role, one of {', '.join(_ROLES)}"
         )
     role = _ROLES[message["role"]]
-    result: dict[str, Any] = {"role": role, "content": _content(where, message.get("content"))}
+    result: dict[str, object] = {"role": role, "content": _content(where, message.get("content"))}
     if role == "assistant" and message.get("tool_calls"):
         result["tool_calls"] = [_call(where, call, names) for call in message["tool_calls"]]
     if role == "tool":
@@ -234,7 +234,7 @@ def assistant_message(message: Message) -> Message:
     return _message(0, message, {})
 
 
-def _content(where: str, content: Any) -> str:
+def _content(where: str, content: object) -> str:
     """Text, or the texts of a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -249,7 +249,7 @@ def _content(where: str, content: Any) -> str:
     return "".join(part["text"] for part in content)
 
 
-def _call(where: str, call: Any, names: dict[str, str]) -> dict[str, Any]:
+def _call(where: str, call: Any, names: dict[str, str]) -> dict[str, object]:
     """A call of the assistant; templates write arguments from an object."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
@@ -275,8 +275,8 @@ def _call(where: str, call: Any, names: dict[str, str]) -> dict[str, Any]:
 
 
 def chat_response(
-    head: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int]
-) -> dict[str, Any]:
+    head: Mapping[str, object], choices: Sequence[Mapping[str, object]], usage: Mapping[str, int]
+) -> dict[str, object]:
     """The answer as one object.
 
     Args:
@@ -288,7 +288,9 @@ def chat_response(
 
 
 def chunks(
-    head: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], usage: Mapping[str, int] | None
+    head: Mapping[str, object],
+    choices: Sequence[Mapping[str, Any]],
+    usage: Mapping[str, int] | None,
 ) -> list[dict[str, Any]]:
     """The answer in pieces: for each choice its role, its content, its calls, and why it ended;
     then the counts.
@@ -317,8 +319,8 @@ def chunks(
 
 
 def choice_of(
-    index: int, message: Message, sample: Sample, *, logprobs: Sequence[Mapping[str, Any]] | None
-) -> dict[str, Any]:
+    index: int, message: Message, sample: Sample, *, logprobs: Sequence[Mapping[str, object]] | None
+) -> dict[str, object]:
     """A choice of an answer.
 
     Args:

@@ -65,7 +65,7 @@ class AgentCall:
         token."""
         return f"{self.base_url}/mcp"
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """The reply of a tool of the environment, for programs in this process.
 
         Args:

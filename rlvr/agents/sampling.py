@@ -28,7 +28,7 @@ class Order(Protocol):
             Exception: there is none; the asker gets this.
         """
 
-    def finished(self, sample: Sample) -> Any:
+    def finished(self, sample: Sample) -> object:
         """Take in the sample; what this returns is what the asker gets."""
 
     def dropped(self) -> None:
@@ -73,7 +73,7 @@ class SamplerThread:
         """
         request = _Open(order)
 
-        def cancelled(done: Future[Any]) -> None:
+        def cancelled(done: Future[object]) -> None:
             if done.cancelled():
                 self._news.put(lambda: self._abort(request))
 

@@ -225,7 +225,7 @@ class _Carrier:
                 self._under_way -= len(answers)
         return "stopped"
 
-    def _news(self, reply: SessionReply) -> list[dict[str, Any]]:
+    def _news(self, reply: SessionReply) -> list[dict[str, object]]:
         """What the session says; it is the agent's own word, and may be anything."""
         _, mark, text = reply.text.rpartition(self._mark)
         try:
@@ -263,7 +263,7 @@ class _Carrier:
         self._answers.put((key if isinstance(key, int) else 0, answer))
 
 
-def _header(value: Any) -> str:
+def _header(value: object) -> str:
     return "".join(
         letter for letter in str(value or "") if letter.isascii() and letter.isprintable()
     )[:1000]

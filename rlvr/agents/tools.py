@@ -39,7 +39,7 @@ class EpisodeTools:
         self._lock = threading.Lock()
         self._closed = False
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
+    def call(self, name: str, arguments: Mapping[str, object]) -> ToolCall:
         """Make a call; it is one turn of the record.
 
         Args:
@@ -78,7 +78,7 @@ class EpisodeTools:
         if not isinstance(name, str) and not is_whole(name):
             return _error(None, _BAD_REQUEST, f"the id is {brief(name)}; give a text or a number")
         raw_params = message.get("params")
-        params: Mapping[str, Any] = raw_params if isinstance(raw_params, Mapping) else {}
+        params: Mapping[str, object] = raw_params if isinstance(raw_params, Mapping) else {}
         match method:
             case "initialize":
                 return _result(name, _hello(params))
@@ -96,7 +96,7 @@ class EpisodeTools:
             for name, tool in self.episode.tools.items()
         ]
 
-    def _call_tool(self, id: str | int, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _call_tool(self, id: str | int, params: Mapping[str, object]) -> dict[str, object]:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, Mapping):
             return _error(id, _BAD_PARAMS, f"{brief(dict(params))} has no name and arguments")
@@ -108,7 +108,7 @@ class EpisodeTools:
         return _result(id, {"content": content, "isError": call.error})
 
 
-def _hello(params: Mapping[str, Any]) -> dict[str, Any]:
+def _hello(params: Mapping[str, object]) -> dict[str, object]:
     version = params.get("protocolVersion")
     return {
         "protocolVersion": version if version in _VERSIONS else _VERSIONS[0],
@@ -117,9 +117,9 @@ def _hello(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _result(id: str | int, result: Mapping[str, Any]) -> dict[str, Any]:
+def _result(id: str | int, result: Mapping[str, object]) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": id, "result": dict(result)}
 
 
-def _error(id: str | int | None, code: int, message: str) -> dict[str, Any]:
+def _error(id: str | int | None, code: int, message: str) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}

@@ -69,25 +69,25 @@ def _event(kind: str, value: _Object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), json_bytes({"type": kind, **value}))
 
 
-def _one_of(name: str, value: Any, kinds: Mapping[str, Any] | Sequence[str]) -> str:
+def _one_of(name: str, value: object, kinds: Mapping[str, object] | Sequence[str]) -> str:
     if not isinstance(value, str) or value not in kinds:
         raise bad_request(name, f"is {brief(value)}; served are {', '.join(kinds)}")
     return value
 
 
-def _objects(name: str, value: Any) -> list[_Object]:
+def _objects(name: str, value: object) -> list[_Object]:
     if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
         raise bad_request(name, f"is {brief(value)}; it must be a list of objects")
     return value
 
 
-def _mapping(name: str, value: Any) -> _Object:
+def _mapping(name: str, value: object) -> _Object:
     if value is not None and not isinstance(value, Mapping):
         raise bad_request(name, f"is {brief(value)}; it must be an object")
     return value or {}
 
 
-def _text_of(name: str, value: Any, kinds: Sequence[str]) -> str:
+def _text_of(name: str, value: object, kinds: Sequence[str]) -> str:
     """A text, or the texts of a list of parts of these types."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -97,7 +97,7 @@ def _text_of(name: str, value: Any, kinds: Sequence[str]) -> str:
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
-def _call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+def _call(id: object, name: object, arguments: object) -> dict[str, object]:
     function = {"name": name, "arguments": arguments}
     return {"id": id, "type": "function", "function": function}
 
@@ -118,7 +118,7 @@ class _Told:
             self.say("assistant", "")
         self.messages[-1].setdefault("tool_calls", []).append(call)
 
-    def reply(self, id: Any, content: str) -> None:
+    def reply(self, id: object, content: str) -> None:
         self.messages.append({"role": "tool", "tool_call_id": id, "content": content})
         self._takes_calls = False
 
@@ -228,7 +228,7 @@ class ResponsesWire:
             yield _event(kind, {**value, "sequence_number": number})
 
 
-def _function(tool: _Object) -> dict[str, Any]:
+def _function(tool: _Object) -> dict[str, object]:
     """A tool of the policy's own side; those that OpenAI hosts are not served."""
     if tool.get("type") != "function":
         raise bad_request("tools", f"has {brief(dict(tool))}; only functions are served")
@@ -236,12 +236,12 @@ def _function(tool: _Object) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _items(name: str, message: Message) -> list[dict[str, Any]]:
+def _items(name: str, message: Message) -> list[dict[str, object]]:
     """The output of a response: its text, then its calls."""
     items: list[dict[str, Any]] = []
     calls = message.get("tool_calls") or ()
     if message["content"] or not calls:
-        part: dict[str, Any] = {
+        part: dict[str, object] = {
             "type": "output_text",
             "text": message["content"] or "",
             "annotations": [],
@@ -259,10 +259,10 @@ def _items(name: str, message: Message) -> list[dict[str, Any]]:
     return items
 
 
-def _pieces(number: int, item: _Object) -> list[tuple[str, dict[str, Any]]]:
+def _pieces(number: int, item: _Object) -> list[tuple[str, dict[str, object]]]:
     """The events of an item of the output."""
-    extra: dict[str, Any] = {}
-    events: list[tuple[str, dict[str, Any]]]
+    extra: dict[str, object] = {}
+    events: list[tuple[str, dict[str, object]]]
     place = {"item_id": item["id"], "output_index": number}
     if item["type"] == "function_call":
         begun, content = {**item, "arguments": "", "status": "in_progress"}, item["arguments"]
@@ -363,7 +363,7 @@ class MessagesWire:
         begun = {**done, "content": [], "stop_reason": None}
         yield _event("message_start", {"message": begun})
         for number, block in enumerate(done["content"]):
-            empty: dict[str, Any] = {"text": ""}
+            empty: dict[str, object] = {"text": ""}
             if block["type"] == "text":
                 delta = {"type": "text_delta", "text": block["text"]}
             else:
@@ -378,7 +378,7 @@ class MessagesWire:
         yield _event("message_stop", {})
 
 
-def _own_tool(tool: _Object) -> dict[str, Any]:
+def _own_tool(tool: _Object) -> dict[str, object]:
     """A tool of the agent's own; those that Anthropic hosts are not served."""
     if tool.get("type", "custom") != "custom" or "input_schema" not in tool:
         raise bad_request("tools", f"has {brief(dict(tool))}; only tools of your own are served")
@@ -387,7 +387,7 @@ def _own_tool(tool: _Object) -> dict[str, Any]:
     return {"type": "function", "function": {**function, **described}}
 
 
-def _tool_use(call: _Object) -> dict[str, Any]:
+def _tool_use(call: _Object) -> dict[str, object]:
     function = call["function"]
     arguments = json.loads(function["arguments"])
     return {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
