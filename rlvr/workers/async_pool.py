@@ -125,7 +125,7 @@ class AsyncPool:
             self._shared.append(self._start())
         await self._shared[0].wait_started()
 
-    def submit(self, item: Any, then: Callable[[Any], _T]) -> Future[_T]:
+    def submit(self, item: object, then: Callable[[Any], _T]) -> Future[_T]:
         """Await an item as soon as there is room.
 
         Args:
@@ -157,7 +157,7 @@ class AsyncPool:
         async with self._slots:
             return then(await self._tried(payload))
 
-    async def _tried(self, payload: bytes) -> Any:
+    async def _tried(self, payload: bytes) -> object:
         failed = disturbed = 0
         apart = False
         while True:

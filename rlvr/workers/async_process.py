@@ -86,7 +86,7 @@ async def run_beside(call: Callable[[], _T]) -> _T:
 
 
 def serve_async(
-    handler: Callable[[Any], Coroutine[Any, Any, Any]],
+    handler: Callable[[Any], Coroutine[Any, Any, object]],
     channel: _Channel,
     mark_fd: int,
     wall_s: float,
@@ -118,7 +118,7 @@ class _Server:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        handler: Callable[[Any], Coroutine[Any, Any, Any]],
+        handler: Callable[[Any], Coroutine[Any, Any, object]],
         channel: _Channel,
         mark: Mark,
         wall_s: float,
@@ -247,7 +247,7 @@ class _Item(Coroutine[Any, Any, None]):
             GRACE_S, self._server.done, self._number, "stuck", "null"
         )
 
-    def _step(self, step: Callable[..., Any], *args: Any) -> Any:
+    def _step(self, step: Callable[..., object], *args: object) -> object:
         self._server.mark.write(self._number)
         begun = monotonic()
         try:
@@ -261,7 +261,7 @@ class _Item(Coroutine[Any, Any, None]):
     def send(self, value: Any) -> Any:
         return self._step(self._coroutine.send, value)
 
-    def throw(self, *error: Any) -> Any:
+    def throw(self, *error: object) -> object:
         return self._step(self._coroutine.throw, *error)
 
     def close(self) -> None:

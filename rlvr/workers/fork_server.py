@@ -59,12 +59,12 @@ class ForkServer:
         handler: request → JSON-able reply.  Any exception but MemoryError ends the child.
     """
 
-    def __init__(self, handler: Callable[[Any], Any]) -> None:
+    def __init__(self, handler: Callable[[Any], object]) -> None:
         self._handler = handler
         self._pid = self._number = 0
         self._requests = self._replies = -1
 
-    def ask(self, request: Any, *, cpu_s: float, wall_s: float) -> Any:
+    def ask(self, request: object, *, cpu_s: float, wall_s: float) -> Any:
         """The handler's reply.
 
         Args:
@@ -132,7 +132,7 @@ class ForkServer:
         os.close(reply_w)
 
 
-def _serve(handler: Callable[[Any], Any], requests: int, replies: int) -> NoReturn:
+def _serve(handler: Callable[[Any], object], requests: int, replies: int) -> NoReturn:
     """The child's loop.  It ends with its parent: at the next read, or by the kernel if it is
     computing."""
     pid = os.getpid()

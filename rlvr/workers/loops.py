@@ -79,7 +79,7 @@ class LoopThread:
             with suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
 
-    def submit(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: Any) -> Future[_T]:
+    def submit(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> Future[_T]:
         """Run a coroutine function in the loop; it sees the caller's context variables.
 
         Args:
@@ -91,7 +91,7 @@ class LoopThread:
         """
         return asyncio.run_coroutine_threadsafe(function(*args), self.loop)
 
-    def call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: Any) -> _T:
+    def call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
         """Run a coroutine function in the loop and wait for its result.
 
         Args:
@@ -139,9 +139,9 @@ class BoundedCalls:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._slots = asyncio.Semaphore(self._at_once)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
-    def submit(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: Any) -> Future[_T]:
+    def submit(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> Future[_T]:
         """Await what a coroutine function gives, as soon as there is room.
 
         Args:
@@ -168,7 +168,7 @@ class BoundedCalls:
             task.cancel()
 
     async def _call_bounded(
-        self, function: Callable[..., Coroutine[Any, Any, _T]], args: tuple[Any, ...]
+        self, function: Callable[..., Coroutine[Any, Any, _T]], args: tuple[object, ...]
     ) -> _T:
         task = asyncio.current_task()
         assert task is not None

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 __all__ = ["once_per_process"]
 
@@ -26,7 +26,7 @@ def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
     Args:
         make: a function of hashable arguments.
     """
-    results: dict[tuple[Any, ...], _T] = {}
+    results: dict[tuple[object, ...], _T] = {}
 
     @wraps(make)
     def get(*args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -131,7 +131,7 @@ class WorkerPool(Closing):
         with self._checkout():
             pass
 
-    def call(self, item: Any, *, wall_s: float, cpu_s: float | None = None) -> Any:
+    def call(self, item: object, *, wall_s: float, cpu_s: float | None = None) -> Any:
         """Run one item; its time is counted from when the worker begins it.
 
         Args:
@@ -179,9 +179,9 @@ class WorkerPool(Closing):
         """
         require_seconds("wall_s", wall_s)
         require_seconds("cpu_s", cpu_s, or_none=True)
-        results: list[Any] = []
+        results: list[object] = []
 
-        def note(result: Any) -> None:
+        def note(result: object) -> None:
             results.append(result)
             if on_result is not None:
                 on_result(len(results) - 1, result)
@@ -572,7 +572,7 @@ class _Worker:
 
     def _check_frame(
         self, frame: bytes, kinds: tuple[str, ...], item: int
-    ) -> tuple[str, float, float, Any]:
+    ) -> tuple[str, float, float, object]:
         """What the reply says, if it is the one that is due; another process may have written into
         the pipe."""
         try:
@@ -623,7 +623,7 @@ class _Worker:
 _WITH_ERROR = frozenset(("failed", "unread", "error", "last"))
 
 
-def _is_error(value: Any) -> bool:
+def _is_error(value: object) -> bool:
     """The name, message and traceback of an exception."""
     return (
         isinstance(value, list) and len(value) == 3 and all(isinstance(part, str) for part in value)
@@ -642,7 +642,7 @@ def _pool_closed() -> UsageError:
     return UsageError("this worker pool is closed; open a new one")
 
 
-def ship(value: Any) -> bytes:
+def ship(value: object) -> bytes:
     """A value as it is sent to a worker.
 
     Args:

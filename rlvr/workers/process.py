@@ -110,7 +110,7 @@ class _Channel:
         self._item = 0
         return read_frame(self.request)
 
-    def reply(self, kind: str, value: Any) -> None:
+    def reply(self, kind: str, value: object) -> None:
         """Send a value that is JSON."""
         self.reply_text(kind, dumps(value))
 
@@ -149,7 +149,7 @@ def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
     return error
 
 
-def _answer(handler: Callable[[Any], Any], frame: bytes, channel: _Channel) -> None:
+def _answer(handler: Callable[[Any], object], frame: bytes, channel: _Channel) -> None:
     items: Sequence[Any] = ()
     with foreign_code(BaseException) as errors:
         items = pickle.loads(frame)  # noqa: S301  see above

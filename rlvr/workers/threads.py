@@ -45,7 +45,7 @@ class Threads:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         weakref.finalize(self, self._calls.put, None).atexit = False
 
-    def submit(self, function: Callable[..., _T], *args: Any) -> Future[_T]:
+    def submit(self, function: Callable[..., _T], *args: object) -> Future[_T]:
         """Call the function in the next thread that is free.
 
         Args:
@@ -97,7 +97,7 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
     calls.put(None)  # for the next thread
 
 
-def _run(future: Future[Any], function: Callable[[], Any]) -> None:
+def _run(future: Future[object], function: Callable[[], object]) -> None:
     if future.set_running_or_notify_cancel():
         settle(future, function)
 
