@@ -141,8 +141,8 @@ MemoryMib: TypeAlias = Annotated[int, arg(help="Memory limit of each worker proc
 
 
 def options_of(
-    defaults: Mapping[str, Any], given: Sequence[str], flag: str = "--option"
-) -> dict[str, Any]:
+    defaults: Mapping[str, object], given: Sequence[str], flag: str = "--option"
+) -> dict[str, object]:
     """An environment's options from NAME=VALUE pairs: a value is text where the default is, and
     JSON otherwise.
 
@@ -431,7 +431,7 @@ def say_if_unprotected(file: Path, err: Console) -> None:
         )
 
 
-def print_json(out: Console, data: Any) -> None:
+def print_json(out: Console, data: object) -> None:
     """Print JSON, without line breaks at the terminal's width, colours or emoji.
 
     Args:

@@ -287,7 +287,7 @@ class EvalCommand:
         self,
         env: Environment,
         sampling: Sampling,
-        chat: Mapping[str, Any] | None,
+        chat: Mapping[str, object] | None,
         stack: ExitStack,
     ) -> RolloutFile | None:
         if self.rollouts is None:
@@ -342,7 +342,7 @@ class EvalCommand:
         self,
         report: EvaluationReport,
         kept: RolloutFile | None,
-        chat: Mapping[str, Any] | None,
+        chat: Mapping[str, object] | None,
     ) -> None:
         assert self.output is not None
         header = {
@@ -359,7 +359,7 @@ class EvalCommand:
 
 def _parameters(given: Iterable[str]) -> dict[str, Any]:
     """Parameters of requests from NAME=VALUE pairs; a value is JSON if it can be, else text."""
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, object] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not (equals and name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -103,14 +103,14 @@ def recipe_table(recipe: Recipe) -> Table:
     """
     table = Table(Column("setting", no_wrap=True), "here", "paper", "from", "why")
     for name, one in recipe.settings.items():
-        theirs: Any = one.value if one.source and one.theirs is None else one.theirs
+        theirs: object = one.value if one.source and one.theirs is None else one.theirs
         table.add_row(
             name, _text(one.value), "" if theirs is None else str(theirs), one.source, one.why
         )
     return table
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

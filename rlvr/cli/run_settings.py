@@ -52,12 +52,12 @@ def number_flags(kind: type[Algorithm]) -> type[Any]:
     Args:
         kind: the algorithm's class.
     """
-    hashed: Any = kind
+    hashed: object = kind
     return _number_flags(hashed)
 
 
 @cache
-def _number_flags(kind: Any) -> type[Any]:
+def _number_flags(kind: Any) -> type[object]:
     fields = [
         (
             name,
@@ -137,11 +137,11 @@ class Sources:
         )
 
     @property
-    def no_numbers(self) -> Any:
+    def no_numbers(self) -> object:
         """The flags of the algorithm's numbers, none of them given."""
         return number_flags(type(self.algorithm))()
 
-    def config(self, settings: RunSettings, given: Any, **others: Any) -> Config:
+    def config(self, settings: RunSettings, given: object, **others: object) -> Config:
         """The settings of the run, checked.
 
         Args:

@@ -450,7 +450,7 @@ class _RemainingRows:
         rejected: _RejectedRows,
         env: Environment,
         journal: Journal | _Pipe,
-        run: dict[str, Any],
+        run: dict[str, object],
         tally: Tally,
         shard: Shard | None,
         *,

@@ -146,7 +146,7 @@ def _differences(step: StepFile, other: StepFile) -> list[str]:
     return lines
 
 
-def _of_heads(name: str, a: Any, b: Any) -> str:
+def _of_heads(name: str, a: object, b: object) -> str:
     if isinstance(a, dict) and isinstance(b, dict):
         changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
         return ", ".join(f"{key} {a.get(key)!r} and {b.get(key)!r}" for key in changed)[:500]

@@ -150,7 +150,7 @@ def _entry(flag: str, text: str) -> list[str]:
     return [flag, *textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)]
 
 
-def _default(setting: Field[Any]) -> str:
+def _default(setting: Field[object]) -> str:
     if setting.default is MISSING and setting.default_factory is MISSING:
         return " (required)"
     value = setting.default
@@ -162,7 +162,7 @@ def _default(setting: Field[Any]) -> str:
     )
 
 
-def _metavar(hint: Any) -> str:
+def _metavar(hint: object) -> str:
     """What stands after the flag; nothing for a switch."""
     kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
     if get_origin(hint) is Literal:
