@@ -453,7 +453,7 @@ class Correct(Part):
     async def _await_credit(self, own: Any, task: Task) -> float:
         return self._credit(await own, task)
 
-    def _credit(self, own: Any, task: Task) -> float:
+    def _credit(self, own: object, task: Task) -> float:
         if not isinstance(own, Verdict):
             raise UsageError(
                 f"part {self.name!r}: its verifier returned {describe_returned(own)}; it must be a "
@@ -668,7 +668,7 @@ def _require_length(leaf: _Leaf, completions: Sequence[Completion], task: Task) 
         )
 
 
-def _check_value(leaf: _Leaf, value: Any, task: Task) -> float:
+def _check_value(leaf: _Leaf, value: object, task: Task) -> float:
     low, high = leaf.bounds
     value = plain(value)
     if not _is_number(value) or not low <= value <= high:  # NaN fails the comparison
@@ -689,7 +689,7 @@ def _as_reward(other: Reward | float) -> Reward:
     return _Constant(float(other))
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
+def _is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a real number, numpy's included.  Booleans count: a part may return
     `text.isascii()`."""
     return isinstance(value, Real)

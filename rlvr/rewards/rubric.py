@@ -94,7 +94,7 @@ class Rubric(Part):
         return min(1.0, float(met / sum(weight for _, weight in criteria)))
 
 
-def _check_criteria(criteria: Any, where: str) -> tuple[tuple[str, float], ...]:
+def _check_criteria(criteria: object, where: str) -> tuple[tuple[str, float], ...]:
     if isinstance(criteria, str) or not isinstance(criteria, Sequence):
         raise UsageError(f"{where} is {brief(criteria)}; it must be a list of (criterion, weight)")
     pairs = []
