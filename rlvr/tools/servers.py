@@ -87,7 +87,7 @@ class Server(Closing):
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._end.set)
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Call a tool of the server; gives the text of its reply.
 
         Args:
@@ -208,11 +208,11 @@ async def _listed(client: Any) -> list[Any]:
     raise ServiceFailed(f"its list of tools does not end after {_PAGES} pages, {len(tools)} tools")
 
 
-def _by_name(server: Server, name: str, /, **arguments: Any) -> str:
+def _by_name(server: Server, name: str, /, **arguments: object) -> str:
     return server.call(name, arguments)
 
 
-def _text(part: Any) -> str:
+def _text(part: object) -> str:
     text = getattr(part, "text", None)
     return (
         text if isinstance(text, str) else f"({getattr(part, 'type', 'content')} that is no text)"
