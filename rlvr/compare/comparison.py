@@ -682,7 +682,7 @@ def _cells(it: PairedDifference, p: float) -> list[str]:
     return [f"{it.value:+.3f} [{it.low:+.3f}, {it.high:+.3f}]", _p(p), f"{it.tasks:,}"]
 
 
-def _plain(it: PairedDifference) -> dict[str, Any]:
+def _plain(it: PairedDifference) -> dict[str, object]:
     """As JSON, which has no infinity: an end that is not known is null."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value

@@ -49,7 +49,7 @@ class TaskScores:
 
     task: str
     env: str
-    cluster: Any = None
+    cluster: object = None
     correct: list[bool] = field(default_factory=list)
     answers: list[str | None] = field(default_factory=list)
     totals: list[float] = field(default_factory=list)
@@ -133,7 +133,7 @@ def _last_evaluation(run: Path) -> tuple[int, Path]:
 # ---------------------------------------------------------------------------------------- reports
 
 
-def _report(path: Path) -> Mapping[str, Any] | None:
+def _report(path: Path) -> Mapping[str, object] | None:
     """The report in a file; None if it holds rows."""
     try:
         tree = json.loads(path.read_bytes())
@@ -199,7 +199,7 @@ def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
     # Where the whole identity is known, a resumed run may hold rows of two digests, one accepted.
     names = _WAY if read_identity(path) is not None else (*_WAY, "identity")
     first: dict[str, Row] = {}  # of each environment
-    ways: dict[str, list[Any]] = {}
+    ways: dict[str, list[object]] = {}
     completions = 0
     for completions, row in enumerate(read_whole(path), 1):
         env = str(row.get("env") or "")
@@ -237,7 +237,7 @@ def _key(row: Row, path: Path, number: int) -> tuple[str, str | None]:
     return name, reference if isinstance(reference, str) else json.dumps(reference)
 
 
-def _cluster(row: Row, column: str | None, path: Path) -> Any:
+def _cluster(row: Row, column: str | None, path: Path) -> object:
     if column is None:
         return None
     for place in (row.get("row"), row.get("meta"), row):
