@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlvr.text import one_line
 
@@ -90,7 +90,7 @@ class LeftOut:
         return [*lines, f"{uncounted:,} rows for other reasons"] if uncounted else lines
 
 
-def show_value(value: Any) -> str:
+def show_value(value: object) -> str:
     """A value as text: a function's name (a lambda's with its line), a dataclass's changed
     settings, else the repr.
 
@@ -109,7 +109,7 @@ def show_value(value: Any) -> str:
     return _ADDRESS.sub("", repr(value))
 
 
-def settings(value: Any, *, but: tuple[str, ...] = ()) -> list[str]:
+def settings(value: object, *, but: tuple[str, ...] = ()) -> list[str]:
     """`name=value` for each field of a dataclass that differs from its default; none for any other
     value.
 
@@ -135,7 +135,7 @@ def show_number(value: float) -> str:
     return short if float(short) == value else repr(value)
 
 
-def _default(setting: Field[Any]) -> Any:
+def _default(setting: Field[object]) -> object:
     return setting.default if setting.default_factory is MISSING else setting.default_factory()
 
 

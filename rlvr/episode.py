@@ -126,9 +126,9 @@ class EpisodeRecord:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """What followed the prompt, as chat messages in the form of OpenAI's API."""
-        all_messages: list[dict[str, Any]] = []
+        all_messages: list[dict[str, object]] = []
         for turn in self.turns:
-            assistant: dict[str, Any] = {"role": "assistant", "content": turn.text}
+            assistant: dict[str, object] = {"role": "assistant", "content": turn.text}
             if turn.calls:
                 assistant["tool_calls"] = [_call_as_message(call) for call in turn.calls]
             all_messages += [assistant, *map(reply_message, turn.calls)]
@@ -185,7 +185,7 @@ class EpisodeRecord:
             ) from None
 
 
-def _call_as_dict(call: ToolCall) -> dict[str, Any]:
+def _call_as_dict(call: ToolCall) -> dict[str, object]:
     return {name: getattr(call, name) for name in ToolCall.__slots__} | {
         "arguments": dict(call.arguments)
     }
@@ -202,7 +202,7 @@ def _call_from(data: Mapping[str, Any]) -> ToolCall:
     return call
 
 
-def _call_as_message(call: ToolCall) -> dict[str, Any]:
+def _call_as_message(call: ToolCall) -> dict[str, object]:
     return {
         "id": call.id,
         "type": "function",
@@ -210,7 +210,7 @@ def _call_as_message(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def reply_message(call: ToolCall) -> dict[str, Any]:
+def reply_message(call: ToolCall) -> dict[str, object]:
     """The chat message with the reply to a call.
 
     Args:

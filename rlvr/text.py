@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
     "ANSWER_TAGS",
@@ -103,7 +103,7 @@ def squeeze_text(text: str) -> str:
     return "".join(text.split()).casefold()
 
 
-def prompt_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
+def prompt_text(prompt: str | Sequence[Mapping[str, object]]) -> str:
     """All text of a prompt.
 
     Args:
@@ -112,7 +112,7 @@ def prompt_text(prompt: str | Sequence[Mapping[str, Any]]) -> str:
     return prompt if isinstance(prompt, str) else "\n".join(_contents(prompt))
 
 
-def _contents(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _contents(messages: Sequence[Mapping[str, object]]) -> Iterator[str]:
     for message in messages:
         content = message.get("content")
         if isinstance(content, str):

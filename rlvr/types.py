@@ -245,7 +245,7 @@ VerifierFunction: TypeAlias = Callable[..., bool | Verdict | Awaitable[bool | Ve
 task=None); may be async."""
 
 
-def is_async(function: Callable[..., Any]) -> bool:
+def is_async(function: Callable[..., object]) -> bool:
     """True for what is declared with `async def`: a function, a method, a `partial` of one, or an
     object's `__call__`.
 
@@ -271,7 +271,7 @@ def verifies_async(verifier: Verifier) -> bool:
     return flag if isinstance(flag, bool) else is_async(verifier.verify)
 
 
-def describe_returned(value: Any) -> str:
+def describe_returned(value: object) -> str:
     """What a function returned, for the error that it is of the wrong type.  A coroutine is closed
     and explained.
 
@@ -303,7 +303,7 @@ def verified(verifier: Verifier, completion: str, task: Task) -> Verdict | Await
     return verify(completion, task.reference)
 
 
-def read_reference(verifier: Verifier | None, reference: Any) -> None:
+def read_reference(verifier: Verifier | None, reference: object) -> None:
     """Refuse a reference that a verifier cannot use, before a task with it costs a completion.
 
     Verifiers on `rlvr.verifiers.base` read it; of others nothing can be told.
@@ -320,7 +320,7 @@ def read_reference(verifier: Verifier | None, reference: Any) -> None:
         read(reference)
 
 
-def takes_task(function: Callable[..., Any]) -> bool:
+def takes_task(function: Callable[..., object]) -> bool:
     """True if it has an argument `task`.  One that a `partial` has set is the user's.
 
     Args:
@@ -335,7 +335,7 @@ def takes_task(function: Callable[..., Any]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _names_task(function: Callable[..., Any]) -> bool:
+def _names_task(function: Callable[..., object]) -> bool:
     """By its own signature; a decorator that passes on any keyword has the signature of what it
     decorates."""
     try:
@@ -637,14 +637,14 @@ def plain_reference(value: Any) -> Any:
     return value
 
 
-def _same_or(value: Any, converted: Any) -> Any:
+def _same_or(value: Any, converted: Any) -> object:
     """The container itself if nothing in it had to change, so that a verifier's own type of mapping
     stays."""
     before, after = (x.values() if isinstance(x, Mapping) else x for x in (value, converted))
     return value if all(old is new for old, new in zip(before, after, strict=True)) else converted
 
 
-def _plain_scalar(value: Any) -> Any:
+def _plain_scalar(value: Any) -> object:
     try:
         number = value.item()
     except Exception:  # noqa: BLE001  a library's own, such as for a tensor without storage
@@ -667,7 +667,7 @@ def _plain_scalar(value: Any) -> Any:
     return number
 
 
-def _no_number(value: Any) -> DataError:
+def _no_number(value: object) -> DataError:
     return DataError(
         f"the reference is {brief(value)}; a number in it must be one that Python's int or float "
         f"can hold, or a "
