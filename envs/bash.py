@@ -133,7 +133,7 @@ class Bash(rlvr.Environment):
         prompt = f"{request}\n\nYou have a bash session in the folder with these files. When you are done, say so."
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, after, {"files": before})
 
-    def setup(self, task: rlvr.Task) -> Any:
+    def setup(self, task: rlvr.Task) -> object:
         session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=20.0)
         for name, text in task.meta["files"].items():
             if not session.write(name, text):

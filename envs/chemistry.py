@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle
 from rlvr.envs.reactions import named_salt, reaction_sides, write_equation
 from rlvr.verifiers.chemistry import ChemistryVerifier, balance_reaction, molar_mass
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Chemistry"]
 
@@ -29,7 +32,7 @@ class Chemistry(Puzzle):
     data: str = ""
     reward = rlvr.Correct(ChemistryVerifier())
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         ask = (
             rng.choice(("equation", "equation", "formula", "mass"))
             if self.ask == "any"
@@ -51,7 +54,7 @@ class Chemistry(Puzzle):
         answer = f"{float(molar_mass(formula)):.5g} g/mol"
         return Made(f"What is the molar mass of {name}, with its unit? {_WHERE}", answer, answer)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         if not isinstance(row.get("question"), str) or "answer" not in row:
             raise rlvr.DataError(
                 f"{id}: needs 'question' and 'answer'; it has {', '.join(map(repr, row))}"

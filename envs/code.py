@@ -8,6 +8,7 @@ from typing import Any
 
 import rlvr
 from rlvr.sandbox import Limits
+from rlvr.types import JsonDict
 from rlvr.verifiers.code import CodeVerifier
 
 __all__ = ["CodeEnv"]
@@ -41,7 +42,7 @@ class CodeEnv(rlvr.Environment):
             # an instance may shadow it
             self.reward = rlvr.Correct(CodeVerifier(**self.judging()))  # type: ignore[misc]
 
-    def judging(self) -> dict[str, Any]:
+    def judging(self) -> JsonDict:
         """The judge's settings, as `CodeVerifier` takes them."""
         return {
             "limits": Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib),

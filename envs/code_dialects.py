@@ -16,10 +16,14 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rlvr
 from rlvr.errors import brief
+from rlvr.types import JsonDict
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["CodeProblem", "DIALECTS", "RowNotJudged", "dialect_of"]
 
@@ -59,7 +63,7 @@ class CodeProblem:
     outputs: list[Any]
     fn_name: str | None = None
     starter: str | None = None
-    checker: Mapping[str, Any] | None = None
+    checker: Mapping[str, object] | None = None
     interactor: Mapping[str, Any] | None = None
     cpu_s: float | None = None
     memory_mib: float | None = None
@@ -87,7 +91,7 @@ def dialect_of(row: Mapping[str, object]) -> str:
 # ----------------------------------------------------------------------------------------- dialects
 
 
-def _plain(row: Mapping[str, Any]) -> CodeProblem:
+def _plain(row: Row) -> CodeProblem:
     """`inputs` and `outputs`, perhaps `fn_name`, `checker`, `interactor`, `cpu_s`, `memory_mib`:
     our own form.
 
@@ -108,7 +112,7 @@ def _plain(row: Mapping[str, Any]) -> CodeProblem:
     )
 
 
-def _apps(row: Mapping[str, Any]) -> CodeProblem:
+def _apps(row: Row) -> CodeProblem:
     """APPS (Hendrycks et al., arXiv:2105.09938; card of `codeparrot/apps`, eval/testing_util.py of
     hendrycks/apps).
 
@@ -138,7 +142,7 @@ def _taco(row: Mapping[str, object]) -> CodeProblem:
 _CONTEST_TESTS: Final = ("public_tests", "private_tests", "generated_tests")
 
 
-def _codecontests(row: Mapping[str, Any]) -> CodeProblem:
+def _codecontests(row: Row) -> CodeProblem:
     """CodeContests (Li et al., arXiv:2203.07814; card of `deepmind/code_contests`).
 
     Tests are pairs of lists, `input` and `output`, in three columns.  `time_limit` has `seconds`
@@ -166,7 +170,7 @@ def _codecontests(row: Mapping[str, Any]) -> CodeProblem:
     return _with_limits(problem, seconds, (row.get("memory_limit_bytes") or 0) / (1 << 20))
 
 
-def _livecodebench(row: Mapping[str, Any]) -> CodeProblem:
+def _livecodebench(row: Row) -> CodeProblem:
     """LiveCodeBench (Jain et al., arXiv:2403.07974; lcb_runner/benchmarks/code_generation.py).
 
     Tests are JSON lists of `input`, `output` and `testtype`; private ones may be packed, by base64,
@@ -195,7 +199,7 @@ def _livecodebench(row: Mapping[str, Any]) -> CodeProblem:
     )
 
 
-def _codeforces(row: Mapping[str, Any]) -> CodeProblem:
+def _codeforces(row: Row) -> CodeProblem:
     """Codeforces (card of `open-r1/codeforces`, utils/competitive_programming/cf_scoring.py of
     huggingface/open-r1).
 
@@ -230,7 +234,7 @@ def _codeforces(row: Mapping[str, Any]) -> CodeProblem:
     return _with_limits(problem, row.get("time_limit"), row.get("memory_limit"))
 
 
-DIALECTS: Final[dict[str, Callable[[Mapping[str, Any]], CodeProblem]]] = {
+DIALECTS: Final[dict[str, Callable[[Row], CodeProblem]]] = {
     "plain": _plain,
     "apps": _apps,
     "taco": _taco,
@@ -281,7 +285,7 @@ def _json(value: object, column: str) -> Any:
         raise rlvr.DataError(f"column {column!r} is no JSON: {error}") from None
 
 
-def _tests(given: object) -> dict[str, Any]:
+def _tests(given: object) -> JsonDict:
     if not isinstance(given, Mapping):
         raise rlvr.DataError(
             f"its tests are {brief(given)}; they must be an object with 'inputs' and 'outputs'"
@@ -327,7 +331,7 @@ class _Text(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
-def _private(value: Any) -> list[Any]:
+def _private(value: object) -> list[Any]:
     """The private tests of LiveCodeBench: JSON, or packed."""
     if not isinstance(value, str) or not value.strip() or value.lstrip().startswith("["):
         return _json(value, "private_test_cases") or []

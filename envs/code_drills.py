@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import rlvr
 from rlvr.envs.code import CodeEnv
+from rlvr.types import JsonDict
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.code.operators import mutants
 
@@ -287,7 +288,7 @@ def _chain(rng: Random, kind: str, count: int, gives: str | None) -> tuple[_Appl
             return tuple(steps)
 
 
-def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
+def _tests(drill: _Drill, rng: Random) -> list[tuple[object, object]]:
     """Inputs with results that tell the drill from its neighbours; [] if it does nothing of
     interest.
 
@@ -332,10 +333,10 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[Any, Any]]:
 
 def _results(drill: _Drill | str, pool: Sequence[object]) -> list[object]:
     """What the function gives for each input; its code is ours, made of the tables above."""
-    scope: dict[str, Any] = {}
+    scope: JsonDict = {}
     # no text of others
     exec(drill if isinstance(drill, str) else drill.code(), scope)  # noqa: S102
-    function: Callable[[Any], Any] = scope["f"]
+    function: Callable[[Any], object] = scope["f"]
     return [_result(function, argument) for argument in pool]
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.envs.code import CodeEnv
 from rlvr.envs.code_dialects import DIALECTS, CodeProblem, RowNotJudged, dialect_of
 from rlvr.sandbox.languages import LANGUAGES
+from rlvr.types import JsonDict
 from rlvr.validate import require_number, require_one_of
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["CodeStdio"]
 
@@ -56,7 +60,7 @@ class CodeStdio(CodeEnv):
         require_number("time_factor", self.time_factor, 0)
         super().__post_init__()
 
-    def judging(self) -> dict[str, Any]:
+    def judging(self) -> dict[str, object]:
         return {**super().judging(), "language": self.language, "compare": self.compare}
 
     def tasks(self) -> Iterator[rlvr.Task]:
@@ -80,7 +84,7 @@ class CodeStdio(CodeEnv):
             return None
         return self._task(problem, row, id) if problem.inputs else None
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         try:
             return self._task(self._problem(row, id), row, id)
         except RowNotJudged as error:
@@ -117,7 +121,7 @@ class CodeStdio(CodeEnv):
         except rlvr.DataError as error:
             raise rlvr.DataError(f"{id}: {error}") from None
 
-    def _reference(self, problem: CodeProblem) -> dict[str, Any]:
+    def _reference(self, problem: CodeProblem) -> JsonDict:
         reference: dict[str, object] = {"inputs": problem.inputs, "outputs": problem.outputs}
         if problem.fn_name:
             reference["fn_name"] = problem.fn_name
@@ -131,7 +135,7 @@ class CodeStdio(CodeEnv):
             reference |= self._limits(problem)
         return reference
 
-    def _limits(self, problem: CodeProblem) -> dict[str, Any]:
+    def _limits(self, problem: CodeProblem) -> JsonDict:
         """The row's limits; a contest's are made to fit the language."""
         row_limits = {"cpu_s": problem.cpu_s, "memory_mib": problem.memory_mib}
         limits = {name: value for name, value in row_limits.items() if value is not None}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import ExpressionVerifier
 from rlvr.verifiers.logic_solvers import apply_sign, solve24
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Countdown", "Game24"]
 
@@ -40,7 +43,7 @@ class Countdown(Puzzle):
         super().__post_init__()
         require_whole("difficulty", self.difficulty, 1, 5)
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         highest = (10, 25, 50, 75, 100)[self.difficulty - 1]
         numbers = [rng.randint(1, highest) for _ in range(self.difficulty + 2)]
         terms = [(Fraction(number), str(number)) for number in numbers]
@@ -54,7 +57,7 @@ class Countdown(Puzzle):
         target = int(value)
         return Made(_asked(numbers, target), {"numbers": numbers, "target": target}, text)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         numbers, target = column(row, "nums", "numbers"), column(row, "target")
         reference = self.reference_of({"numbers": numbers, "target": target})
         return rlvr.Task(id, _asked(numbers, target), reference)
@@ -80,7 +83,7 @@ class Game24(Puzzle):
 
     reward = rlvr.Correct(ExpressionVerifier())
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         numbers = [rng.randint(1, 13) for _ in range(4)]
         if not mine(sorted(numbers)):
             return None

@@ -80,7 +80,7 @@ class Desk(rlvr.Environment):
         }
         return rlvr.Task(f"{self.id}/{self.split}/{self.world}/{index}", prompt, reference, meta)
 
-    def setup(self, task: rlvr.Task) -> dict[str, Any]:
+    def setup(self, task: rlvr.Task) -> dict[str, object]:
         return {"world": task.meta["world"], "db": copy.deepcopy(task.meta["tables"])}
 
     def tools(self, state: Any) -> Sequence[rlvr.Tool]:
@@ -97,7 +97,7 @@ class Desk(rlvr.Environment):
         ]
         return " ".join(answers) or _DONE
 
-    def final(self, task: rlvr.Task, state: Any) -> dict[str, Any]:
+    def final(self, task: rlvr.Task, state: Any) -> dict[str, object]:
         before, after = task.meta["tables"], state["db"]
         mails = after.get("mails", {})
         sent = [mail["text"] for key, mail in mails.items() if key not in before["mails"]]
@@ -156,7 +156,7 @@ def _listed(errand: Errand) -> list[list[Any]]:
     return [[tool, arguments] for tool, arguments in errand.actions]
 
 
-def _changes(before: Tables, after: Tables) -> dict[str, Any]:
+def _changes(before: Tables, after: Tables) -> dict[str, object]:
     """The rows that are otherwise, by table and id, and the new ones; None for those that are
     gone."""
     changes: dict[str, object] = {}

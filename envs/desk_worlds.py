@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, ClassVar, Final, TypeAlias
 
 import rlvr
+from rlvr.types import JsonDict
 
 __all__ = [
     "Errand",
@@ -97,7 +98,7 @@ class World:
         return draw(rng, db)
 
 
-def _row(db: Tables, table: str, key: str) -> dict[str, Any]:
+def _row(db: Tables, table: str, key: str) -> JsonDict:
     if key not in db[table]:
         raise rlvr.ToolError(f"there is no {table[:-1]} {key[:40]!r}")
     return db[table][key]
@@ -265,7 +266,7 @@ class Shop(World):
 
     def _order(
         self, rng: Random, db: Tables, **change: object
-    ) -> tuple[str, dict[str, Any], str, dict[str, str]]:
+    ) -> tuple[str, JsonDict, str, dict[str, str]]:
         """An order, its good, and what its customer says when asked."""
         key = rng.choice(list(db["orders"]))
         row = db["orders"][key]
@@ -283,7 +284,9 @@ class Shop(World):
         amounts = {order["cents"] for order in db["orders"].values()} - {row["cents"]}
         return tuple(sorted(map(_euros, amounts)))
 
-    def _given_back(self, tool: str, want: str, rng: Random, db: Tables, **change: Any) -> Errand:
+    def _given_back(
+        self, tool: str, want: str, rng: Random, db: Tables, **change: object
+    ) -> Errand:
         key, row, good, facts = self._order(rng, db, **change)
         must_hear, untold = (_euros(row["cents"]),), self._others(db, row)
         opening = f"{want.format(good=good)} How many euros do I get back?"

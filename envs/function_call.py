@@ -4,14 +4,17 @@ functions, judged by BFCL's rules."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rlvr
 from rlvr.envs.puzzles import Generator
+from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import require_whole
 from rlvr.verifiers.calls import CallsVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["FunctionCall"]
 
@@ -59,7 +62,7 @@ class FunctionCall(Generator):
         super().__post_init__()
         require_whole("calls", self.calls, 1, 8)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         if "ground_truth" in row:
             question, functions, calls = (
                 row.get("question"),
@@ -125,7 +128,7 @@ def _decode(value: object) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def _with_properties(function: Mapping[str, Any]) -> dict[str, Any]:
+def _with_properties(function: JsonObject) -> JsonDict:
     """xLAM's parameters as a schema; its types are Python's, "str, optional" and the like."""
     parameters = function.get("parameters") or {}
     properties = {
@@ -147,9 +150,9 @@ def _parameter_schemas(kinds: dict[str, str]) -> dict[str, object]:
     }
 
 
-def _request(rng: Random, name: str) -> tuple[str, str, dict[str, Any]]:
+def _request(rng: Random, name: str) -> tuple[str, str, dict[str, object]]:
     on = rng.random() < 0.5
-    words: dict[str, Any] = {
+    words: dict[str, object] = {
         "city": rng.choice(_CITIES), "unit": rng.choice(("celsius", "fahrenheit")), "minutes": rng.randint(2, 90),
         "label": rng.choice(("tea", "rice", "nap", "run")), "amount": rng.randint(100, 9999) / 100, "on": on,
         "name": rng.choice(("Ada", "Chen", "Farid", "Greta")), "room": rng.choice(("kitchen", "hall", "attic")),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.types import plain_reference
 from rlvr.verifiers.math import GSM8K as GSM8K_POLICY
 from rlvr.verifiers.math import MathVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["GSM8K"]
 
@@ -44,7 +47,7 @@ class GSM8K(rlvr.Environment):
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data, name="main")
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         question, solution = row.get("question"), row.get("answer", row.get("ground_truth"))
         if question is not None and not isinstance(question, str):
             raise rlvr.DataError(f"{id}: column 'question' is {question!r}; it must be a text")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.envs.code import CodeEnv
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["HumanEval"]
 
@@ -40,7 +43,7 @@ class HumanEval(CodeEnv):
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         name = str(row.get("task_id", id))
         for column in ("prompt", "test", "entry_point"):
             if not isinstance(row.get(column), str):

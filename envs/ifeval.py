@@ -6,10 +6,14 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import rlvr
+from rlvr.types import JsonDict, JsonObject
 from rlvr.verifiers.instructions import InstructionVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["IFBench", "IFEval"]
 
@@ -88,7 +92,7 @@ class IFEval(rlvr.Environment):
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data or self._data, key="key")
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         if "ground_truth" in row:
             row = _of_ground_truth(row, id)
         kinds, arguments = row.get("instruction_id_list"), row.get("kwargs")
@@ -113,7 +117,7 @@ class IFEval(rlvr.Environment):
         meta = {"example": row["example"]} if row.get("example") else {}
         return rlvr.Task(id, row["prompt"], reference, meta)
 
-    def reference_of(self, value: Any) -> list[dict[str, Any]]:
+    def reference_of(self, value: Any) -> list[dict[str, object]]:
         """The instructions, with arguments that are None left out.
 
         Args:
@@ -132,7 +136,7 @@ class IFEval(rlvr.Environment):
         return task.meta.get("example")
 
 
-def _of_ground_truth(row: Mapping[str, object], id: str) -> dict[str, Any]:
+def _of_ground_truth(row: Mapping[str, object], id: str) -> JsonDict:
     """A row of IF-RLVR or Tülu 3 with IFEval's columns."""
     text, messages = row["ground_truth"], row.get("messages")
     if not isinstance(text, str) or len(text) > _LONGEST or not isinstance(messages, list):
@@ -156,7 +160,7 @@ def _of_ground_truth(row: Mapping[str, object], id: str) -> dict[str, Any]:
     return {"prompt": messages, "instruction_id_list": kinds, "kwargs": values}
 
 
-def _of_tulu(asked: Mapping[str, Any], id: str) -> tuple[str, dict[str, object]]:
+def _of_tulu(asked: JsonObject, id: str) -> tuple[str, dict[str, object]]:
     if asked["func_name"] not in _TULU:
         raise rlvr.DataError(f"{id}: there is no function {asked['func_name']!r} of Tülu 3")
     kind, names = _TULU[asked["func_name"]]

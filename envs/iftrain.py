@@ -39,7 +39,7 @@ class IFTrain(Puzzle):
         # shadows the class's
         self.reward = rlvr.Correct(InstructionVerifier(share=self.share))  # type: ignore[misc]
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         topic = rng.choice(TOPICS)
         draft = Draft(rng, topic, rng.choice(REQUESTS).format(topic))
         chosen = compatible(rng, rng.randint(1, self.instructions))

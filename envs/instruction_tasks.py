@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from rlvr.types import JsonObject
+
 __all__ = ["ASKS", "Draft", "REQUESTS", "Spec", "TOPICS", "compatible", "in_words"]
 
 TOPICS: Final = (
@@ -157,7 +159,9 @@ def _word(name: str, pool: Sequence[str] = _KEYWORDS) -> Callable[[Draft], Mappi
     return lambda draft: {name: draft.rng.choice(pool)}
 
 
-def _count(name: str, low: int, high: int, **more: object) -> Callable[[Draft], Mapping[str, Any]]:
+def _count(
+    name: str, low: int, high: int, **more: object
+) -> Callable[[Draft], Mapping[str, object]]:
     return lambda draft: {name: draft.rng.randint(low, high)} | more
 
 
@@ -182,7 +186,7 @@ def _each(
 def _group_parts(
     divider: str, groups: int | None = None
 ) -> Callable[[Draft, Mapping[str, Any]], None]:
-    def follow(draft: Draft, given: Mapping[str, Any]) -> None:
+    def follow(draft: Draft, given: JsonObject) -> None:
         draft.divider, draft.groups = divider, groups or given["num_paragraphs"]
 
     return follow
@@ -192,13 +196,13 @@ def _bottom(line: str) -> Callable[[Draft, Mapping[str, Any]], None]:
     return lambda draft, given: draft.bottom.append(line.format(**given))
 
 
-def _phrase_variants(draft: Draft, given: Mapping[str, Any]) -> None:
+def _phrase_variants(draft: Draft, given: JsonObject) -> None:
     words = given["phrase"].split()
     for word in draft.rng.sample(_KEYWORDS, given["small_n"]):
         draft.add(" ".join([*words[:2], word, *words[3:]]))
 
 
-def _number_sections(draft: Draft, given: Mapping[str, Any]) -> None:
+def _number_sections(draft: Draft, given: JsonObject) -> None:
     draft.sentences, sentences = draft.sentences[:2], draft.sentences
     parts = [sentences[at % len(sentences)] for at in range(given["num_sections"])]
     draft.bottom += [
@@ -206,13 +210,13 @@ def _number_sections(draft: Draft, given: Mapping[str, Any]) -> None:
     ]
 
 
-def _at_place(draft: Draft, given: Mapping[str, Any]) -> None:
+def _at_place(draft: Draft, given: JsonObject) -> None:
     words = draft.sentences[given["n"] - 1].split()
     words[given["m"] - 1] = given["keyword"]
     draft.sentences[given["n"] - 1] = " ".join(words)
 
 
-def _first_of(draft: Draft, given: Mapping[str, Any]) -> None:
+def _first_of(draft: Draft, given: JsonObject) -> None:
     count, nth = given["num_paragraphs"], given["nth_paragraph"]
     draft.divider, draft.groups = "\n\n", count
     draft.sentences = (
@@ -227,7 +231,7 @@ def _first_of(draft: Draft, given: Mapping[str, Any]) -> None:
         )
 
 
-def _compose_paragraphs(draft: Draft, given: Mapping[str, Any]) -> None:
+def _compose_paragraphs(draft: Draft, given: JsonObject) -> None:
     def sentence() -> str:
         return " ".join(draft.rng.sample(_KEYWORDS, given["n_words"])).capitalize() + "."
 
@@ -269,7 +273,7 @@ def _span(draft: Draft) -> Mapping[str, object]:
     }
 
 
-def _copies(draft: Draft, given: Mapping[str, Any]) -> None:
+def _copies(draft: Draft, given: JsonObject) -> None:
     copy = "\n******\n".join([given["prompt_to_repeat"]] * given.get("N", 1))
     if "n_start" in given:
         copy = copy[given["n_start"] : given["n_end"] + 1]
@@ -296,7 +300,7 @@ def _frequency(draft: Draft) -> Mapping[str, object]:
 
 
 def _mark_words(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], None]:
-    def follow(draft: Draft, given: Mapping[str, Any]) -> None:
+    def follow(draft: Draft, given: JsonObject) -> None:
         for at in range(given[count]):
             words = draft.sentences[at % len(draft.sentences)].split()
             place = len(words) // 2 + at // len(draft.sentences)
@@ -306,7 +310,7 @@ def _mark_words(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], N
     return follow
 
 
-def _listed(draft: Draft, given: Mapping[str, Any]) -> None:
+def _listed(draft: Draft, given: JsonObject) -> None:
     draft.bottom += [f"* a {word}" for word in draft.rng.sample(_KEYWORDS, given["num_bullets"])]
 
 
@@ -318,7 +322,7 @@ def _last_word(draft: Draft, given: Mapping[str, object]) -> None:
     draft.sentences[-1] += f" {given['last_word']}"
 
 
-def _placeholders(draft: Draft, given: Mapping[str, Any]) -> None:
+def _placeholders(draft: Draft, given: JsonObject) -> None:
     for word in draft.rng.sample(_KEYWORDS, given["num_placeholders"]):
         draft.add(f"Please ask [{word}] about it")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import rlvr
 from rlvr.envs.puzzles import Generator, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.json_schema import JSONVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["JSONObjects"]
 
@@ -38,7 +40,7 @@ class JSONObjects(Generator):
         super().__post_init__()
         require_whole("items", self.items, 1, 8)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         prompt, schema = column(row, "prompt"), _decode(row.get("schema"))
         reference = {} if schema is None else {"schema": schema}
         if row.get("values") is not None:
@@ -68,7 +70,7 @@ class JSONObjects(Generator):
             "city": {"type": "string"},
             "express": {"type": "boolean"},
         }
-        schema: dict[str, Any] = {
+        schema: dict[str, object] = {
             "type": "object",
             "properties": {
                 **properties,
@@ -93,6 +95,6 @@ class JSONObjects(Generator):
         return JSONVerifier().example(task.reference)
 
 
-def _decode(value: object) -> Any:
+def _decode(value: object) -> object:
     """Data sets have documents and schemas as texts too."""
     return json.loads(value) if isinstance(value, str) else value

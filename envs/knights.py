@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.envs.claims import drawn_claims, say_claim, solutions
 from rlvr.envs.puzzles import Made, Puzzle
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import RolesVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Knights"]
 
@@ -43,7 +46,7 @@ class Knights(Puzzle):
         super().__post_init__()
         require_whole("people", self.people, 2, 8)
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         n = self.people
         claims = drawn_claims(rng, n)
         if not mine(claims):
@@ -61,7 +64,7 @@ class Knights(Puzzle):
             _HOW.format(said=sentences, names=_listed(names)), reference, _write_solution(reference)
         )
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         quiz, names, solution = row.get("quiz"), row.get("names"), row.get("solution")
         if not isinstance(quiz, str) or not names or not solution or len(names) != len(solution):
             raise rlvr.DataError(

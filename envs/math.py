@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.types import plain_reference
 from rlvr.verifiers.math import BOXED, MathPolicy, MathVerifier, extract
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["MATH"]
 
@@ -38,7 +41,7 @@ class MATH(rlvr.Environment):
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         problem = row.get("problem", row.get("question"))
         if problem is not None and not isinstance(problem, str):
             raise rlvr.DataError(

@@ -7,11 +7,14 @@ import ast
 import builtins
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.envs.code import CodeEnv
 from rlvr.validate import require_whole
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["MBPP"]
 
@@ -51,7 +54,7 @@ class MBPP(CodeEnv):
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data, name=self.subset)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         name = id if row.get("task_id") is None else self.name_of(row["task_id"])
         text = row.get("text", row.get("prompt"))
         if text is not None and not isinstance(text, str):
@@ -78,7 +81,7 @@ class MBPP(CodeEnv):
     def name_of(self, task_id: object) -> str:
         return task_id if isinstance(task_id, str) else f"MBPP/{task_id}"
 
-    def _tests(self, row: Mapping[str, Any], id: str) -> tuple[dict[str, str], list[str]]:
+    def _tests(self, row: Row, id: str) -> tuple[dict[str, str], list[str]]:
         """The reference, and the asserts that the prompt may show."""
         if isinstance(row.get("test"), str) and isinstance(row.get("entry_point"), str):
             return {"test": row["test"], "style": "check", "entry_point": row["entry_point"]}, []

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
+from rlvr.types import JsonDict
 from rlvr.verifiers.choices import LETTERS, ChoiceVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["MultipleChoice"]
 
@@ -45,7 +49,7 @@ class MultipleChoice(rlvr.Environment):
     def tasks(self) -> Iterator[rlvr.Task]:
         return self.tasks_in(self.data)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         question = row.get("question", row.get("Question"))
         if not isinstance(question, str) or not question.strip():
             raise rlvr.DataError(
@@ -69,7 +73,7 @@ class MultipleChoice(rlvr.Environment):
         return ChoiceVerifier().example(task.reference)
 
 
-def _reference(row: Mapping[str, object]) -> dict[str, Any]:
+def _reference(row: Mapping[str, object]) -> JsonDict:
     right = next((row[name] for name in _RIGHT if name in row), None)
     if right is not None:
         return {

@@ -7,10 +7,13 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import rlvr
 from rlvr.validate import require_one_of
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Generator", "Made", "Puzzle", "column"]
 
@@ -68,7 +71,7 @@ class Generator(rlvr.Environment):
     def task(self, index: int) -> rlvr.Task:
         return super().task(index) if self._rows else self.draw(index)
 
-    def _of_row(self, row: Mapping[str, Any], id: str) -> rlvr.Task:
+    def _of_row(self, row: Row, id: str) -> rlvr.Task:
         if "prompt" in row and "reference" in row:
             return rlvr.Task(id, row["prompt"], self.reference_of(row["reference"]))
         return self.task_from(row, id)  # type: ignore[call-arg]  # subclasses take an id too
@@ -106,7 +109,7 @@ class Puzzle(Generator):
     domain = "logic"
 
     @abstractmethod
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         """A puzzle that has a solution; None if this draw gives none of the split.
 
         Args:

@@ -3,13 +3,15 @@ questions about a short text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import rlvr
 from rlvr.envs.puzzles import Generator
 from rlvr.validate import require_whole
 from rlvr.verifiers.qa import QAVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["QA"]
 
@@ -50,7 +52,7 @@ class QA(Generator):
         super().__post_init__()
         require_whole("people", self.people, 1, len(_NAMES))
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         question = row.get("question")
         if not isinstance(question, str) or "answer" not in row:
             raise rlvr.DataError(f"no 'question' or no 'answer' in the row; it has {list(row)}")

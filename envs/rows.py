@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rlvr
 from rlvr.data.columns import Columns
 from rlvr.data.formats import read_rows
 from rlvr.environment.registry import object_at
 from rlvr.verifiers.named import make_verifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Rows"]
 
@@ -52,7 +55,7 @@ class Rows(rlvr.Environment):
         return self.tasks_in(columns.rows(read_rows(self.data)), make=_row_task)
 
 
-def _row_task(row: Mapping[str, Any], id: str) -> rlvr.Task:
+def _row_task(row: Row, id: str) -> rlvr.Task:
     meta = {name: value for name, value in row.items() if name not in ("id", "prompt", "reference")}
     number = int(id.rpartition("/")[2]) + 1
     return rlvr.Task(str(row.get("id", f"line:{number}")), row["prompt"], row["reference"], meta)

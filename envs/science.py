@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle
 from rlvr.envs.science_problems import PROBLEMS, draw_question
 from rlvr.verifiers.science import ScienceVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Science"]
 
@@ -40,11 +43,11 @@ class Science(Puzzle):
         # an instance may shadow its class's reward
         self.reward = rlvr.Correct(verifier)  # type: ignore[misc]
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         question, answer = draw_question(rng, rng.choice(PROBLEMS))
         return Made(f"{question} {_HOW}", answer, answer) if mine(question) else None
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         question = row.get("question", row.get("problem"))
         if not isinstance(question, str) or "answer" not in row:
             raise rlvr.DataError(

@@ -4,15 +4,18 @@ which no prompt has any."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import rlvr
 from rlvr.tools import Corpus, search
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.qa import QAVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Search"]
 
@@ -149,7 +152,7 @@ class Search(rlvr.Environment):
         ]
 
 
-def _row_task(row: Mapping[str, Any], id: str) -> rlvr.Task:
+def _row_task(row: Row, id: str) -> rlvr.Task:
     if not isinstance(row.get("question"), str) or "answer" not in row:
         raise rlvr.DataError(f"no 'question' or no 'answer' in the row; it has {list(row)}")
     return rlvr.Task(id, row["question"] + _FORM, row["answer"])

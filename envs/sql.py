@@ -3,17 +3,21 @@ fillings of the database."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import lru_cache
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import rlvr
 from rlvr.envs.puzzles import Generator, column
+from rlvr.types import JsonDict
 from rlvr.validate import require_whole
 from rlvr.verifiers.sql import SQLVerifier, tables_of
 from rlvr.verifiers.sql_operators import query_slips
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["SQL"]
 
@@ -89,7 +93,7 @@ class SQL(Generator):
         super().__post_init__()
         require_whole("fillings", self.fillings, 2, 10)
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         schema, query = column(row, "schema", "sql_context"), column(row, "query", "sql")
         reference = {"schema": schema, "query": query}
         if row.get("fillings"):
@@ -162,8 +166,8 @@ def _filling(rng: Random, theme: _Theme, near: int | None) -> dict[str, list[lis
 
 
 def _telling(
-    schema: str, query: str, columns: Sequence[str], pool: Sequence[dict[str, Any]], count: int
-) -> list[dict[str, Any]]:
+    schema: str, query: str, columns: Sequence[str], pool: Sequence[JsonDict], count: int
+) -> list[dict[str, object]]:
     """So many fillings, taken greedily: each next one tells the query from the most slips that are
     left."""
     verifier, slips = SQLVerifier(), [slip for slip, _ in query_slips(query, columns)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import isqrt
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.logic import SudokuVerifier
 from rlvr.verifiers.logic_solvers import box_shape, sudoku_solutions
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Sudoku"]
 
@@ -39,7 +42,7 @@ class Sudoku(Puzzle):
         require_one_of("rows", self.rows, (6, 9))
         require_whole("difficulty", self.difficulty, 1, 5)
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         solved = _fill_grid(rng, self.rows)
         # the same under other digits is the same puzzle
         names = {digit: at for at, digit in enumerate(solved[0])}
@@ -59,7 +62,7 @@ class Sudoku(Puzzle):
                 puzzle[row][place] = solved[row][place]
         return Made(_prompt_of(puzzle), puzzle, _text(solved))
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         puzzle = column(row, "puzzle", "question", "quizzes")
         puzzle = self.reference_of(_square(puzzle) if isinstance(puzzle, str) else puzzle)
         return rlvr.Task(id, _prompt_of(puzzle), puzzle)

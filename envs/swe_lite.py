@@ -189,7 +189,7 @@ class SweLite(rlvr.Environment):
 
     # ------------------------------------------------------------------------------------- episodes
 
-    def setup(self, task: rlvr.Task) -> Any:
+    def setup(self, task: rlvr.Task) -> object:
         session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=120.0)
         for path, text in task.meta["files"].items():
             if not session.write(path, text):

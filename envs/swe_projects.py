@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from rlvr.environment import seeded
+from rlvr.types import JsonDict
 
 __all__ = [
     "Edits",
@@ -260,7 +261,7 @@ def more_cases(project: str, number: int) -> Sequence[str]:
 
 def _cases(project: str, variant: Variant) -> Callable[[random.Random], str]:
     """The project's own function that draws a case."""
-    space: dict[str, Any] = {}
+    space: JsonDict = {}
     code = compile(variant.compose(_source(project).cases), f"{project}/cases", "exec")
     exec(code, space)  # noqa: S102  our own file
     draw: Callable[[random.Random], str] = space["cases"]
@@ -355,9 +356,9 @@ def observe(own_import: Callable[..., object], case: str) -> list[Any]:
         own_import: see `loader`.
         case: its code.
     """
-    space: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": own_import}}
+    space: JsonDict = {"__builtins__": {**vars(builtins), "__import__": own_import}}
     exec(_compiled("cases", _CHECKED + as_code(case)), space)  # noqa: S102  our own
-    found: list[Any] = space["outcome"](space["case"])
+    found: list[object] = space["outcome"](space["case"])
     return found
 
 

@@ -4,15 +4,18 @@ to be worked out by hand."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rlvr
 from rlvr.sandbox import Limits
 from rlvr.tools import python, sandbox
 from rlvr.validate import require_one_of
 from rlvr.verifiers.math import MathVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["PythonToolMath"]
 
@@ -133,7 +136,7 @@ class PythonToolMath(rlvr.Environment):
         ]
 
 
-def _row_task(row: Mapping[str, Any], id: str) -> rlvr.Task:
+def _row_task(row: Row, id: str) -> rlvr.Task:
     if not isinstance(row.get("question"), str) or "answer" not in row:
         raise rlvr.DataError(f"no 'question' or no 'answer' in the row; it has {list(row)}")
     return rlvr.Task(id, row["question"] + _FORM, str(row["answer"]))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rlvr
 from rlvr.envs.clues import VALUES, clue_sentence, needed_clues
 from rlvr.envs.puzzles import Made, Puzzle, column
 from rlvr.validate import require_whole
 from rlvr.verifiers.logic import GridVerifier
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Zebra"]
 
@@ -38,7 +41,7 @@ class Zebra(Puzzle):
         require_whole("houses", self.houses, 3, 5)
         require_whole("attributes", self.attributes, 2, 5)
 
-    def make(self, rng: Random, mine: Callable[[Any], bool]) -> Made | None:
+    def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         n, kinds = self.houses, list(VALUES)[: self.attributes]
         grid = [tuple(rng.sample(range(n), n)) for _ in kinds]  # the house of each value
         values = [rng.sample(VALUES[kind], n) for kind in kinds]
@@ -59,7 +62,7 @@ class Zebra(Puzzle):
         )
         return Made(prompt, rows, _grid(rows))
 
-    def task_from(self, row: Mapping[str, Any], id: str = "row") -> rlvr.Task:
+    def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         puzzle, solution = column(row, "puzzle"), column(row, "solution")
         head, *kinds = solution["header"]
         rows = [cells[1:] for cells in solution["rows"]]

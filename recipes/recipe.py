@@ -67,7 +67,7 @@ class RecipeSetting:
 
     value: Any
     source: str = ""
-    theirs: Any = None
+    theirs: object = None
     why: str = ""
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class Recipe:
     settings: Mapping[str, RecipeSetting]
     data: str | None = None
     reward: str | None = None
-    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sizes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     machines: Mapping[str, Machine] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -124,7 +124,7 @@ class EpisodeRecord:
         return tuple(call for turn in self.turns for call in turn.calls)
 
     @property
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[dict[str, object]]:
         """What followed the prompt, as chat messages in the form of OpenAI's API."""
         all_messages: list[dict[str, object]] = []
         for turn in self.turns:

@@ -23,11 +23,14 @@ from rlvr.validate import is_whole
 __all__ = [
     "Completion",
     "Group",
+    "JsonDict",
+    "JsonObject",
     "Message",
     "Outcome",
     "Prompt",
     "Rollout",
     "Score",
+    "StateDict",
     "Task",
     "Turn",
     "Verdict",
@@ -43,6 +46,16 @@ __all__ = [
     "verified",
     "verifies_async",
 ]
+
+JsonObject: TypeAlias = Mapping[str, Any]
+"""A JSON object that is read: a schema, a body, a record.  Each reader checks what it takes."""
+
+JsonDict: TypeAlias = dict[str, Any]
+"""A JSON object that is made, or that its reader may change."""
+
+StateDict: TypeAlias = Mapping[str, Any]
+"""What an object saves of itself, by name: a tree of numbers, texts and tensors, from which only
+the same class continues."""
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat message, `{"role": "user", "content": "…"}`."""
@@ -372,7 +385,7 @@ class _Function:
         return is_async(self.function)
 
     def verify(
-        self, completion: str, reference: Any, task: Task | None = None
+        self, completion: str, reference: object, task: Task | None = None
     ) -> Verdict | Coroutine[Any, Any, Verdict]:
         options = {"task": task} if takes_task(self.function) else {}
         result = self.function(completion, reference, **options)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from rlvr.sandbox.languages import LANGUAGES, PRECOMPILED, PROGRAM
 from rlvr.sandbox.outputs import Output, memfd
@@ -68,7 +68,7 @@ class Compiler:
 
     def compiled(
         self, program: Program, cpu_s: float = math.inf, wall_s: float = math.inf
-    ) -> tuple[dict[str, Any], Files, Run]:
+    ) -> tuple[dict[str, object], Files, Run]:
         """Header and files for a box, and the compilation as a run: after CE or IE there is nothing
         to run.
 

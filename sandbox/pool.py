@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed
 from rlvr.sandbox import cgroups, remedies, seccomp
@@ -24,7 +24,7 @@ from rlvr.sandbox.toolchains import Packages, Python, root_plan, search_path
 from rlvr.workers import usable_cores
 
 if TYPE_CHECKING:
-    from rlvr.sandbox.guest.messages import SlotConfig
+    from rlvr.sandbox.guest.messages import SlotConfig, SlotMessage
 
 __all__ = ["MIB", "SlotPool"]
 
@@ -103,7 +103,7 @@ class SlotPool:
         *,
         sent: Callable[[], None] = lambda: None,
         look: Callable[[], None] | None = None,
-    ) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    ) -> list[tuple[list[SlotMessage], SlotMessage]]:
         """Run requests in one slot or in several; these take the place of one run among `workers`.
 
         Args:
@@ -122,7 +122,7 @@ class SlotPool:
             SandboxFailed: no slot could be started, or each one that was tried failed.
         """
 
-        def work(slots: list[Slot]) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+        def work(slots: list[Slot]) -> list[tuple[list[dict[str, object]], SlotMessage]]:
             for slot, requests in zip(slots, build(), strict=True):
                 slot.send(requests)
             sent()

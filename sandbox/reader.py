@@ -144,7 +144,7 @@ class _Worker:
         self._records = os.memfd_create("records")
         self._server = ForkServer(self._work)
 
-    def handle(self, item: tuple[Work, bytes, float, bytes | None]) -> Any:
+    def handle(self, item: tuple[Work, bytes, float, bytes | None]) -> object:
         """Records, the reason of the loss or "", and what the child said."""
         work, args, cpu_s, loads = item
         if loads is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from rlvr.sandbox.guest import calls, suite
 from rlvr.sandbox.guest.reading import read
@@ -94,7 +94,7 @@ def _count(text: bytes) -> int:
     return sum(map(text.count, (_OPENS[i : i + 1] for i in range(len(_OPENS)))))
 
 
-def results(written: Readable) -> Iterator[Any]:
+def results(written: Readable) -> Iterator[object]:
     """The results of a suite: its cases, and how it ended.
 
     Args:
@@ -122,7 +122,7 @@ def call_replies(
     Raises:
         SandboxFailed: see `read_aside`.
     """
-    replies: list[tuple[Any, str | None, bool, Output | None] | None] = []
+    replies: list[tuple[object, str | None, bool, Output | None] | None] = []
     for record in read_each(rewrite, n, written.lent(), n).records:
         match record:
             case str(lost):

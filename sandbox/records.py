@@ -409,7 +409,7 @@ class ProgramCall:
 
     name: str
     args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, object] = field(default_factory=dict)
     then: Sequence[str] = ()
 
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from rlvr.errors import IsolationUnavailable, SandboxFailed, UsageError, brief
 from rlvr.sandbox import probe
@@ -48,6 +48,9 @@ from rlvr.sandbox.slots import RunRequest, pack_program
 from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.validate import require_one_of, require_optional_whole, require_whole
 from rlvr.workers import usable_cores
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotMessage
 
 __all__ = ["SHORTEST_S", "Sandbox"]
 
@@ -159,7 +162,7 @@ class Sandbox:
         weakref.finalize(self, self._pool.close)
 
     def __reduce__(self) -> Any:
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
             "python": self.python,
             "packages": self.packages,
             "allow_missing": self.allow_missing,
@@ -365,7 +368,7 @@ class Sandbox:
             look_now = partial(_look, look, results, fds["halt"])
         try:
             header, files = _module(program, "calls")
-            options: dict[str, Any] = {"fds": fds, "case_cpu_s": case_cpu_s, "look": look_now}
+            options: SlotMessage = {"fds": fds, "case_cpu_s": case_cpu_s, "look": look_now}
             run = self._execute(header, files, b"", limits or self.limits, **options)
             written = Output.take(fds.pop("results"), _ANSWERS_MIB * MIB)
         finally:
@@ -540,7 +543,7 @@ class Sandbox:
         files: Files,
         stdins: Sequence[bytes | str],
         limits: Limits,
-        more: Mapping[str, Any],
+        more: SlotMessage,
         fds: Mapping[str, int] | None = None,
         look: Callable[[], None] | None = None,
     ) -> list[Run]:
@@ -576,7 +579,7 @@ class Sandbox:
 
     def _runs_of(
         self,
-        replies: Sequence[Mapping[str, Any]],
+        replies: Sequence[SlotMessage],
         counts: Mapping[str, object],
         streams: Sequence[_Streams],
         limits: Limits,
@@ -597,8 +600,8 @@ class Sandbox:
 
     def _run_of(
         self,
-        reply: Mapping[str, Any],
-        counts: Mapping[str, Any],
+        reply: SlotMessage,
+        counts: SlotMessage,
         streams: _Streams,
         limits: Limits,
     ) -> Run:
@@ -873,7 +876,7 @@ def _close(fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-def _module(program: Program, kind: str) -> tuple[dict[str, Any], Files]:
+def _module(program: Program, kind: str) -> tuple[dict[str, object], Files]:
     """Header and files for a program whose functions are called."""
     if program.language != "python":
         raise UsageError(
@@ -907,7 +910,7 @@ def _modules_of(program: Program) -> list[str]:
 
 
 def _ending(
-    reply: Mapping[str, Any], kills: int, flooded: bool, code: int, limits: Limits
+    reply: SlotMessage, kills: int, flooded: bool, code: int, limits: Limits
 ) -> tuple[Ending, str]:
     notice, killed = reply["told"], reply["killed"]
     if notice.startswith("setup"):

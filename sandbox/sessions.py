@@ -20,7 +20,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rlvr.errors import SandboxFailed, ToolError, UsageError, brief
 from rlvr.sandbox.grading import Box
@@ -34,6 +34,7 @@ from rlvr.validate import require_number, require_one_of
 from rlvr.workers.framing import write_all
 
 if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotMessage
     from rlvr.sandbox.sandbox import Sandbox
 
 __all__ = ["SESSION_LANGUAGES", "Session", "SessionReply"]
@@ -300,7 +301,7 @@ class Session:
             message = self._hear()
             return message is not None and bool(message["written"])
 
-    def _hear(self) -> dict[str, Any] | None:
+    def _hear(self) -> SlotMessage | None:
         """What pid 1 of the session answers; None if the session is over."""
         message = self._line.wait(self._patience_s)
         if message is None or "over" in message:
@@ -389,7 +390,7 @@ class Session:
             raise UsageError(f"the code is {brief(code)}; it must be a text")
         if self._closed:
             raise UsageError("this session was closed; open another one with Sandbox.session")
-        self._figures: Mapping[str, Any] = {}
+        self._figures: SlotMessage = {}
         if self.over:
             return False
         self._calls += 1
@@ -411,7 +412,7 @@ class Session:
         else:
             self.over = self.over or "its slot was killed from outside"
 
-    def _last(self, figures: Mapping[str, Any]) -> tuple[Ending, str]:
+    def _last(self, figures: SlotMessage) -> tuple[Ending, str]:
         """The ending of the session."""
         limits, killed = self.limits, figures["killed"]
         if figures["told"].startswith("setup"):
@@ -561,19 +562,19 @@ class _Line:
         os.lseek(self._code, 0, os.SEEK_SET)
         write_all(self._code, data)
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, object]) -> None:
         """Tell pid 1 of the session; one that is gone is noticed by `wait`."""
         with contextlib.suppress(OSError):
             self._socket.send(json.dumps(message).encode())
 
-    def wait(self, seconds: float) -> dict[str, Any] | None:
+    def wait(self, seconds: float) -> SlotMessage | None:
         """The next message of pid 1; None if it is gone."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.poll(seconds * 1000)
         return self._message(self._receive_line())
 
-    async def heard(self, seconds: float) -> dict[str, Any] | None:
+    async def heard(self, seconds: float) -> dict[str, object] | None:
         """`wait` for asyncio."""
         try:
             async with asyncio.timeout(seconds):

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox.cgroups import Cgroup
@@ -31,7 +31,7 @@ from rlvr.workers import framing
 from rlvr.workers.framing import frame_payload, write_all
 
 if TYPE_CHECKING:
-    from rlvr.sandbox.guest.messages import SlotConfig
+    from rlvr.sandbox.guest.messages import SlotConfig, SlotMessage
 
 __all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "RunRequest", "Slot", "pack_program"]
 
@@ -76,7 +76,7 @@ class RunRequest:
         more: descriptors of further runs; see `guest.box`.
     """
 
-    message: dict[str, Any]
+    message: SlotMessage
     fds: Mapping[str, int]
     more: Sequence[int] = ()
 
@@ -162,7 +162,7 @@ class Keeper:
         except OSError as error:
             raise NotTaken(f"the sandbox's keeper is gone: {error}. {self.said()}") from None
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> SlotMessage:
         poll = select.poll()  # unlike select.select, of descriptors above 1023 as well
         poll.register(self._control, select.POLLIN)
         ready = poll.poll(_START_S * 1000)
@@ -174,7 +174,7 @@ class Keeper:
             self.close()
             what = "ended" if ready else f"said nothing for {_START_S:.0f} s"
             raise NotTaken(f"the sandbox's keeper {what}. {self.said()}")
-        answer: dict[str, Any] = json.loads(message)
+        answer: dict[str, object] = json.loads(message)
         if "failed" in answer:
             if "errno" in answer:
                 raise CannotIsolate(answer["failed"])
@@ -269,9 +269,7 @@ class Slot:
         """How many requests were sent last."""
         return len(self._wanted)
 
-    def replies(
-        self, wall_s: float, look: Callable[[], None] | None = None
-    ) -> list[dict[str, Any]]:
+    def replies(self, wall_s: float, look: Callable[[], None] | None = None) -> list[SlotMessage]:
         """The replies to the requests that were sent last.
 
         Args:
@@ -282,7 +280,7 @@ class Slot:
             NotTaken: the slot was dead, and none of this was begun.
             SandboxFailed: the slot cannot be used any more; close it.
         """
-        replies: dict[int, dict[str, Any]] = {}
+        replies: dict[int, dict[str, object]] = {}
         began = time.monotonic()
         deadline, pause = began + wall_s, _LOOK_S
         while len(replies) < len(self._wanted):
@@ -306,7 +304,7 @@ class Slot:
             poll.register(self._channel, select.POLLIN)
             return bool(poll.poll(max(0.0, seconds) * 1000))
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
+    def _receive(self, deadline: float) -> dict[str, object]:
         with self._using:
             if not self._ready(deadline - time.monotonic()):
                 raise SandboxFailed("a slot of the sandbox does not answer")

@@ -121,7 +121,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
     id: ClassVar[Any] = _Id()
     form: ClassVar[Form] = Form()
     reference_form: ClassVar[str] = "any"
-    reference_example: ClassVar[Any] = None
+    reference_example: ClassVar[object] = None
     rewritings: ClassVar[tuple[str, ...]] = WRAPPINGS
     is_async: ClassVar[bool] = False
 
@@ -322,7 +322,7 @@ def _cache_read(read: Callable[..., object]) -> Callable[..., Any]:
     DataError."""
 
     @wraps(read)
-    def reading(self: object, reference: object) -> Any:
+    def reading(self: object, reference: object) -> object:
         key = _key_of(reference)
         if key is None:
             return _read(read, self, reference)
@@ -373,7 +373,7 @@ class _Refusal:
     why: str
 
 
-def _read(read: Callable[..., Any], verifier: Any, reference: Any) -> Any:
+def _read(read: Callable[..., object], verifier: Any, reference: Any) -> Any:
     try:
         return read(verifier, reference)
     except (OutOfTime, UsageError) as error:  # or a check of a setting that this reference brings

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from rlvr.errors import DataError, brief
 from rlvr.text import after_thinking
-from rlvr.types import Outcome, Task, Verdict
+from rlvr.types import JsonObject, Outcome, Task, Verdict
 from rlvr.verifiers.answers import Form, find_answer
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.json_schema import read_strict_json
@@ -60,7 +60,7 @@ class Call(NamedTuple):
     """
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
     places: tuple[Any, ...] = ()
 
 
@@ -92,7 +92,7 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
     reference_form: ClassVar[str] = (
         "a mapping of functions, their schemas, and calls, the accepted ones"
     )
-    reference_example: ClassVar[Any] = {
+    reference_example: ClassVar[object] = {
         "functions": [
             {
                 "name": "f",
@@ -311,7 +311,7 @@ def _from_python(node: ast.AST) -> Call | None:
     return Call(".".join([function.id, *reversed(path)]), arguments, places)
 
 
-def _with_names(call: Call, functions: Mapping[str, Any]) -> Call:
+def _with_names(call: Call, functions: JsonObject) -> Call:
     """With the names of the schema for arguments by place; one too many keeps its place as its
     name."""
     if not call.places:
@@ -387,7 +387,7 @@ def _count_values(value: object) -> int:
     return sum(map(_count_values, value)) if isinstance(value, list) else 1
 
 
-def _first_call(name: str, arguments: Mapping[str, Any]) -> Call:
+def _first_call(name: str, arguments: JsonObject) -> Call:
     """The wanted call with the first of its accepted values."""
     first = {key: _first(values[0]) for key, values in arguments.items() if values[0] != ""}
     return Call(name, first)
@@ -407,7 +407,7 @@ def _rank(fault: str) -> int:
     return _RANKS.index(fault.partition(":")[0])
 
 
-def _fault(call: Call, wanted: tuple[str, Mapping[str, Any]], functions: Mapping[str, Any]) -> str:
+def _fault(call: Call, wanted: tuple[str, JsonObject], functions: JsonObject) -> str:
     """Why a call is not the wanted one; empty if it is."""
     name, accepted = wanted
     if call.name != name:
@@ -434,7 +434,7 @@ def _fault(call: Call, wanted: tuple[str, Mapping[str, Any]], functions: Mapping
     return ""
 
 
-def _is_typed(value: Any, schema: Mapping[str, Any], accepted: Sequence[object]) -> bool:
+def _is_typed(value: object, schema: JsonObject, accepted: Sequence[object]) -> bool:
     """The type that the schema names, or that of an accepted value: BFCL has texts for names of
     variables."""
     kind = schema["type"]

@@ -83,7 +83,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
         "a mapping of options, a list of texts, and answer, the text of one"
     )
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop")
-    reference_example: ClassVar[Any] = {"options": ["4", "5"], "answer": "5"}
+    reference_example: ClassVar[object] = {"options": ["4", "5"], "answer": "5"}
 
     def read(self, reference: Any) -> Choices:
         """The options, and which are right.

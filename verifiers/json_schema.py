@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 from rlvr.errors import DataError, brief, import_optional
-from rlvr.types import Outcome, Verdict
+from rlvr.types import JsonObject, Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.patterns import read_pattern
@@ -52,7 +52,7 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
         longest=100_000,
     )
     reference_form: ClassVar[str] = "a mapping of schema, and values or whole"
-    reference_example: ClassVar[Any] = {
+    reference_example: ClassVar[object] = {
         "schema": {"type": "object"},
         "whole": {"name": "Ada", "age": 36},
     }
@@ -112,7 +112,7 @@ class _Asked(NamedTuple):
     """A reference that was read."""
 
     schema: str | None
-    values: Mapping[str, Any]
+    values: JsonObject
 
 
 def _document(text: str) -> object:
@@ -260,7 +260,7 @@ _left = threading.local()
 def _count_evaluations(check: Callable[..., Any]) -> Callable[..., Iterator[object]]:
     """A keyword's check that counts against the evaluations of the document."""
 
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    def counted(validator: Any, value: Any, instance: object, schema: object) -> Iterator[object]:
         _left.count -= 1
         if _left.count < 0:
             raise _TooMuch
@@ -287,7 +287,9 @@ def _pattern_properties(
                 yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
-def _additional(validator: Any, additional: Any, instance: object, schema: Any) -> Iterator[object]:
+def _additional(
+    validator: Any, additional: object, instance: object, schema: Any
+) -> Iterator[object]:
     if not isinstance(instance, dict):
         return
     patterns = [read_pattern(pattern) for pattern in schema.get("patternProperties", {})]
@@ -320,7 +322,7 @@ def _plain(value: object) -> object:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def _parts_of(schema: object) -> Iterator[dict[str, Any]]:
+def _parts_of(schema: object) -> Iterator[dict[str, object]]:
     """A schema and all objects in it."""
     if isinstance(schema, dict):
         yield schema
@@ -372,7 +374,7 @@ def _require_usable(schema: object, registry: Any, kind: object) -> None:
                 ) from None
 
 
-def _first_breach(schema: str, found: Any) -> str:
+def _first_breach(schema: str, found: object) -> str:
     """What breaks the schema; empty if nothing does.
 
     Raises:

@@ -363,7 +363,7 @@ class Fallback(BaseVerifier["_Asked", Any]):
                 "Fallback takes a rule and then a Judge; a judge comes second, never first"
             )
 
-    def read(self, reference: Any) -> Any:
+    def read(self, reference: object) -> Any:
         """The reference as it is, if the rule can read it.
 
         Args:
@@ -384,7 +384,7 @@ class Fallback(BaseVerifier["_Asked", Any]):
         """
         return _Asked(text, task)
 
-    async def judge(self, answer: _Asked, reference: Any) -> Verdict:
+    async def judge(self, answer: _Asked, reference: object) -> Verdict:
         """The rule's verdict, or the judge's where the rule could not read the answer.
 
         Args:
@@ -436,7 +436,7 @@ class _Desk:
     def __init__(self, judge: Judge) -> None:
         self.judge = judge
         self._store = _Store(judge.cache)
-        self._client: Any = None
+        self._client: object = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failed = ""
         self._numbers = itertools.count(1)

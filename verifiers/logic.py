@@ -68,7 +68,7 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "a mapping from each name to its role"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop")
-    reference_example: ClassVar[Any] = {"Ann": "knight", "Bob": "knave"}
+    reference_example: ClassVar[object] = {"Ann": "knight", "Bob": "knave"}
 
     def read(self, reference: object) -> Mapping[str, str]:
         """Roles by name, in lower case.
@@ -194,7 +194,7 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
     form: ClassVar[Form] = Form(lines=True, longest=4000)
     reference_form: ClassVar[str] = "a list of rows, each a list of texts"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")
-    reference_example: ClassVar[Any] = [["red", "cat"], ["blue", "dog"]]
+    reference_example: ClassVar[object] = [["red", "cat"], ["blue", "dog"]]
 
     def read(self, reference: object) -> tuple[tuple[str, ...], ...]:
         """The cells in one case.
@@ -287,7 +287,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
     form: ClassVar[Form] = Form(lines=True)
     reference_form: ClassVar[str] = "4, 6 or 9 rows of as many digits, 0 where nothing is given"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
-    reference_example: ClassVar[Any] = [[1, 0, 0, 0], [0, 0, 3, 0], [0, 4, 0, 0], [0, 0, 0, 2]]
+    reference_example: ClassVar[object] = [[1, 0, 0, 0], [0, 0, 3, 0], [0, 4, 0, 0], [0, 0, 0, 2]]
 
     def read(self, reference: Any) -> tuple[tuple[int, ...], ...]:
         """The puzzle.
@@ -506,7 +506,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
     form: ClassVar[Form] = Form(longest=_LONGEST)
     reference_form: ClassVar[str] = "a mapping of numbers, target, and perhaps all"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "full stop", "wide digits")
-    reference_example: ClassVar[Any] = {"numbers": [6, 4, 1, 1], "target": 24}
+    reference_example: ClassVar[object] = {"numbers": [6, 4, 1, 1], "target": 24}
 
     def read(self, reference: object) -> Numbers:
         """The given numbers and the target.
@@ -518,7 +518,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
             DataError: it is none, or a number is no whole one.
         """
         fields = reference if isinstance(reference, Mapping) else {}
-        numbers: Any = fields.get("numbers")
+        numbers: object = fields.get("numbers")
         target: Any = fields.get("target")
         if (
             not isinstance(numbers, list | tuple)

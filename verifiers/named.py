@@ -46,11 +46,11 @@ def _gsm8k() -> dict[str, object]:
     return {"policy": importlib.import_module("rlvr.verifiers.math").GSM8K}
 
 
-def _text() -> dict[str, Any]:
+def _text() -> dict[str, object]:
     return {"policy": importlib.import_module("rlvr.verifiers.math").MathPolicy(references="text")}
 
 
-_PRESETS: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {"gsm8k": _gsm8k, "text": _text}
+_PRESETS: Final[Mapping[str, Callable[[], dict[str, object]]]] = {"gsm8k": _gsm8k, "text": _text}
 
 
 def class_of(name: str) -> type[Any]:
@@ -69,11 +69,11 @@ def class_of(name: str) -> type[Any]:
             f"{nearest(name, PLACES)}"
         )
     module, _, cls = PLACES[name].partition(":")
-    loaded: type[Any] = getattr(importlib.import_module(f"rlvr.verifiers.{module}"), cls)
+    loaded: type[object] = getattr(importlib.import_module(f"rlvr.verifiers.{module}"), cls)
     return loaded
 
 
-def make_verifier(name: str, settings: Mapping[str, Any] | None = None) -> Any:
+def make_verifier(name: str, settings: Mapping[str, object] | None = None) -> Any:
     """A verifier by name.
 
     Args:

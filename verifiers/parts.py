@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.text import ANSWER_TAGS
-from rlvr.types import Outcome, Verdict
+from rlvr.types import JsonObject, Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.verifiers.json_schema import read_strict_json
@@ -53,7 +53,7 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
         fences=frozenset(("", "text", "json")), bare=True, lines=True, longest=_MOST * _ITEM
     )
     reference_form: ClassVar[str] = "a list of texts, or of lists of texts of which each will do"
-    reference_example: ClassVar[Any] = ["Oslo", ["Bern", "Berne"], "Lima"]
+    reference_example: ClassVar[object] = ["Oslo", ["Bern", "Berne"], "Lima"]
 
     def read(self, reference: object) -> _Items:
         """The texts that will do for each item.
@@ -187,7 +187,7 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
         fences=frozenset(("", "text", "json")), bare=True, lines=True, longest=20_000
     )
     reference_form: ClassVar[str] = "a mapping from the name of a part to its reference"
-    reference_example: ClassVar[Any] = {"a": "9.8 m/s^2", "b": "3 s"}
+    reference_example: ClassVar[object] = {"a": "9.8 m/s^2", "b": "3 s"}
 
     def __post_init__(self) -> None:
         for name in {self.verifier, *self.verifiers.values()}:
@@ -197,7 +197,7 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
                 )
             make_verifier(name)
 
-    def read(self, reference: object) -> Mapping[str, Any]:
+    def read(self, reference: object) -> JsonObject:
         """The references of the parts by name.
 
         Args:
@@ -220,7 +220,7 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
             raise DataError("two parts have the same name in another case")
         return dict(reference)
 
-    def judge(self, answer: Answer, reference: Mapping[str, Any]) -> Verdict:
+    def judge(self, answer: Answer, reference: JsonObject) -> Verdict:
         """The verdict on an answer.
 
         Args:

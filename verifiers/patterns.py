@@ -107,7 +107,7 @@ class PatternVerifier(BaseVerifier[Answer, Pattern]):
     form: ClassVar[Form] = Form(fences=frozenset(("", "text")), bare=True, longest=_LONGEST)
     reference_form: ClassVar[str] = "a regular expression in RE2's syntax"
     rewritings: ClassVar[tuple[str, ...]] = WRAPPINGS
-    reference_example: ClassVar[Any] = r"[A-Z]{2}-\d{4}"
+    reference_example: ClassVar[object] = r"[A-Z]{2}-\d{4}"
 
     def read(self, reference: object) -> Pattern:
         """The compiled pattern.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from rlvr.errors import DataError, brief
 from rlvr.types import Outcome, Verdict
@@ -49,7 +49,7 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
     form: ClassVar[Form] = Form(fences=frozenset(("", "text")), bare=True, longest=100_000)
     reference_form: ClassVar[str] = "a text, or a list of texts of which each is right"
     rewritings: ClassVar[tuple[str, ...]] = (*WRAPPINGS, "capitals", "full stop", "wide digits")
-    reference_example: ClassVar[Any] = ["Paris", "the city of Paris"]
+    reference_example: ClassVar[object] = ["Paris", "the city of Paris"]
 
     def __post_init__(self) -> None:
         require_one_of("credit", self.credit, ("em", "f1"))

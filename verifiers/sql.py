@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
-from rlvr.types import Outcome, Verdict
+from rlvr.types import JsonDict, JsonObject, Outcome, Verdict
 from rlvr.verifiers.answers import Answer, Form
 from rlvr.verifiers.base import BaseVerifier
 
@@ -127,7 +127,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         longest=10_000,
     )
     reference_form: ClassVar[str] = "a mapping of schema, query, and perhaps fillings and ordered"
-    reference_example: ClassVar[Any] = {
+    reference_example: ClassVar[object] = {
         "schema": "CREATE TABLE t (a INTEGER);",
         "fillings": [{"t": [[1], [2]]}, {"t": [[3]]}],
         "query": "SELECT a FROM t",
@@ -444,7 +444,7 @@ def tables_of(schema: str) -> str:
     return "\n".join(f"{text};" for text in statements if text[:6].upper() == "CREATE")
 
 
-def _read_insertions(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict[str, Any]]]:
+def _read_insertions(verifier: SQLVerifier, schema: str) -> tuple[str, list[JsonDict]]:
     """A schema without rows, and the one filling that a schema inserts.
 
     Raises:
@@ -472,7 +472,7 @@ def _read_insertions(verifier: SQLVerifier, schema: str) -> tuple[str, list[dict
     return ";\n".join(statements), [rows]
 
 
-def _script(schema: str, filling: Mapping[str, Any]) -> _Script:
+def _script(schema: str, filling: JsonObject) -> _Script:
     for table, rows in filling.items():
         if not _NAME.fullmatch(table):
             raise DataError(

@@ -14,11 +14,10 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sample, Sampler, Sampling, TokenIds
-from rlvr.types import Message, Rollout, Score, Task, Turn
+from rlvr.types import JsonDict, Message, Rollout, Score, Task, Turn
 
 __all__ = ["Asking", "Conversations", "Exchange"]
 
@@ -173,7 +172,7 @@ def _row(
     score: Score | None,
     version: int,
     truncated: bool,
-) -> dict[str, Any]:
+) -> JsonDict:
     """The path to a leaf; completions that are in `trained` are context, and the others are added
     to it."""
     path = leaf.path

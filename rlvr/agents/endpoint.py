@@ -61,7 +61,7 @@ from rlvr.samplers.protocol import (
     beginning_of,
     rollout_seed,
 )
-from rlvr.types import Message, Rollout, Score, Task
+from rlvr.types import JsonDict, Message, Rollout, Score, Task
 from rlvr.validate import require_whole
 from rlvr.workers.closing import Closing
 
@@ -300,7 +300,7 @@ class _Answer:
 
     message: Message
     sample: Sample
-    logprobs: list[dict[str, Any]] | None
+    logprobs: list[JsonDict] | None
 
 
 class _Order:
@@ -550,7 +550,7 @@ class AgentEndpoint(Closing):
             answer = await asyncio.to_thread(episode.tools.answer, body.asked)
         return WholeResponse(b"", 202) if answer is None else json_response(answer)
 
-    def head(self, request: ChatRequest) -> dict[str, Any]:
+    def head(self, request: ChatRequest) -> JsonDict:
         """The beginning of an answer.
 
         Args:

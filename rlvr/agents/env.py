@@ -6,10 +6,10 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.agents.endpoint import AgentEndpoint, AgentEpisode
 from rlvr.agents.programs import AgentCall, AgentFailed, AgentProgram
@@ -21,9 +21,12 @@ from rlvr.episode import Ask, EpisodeRecord, PolicyTurn
 from rlvr.errors import SandboxFailed, Unscored, UsageError, brief, describe_error, foreign_code
 from rlvr.rewards import Observation, Reward
 from rlvr.samplers.protocol import Sampler, Sampling
-from rlvr.types import Completion, Outcome, Rollout, Score, Task, Verdict, is_async
+from rlvr.types import Completion, JsonDict, Outcome, Rollout, Score, Task, Verdict, is_async
 from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers.loops import loop_thread
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["AgentEnv"]
 
@@ -84,7 +87,7 @@ class AgentEnv(Environment):
         self.max_concurrent = env.max_concurrent  # type: ignore[misc]
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """The options, as plain JSON; the environment as its id and options, the program as its
         description."""
         inner = {"id": self.env.id, **self.env.config}
@@ -127,7 +130,7 @@ class AgentEnv(Environment):
         task_record: Task = self.env.find(task)
         return task_record
 
-    def task_of(self, row: Mapping[str, Any]) -> Task:
+    def task_of(self, row: Row) -> Task:
         task: Task = self.env.task_of(row)
         return task
 

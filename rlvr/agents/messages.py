@@ -15,7 +15,7 @@ from typing import Any, Final
 from rlvr.errors import brief
 from rlvr.http.refused import Refused
 from rlvr.samplers.protocol import Sample
-from rlvr.types import Message
+from rlvr.types import JsonDict, JsonObject, Message
 from rlvr.validate import is_whole
 
 __all__ = [
@@ -77,7 +77,7 @@ class ChatRequest:
     """
 
     messages: Sequence[Message]
-    tools: Sequence[Mapping[str, Any]]
+    tools: Sequence[JsonObject]
     stop: tuple[str, ...]
     most: int | None
     choices: int
@@ -289,9 +289,9 @@ def chat_response(
 
 def chunks(
     head: Mapping[str, object],
-    choices: Sequence[Mapping[str, Any]],
+    choices: Sequence[JsonObject],
     usage: Mapping[str, int] | None,
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     """The answer in pieces: for each choice its role, its content, its calls, and why it ended;
     then the counts.
 
@@ -304,7 +304,7 @@ def chunks(
     choices_of_chunks = []
     for choice in choices:
         message, index = choice["message"], choice["index"]
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": message["content"] or ""}]
+        deltas: list[JsonDict] = [{"role": "assistant", "content": message["content"] or ""}]
         for number, call in enumerate(message.get("tool_calls") or ()):
             deltas.append({"tool_calls": [{"index": number, **call}]})
         choices_of_chunks += [

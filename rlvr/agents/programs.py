@@ -53,7 +53,7 @@ class AgentCall:
     base_url: str
     api_key: str
     model: str = "policy"
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[Mapping[str, object]] = ()
     stopped: threading.Event = field(default_factory=threading.Event)
     _on_stop: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)

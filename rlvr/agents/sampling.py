@@ -38,7 +38,7 @@ class Order(Protocol):
 @dataclass(slots=True, eq=False)
 class _Open:
     order: Order
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[object] = field(default_factory=Future)
     id: int | None = None  # once the sampler has it
 
 

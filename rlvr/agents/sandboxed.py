@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Thread
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from rlvr.agents.programs import AgentCall, AgentFailed, require_names
@@ -236,7 +236,7 @@ class _Carrier:
             raise AgentFailed(f"the session no longer answers: {reply.text[-500:]}")
         return news
 
-    def _ask(self, news: Mapping[str, Any]) -> None:
+    def _ask(self, news: Mapping[str, object]) -> None:
         """Send a request on, with what the endpoint reads of it."""
         key, where = news.get("id"), urlsplit(self._call.base_url)
         try:

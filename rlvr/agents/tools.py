@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rlvr.environment import Episode, EpisodeFailed
 from rlvr.episode import ToolCall
 from rlvr.errors import UsageError, brief
+from rlvr.types import JsonDict
 from rlvr.validate import is_whole
 
 __all__ = ["EpisodeTools"]
@@ -64,7 +65,7 @@ class EpisodeTools:
         with self._lock:
             self._closed = True
 
-    def answer(self, message: Any) -> dict[str, Any] | None:
+    def answer(self, message: object) -> JsonDict | None:
         """The answer to a message of the protocol; None to a notification.
 
         Args:
@@ -90,7 +91,7 @@ class EpisodeTools:
                 return self._call_tool(name, params)
         return _error(name, _NO_METHOD, f"there is no method {brief(method)}; there are tools")
 
-    def _listed(self) -> list[dict[str, Any]]:
+    def _listed(self) -> list[JsonDict]:
         return [
             {"name": name, "description": tool.description, "inputSchema": dict(tool.parameters)}
             for name, tool in self.episode.tools.items()

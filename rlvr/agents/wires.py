@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from rlvr.agents.messages import ChatRequest, bad_request, chat_response, chunks, read_request
 from rlvr.errors import brief
 from rlvr.http.responses import json_bytes
-from rlvr.types import Message
+from rlvr.types import JsonDict, Message
 
 __all__ = ["ChatWire", "MessagesWire", "ResponsesWire", "Wire"]
 
@@ -106,14 +106,14 @@ class _Told:
     """Chat messages that are being read; calls go to the assistant's message before them."""
 
     def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[JsonDict] = []
         self._takes_calls = False
 
     def say(self, role: str, content: str) -> None:
         self.messages.append({"role": role, "content": content})
         self._takes_calls = role == "assistant"
 
-    def call(self, call: dict[str, Any]) -> None:
+    def call(self, call: dict[str, object]) -> None:
         if not self._takes_calls:
             self.say("assistant", "")
         self.messages[-1].setdefault("tool_calls", []).append(call)
@@ -238,7 +238,7 @@ def _function(tool: _Object) -> dict[str, object]:
 
 def _items(name: str, message: Message) -> list[dict[str, object]]:
     """The output of a response: its text, then its calls."""
-    items: list[dict[str, Any]] = []
+    items: list[JsonDict] = []
     calls = message.get("tool_calls") or ()
     if message["content"] or not calls:
         part: dict[str, object] = {

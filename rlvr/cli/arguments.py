@@ -20,6 +20,7 @@ from rlvr.errors import UsageError
 from rlvr.samplers.chat import ChatMode, ChatSettings
 from rlvr.scoring.engine import Engine
 from rlvr.scoring.watch import watch_of_process
+from rlvr.types import JsonDict
 
 __all__ = [
     "Accept",
@@ -156,7 +157,7 @@ def options_of(
     Raises:
         UsageError: a pair without "=", or a value that is no JSON.
     """
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -223,7 +224,7 @@ def with_chat_mode(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def template_options_of(pairs: Sequence[str]) -> dict[str, Any]:
+def template_options_of(pairs: Sequence[str]) -> JsonDict:
     """Variables of a chat template from NAME=VALUE pairs; a value is JSON if it can be, else text.
 
     Args:

@@ -357,7 +357,7 @@ class EvalCommand:
             write_whole(self.output, text.encode())
 
 
-def _parameters(given: Iterable[str]) -> dict[str, Any]:
+def _parameters(given: Iterable[str]) -> dict[str, object]:
     """Parameters of requests from NAME=VALUE pairs; a value is JSON if it can be, else text."""
     parameters: dict[str, object] = {}
     for pair in given:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import tyro
 from tyro.conf import arg
@@ -19,6 +19,9 @@ from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.config.setting import defaults
 from rlvr.train.settings import merge_numbers, read_settings
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["RunSettings", "Sources", "number_flags", "number_metavar"]
 
@@ -45,7 +48,7 @@ def number_metavar(number: Number) -> str:
     return names[kinds[0]] if kinds else "|".join(choices) or "NAME"
 
 
-def number_flags(kind: type[Algorithm]) -> type[Any]:
+def number_flags(kind: type[Algorithm]) -> type[object]:
     """The flags of an algorithm's numbers: a dataclass with a text, or None, for each; always the
     same one.
 
@@ -92,7 +95,7 @@ class Sources:
     algorithm: Algorithm
     path: Path | None = None
     flags: frozenset[str] = frozenset()
-    found: Mapping[str, Any] = field(default_factory=dict)
+    found: Mapping[str, object] = field(default_factory=dict)
     default: Config | None = None
     name: str = "default"
 

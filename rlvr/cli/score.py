@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -50,6 +50,7 @@ from rlvr.scoring.records import Recorder, is_record_of, provenance, require_sam
 from rlvr.scoring.shards import Shard, ShardTotals, rejected_path
 from rlvr.scoring.tally import Tally
 from rlvr.text import one_line
+from rlvr.types import JsonDict
 from rlvr.validate import require_whole
 
 __all__ = ["ScoreCommand"]
@@ -356,7 +357,7 @@ class _Source:
                 yield name, line
 
     @property
-    def reading(self) -> dict[str, Any]:
+    def reading(self) -> JsonDict:
         """All that says which rows are read, but for the content of the files."""
         limits = {} if self._limits == ROW_LIMITS else {"limits": asdict(self._limits)}
         return {"files": self._names, "columns": asdict(self._columns), **limits}

@@ -29,6 +29,7 @@ from rlvr.data.step_files import StepFile, read_step
 from rlvr.errors import DataError, UsageError
 from rlvr.scoring import Scorer
 from rlvr.text import one_line
+from rlvr.types import JsonObject
 
 __all__ = ["WhatifCommand"]
 
@@ -148,7 +149,7 @@ class WhatifCommand:
                 )
 
 
-def _rows(file: Path, step: StepFile) -> Iterator[dict[str, Any]]:
+def _rows(file: Path, step: StepFile) -> Iterator[dict[str, object]]:
     """What is scored, one row for each rollout."""
     texts, groups = step.head.get("texts"), step.head.get("groups")
     count = len(step.arrays["group"])
@@ -178,7 +179,7 @@ def _rows(file: Path, step: StepFile) -> Iterator[dict[str, Any]]:
         }
 
 
-def _numbers(name: str, step: StepFile) -> Mapping[str, Any]:
+def _numbers(name: str, step: StepFile) -> JsonObject:
     numbers = setting_of(step).numbers
     length = numbers.get("length_tokens") or int(np.diff(step.arrays["offsets"]).max(initial=1))
     return algorithm_numbers(load_algorithm(name), int(length)) | {"average": None}

@@ -17,7 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from rlvr.collect.flight import Flight, OpenGroup
 from rlvr.collect.groups import STEP_S, Groups
@@ -38,7 +38,7 @@ from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.scoring import Scorer
-from rlvr.types import Group, Rollout
+from rlvr.types import Group, Rollout, StateDict
 from rlvr.validate import require_one_of, require_whole
 from rlvr.workers.closing import Closing
 
@@ -181,7 +181,7 @@ class Collector(Closing):
         self._flight = Flight(self.groups)
         self._activity = activity or Activity()
         self._has_warned = self._has_warned_of_length = False
-        self._places: dict[str, Any] = {}
+        self._places: StateDict = {}
 
     def close(self) -> None:
         """End the threads, and the workers unless a scorer was given."""
@@ -422,7 +422,7 @@ class Collector(Closing):
         """
         return prefix_values(self.groups, rollouts, k=k, steps=steps)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything that the next `collect` depends on, except the sampler's weights, as plain
         JSON."""
         return {
@@ -434,7 +434,7 @@ class Collector(Closing):
             **({"places": self._places} if self._places else {}),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where a collector was when its `state_dict` was called.
 
         Args:
@@ -460,12 +460,12 @@ class Collector(Closing):
         self._places = dict(state.get("places", {}))
 
     @property
-    def place(self) -> dict[str, Any]:
+    def place(self) -> StateDict:
         """Where it stands in the tasks of each environment that it or those before it went through,
         as plain JSON."""
         return {**self._places, self._tasks: {"env": self.env.id, "at": self._closed}}
 
-    def go_on_from(self, place: Mapping[str, Any]) -> None:
+    def go_on_from(self, place: StateDict) -> None:
         """Go through the tasks from where another collector stood.
 
         An environment that had its turn before goes on where it was, and so does a mixture's with
@@ -488,7 +488,7 @@ class Collector(Closing):
         about.pop("group_size")
         return json.dumps(about, sort_keys=True, default=str)
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, object]:
         """What the order of rollouts depends on."""
         return {
             "env": self.env.id,

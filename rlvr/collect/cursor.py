@@ -3,13 +3,11 @@ number is enough to resume."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from rlvr.environment import Environment, seeded
 from rlvr.errors import UsageError
-from rlvr.types import Group
+from rlvr.types import Group, JsonDict, StateDict
 
 __all__ = ["Cursor"]
 
@@ -52,7 +50,7 @@ class Cursor:
         return 0 if self.size is None else self.position // self.size
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonDict:
         """What the order depends on beside the seed, as plain JSON."""
         return {"size": self.size, "shuffle": self.shuffle}
 
@@ -88,11 +86,11 @@ class Cursor:
         """Metrics of the order: none."""
         return {}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything that the order depends on, as plain JSON."""
         return {"position": self.position}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where a cursor was when its `state_dict` was called.
 
         Args:
@@ -100,7 +98,7 @@ class Cursor:
         """
         self.position = int(state["position"])
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
+    def adopt(self, state: StateDict) -> None:
         """Continue where a cursor of the same environment was, perhaps with other options.
 
         Args:

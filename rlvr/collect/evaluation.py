@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
-from typing import Any
 
 from rlvr.collect import Groups, Sampler, Sampling, own_tokens
 from rlvr.collect.flight import sample_groups
@@ -22,7 +21,7 @@ from rlvr.environment import Environment
 from rlvr.errors import UsageError
 from rlvr.scoring import Scorer
 from rlvr.statistics import Estimate, estimate, majority_at_k, pass_at_k
-from rlvr.types import Group, Score
+from rlvr.types import Group, JsonDict, JsonObject, Score
 from rlvr.validate import require_whole
 
 __all__ = ["EvaluationReport", "TaskResult", "evaluate", "result_of_scores"]
@@ -80,7 +79,7 @@ class EvaluationReport:
     """
 
     env: str
-    config: Mapping[str, Any]
+    config: JsonObject
     n: int
     sampling: Sampling
     seed: int

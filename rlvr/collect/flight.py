@@ -13,17 +13,17 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from rlvr.collect.groups import Groups
 from rlvr.collect.scheduler import Play, Scheduler, due_after
 from rlvr.collect.serialization import require_task, rollout_as_dict, rollout_from_dict
 from rlvr.collect.stats import own_tokens
 from rlvr.display import Advance
-from rlvr.types import Group, Rollout, Score
+from rlvr.types import Group, Rollout, Score, StateDict
 
 __all__ = ["Flight", "OpenGroup", "sample_groups"]
 
@@ -305,7 +305,7 @@ class Flight:
         for scoring in one.scores:
             scoring.future.cancel()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The groups as plain JSON, with all tokens so far, and when their scores count.  Tasks are
         kept as indices."""
         groups = []
@@ -335,7 +335,7 @@ class Flight:
             for g in numbers:
                 one.rollouts[g] = replace(one.rollouts[g], score=None)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on where a flight was when its `state_dict` was called, in one that is empty.
 
         Args:
@@ -350,7 +350,7 @@ class Flight:
         begun = {
             tuple(play["key"]) for kind in ("asked", "waiting") for play in state["plays"][kind]
         }
-        plays: dict[Any, Play[Rollout]] = {}
+        plays: dict[object, Play[Rollout]] = {}
         for fields in state["groups"]:
             number, place, index = fields["number"], fields["place"], fields["index"]
             size = 0 if fields["left_out"] is not None else self._groups.size_of(index)

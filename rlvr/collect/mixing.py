@@ -8,13 +8,11 @@ weighted round-robin); within an environment the order is that of a `Cursor` of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from statistics import fmean
-from typing import Any
 
 from rlvr.collect.cursor import Cursor
 from rlvr.environment import Curriculum, Environment, Mixture
-from rlvr.types import Group
+from rlvr.types import Group, StateDict
 
 __all__ = ["MixtureCursor", "cursor_of"]
 
@@ -80,7 +78,7 @@ class _Member:
         mean = fmean(self.rates)
         return 1.0 if plan.hopeless < mean < plan.solved else plan.rest
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         return {
             "position": self.cursor.position,
             "taken": self.taken,
@@ -90,7 +88,7 @@ class _Member:
             "rates": list(self.rates),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self.cursor.position, self.taken, self.credit = (
             state["position"],
             state["taken"],
@@ -126,7 +124,7 @@ class MixtureCursor:
         return min(member.cursor.epoch for member in self._members.values())
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What the order depends on beside the seed, as plain JSON."""
         return {"size": self.size, "shuffle": self.shuffle, "envs": self.env.config["envs"]}
 
@@ -189,12 +187,12 @@ class MixtureCursor:
             metrics[f"env/{name}/rest"] = member.rest(plan)
         return metrics
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything that the order depends on, as plain JSON."""
         members = {name: member.state_dict() for name, member in self._members.items()}
         return {"position": self.position, "members": members}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where a cursor was when its `state_dict` was called.
 
         Args:
@@ -204,7 +202,7 @@ class MixtureCursor:
         for name, member in self._members.items():
             member.load_state_dict(state["members"][name])
 
-    def adopt(self, state: Mapping[str, Any]) -> None:
+    def adopt(self, state: StateDict) -> None:
         """Continue where a mixture with other weights or members was: each member that there was
         goes on.
 

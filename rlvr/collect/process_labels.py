@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from rlvr.collect.flight import sample_groups
 from rlvr.collect.groups import Groups
@@ -73,7 +73,7 @@ def _sampled(groups: Groups, asked: Sequence[tuple[int, int]]) -> Iterator[tuple
         yield from list(sample_groups(groups, asked[begin : begin + _TOGETHER]))
 
 
-def _row(groups: Groups, rollout: Rollout, values: PrefixValues) -> dict[str, Any]:
+def _row(groups: Groups, rollout: Rollout, values: PrefixValues) -> dict[str, object]:
     begun = beginning_of(groups.sampler, rollout.prompt_ids)
     ends = [
         begun + groups.sampler.decode(rollout.completion_ids[:end])

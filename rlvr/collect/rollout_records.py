@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rlvr.collect.evaluation import TaskResult, result_of_scores
 from rlvr.data.lines import Row
@@ -18,7 +17,7 @@ from rlvr.samplers.protocol import EndpointReply, replies
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
 from rlvr.scoring.records import record, require_same_run, score_from
-from rlvr.types import Group, Rollout
+from rlvr.types import Group, JsonDict, JsonObject, Rollout
 from rlvr.workers.closing import Closing
 
 __all__ = ["RolloutFile", "Usage", "find_unfinished", "is_lost", "results_from", "rollout_records"]
@@ -50,7 +49,7 @@ def rollout_records(index: int, group: Group, run: Mapping[str, object]) -> list
     return records
 
 
-def _about(rollout: Rollout, reply: EndpointReply) -> dict[str, Any]:
+def _about(rollout: Rollout, reply: EndpointReply) -> JsonDict:
     fields = asdict(reply)
     if not rollout.turns:
         del fields["text"]  # it is the completion
@@ -158,7 +157,7 @@ class Usage:
             f"{f'; {self.uncounted:,} replies came without counts' if self.uncounted else ''}"
         )
 
-    def as_dict(self, price: tuple[float, float] | None) -> dict[str, Any]:
+    def as_dict(self, price: tuple[float, float] | None) -> JsonDict:
         """The same for JSON.
 
         Args:
@@ -188,7 +187,7 @@ class RolloutFile(Closing):
     """
 
     def __init__(
-        self, path: Path, run: Mapping[str, Any], *, resume: bool = False, overwrite: bool = False
+        self, path: Path, run: JsonObject, *, resume: bool = False, overwrite: bool = False
     ) -> None:
         self._run = json.loads(json.dumps(run))  # as it will be read back
         partial = path.with_name(path.name + ".partial")

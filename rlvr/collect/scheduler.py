@@ -44,6 +44,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 from rlvr.collect.background import BackgroundCalls
 from rlvr.errors import SamplingFailed, UsageError
 from rlvr.samplers.protocol import Begun, Request, Sample, Sampler
+from rlvr.types import JsonObject, StateDict
 from rlvr.validate import require_one_of
 
 __all__ = ["Play", "Schedule", "Scheduler", "chosen_schedule", "due_after", "run"]
@@ -462,11 +463,11 @@ class Scheduler(Generic[_T]):
             *(part for part, _ in self._waiting.parts()),
         ]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The plays that have begun, parked, as plain JSON with their keys."""
         self.park()
 
-        def as_dict(part: _Part[_T], **more: Any) -> dict[str, Any]:
+        def as_dict(part: _Part[_T], **more: Any) -> dict[str, object]:
             return {
                 "key": part.key,
                 "heard": list(map(_sample_as_dict, part.heard)),
@@ -481,7 +482,7 @@ class Scheduler(Generic[_T]):
         return {"steps": self._parked, "asked": requests, "waiting": waiting}
 
     def load_state_dict(
-        self, state: Mapping[str, Any], plays: Mapping[Hashable, Play[_T]]
+        self, state: StateDict, plays: Mapping[Hashable, Play[_T]]
     ) -> list[Hashable]:
         """Play again what was played when `state_dict` was called: replies are taken from it, calls
         are made anew.
@@ -511,7 +512,7 @@ class Scheduler(Generic[_T]):
         return changed
 
     def _again(
-        self, key: Hashable, play: Play[_T], one: Mapping[str, Any]
+        self, key: Hashable, play: Play[_T], one: JsonObject
     ) -> tuple[_Part[_T], Request | Future[object] | None]:
         """A play that has heard what it had heard, and what it needs; None if it ended before, or
         asked for more."""

@@ -4,13 +4,11 @@ them again from their index."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import UsageError
-from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
+from rlvr.types import Group, JsonObject, Outcome, Rollout, Score, Task, Turn, Verdict
 
 __all__ = [
     "group_as_dict",
@@ -33,7 +31,7 @@ def group_as_dict(group: Group) -> dict[str, object]:
     }
 
 
-def group_from_dict(data: Mapping[str, Any], task: Task) -> Group:
+def group_from_dict(data: JsonObject, task: Task) -> Group:
     """The group that `group_as_dict` described.
 
     Args:
@@ -95,7 +93,7 @@ def _verdict(verdict: Verdict) -> dict[str, object]:
     return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
 
 
-def rollout_from_dict(data: Mapping[str, Any], task: Task) -> Rollout:
+def rollout_from_dict(data: JsonObject, task: Task) -> Rollout:
     """The rollout that `rollout_as_dict` described.
 
     Args:

@@ -139,7 +139,7 @@ class Comparison:
         """The first metric, which decides."""
         return next(iter(self.metrics))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Everything as JSON, with the lines and tables that people read."""
         plain = asdict(self)
         plain["pairs"] = {

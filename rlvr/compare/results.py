@@ -18,7 +18,7 @@ from rlvr.display import show_value
 from rlvr.errors import DataError
 from rlvr.scoring.identity import Identity, read_identity
 from rlvr.text import prompt_text
-from rlvr.types import Outcome
+from rlvr.types import JsonObject, Outcome
 
 __all__ = ["Results", "TaskScores", "read_labels", "read_results"]
 
@@ -146,7 +146,7 @@ def _report(path: Path) -> Mapping[str, object] | None:
     return None
 
 
-def _of_report(path: Path, name: str, tree: Mapping[str, Any]) -> Results:
+def _of_report(path: Path, name: str, tree: JsonObject) -> Results:
     env = str(tree.get("env", ""))
     tasks: dict[tuple[str, str | None], TaskScores] = {}
     completions = 0

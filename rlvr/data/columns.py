@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from rlvr.data.lines import Line, Row
 from rlvr.errors import DataError, UsageError
+from rlvr.types import JsonDict
 from rlvr.validate import nearest
 
 __all__ = ["Columns", "LAYOUTS", "likely"]
@@ -102,7 +103,7 @@ class Columns:
                     part[name] = value
             yield from self._each(part, number)
 
-    def _each(self, row: dict[str, Any], number: int) -> Iterator[Row]:
+    def _each(self, row: JsonDict, number: int) -> Iterator[Row]:
         completion = _plain(row.get("completion"))
         if not isinstance(completion, (list, dict)) and not (
             self.bare and isinstance(completion, str)

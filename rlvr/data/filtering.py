@@ -30,7 +30,7 @@ from rlvr.data.rows import usable
 from rlvr.data.strengths import Strengths
 from rlvr.data.tokens import PromptFrame, lengths, load_fast_tokenizer
 from rlvr.errors import DataError, UsageError, brief, foreign_code
-from rlvr.types import Outcome, Prompt
+from rlvr.types import JsonDict, Outcome, Prompt
 from rlvr.validate import require_number, require_one_of, require_optional_whole, require_whole
 from rlvr.workers import ship
 
@@ -132,7 +132,7 @@ class Kept:
     id: str
     prompt: Prompt
     reference: Any
-    meta: dict[str, Any]
+    meta: JsonDict
     correct: int = 0
     scored: int = 0
     unscored: int = 0
@@ -158,7 +158,7 @@ class Kept:
 
         return wilson(self.correct, self.scored) if self.scored else (0.0, 1.0)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonDict:
         """The task as a row for `Environment.from_rows`: prompt and reference; the rest becomes its
         meta.
 
@@ -200,7 +200,7 @@ class DroppedTask:
         """The part of `why` that can be counted."""
         return self.why.partition(":")[0]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonDict:
         """The task as a row, with `why`."""
         return {"why": self.why, **self.task.row()}
 

@@ -338,7 +338,7 @@ class PairReport:
             "shorter_wins": self.shorter_share,
         }
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The counts as plain JSON."""
         share = self.near / self.pairs if self.pairs else 0.0
         return {
@@ -411,7 +411,7 @@ def _outputs(
     rules: PairRules,
     key: str,
     margin_scale: float | None,
-) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+) -> Iterator[tuple[tuple[int, ...], dict[str, object]]]:
     """(indices of completions, columns beside the texts) of each output row of a task."""
     if form == "pairs":
         for winner, loser in drawn.pairs:

@@ -106,7 +106,7 @@ def rejected_row(line: Line, why: str, place: int | None = None) -> bytes:
         why: it could not be used.
         place: of the row among those of all files; None where there is one file.
     """
-    entry: dict[str, Any] = {} if place is None else {"place": place}
+    entry: dict[str, object] = {} if place is None else {"place": place}
     entry |= {"line": line.number, "why": why, "row": line.row, "text": line.text}
     try:
         return dump_row(entry)
@@ -444,7 +444,7 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
         ) from error
 
 
-def _groups(source: Path) -> Iterator[list[dict[str, Any]]]:
+def _groups(source: Path) -> Iterator[list[dict[str, object]]]:
     """The rows of a partial file as Parquet has them, as many at a time as are held in memory."""
     rows = (line.row for line in _read_partial(source) if line.row is not None)
     packed = ({name: _pack_value(name, value) for name, value in row.items()} for row in rows)

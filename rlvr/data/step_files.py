@@ -14,15 +14,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlvr.data.files import write_whole
 from rlvr.errors import DataError
+from rlvr.types import JsonObject
 
-__all__ = ["STEP_VERSION", "StepFile", "is_step", "read_step", "spans", "write_step"]
+if TYPE_CHECKING:
+    from rlvr.data.step_files import StepArray
+
+__all__ = ["STEP_VERSION", "StepArray", "StepFile", "is_step", "read_step", "spans", "write_step"]
+
+StepArray: TypeAlias = NDArray[Any]
+"""An array of a step file: float32, int32 or bool, as its name says."""
 
 STEP_VERSION: Final = 1
 """Of the layout; a reader refuses newer ones."""
@@ -57,6 +64,7 @@ _KINDS: Final[Mapping[str, str]] = {
 """Arrays of flags and of whole numbers; the others of the layout have fractions."""
 _NO_HEAD = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 """What reading a text as JSON of a head raises; 1e999 is no whole number."""
+
 _NEEDED = ("token_ids", "offsets", "mask", "group", "score", "scored", "behaviour_logprobs")
 
 
@@ -69,11 +77,11 @@ class StepFile:
         arrays: by name, flat over rows or tokens.
     """
 
-    head: Mapping[str, Any]
-    arrays: Mapping[str, NDArray[Any]]
+    head: JsonObject
+    arrays: Mapping[str, StepArray]
 
     @property
-    def updates(self) -> list[Mapping[str, Any]]:
+    def updates(self) -> list[JsonObject]:
         """The head of each optimiser step."""
         return list(self.head.get("updates", []))
 
@@ -171,7 +179,7 @@ def _digest(head: str, body: bytes) -> str:
     return hashlib.blake2b(head.encode() + b"\0" + body, digest_size=16).hexdigest()
 
 
-def _arrays(path: Path, listed: Mapping[str, Any], body: bytes) -> dict[str, NDArray[Any]]:
+def _arrays(path: Path, listed: JsonObject, body: bytes) -> dict[str, StepArray]:
     """Views of the body, which together cover it once."""
     arrays, spans = {}, []
     for name, entry in listed.items():
@@ -199,7 +207,7 @@ def _arrays(path: Path, listed: Mapping[str, Any], body: bytes) -> dict[str, NDA
     return arrays
 
 
-def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int) -> None:
+def _require_shapes(path: str, arrays: Mapping[str, StepArray], updates: int) -> None:
     """Refuse arrays that do not fit each other."""
     for name in _NEEDED:
         if name not in arrays:
@@ -263,7 +271,7 @@ def _require_shapes(path: str, arrays: Mapping[str, NDArray[Any]], updates: int)
                 _require_size(path, prefix + name, arrays, outputs)
 
 
-def _outputs_of(arrays: Mapping[str, NDArray[Any]], computed: NDArray[Any]) -> int:
+def _outputs_of(arrays: Mapping[str, StepArray], computed: StepArray) -> int:
     """How many numbers a head gives for these rows: one for each, or one for each of its steps."""
     labels = arrays.get("step_labels")
     if labels is None:
@@ -272,7 +280,7 @@ def _outputs_of(arrays: Mapping[str, NDArray[Any]], computed: NDArray[Any]) -> i
     return sum(count or 1 for count in steps)
 
 
-def _last_offset(path: str, name: str, offsets: NDArray[Any]) -> int:
+def _last_offset(path: str, name: str, offsets: StepArray) -> int:
     is_valid = offsets.ndim == 1 and offsets.dtype.kind == "i" and len(offsets) > 0
     # Differences of far offsets would wrap around.
     if not is_valid or offsets[0] or (offsets[1:] < offsets[:-1]).any():
@@ -280,13 +288,13 @@ def _last_offset(path: str, name: str, offsets: NDArray[Any]) -> int:
     return int(offsets[-1])
 
 
-def _require_size(path: str, name: str, arrays: Mapping[str, NDArray[Any]], size: int) -> None:
+def _require_size(path: str, name: str, arrays: Mapping[str, StepArray], size: int) -> None:
     if name not in arrays or arrays[name].shape != (size,):
         shape = arrays[name].shape if name in arrays else "none"
         raise DataError(f"{path}: {name} has shape {shape}; it must be ({size},)")
 
 
-def _require_indices(path: str, name: str, arrays: Mapping[str, NDArray[Any]], rows: int) -> None:
+def _require_indices(path: str, name: str, arrays: Mapping[str, StepArray], rows: int) -> None:
     numbers = arrays.get(name)
     if numbers is None:
         return
@@ -299,7 +307,7 @@ def _require_indices(path: str, name: str, arrays: Mapping[str, NDArray[Any]], r
         raise DataError(f"{path}: {name} must be row numbers from 0 to {rows - 1}")
 
 
-def spans(offsets: NDArray[Any]) -> list[slice]:
+def spans(offsets: StepArray) -> list[slice]:
     """The part of a flat array that each row has.
 
     Args:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlvr.data.overlap import digest_of
 from rlvr.errors import DataError
+from rlvr.types import JsonObject
 
 __all__ = ["Strengths", "TaskStrength", "digest_of_reference", "read_strengths"]
 
@@ -91,6 +91,6 @@ def read_strengths(path: Path) -> Strengths:
     return Strengths(tasks, str(path))
 
 
-def _task_strength(record: Mapping[str, Any]) -> TaskStrength:
+def _task_strength(record: JsonObject) -> TaskStrength:
     low, high = record["interval"] or (0.0, 1.0)
     return TaskStrength(record["state"], record["strength"], low, high, record["reference_digest"])

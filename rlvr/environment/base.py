@@ -42,6 +42,7 @@ from rlvr.rewards import Correct, Observation, Reward
 from rlvr.rewards.expression import parse_reward
 from rlvr.types import (
     Completion,
+    JsonDict,
     Outcome,
     Prompt,
     Score,
@@ -57,6 +58,7 @@ from rlvr.validate import require_whole
 from rlvr.workers.loops import finish, loop_thread
 
 if TYPE_CHECKING:
+    from rlvr.data.lines import Row
     from rlvr.environment.mixture import Share
 
 __all__ = ["Environment", "RowsEnv", "require_environment", "require_one_reply"]
@@ -204,12 +206,12 @@ class Environment(Stepping):
             )
 
     @classmethod
-    def options(cls) -> dict[str, Any]:
+    def options(cls) -> dict[str, object]:
         """The options and their defaults; `dataclasses.MISSING` for one that must be given."""
         return {f.name: _default_of(f) for f in fields(cls) if f.init}
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """The options that differ from their defaults: with `id`, all that is needed to make it
         again."""
         changed = {
@@ -475,7 +477,7 @@ class Environment(Stepping):
 
     # ------------------------------------------------------ what an author of several turns defines
 
-    def setup(self, task: Task) -> Any:
+    def setup(self, task: Task) -> object:
         """The state of an episode, which its tools get; by default None.  Plain or async.
 
         Its `close` (or `aclose`) is called at the end, whatever happened.
@@ -503,7 +505,7 @@ class Environment(Stepping):
             transcript: the chat messages after the prompt.
         """
 
-    def final(self, task: Task, state: Any) -> Any:
+    def final(self, task: Task, state: Any) -> object:
         """What `verify` needs of the state, read at the end: JSON, `EpisodeRecord.final`.  Plain or
         async.
 
@@ -576,8 +578,8 @@ class Environment(Stepping):
     def from_rows(
         rows: Iterable[Mapping[str, object]] | str | Path,
         *,
-        prompt: str | Callable[[Mapping[str, Any]], Prompt] = "prompt",
-        reference: str | Callable[[Mapping[str, Any]], object] = "reference",
+        prompt: str | Callable[[Row], Prompt] = "prompt",
+        reference: str | Callable[[Row], object] = "reference",
         verifier: Verifier | VerifierFunction | None = None,
         reward: Reward | None = None,
         example: str | Callable[[Task], str | None] | None = None,
@@ -635,7 +637,7 @@ class RowsEnv(Environment):
     example_from: str | Callable[[Task], str | None] | None = None
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """Without the rows: a record cannot repeat them, and each recorded task has what its
         verdict needs."""
         return {name: value for name, value in super().config.items() if name != "rows"}
@@ -651,7 +653,7 @@ class RowsEnv(Environment):
         row_id = row.get("id")
         return self._task(row, id if row_id is None else str(row_id), where)
 
-    def task_from(self, row: Mapping[str, Any]) -> Task:
+    def task_from(self, row: Row) -> Task:
         task = {name: value for name, value in row.items() if name not in _OF_THE_COMPLETION}
         # the row's id is that of the completion, not of the task
         return self._task(task, "row", "the row")
@@ -682,9 +684,7 @@ class RowsEnv(Environment):
 _OF_THE_COMPLETION = ("id", "completion", "length_tokens", "truncated")
 
 
-def _cell(
-    row: Mapping[str, object], column: str | Callable[[Mapping[str, Any]], object], where: str
-) -> Any:
+def _cell(row: Mapping[str, object], column: str | Callable[[Row], object], where: str) -> Any:
     if not isinstance(column, str):
         return column(row)
     if column not in row:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from rlvr.episode import Ask, PolicyTurn
+from rlvr.types import JsonObject
 
 __all__ = ["CallFormat", "FORMATS", "read_arguments", "read_json", "read_turn_of"]
 
@@ -180,7 +181,7 @@ def _qwen_xml(text: str, schemas: Sequence[Mapping[str, object]]) -> PolicyTurn:
     return _read_tagged(text, read)
 
 
-def _schema(schemas: Sequence[Mapping[str, Any]], name: str, parameter: str) -> Mapping[str, Any]:
+def _schema(schemas: Sequence[JsonObject], name: str, parameter: str) -> JsonObject:
     """The schema of a tool's parameter; empty if there is none."""
     for schema in schemas:
         function = schema.get("function", schema)

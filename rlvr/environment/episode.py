@@ -18,7 +18,7 @@ from rlvr.environment.call_formats import read_arguments, read_turn_of
 from rlvr.environment.tools import Tool
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, PolicyTurn, ToolCall, read_turn
 from rlvr.errors import Unscored, UsageError, brief
-from rlvr.types import Completion, Prompt, Task
+from rlvr.types import Completion, JsonDict, Prompt, Task
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.closing import Closing
 
@@ -269,7 +269,7 @@ class TurnsEpisode(Episode):
     def limits_of(cls, env: Environment) -> EpisodeLimits:
         """See `Episode.limits_of`; from the environment's options."""
         limits = {limit.name: limit.default for limit in fields(EpisodeLimits)}
-        options: dict[str, Any] = {name: getattr(env, name, limits[name]) for name in limits}
+        options: JsonDict = {name: getattr(env, name, limits[name]) for name in limits}
         return EpisodeLimits(**options)
 
     @classmethod

@@ -16,14 +16,14 @@ from dataclasses import MISSING, asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.environment.base import Environment
 from rlvr.environment.episode import Episode, TurnsEpisode
 from rlvr.environment.registry import SHARE, defaults_of, make, read_option, register
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.rewards import Bounds, Observation, Reward
-from rlvr.types import Completion, Score, Task, Verdict
+from rlvr.types import Completion, JsonDict, Score, Task, Verdict
 from rlvr.validate import (
     nearest,
     require_number,
@@ -31,6 +31,9 @@ from rlvr.validate import (
     require_optional_whole,
     require_whole,
 )
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Curriculum", "Mixture", "Share", "shares_of"]
 
@@ -182,10 +185,10 @@ class Mixture(Environment):
         )
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """The options, as plain JSON; an environment that was given as an object stands there as
         its id and options."""
-        described: dict[str, Any] = {
+        described: JsonDict = {
             "envs": [self._describe_share(share) for share in _listed(self.envs)]
         }
         if self.split != "train":
@@ -373,7 +376,7 @@ class Mixture(Environment):
         """
         return self.shares[self._split(task.id)[0]]
 
-    def task_of(self, row: Mapping[str, Any]) -> Task:
+    def task_of(self, row: Row) -> Task:
         if not isinstance(row.get("task"), str):
             return super().task_of(row) if "reference" not in row else self._no_name(row)
         name, member_id = self._split(row["task"])
@@ -512,7 +515,7 @@ def _share(given: Any) -> Share:
     return Share(given)
 
 
-def _made(what: str, kind: Any, given: Mapping[str, Any]) -> Any:
+def _made(what: str, kind: Any, given: Mapping[str, object]) -> Any:
     fields_of_kind = kind.__dataclass_fields__
     for name in given:
         if name not in fields_of_kind:

@@ -84,7 +84,7 @@ def typed_options(
     return read
 
 
-def _read(value: Any, kind: Any) -> Any:
+def _read(value: object, kind: object) -> Any:
     """The value as this type; TypeError if it is of another."""
     origin, kinds = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):

@@ -58,7 +58,7 @@ def environment_class(cls: type) -> type[Environment]:
     def post_init(self: Any) -> None:
         self._own = cls(**{name: getattr(self, name) for name in names})
 
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "__doc__": cls.__doc__,
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
@@ -82,7 +82,7 @@ def _default(option: dataclasses.Field[object]) -> object:
 
 
 def _forward(name: str) -> Callable[..., object]:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: object) -> Any:
         return getattr(self._own, name)(*args, **kwargs)
 
     method.__name__ = name

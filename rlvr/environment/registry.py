@@ -16,7 +16,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import MISSING
 from functools import lru_cache, partial
@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 from rlvr.environment.base import Environment
 from rlvr.environment.plain import environment_class, is_plain
 from rlvr.errors import RlvrError, UnknownEnvironment, UntrustedPlace, UsageError, brief
+from rlvr.types import JsonObject
 from rlvr.validate import nearest
 
 __all__ = [
@@ -194,7 +195,7 @@ def make(id: str, **config: Any) -> Environment:
     return env.with_reward_text(reward, load) if reward != "" else env
 
 
-def _with_options(id: str, config: Mapping[str, Any]) -> Environment:
+def _with_options(id: str, config: JsonObject) -> Environment:
     if is_mixture(id):
         config = {"envs": id, **config}  # of a record, they are among its options
     elif not takes_options(id):
@@ -220,7 +221,7 @@ def _entry_points() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=_GROUP)}
 
 
-def defaults_of(id: str) -> dict[str, Any]:
+def defaults_of(id: str) -> dict[str, object]:
     """The options that `make` takes for an environment, with their defaults; `dataclasses.MISSING`
     where there is none.
 
@@ -344,7 +345,7 @@ def _is_factory(found: object) -> bool:
     return False
 
 
-def _made(id: str, config: Mapping[str, Any]) -> Environment:
+def _made(id: str, config: JsonObject) -> Environment:
     """The environment at a place that holds no class."""
     value = object_at(id)
     env = value() if _is_factory(value) else value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.environment.episode import Episode
 from rlvr.environment.task_source import TaskSource
 from rlvr.errors import UsageError
-from rlvr.types import Completion, Prompt, Score, Task
+from rlvr.types import Completion, JsonDict, JsonObject, Prompt, Score, Task
 
 __all__ = ["Stepping"]
 
@@ -31,7 +31,7 @@ class Stepping(TaskSource):
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, object] | None = None
-    ) -> tuple[Prompt, dict[str, Any]]:
+    ) -> tuple[Prompt, JsonDict]:
         """Begin an episode as in Gymnasium, with a task drawn at random or that of
         `options={"index": 7}`.
 
@@ -47,7 +47,7 @@ class Stepping(TaskSource):
         self._playing, self._episode = task, (episode := self.open(task))
         return episode.prompt, {"task": task.id, "index": index, "tools": episode.schemas}
 
-    def step(self, action: Any) -> tuple[Prompt, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Prompt, float, bool, bool, JsonDict]:
         """Take a turn of the policy, as in Gymnasium.  The last one's reward is the total of the
         episode.
 
@@ -99,7 +99,7 @@ class Stepping(TaskSource):
             )
         return score
 
-    def _draw_task(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[int, Task]:
+    def _draw_task(self, seed: int | None, options: JsonObject | None) -> tuple[int, Task]:
         """The task of `options={"index": 7}`, or one at random."""
         if seed is not None or self._rng is None:
             self._rng = random.Random(seed)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlvr.data.lines import Line
 from rlvr.data.rows import dataset_lines
@@ -17,6 +17,9 @@ from rlvr.errors import DataError, DataWarning, UsageError, brief
 from rlvr.rewards import Correct, Reward
 from rlvr.types import Task, Verifier, plain_reference, read_reference
 from rlvr.validate import is_whole
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["TaskSource"]
 
@@ -33,7 +36,7 @@ class TaskSource:
 
     _left_out: Mapping[str, int] | None = field(default=None, init=False, repr=False)
 
-    def task_of(self, row: Mapping[str, Any]) -> Task:
+    def task_of(self, row: Row) -> Task:
         """The task that a row of completions answers.
 
         Environments over a data set override `task_from`, so that rows may have the data set's own
@@ -58,7 +61,7 @@ class TaskSource:
             return self.find(row["task"])
         return self.task_from(row)
 
-    def task_from(self, row: Mapping[str, Any]) -> Task:
+    def task_from(self, row: Row) -> Task:
         """A task from the data set's own columns.
 
         Args:

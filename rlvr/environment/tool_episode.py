@@ -189,7 +189,7 @@ class ToolEpisode(TurnsEpisode):
         record = self.record
         return Completion(record.answer, length_tokens, is_cut(record.end), record)
 
-    def reply(self, turn: TurnLike, *, last: str = "") -> list[dict[str, Any]] | None:
+    def reply(self, turn: TurnLike, *, last: str = "") -> list[dict[str, object]] | None:
         """Take a turn of the policy: make its calls, or let the simulated user answer.
 
         Args:
@@ -504,7 +504,7 @@ class ToolEpisode(TurnsEpisode):
         raise _LateError
 
 
-async def _await_result(found: Any, limit_s: float) -> Any:
+async def _await_result(found: Any, limit_s: float) -> object:
     task = asyncio.ensure_future(found)
     done, _ = await asyncio.wait([task], timeout=limit_s)
     if not done:

@@ -39,7 +39,7 @@ from typing import (
 import docstring_parser
 
 from rlvr.errors import UsageError, brief
-from rlvr.types import is_async
+from rlvr.types import JsonDict, JsonObject, is_async
 
 __all__ = [
     "Tool",
@@ -111,7 +111,7 @@ class Tool:
             )
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonDict:
         """The schema as chat templates and OpenAI's API take it."""
         function = {
             "name": self.name,
@@ -131,7 +131,7 @@ class Tool:
         Args:
             arguments: by name.
         """
-        properties: Mapping[str, Any] = self.parameters.get("properties", {})
+        properties: JsonObject = self.parameters.get("properties", {})
         names = ", ".join(properties) or "none"
         for name in arguments:
             if name not in properties:
@@ -228,7 +228,7 @@ def schema_of(
         raise UsageError(
             f"{where}: its annotations cannot be read: {type(error).__name__}: {error}"
         ) from error
-    properties: dict[str, Any] = {}
+    properties: JsonDict = {}
     required: list[str] = []
     for one in given[skip:]:
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
@@ -360,7 +360,7 @@ def clean(value: object) -> Any:
     return value
 
 
-def _schema(hint: object, where: str) -> dict[str, Any]:
+def _schema(hint: object, where: str) -> dict[str, object]:
     """The JSON schema of an annotation."""
     if hint in _SCALARS:
         return {"type": _SCALARS[hint]}
@@ -393,7 +393,7 @@ def _schema(hint: object, where: str) -> dict[str, Any]:
     )
 
 
-def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+def _fits(value: object, schema: JsonObject) -> bool:
     """Whether a JSON value is one of a schema that `_schema` made.  A float may be written without
     its point."""
     if "anyOf" in schema:
@@ -425,7 +425,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def _describe_schema(schema: Mapping[str, Any]) -> str:
+def _describe_schema(schema: JsonObject) -> str:
     """A schema in words."""
     if "anyOf" in schema:
         return " or ".join(map(_describe_schema, schema["anyOf"]))

@@ -422,7 +422,7 @@ def standard_routes(
         problems = (
             {"stopping": "it takes no more requests"} if state.draining else dict(readiness())
         )
-        status: dict[str, Any] = {"ready": not problems}
+        status: dict[str, object] = {"ready": not problems}
         if problems:
             status["problems"] = problems
         return json_response(status, 503 if problems else 200)

@@ -26,6 +26,7 @@ from rlvr.http.limits import HttpLimits
 from rlvr.http.memory import MIB, MemoryShare
 from rlvr.http.refused import Refused
 from rlvr.http.request import HttpRequest
+from rlvr.types import JsonDict
 
 __all__ = ["Body", "BodyReader"]
 
@@ -59,7 +60,7 @@ class Body:
         digest: of its bytes.
     """
 
-    asked: dict[str, Any]
+    asked: JsonDict
     digest: bytes
 
 

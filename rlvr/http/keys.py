@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlvr.errors import UsageError
 
@@ -54,7 +54,7 @@ class KeyCheck(Protocol):
     def any(self) -> bool:
         """Whether a key is wanted at all."""
 
-    def caller(self, authorization: str) -> Any | None:
+    def caller(self, authorization: str) -> object | None:
         """Who sends this header; None for nobody that may ask.
 
         Args:

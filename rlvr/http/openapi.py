@@ -8,13 +8,13 @@ import json
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any
 
 from pydantic import TypeAdapter
 
 from rlvr.http.application import Route
 from rlvr.http.request import HttpRequest
 from rlvr.http.responses import Response, WholeResponse, json_response
+from rlvr.types import JsonDict
 
 __all__ = ["openapi", "page", "with_docs"]
 
@@ -56,13 +56,13 @@ def openapi(
     ]
     # its modes are literals
     schemas, shared = TypeAdapter.json_schemas(inputs, ref_template=_PLACE)  # type: ignore[arg-type]
-    paths: dict[str, Any] = {}
+    paths: JsonDict = {}
     for number, route in enumerate(routes):
         answer = schemas.get((number, "serialization"))
         content = {} if answer is None else {"application/json": {"schema": answer}}
         if answer is not None and route.lines:
             content["application/x-ndjson"] = {"schema": answer}
-        operation: dict[str, Any] = {
+        operation: JsonDict = {
             "summary": route.summary,
             "parameters": [
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -78,7 +78,7 @@ def openapi(
             operation["security"] = [{"key": []}]
         request_schema = schemas.get((number, "validation"))
         if request_schema is not None:
-            body: dict[str, Any] = {"schema": request_schema}
+            body: dict[str, object] = {"schema": request_schema}
             if route.example is not None:
                 body["example"] = route.example
             operation["requestBody"] = {"required": True, "content": {"application/json": body}}
@@ -128,7 +128,7 @@ def with_docs(title: str, about: str, routes: Sequence[Route], *, wants_key: boo
     Args:
         title, about, routes, wants_key: see `openapi`.
     """
-    cache: dict[str, Any] = {}
+    cache: JsonDict = {}
 
     async def docs(request: HttpRequest) -> Response:
         if "page" not in cache:

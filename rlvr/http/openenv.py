@@ -26,6 +26,7 @@ from rlvr.http.responses import Response, json_bytes
 from rlvr.http.server import listen, run
 from rlvr.interop.adapter import Adapter, chat_messages, reward_value
 from rlvr.scoring import Scorer
+from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import require_whole
 
 try:
@@ -57,9 +58,9 @@ class TurnAction(Action):  # type: ignore[misc]  # openenv has no types
 
     type: Literal["turn", "call_tool", "list_tools"] = "turn"
     text: str = ""
-    tool_calls: list[dict[str, Any]] = Field(default_factory=list)
+    tool_calls: list[dict[str, object]] = Field(default_factory=list)
     tool_name: str = ""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: JsonDict = Field(default_factory=dict)
 
 
 class TurnObservation(Observation):  # type: ignore[misc]
@@ -73,8 +74,8 @@ class TurnObservation(Observation):  # type: ignore[misc]
         truncated: True if the episode ended by a limit.
     """
 
-    messages: list[dict[str, Any]] = Field(default_factory=list)
-    schemas: list[dict[str, Any]] = Field(default_factory=list)
+    messages: list[JsonDict] = Field(default_factory=list)
+    schemas: list[dict[str, object]] = Field(default_factory=list)
     task: str = ""
     outcome: str = ""
     why: str = ""
@@ -122,7 +123,7 @@ class OpenEnvServer:
         self.env, self.max_sessions = env, max_sessions
         self._adapter = None if scorer is None else Adapter(env, scorer=scorer)
 
-    def environment(self) -> Any:
+    def environment(self) -> object:
         """A new environment of OpenEnv, for one episode at a time."""
         env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
         return _Served(env, None if self._adapter is None else self._adapter.scorer)
@@ -166,7 +167,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
         seed: int | None = None,
         episode_id: str | None = None,
         index: int | None = None,
-        **_: Any,
+        **_: object,
     ) -> TurnObservation:
         """Begin an episode."""
         prompt, self._info = self._env.reset(
@@ -179,7 +180,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             task=str(self._info.get("task", "")),
         )
 
-    def step(self, action: TurnAction, timeout_s: float | None = None, **_: Any) -> Observation:
+    def step(self, action: TurnAction, timeout_s: float | None = None, **_: object) -> Observation:
         """A turn of the policy."""
         if action.type == "list_tools":
             return ListToolsObservation(
@@ -211,10 +212,10 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             parts={} if score is None else dict(score.parts),
         )
 
-    def _take_step(self, said: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _take_step(self, said: Any) -> tuple[Any, float, bool, bool, JsonDict]:
         """A step of the environment; one that services score has no other."""
         if self._scorer is None:
-            step_result: tuple[Any, float, bool, bool, dict[str, Any]] = self._env.step(said)
+            step_result: tuple[object, float, bool, bool, dict[str, object]] = self._env.step(said)
             return step_result
         if "index" not in self._info:
             raise UsageError(f"{self._env.id}: step before reset")
@@ -232,11 +233,11 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
         self._env.close()
 
 
-def _message(text: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _message(text: str, calls: Sequence[Mapping[str, object]]) -> JsonDict:
     return {"role": "assistant", "content": text, "tool_calls": list(calls)}
 
 
-def _listed(schema: Mapping[str, Any]) -> ListedTool:
+def _listed(schema: JsonObject) -> ListedTool:
     function = schema["function"]
     return ListedTool(
         name=function["name"],
@@ -287,7 +288,7 @@ class _Forwarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have it answer."""
 
-        async def give_body() -> dict[str, Any]:
+        async def give_body() -> dict[str, object]:
             return {"type": "http.request", "body": self._body, "more_body": False}
 
         async def note_status(message: Message) -> None:

@@ -8,9 +8,9 @@ trainer's rows ─task_of─▶ (Task, Completion) × n ─score_batch─▶ Sco
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rlvr.environment import Environment, require_environment, require_one_reply
 from rlvr.errors import DataError, Unscored, UsageError, brief
@@ -18,10 +18,13 @@ from rlvr.rewards import Reward
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.scoring.engines import engine_of
 from rlvr.scoring.items import Item
-from rlvr.types import Completion, Message, Prompt, Score, Task
+from rlvr.types import Completion, JsonDict, Message, Prompt, Score, Task
 from rlvr.validate import require_number, require_optional_whole
 from rlvr.workers import ship
 from rlvr.workers.closing import Closing
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = [
     "Adapter",
@@ -78,7 +81,7 @@ class Adapter(Closing):
             "and a completion alone is no episode; use to_trl_environment or to_gymnasium, or "
             "rlvr's own trainer",
         )
-        self._settings: dict[str, Any] = {
+        self._settings: JsonDict = {
             "workers": workers,
             "wall_s": wall_s,
             "memory_mib": memory_mib,
@@ -264,7 +267,7 @@ def task_as_json(task: Task) -> str:
     return text
 
 
-def task_of(env: Environment, row: Mapping[str, Any]) -> Task:
+def task_of(env: Environment, row: Row) -> Task:
     """The task of a trainer's row: from `task_as_json`, or else made by the environment from the
     row's columns.
 

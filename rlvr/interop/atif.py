@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rlvr.episode import EpisodeRecord, EpisodeTurn
 from rlvr.errors import DataError, brief
-from rlvr.types import Rollout
+from rlvr.types import JsonDict, Rollout
 
 __all__ = ["to_atif"]
 
@@ -55,7 +55,7 @@ def to_atif(
     }
 
 
-def _parts(source: Any) -> tuple[str, Any, EpisodeRecord, dict[str, Any]]:
+def _parts(source: Any) -> tuple[str, object, EpisodeRecord, JsonDict]:
     """Name, prompt, episode and score."""
     if isinstance(source, Rollout):
         verdict = source.score and source.score.verdict

@@ -28,7 +28,7 @@ from rlvr.interop.adapter import (
     score_batch,
 )
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Score, Task, plain
+from rlvr.types import JsonDict, Score, Task, plain
 from rlvr.validate import require_whole
 
 try:
@@ -128,7 +128,7 @@ def to_gymnasium(
     wall_s: float = WALL_S,
     memory_mib: int | None = MEMORY_MIB,
     scorer: str | None = None,
-) -> GymEnv | VectorEnv[Any, Any, Any]:
+) -> GymEnv | VectorEnv[Any, object, Any]:
     """An environment as Gymnasium's; with `num_envs`, a vector environment.
 
     A vector of single-turn environments is scored as one batch; multi-turn environments are stepped
@@ -199,9 +199,7 @@ class _Judge(Adapter):
         super().__init__(env, **settings)
         self._unscored, self._count_tokens = require_unscored(unscored), count_tokens
 
-    def judge(
-        self, tasks: list[Task], actions: list[str]
-    ) -> tuple[list[float], list[dict[str, Any]]]:
+    def judge(self, tasks: list[Task], actions: list[str]) -> tuple[list[float], list[JsonDict]]:
         """The rewards, and an `info` for each."""
         work = [
             (t, completion_with_length(self.env, a, self._count_tokens))
@@ -212,7 +210,7 @@ class _Judge(Adapter):
         return rewards, [_info(t, s) for t, s in zip(tasks, scores, strict=True)]
 
 
-def _info(task: Task, score: Score) -> dict[str, Any]:
+def _info(task: Task, score: Score) -> dict[str, object]:
     verdict = score.verdict
     return {
         "task": task.id,
@@ -246,8 +244,8 @@ class GymEnv(gymnasium.Env[Any, str]):
         self.action_space = Texts()
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: JsonDict | None = None
+    ) -> tuple[object, dict[str, object]]:
         super().reset(seed=seed)
         drawn_seed = int(self.np_random.integers(_SEEDS)) if seed is None else seed
         observation, info = self._env.reset(seed=drawn_seed, options=options)
@@ -255,7 +253,7 @@ class GymEnv(gymnasium.Env[Any, str]):
             self._task = self._env.task(info["index"])
         return _copy_observation(observation), dict(info)
 
-    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[Any, float, bool, bool, JsonDict]:
         if self._judge is None:
             observation, reward, terminated, truncated, info = self._env.step(action)
             return _copy_observation(observation), float(reward), terminated, truncated, dict(info)
@@ -311,7 +309,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, object] | None = None,
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """Begin every episode.
 
         Args:
@@ -341,7 +339,7 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         )
         return observations, self._join_infos(infos)
 
-    def step(self, actions: Any) -> tuple[tuple[Any, ...], Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[tuple[Any, ...], Any, Any, Any, JsonDict]:
         """Score every action and begin the next episodes; if scoring raises, the current episodes
         go on.
 

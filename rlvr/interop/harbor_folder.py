@@ -23,6 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, NoReturn
 
 from rlvr.errors import DataError, brief
+from rlvr.types import JsonObject
 
 __all__ = ["Artifact", "HarborFolder", "LOGS", "SCHEMA", "SOLUTION", "TESTS", "VALIDATION"]
 
@@ -270,7 +271,7 @@ class _Config:
         image.require_place(source, lambda why: self.refuse("", "artifacts", why))
         return Artifact(_clean(source), tuple(map(str, table.get("exclude", ()))))
 
-    def _table(self, name: str) -> Mapping[str, Any]:
+    def _table(self, name: str) -> JsonObject:
         table = self._tables.get(name, {})
         if not isinstance(table, Mapping):
             self.refuse("", name, f"it is {brief(table)}; give a table")

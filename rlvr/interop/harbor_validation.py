@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rlvr.errors import DataError
 from rlvr.interop.harbor_folder import VALIDATION, HarborFolder
@@ -87,7 +87,7 @@ def _validated(
 ) -> dict[str, object]:
     box = box_for(task.folders, python, packages)
 
-    def play(act: Callable[[Workplace, HarborFolder], None]) -> dict[str, Any]:
+    def play(act: Callable[[Workplace, HarborFolder], None]) -> dict[str, object]:
         began = time.monotonic()
         place = begin(box, task, min(_VALIDATED_S, task.agent_s))
         try:

@@ -36,7 +36,7 @@ from rlvr.interop.adapter import (
 )
 from rlvr.interop.reported import ReportedEnv, report
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
-from rlvr.types import Message, Task
+from rlvr.types import JsonObject, Message, Task
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalSample
@@ -178,7 +178,7 @@ class InspectEnv(ReportedEnv):
                 raise Unscored(f"inspect_ai ended with exit code {process.returncode}: {tail}")
             return self._reported(json.loads(result.read_text()))
 
-    def _reported(self, result: Mapping[str, Any]) -> str:
+    def _reported(self, result: JsonObject) -> str:
         if result["error"]:
             message = f"inspect_ai: {result['error'][:300]}"
             raise RuntimeError(message) if result["said"] else Unscored(message)
@@ -383,7 +383,7 @@ def result_of(sample: EvalSample) -> dict[str, object]:
     return {"error": why, "said": said, "scores": scores, "answer": answer}
 
 
-def run_sample(order: Mapping[str, Any]) -> None:
+def run_sample(order: JsonObject) -> None:
     """Play a sample in this process, and write what it came to.
 
     Args:

@@ -29,7 +29,7 @@ from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, ServiceFailed, ToolError, Unscored, UsageError, brief
 from rlvr.interop.reported import RecordedSession, verdict_of_reward
-from rlvr.types import Message, Task, Verdict
+from rlvr.types import JsonDict, JsonObject, Message, Task, Verdict
 from rlvr.validate import require_number
 
 __all__ = ["NemoGymEnv", "from_nemo_gym"]
@@ -113,7 +113,7 @@ class NemoGymEnv(Environment):
                 )
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """Without the rows, which stand in the tasks, and without the headers, which may have a
         key."""
         left = ("rows", "headers")
@@ -140,7 +140,7 @@ class NemoGymEnv(Environment):
             for tool in state.task.meta["tools"]
         ]
 
-    def final(self, task: Task, state: _GymSession) -> dict[str, Any]:
+    def final(self, task: Task, state: _GymSession) -> dict[str, object]:
         return state.verify()
 
     def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
@@ -155,7 +155,7 @@ class _GymSession:
 
     def __init__(self, env: NemoGymEnv, task: Task) -> None:
         self.task, self.record = task, EpisodeRecord(())
-        self._row: Mapping[str, Any] = task.meta["row"]
+        self._row: JsonObject = task.meta["row"]
         self._client = httpx.Client(
             base_url=env.url, headers=env.headers or {}, timeout=env.call_seconds + 50
         )
@@ -180,7 +180,7 @@ class _GymSession:
         _require_success(name, reply)
         return reply.text
 
-    def verify(self) -> dict[str, Any]:
+    def verify(self) -> dict[str, object]:
         """The server's judgement."""
         told = self._post("verify", {**self._row, "response": self._response()})
         reward = told.get("reward")
@@ -203,10 +203,10 @@ class _GymSession:
             self._client.post("/close_session", json={})
         self._client.close()
 
-    def _response(self) -> dict[str, Any]:
+    def _response(self) -> JsonDict:
         """The policy's turns as a response of OpenAI's Responses API."""
         params = self._row["responses_create_params"]
-        output: list[dict[str, Any]] = []
+        output: list[JsonDict] = []
         for number, turn in enumerate(self.record.turns):
             if turn.text or not turn.calls:
                 output.append(_message(f"msg_{number}", turn.text))
@@ -230,7 +230,7 @@ class _GymSession:
             "status": "completed",
         }
 
-    def _post(self, route: str, body: Mapping[str, object]) -> dict[str, Any]:
+    def _post(self, route: str, body: Mapping[str, object]) -> JsonDict:
         reply = self._send(route, body)
         _require_success(route, reply)
         try:
@@ -281,7 +281,7 @@ def _rows_of(rows: str | Path | Iterable[Mapping[str, object]]) -> Iterator[Mapp
                 raise DataError(f"{rows}:{number}: it is no JSON: {error}") from None
 
 
-def _params(row: object, number: int) -> Mapping[str, Any]:
+def _params(row: object, number: int) -> JsonObject:
     params = row.get("responses_create_params") if isinstance(row, Mapping) else None
     if not isinstance(params, Mapping):
         raise DataError(f"row {number}: it has no responses_create_params")
@@ -316,7 +316,7 @@ def _content(content: object, number: int) -> str:
     return "".join(texts)
 
 
-def _tools(row: Any, number: int) -> list[dict[str, Any]]:
+def _tools(row: object, number: int) -> list[JsonDict]:
     tools = _params(row, number).get("tools") or []
     names: set[str] = set()
     for tool in tools:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlvr.environment import Environment
 from rlvr.environment.tool_episode import ToolEpisode
@@ -19,8 +19,11 @@ from rlvr.environment.tools import Tool
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import MissingDependency, ToolError, UsageError, brief
 from rlvr.interop.reported import RecordedSession, verdict_of_reward
-from rlvr.types import Task, Verdict
+from rlvr.types import JsonDict, Task, Verdict
 from rlvr.validate import require_number
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 try:
     from openenv.core.generic_client import GenericEnvClient
@@ -34,7 +37,7 @@ __all__ = ["OpenEnvTools", "from_openenv"]
 
 def from_openenv(
     url: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     *,
     best: float = 1.0,
     split: str = "train",
@@ -85,7 +88,7 @@ class OpenEnvTools(Environment):
                 raise UsageError(f"row {index} is {brief(dict(row))}; each needs a 'prompt'")
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """Without the rows, which a record cannot repeat; each recorded task has its own."""
         return {name: value for name, value in super().config.items() if name != "rows"}
 
@@ -113,7 +116,7 @@ class OpenEnvTools(Environment):
     def open(self, task: Task) -> ToolEpisode:
         return RecordedSession(self, task)
 
-    def final(self, task: Task, state: _Session) -> dict[str, Any]:
+    def final(self, task: Task, state: _Session) -> JsonDict:
         field = task.meta.get("answer_as")
         if field and not state.done:
             state.step({field: state.record.answer})
@@ -135,7 +138,7 @@ class _Session:
         try:
             self._client.reset(**given)
             listed = self._client.step({"type": "list_tools"}).observation
-            self.tools: list[dict[str, Any]] = listed["tools"]
+            self.tools: list[JsonDict] = listed["tools"]
         except BaseException:
             self.close()
             raise
@@ -152,7 +155,7 @@ class _Session:
             raise RuntimeError(f"OpenEnv's server could not call {name!r}: {fault.get('message')}")
         return _text(result.get("result"))
 
-    def step(self, action: Mapping[str, Any]) -> dict[str, Any]:
+    def step(self, action: Mapping[str, object]) -> JsonDict:
         """Take a step, and add up its reward."""
         result = self._client.step(dict(action))
         reward = float(result.reward or 0.0)

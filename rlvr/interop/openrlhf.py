@@ -39,7 +39,7 @@ from rlvr.interop.adapter import (
     task_of,
 )
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
-from rlvr.types import Completion, Outcome, Task
+from rlvr.types import Completion, JsonDict, JsonObject, Outcome, Task
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -130,7 +130,7 @@ class OpenRLHFReward(Adapter):
         super().__init__(env, **settings)
         self.__name__ = "reward_func"
         require_unscored(unscored)
-        self._options: dict[str, Any] = {
+        self._options: JsonDict = {
             "unscored": unscored,
             "count_tokens": count_tokens,
             "ends": tuple(ends),
@@ -164,7 +164,7 @@ class OpenRLHFReward(Adapter):
             "extra_logs": logs,
         }
 
-    def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
+    def rows(self, *, tasks: int | None = None) -> Iterator[JsonDict]:
         """Rows for `--input_key prompt --label_key label`; with a chat template,
         `--apply_chat_template`.
 
@@ -190,7 +190,7 @@ def remote_reply(
     unscored: float | None = None,
     count_tokens: CountTokens | None = None,
     ends: Sequence[str] = ENDS,
-) -> dict[str, Any]:
+) -> JsonDict:
     """The reply of a remote reward server to OpenRLHF: lists where `reward_func` has tensors.
 
     Args:
@@ -269,7 +269,7 @@ def work_of(
     ]
 
 
-def _read_request_rows(request: Mapping[str, Any]) -> Iterator[tuple[str, str, object]]:
+def _read_request_rows(request: JsonObject) -> Iterator[tuple[str, str, object]]:
     if not isinstance(request, Mapping):
         raise DataError(
             f"the request is {brief(request)}; it must map 'query', 'prompts' and 'labels' to lists"

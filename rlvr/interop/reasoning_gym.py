@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from rlvr.environment import Environment, seeded
 from rlvr.environment.registry import register
@@ -35,11 +35,14 @@ from rlvr.errors import (
     foreign_code,
 )
 from rlvr.rewards import Correct
-from rlvr.types import Outcome, Task, Verdict, plain
+from rlvr.types import JsonObject, Outcome, Task, Verdict, plain
 from rlvr.validate import require_seconds
 from rlvr.verifiers.answers import Form, find_answer
 from rlvr.verifiers.base import BaseVerifier
 from rlvr.workers import WorkerPool, once_per_process
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = [
     "FamilyVerifier",
@@ -71,7 +74,12 @@ _KEPT = 256  # tasks; a group's completions are scored one after another
 
 
 def from_reasoning_gym(
-    name: str, *, split: str = "train", strict: bool = True, force: Force = False, **settings: Any
+    name: str,
+    *,
+    split: str = "train",
+    strict: bool = True,
+    force: Force = False,
+    **settings: object,
 ) -> ReasoningGym:
     """A family of reasoning-gym's puzzles as an environment.
 
@@ -140,7 +148,7 @@ class ReasoningGym(Environment):
         verifier = FamilyVerifier(self.family, self._settings, self.strict, self.wall_s)
         self.reward = Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Starts the scoring process of a `Scorer`'s worker: that takes a second, which no
         completion should pay."""
         vars(self).update(state)
@@ -152,7 +160,7 @@ class ReasoningGym(Environment):
         name = f"{self.id}/{self.family}/{self.split}/{index}"
         return Task(name, prompt, entry["answer"], {"seed": self._seed(index)})
 
-    def task_of(self, row: Mapping[str, Any]) -> Task:
+    def task_of(self, row: Row) -> Task:
         """By index or id, or from a record: a reference alone does not say which puzzle it
         answers."""
         task = super().task_of(row)
@@ -208,7 +216,7 @@ class FamilyVerifier(BaseVerifier["_Puzzled", Any]):
         answer = find_answer(text, self.form, task)
         return answer if isinstance(answer, Verdict) else _Puzzled(answer.text, task)
 
-    def judge(self, answer: _Puzzled, reference: Any) -> Verdict:
+    def judge(self, answer: _Puzzled, reference: object) -> Verdict:
         """The verdict on an answer.
 
         Args:
@@ -236,7 +244,7 @@ class _Puzzled(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def measured_holes() -> Mapping[str, Any]:
+def measured_holes() -> JsonObject:
     """What was measured of reasoning-gym's families, as `reasoning_gym_holes.json` holds it.  Not
     to be changed.
 
@@ -246,7 +254,7 @@ def measured_holes() -> Mapping[str, Any]:
         find although full marks are needed, and `partial_holes`, for which partial credit pays
         besides, as a share of full marks.
     """
-    holes: Mapping[str, Any] = json.loads(
+    holes: Mapping[str, object] = json.loads(
         Path(__file__).with_name("reasoning_gym_holes.json").read_text("utf-8")
     )
     return holes
@@ -291,7 +299,7 @@ def _families() -> list[str]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, Any]]:
+def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, object]]:
     """The data set of one puzzle, which also scores it; and the puzzle.  Not to be changed."""
     from reasoning_gym.factory import create_dataset
 
@@ -333,12 +341,12 @@ def _asked(request: tuple[str, str, int, Any, str], wall_s: float) -> tuple[str,
     return kind, result
 
 
-def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, Any]]:
+def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, object]]:
     """Set-up of the worker.  If the generator raises, we failed; if the scorer raises, the answer
     is at fault."""
     _families()  # imports reasoning-gym now, before the first answer's time begins
 
-    def handle(request: tuple[str, str, int, Any, str]) -> tuple[str, Any]:
+    def handle(request: tuple[str, str, int, Any, str]) -> tuple[str, object]:
         family, settings, seed, reference, answer = request
         dataset, entry = _made(family, settings, seed)
         if entry["answer"] != reference:

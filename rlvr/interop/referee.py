@@ -23,6 +23,7 @@ from rlvr.algo.judge.vectors import vector_step
 from rlvr.algo.judge.verify import QuantityCheck, verify
 from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
+from rlvr.types import JsonObject
 from rlvr.validate import nearest
 
 __all__ = ["PEERS", "Ruling", "THREADS", "cases", "referee", "referee_report"]
@@ -160,7 +161,7 @@ def referee_report(name: str, rulings: Sequence[Ruling]) -> dict[str, object]:
     }
 
 
-def _is_asked(name: str, case: Mapping[str, Any]) -> bool:
+def _is_asked(name: str, case: JsonObject) -> bool:
     """Whether a case is one for a trainer's driver."""
     return name in case.get("only", (name,)) and (name in _WHOLE or not case["whole"])
 
@@ -403,7 +404,7 @@ def _case(
     return StepFile({"case": case, "algorithm": numbers}, arrays)
 
 
-def _numbers(name: str, kl: float, masked_vote: bool, dual: float | None) -> Mapping[str, Any]:
+def _numbers(name: str, kl: float, masked_vote: bool, dual: float | None) -> JsonObject:
     """An algorithm without what its paper adds, so that trainers have the same settings."""
     constant = name in ("dr_grpo", "rloo")
     return {

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,11 @@ from numpy.typing import NDArray
 from rlvr.data.step_files import StepFile, write_step
 from rlvr.errors import UsageError
 from rlvr.interop.drivers.trl_watch import watch
+from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import require_one_of, require_whole
+
+if TYPE_CHECKING:
+    from rlvr.data.step_files import StepArray
 
 __all__ = ["record_trl", "record_verl"]
 
@@ -93,9 +97,9 @@ class _TrlBatches:
     def __init__(self, trainer: Any, folder: Path, every: int) -> None:
         self._trainer, self._folder, self._every = trainer, folder, every
         self._batch = -1
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[JsonDict] = []
         self._places: dict[object, list[int]] = {}
-        self._updates: list[dict[int, dict[str, Any]]] = []
+        self._updates: list[dict[int, JsonDict]] = []
         self._scored: tuple[Any, Any] = (None, None)
         score, generate = trainer._calculate_rewards, trainer._generate_and_score_completions
 
@@ -133,7 +137,7 @@ class _TrlBatches:
             self._rows.append(row)
             self._places.setdefault(key, []).append(i)
 
-    def _prompt_and_key(self, inputs: Mapping[str, Any], i: int) -> tuple[list[int], Any]:
+    def _prompt_and_key(self, inputs: JsonObject, i: int) -> tuple[list[int], object]:
         """A row's prompt, and what it is known by in any micro-batch: tokens without padding."""
         mask = inputs["prompt_mask"][i].bool()
         prompt = inputs["prompt_ids"][i][mask].tolist()
@@ -152,7 +156,7 @@ class _TrlBatches:
         if self._batch % self._every or not self._rows:
             return
         free = {key: list(places) for key, places in self._places.items()}
-        computed: dict[int, dict[str, Any]] = {}
+        computed: dict[int, dict[str, object]] = {}
         for micro, (inputs, logprobs) in enumerate(update):
             for i in range(len(logprobs)):
                 places = free.get(self._prompt_and_key(inputs, i)[1], [])
@@ -167,7 +171,7 @@ class _TrlBatches:
             self._write()
 
     @staticmethod
-    def _row_of(inputs: Mapping[str, Any], logprobs: Any, i: int, n: int) -> dict[str, Any]:
+    def _row_of(inputs: JsonObject, logprobs: Any, i: int, n: int) -> dict[str, object]:
         mask = inputs["completion_mask"][i, :n].bool()
         if inputs.get("tool_mask") is not None:
             mask = mask & inputs["tool_mask"][i, :n].bool()
@@ -189,21 +193,21 @@ class _TrlBatches:
 
     def _write(self) -> None:
         rows, updates = self._rows, self._updates
-        first: dict[int, dict[str, Any]] = {}
+        first: dict[int, JsonDict] = {}
         for update in reversed(updates):
             first |= update
         n = len(rows)
         lengths = [len(row["ids"]) for row in rows]
         nothing = [np.zeros(length, np.float32) for length in lengths]
 
-        def column(name: str, other: str = "") -> NDArray[Any]:
+        def column(name: str, other: str = "") -> StepArray:
             each = [
                 first.get(i, {}).get(name, first.get(i, {}).get(other, nothing[i]))
                 for i in range(n)
             ]
             return np.concatenate([np.zeros(0, np.float32), *each]).astype(np.float32)
 
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: dict[str, StepArray] = {
             "prompt_ids": np.array([one for row in rows for one in row["prompt"]], np.int32),
             "prompt_offsets": _offsets([len(row["prompt"]) for row in rows]),
             "token_ids": np.array([one for row in rows for one in row["ids"]], np.int32),
@@ -307,7 +311,7 @@ def record_verl(
         for ids, mask in zip(tensors["prompts"].cpu().numpy(), present[:, :-width], strict=True)
     ]
 
-    def flat(name: str) -> NDArray[Any]:
+    def flat(name: str) -> StepArray:
         values = tensors[name].cpu()
         table = (
             values.numpy() if values.dtype.is_floating_point is False else values.float().numpy()
@@ -318,7 +322,7 @@ def record_verl(
     groups = {uid: number for number, uid in enumerate(dict.fromkeys(others["uid"].tolist()))}
     scores = (tensors["token_level_rewards"].double() * 1.0).sum(dim=1).cpu().numpy()
     count = len(lengths)
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, StepArray] = {
         "prompt_ids": np.array([one for ids in prompts for one in ids], np.int32),
         "prompt_offsets": _offsets([len(ids) for ids in prompts]),
         "token_ids": flat("responses").astype(np.int32),

@@ -40,7 +40,17 @@ from rlvr.interop.adapter import (
 )
 from rlvr.rewards import Bounds, Part
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Completion, Outcome, Score, Task, Verdict, describe_returned, is_async, plain
+from rlvr.types import (
+    Completion,
+    JsonDict,
+    Outcome,
+    Score,
+    Task,
+    Verdict,
+    describe_returned,
+    is_async,
+    plain,
+)
 from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers import usable_cores
 from rlvr.workers.loops import finish
@@ -410,7 +420,7 @@ class TRLPart(Part):
             raise Unscored(why)
         return value
 
-    def verify(self, completion: str, reference: Any) -> Verdict | Coroutine[Any, Any, Verdict]:
+    def verify(self, completion: str, reference: object) -> Verdict | Coroutine[Any, Any, Verdict]:
         """CORRECT at the upper bound, else WRONG with credit in proportion.
 
         Args:
@@ -451,8 +461,8 @@ class TRLPart(Part):
         return self._read(result)
 
     def _arguments(
-        self, prompts: list[Any], completions: list[Any], columns: Mapping[str, Any]
-    ) -> dict[str, Any]:
+        self, prompts: list[Any], completions: list[object], columns: Mapping[str, object]
+    ) -> JsonDict:
         """The arguments that TRL would pass.  A call that cannot work is a UsageError here, no
         completion's fault."""
         if reserved := columns.keys() & {*_GIVEN, "completion_ids"}:

@@ -26,7 +26,7 @@ from rlvr.environment.tools import Tool
 from rlvr.episode import PolicyTurn
 from rlvr.errors import Unscored, UsageError
 from rlvr.interop.adapter import TASK, chat_messages, finite_tasks, task_as_json, task_of
-from rlvr.types import Outcome, Score, Task, Verdict
+from rlvr.types import JsonObject, Outcome, Score, Task, Verdict
 
 __all__ = ["TRLTools", "to_trl_environment"]
 
@@ -163,7 +163,7 @@ class _TRLEnvironment:
 
 
 def _rewards(
-    env: Environment, completions: Sequence[Any], environments: Sequence[Any], **_: object
+    env: Environment, completions: Sequence[object], environments: Sequence[Any], **_: object
 ) -> list[float | None]:
     """TRL's reward function: the totals of a batch, None for UNSCORED."""
     return [
@@ -199,7 +199,7 @@ def _method(tool: Tool) -> Callable[..., str]:
     def method(self: _TRLEnvironment, /, **arguments: object) -> str:
         return self._call(tool.name, arguments)  # which says what is wrong with them
 
-    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    properties: JsonObject = tool.parameters.get("properties", {})
     required = set(tool.parameters.get("required", ()))
     types = {name: _type_of(schema) for name, schema in properties.items()}
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]

@@ -40,7 +40,7 @@ from rlvr.interop.adapter import (
 from rlvr.interop.reported import verdict_of_reward
 from rlvr.interop.verifiers_loop import VerifiersLoopEnv
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Outcome, Prompt, Task, Verdict
+from rlvr.types import JsonDict, JsonObject, Outcome, Prompt, Task, Verdict
 from rlvr.validate import require_number, require_one_of, require_optional_whole
 from rlvr.workers.threads import settle
 
@@ -204,7 +204,7 @@ class VerifiersEnv(Environment):
             )
         if self.count is None and not self.taskset.bounded:
             raise UsageError(f"{type(self.taskset).__name__} has no end: say how many, tasks=1000")
-        self._theirs: dict[str, Any] = {}
+        self._theirs: JsonDict = {}
         for index, peer_task in enumerate(islice(self.taskset, self.count)):
             _require_plain(self.taskset, peer_task)
             _prompt(peer_task.data)  # which refuses images
@@ -215,7 +215,7 @@ class VerifiersEnv(Environment):
             raise UsageError(f"{type(self.taskset).__name__} has no tasks")
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """Without the taskset, which a record cannot repeat."""
         return {name: value for name, value in super().config.items() if name != "taskset"}
 
@@ -229,7 +229,7 @@ class VerifiersEnv(Environment):
     def tools(self, state: _Toolsets) -> list[Tool]:
         return state.tools
 
-    def final(self, task: Task, state: _Toolsets) -> Any:
+    def final(self, task: Task, state: _Toolsets) -> object:
         return json.loads(state.shared.model_dump_json())
 
     def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
@@ -399,7 +399,7 @@ def _played(episode: EpisodeRecord) -> list[tuple[Mapping[str, object], bool]]:
     return [(message, message["role"] == "assistant") for message in episode.messages]
 
 
-def _theirs(message: Mapping[str, Any]) -> Any:
+def _theirs(message: JsonObject) -> object:
     match message["role"]:
         case "system":
             return SystemMessage(content=message["content"])
@@ -428,7 +428,7 @@ def _run(function: Callable[[], Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(function())
-    done: Future[Any] = Future()
+    done: Future[object] = Future()
 
     def work() -> None:
         settle(done, lambda: asyncio.run(function()))

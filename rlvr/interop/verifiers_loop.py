@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from rlvr.errors import MissingDependency, Unscored, UsageError, brief
 from rlvr.interop.reported import ReportedEnv, report
-from rlvr.types import Task
+from rlvr.types import JsonDict, Task
 
 try:
     import verifiers.v1 as vf
@@ -61,7 +61,7 @@ class VerifiersLoopEnv(ReportedEnv):
         kind = type(taskset).__name__
         if self.count is None and not taskset.bounded:
             raise UsageError(f"{kind} has no end: say how many, tasks=1000")
-        self._tasks_by_id: dict[str, Any] = {}
+        self._tasks_by_id: JsonDict = {}
         for index, one in enumerate(islice(taskset, self.count)):
             needs = _missing(one, alone=self._env is None)
             if needs:
@@ -71,7 +71,7 @@ class VerifiersLoopEnv(ReportedEnv):
             raise UsageError(f"{kind} has no tasks")
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, object]:
         """Without the object, which a record cannot repeat."""
         return {name: value for name, value in super().config.items() if name != "theirs"}
 
@@ -101,7 +101,7 @@ class VerifiersLoopEnv(ReportedEnv):
         return _reported(traces, errors)
 
 
-def _reported(traces: list[Any], errors: list[Any]) -> str:
+def _reported(traces: list[Any], errors: list[object]) -> str:
     """The report of what was played.
 
     Raises:

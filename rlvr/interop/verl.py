@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rlvr.data.lines import Row
 from rlvr.data.rows import as_dataset
@@ -41,7 +40,7 @@ from rlvr.interop.adapter import (
     task_of,
 )
 from rlvr.scoring import MEMORY_MIB, WALL_S
-from rlvr.types import Completion, Outcome, Score, Task
+from rlvr.types import Completion, JsonDict, JsonObject, Outcome, Score, Task
 from rlvr.validate import require_optional_whole
 from rlvr.workers import ship
 from rlvr.workers.closing import Closing
@@ -139,7 +138,7 @@ class VerlReward(Closing):
         unscored: float | None,
         count_tokens: CountTokens | None,
         group_size: int | None,
-        settings: Mapping[str, Any],
+        settings: JsonObject,
     ) -> None:
         self._adapters = {env.id: Adapter(env, **settings) for env in envs}
         if len(self._adapters) < len(envs):
@@ -200,7 +199,7 @@ class VerlReward(Closing):
         ground_truths: Sequence[object],
         extra_infos: Sequence[Row | None],
         **_: object,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonDict]:
         """Score a batch, as the reward manager `batch` of older versions of verl asks; a group
         shares its task.
 
@@ -224,7 +223,7 @@ class VerlReward(Closing):
                 raise DataError(
                     f"{len(values)} {name} for {len(solution_strs)} solution_strs; one of each"
                 )
-        replies: dict[int, dict[str, Any]] = {}
+        replies: dict[int, dict[str, object]] = {}
         for adapter, members in self._by_environment(data_sources):
             work = [
                 self._work(adapter.env, solution_strs[i], ground_truths[i], extra_infos[i])
@@ -258,7 +257,7 @@ class VerlReward(Closing):
         row = {"reference": reference} if task_json is None else {TASK: task_json}
         return task_of(env, row), completion_with_length(env, text, self._count_tokens)
 
-    def _reply(self, task: Task, score: Score) -> dict[str, Any]:
+    def _reply(self, task: Task, score: Score) -> JsonDict:
         outcome = score.verdict.outcome
         return {
             "score": reward_value(task, score, self._unscored),
@@ -270,7 +269,7 @@ class VerlReward(Closing):
             "why": score.verdict.why,
         }
 
-    def rows(self, *, tasks: int | None = None) -> Iterator[dict[str, Any]]:
+    def rows(self, *, tasks: int | None = None) -> Iterator[JsonDict]:
         """The rows of verl's data set: `data_source`, `prompt`, `ability`, `reward_model`,
         `extra_info`.
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 from rlvr.environment import make
 from rlvr.errors import MissingDependency
 from rlvr.interop.verl_episodes import Generated, VerlEpisodes
-from rlvr.types import Outcome, Rollout
+from rlvr.types import JsonDict, Outcome, Rollout
 
 try:
     from verl.experimental.agent_loop.agent_loop import (
@@ -85,7 +85,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
             )
         self._player = _players[key]
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+    async def run(self, sampling_params: JsonDict, **row: Any) -> AgentLoopOutput:
         """Play one episode.
 
         Args:
@@ -125,7 +125,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]  # verl has no types
         )
 
 
-def _extra(rollout: Rollout, heard: list[dict[str, Any]]) -> dict[str, object]:
+def _extra(rollout: Rollout, heard: list[JsonDict]) -> dict[str, object]:
     """What verl logs: the server's own fields, and of every episode the same numbers."""
     assert rollout.score is not None
     outcome = rollout.score.verdict.outcome

@@ -217,7 +217,7 @@ class VerlEpisodes:
         self.background.close()
         self.scorer.close()
 
-    def _episode(self, extra: Mapping[str, Any]) -> Play[Rollout]:
+    def _episode(self, extra: Mapping[str, object]) -> Play[Rollout]:
         sampler: Any = _Server(self.tokenization, self.prompt_length, self.response_length)
         sampling = Sampling(max_tokens=self.response_length)
         task = task_of(self.env, extra)

@@ -277,7 +277,7 @@ class Reward(ABC):
         for leaf, waits in self._plan.joint:
             compared = [completions[i] for i in present]
             _require_length(leaf, compared, task)
-            task_option: dict[str, Any] = {"task": task} if takes_task(leaf.values) else {}
+            task_option: dict[str, object] = {"task": task} if takes_task(leaf.values) else {}
             column: Any = leaf.values(
                 compared, [observations[i].verdict for i in present], **task_option
             )

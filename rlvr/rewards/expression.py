@@ -12,7 +12,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rlvr.errors import RlvrError, UsageError, brief
 from rlvr.rewards.composition import Correct, GroupPart, Part, Reward
@@ -26,6 +26,9 @@ from rlvr.rewards.parts import (
     Repetition,
 )
 from rlvr.validate import nearest
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["PARTS", "parse_reward"]
 
@@ -46,7 +49,7 @@ _MAY_HAVE: Final = "numbers, texts, + - *, parentheses, parts, .gate(by=…), .c
 _LONGEST, _DEEPEST = 4000, 100
 _PLACE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<place>[\w.~/-]+:[^\W\d]\w*)""")
 _ESCAPE = re.compile(r"""\\(?:[\\nt'"]|(?P<other>.))""", re.DOTALL)
-_OPERATIONS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
+_OPERATIONS: Final[Mapping[type[ast.AST], Callable[..., object]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -55,7 +58,7 @@ _OPERATIONS: Final[Mapping[type[ast.AST], Callable[..., Any]]] = {
 }
 
 
-def parse_reward(text: str, *, own: Reward, load: Callable[[str], Any]) -> Reward:
+def parse_reward(text: str, *, own: Reward, load: Callable[[str], object]) -> Reward:
     """The reward that an expression describes.
 
     Args:
@@ -116,7 +119,7 @@ class _Reader:
         self._places[name] = place
         return name
 
-    def _value(self, node: ast.AST, depth: int) -> Any:
+    def _value(self, node: ast.AST, depth: int) -> object:
         """What a part of the tree stands for."""
         if depth > _DEEPEST:
             self._fail_at(node, f"it is nested deeper than {_DEEPEST} levels")
@@ -141,7 +144,7 @@ class _Reader:
                 return self._part(name, node, depth)
         return self._fail_at(node, f"this is none of what an expression may have: {_MAY_HAVE}")
 
-    def _literal(self, node: ast.Constant, value: Any) -> Any:
+    def _literal(self, node: ast.Constant, value: object) -> object:
         written = ast.get_source_segment(self._text, node) or ""
         if isinstance(value, str) and written[:1] in "'\"":
             wrong = next((match for match in _ESCAPE.finditer(written) if match["other"]), None)
@@ -198,7 +201,7 @@ class _Reader:
         assert isinstance(changed, Reward)
         return changed
 
-    def _arguments(self, call: ast.Call, depth: int) -> tuple[list[Any], dict[str, Any]]:
+    def _arguments(self, call: ast.Call, depth: int) -> tuple[list[object], dict[str, object]]:
         options = {}
         for keyword in call.keywords:
             if keyword.arg is None or keyword.arg in options:
@@ -206,7 +209,9 @@ class _Reader:
             options[keyword.arg] = self._value(keyword.value, depth + 1)
         return [self._value(argument, depth + 1) for argument in call.args], options
 
-    def _apply(self, node: ast.AST, what: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def _apply(
+        self, node: ast.AST, what: Callable[..., object], *args: object, **options: Any
+    ) -> object:
         """What an operation or a part makes of values, with its error at this place of the text."""
         if isinstance(what, type):
             self._require_arguments(node, what, args, options)
@@ -220,7 +225,7 @@ class _Reader:
             self._fail_at(node, str(error))
 
     def _require_arguments(
-        self, node: ast.AST, kind: type, args: tuple[Any, ...], options: Mapping[str, Any]
+        self, node: ast.AST, kind: type, args: tuple[object, ...], options: Mapping[str, Any]
     ) -> None:
         signature = inspect.signature(kind)
         try:

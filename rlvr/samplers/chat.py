@@ -8,10 +8,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeAlias, cast, get_args
+from typing import Final, Literal, Self, TypeAlias, cast, get_args
 
 from rlvr.data.files import write_whole
 from rlvr.errors import DataError, UsageError, brief
+from rlvr.types import JsonObject
 
 __all__ = [
     "CHAT_FILE",
@@ -65,7 +66,7 @@ class ChatFormat:
     sent: Literal["template", "raw"]
     template: str = ""
     system: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     added_system: str = ""
     beginning: str = ""
     end_tokens: tuple[str, ...] = ()
@@ -83,7 +84,7 @@ class ChatFormat:
         return same_template and (self.system, self.options) == (other.system, other.options)
 
     @property
-    def identity(self) -> dict[str, Any] | None:
+    def identity(self) -> dict[str, object] | None:
         """What decides how a prompt is sent, as plain JSON; None for raw texts."""
         if self.sent == "raw":
             return None
@@ -193,7 +194,7 @@ class ChatSettings:
 
     mode: ChatMode = "auto"
     system: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:

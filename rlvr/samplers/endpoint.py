@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 import openai
@@ -34,7 +34,7 @@ from rlvr.samplers.protocol import (
     TokenIds,
     Tokenized,
 )
-from rlvr.types import Prompt
+from rlvr.types import JsonDict, Prompt
 from rlvr.validate import is_whole, read_key, require_number, require_one_of, require_whole
 from rlvr.workers import BoundedCalls
 from rlvr.workers.closing import Closing
@@ -263,7 +263,7 @@ class EndpointSampler(Closing):
         parts = [token.message for token in context if isinstance(token, TextToken)]
         if not parts:
             raise UsageError(f"the context is {brief(context)}; make it with this sampler's encode")
-        body: dict[str, Any] = {"messages": parts}
+        body: JsonDict = {"messages": parts}
         if self.api == "completions":
             body = {"prompt": "".join(str(part["content"]) for part in parts)}
         body |= {"model": self.model, "temperature": sampling.temperature, "top_p": sampling.top_p}

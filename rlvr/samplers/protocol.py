@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from rlvr.environment import seeded
 from rlvr.errors import SamplingFailed, UsageError, brief
@@ -336,10 +336,12 @@ class TextToken(int):
         reply: what the endpoint answered, for a completion; None for a prompt.
     """
 
-    message: Mapping[str, Any]
+    message: Mapping[str, object]
     reply: EndpointReply | None
 
-    def __new__(cls, message: Mapping[str, Any], reply: EndpointReply | None = None) -> TextToken:
+    def __new__(
+        cls, message: Mapping[str, object], reply: EndpointReply | None = None
+    ) -> TextToken:
         part = super().__new__(cls, 1)
         part.message, part.reply = message, reply
         return part

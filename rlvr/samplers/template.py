@@ -6,11 +6,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rlvr.data.tokens import PromptFrame
 from rlvr.errors import UsageError, brief, foreign_code
-from rlvr.types import Message
+from rlvr.types import JsonDict, Message
 from rlvr.validate import nearest
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Template:
             tools: schemas of the tools that are shown.
             prompt: begin a turn of the assistant behind them.
         """
-        options: dict[str, Any] = {"tools": [dict(tool) for tool in tools]} if tools else {}
+        options: JsonDict = {"tools": [dict(tool) for tool in tools]} if tools else {}
         return str(
             self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],

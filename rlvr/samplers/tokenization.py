@@ -11,7 +11,7 @@ from rlvr.episode import Ask, PolicyTurn, read_turn
 from rlvr.errors import UsageError, brief, foreign_code
 from rlvr.samplers.chat import ChatFormat, ChatMode, ChatSettings
 from rlvr.samplers.template import TURN, Template, common_prefix
-from rlvr.types import Prompt
+from rlvr.types import JsonDict, Prompt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -242,7 +242,7 @@ class Tokenization:
         return self.template.beginning if opened else ""
 
     def parse(
-        self, completion_ids: Sequence[int], tools: Sequence[Mapping[str, Any]]
+        self, completion_ids: Sequence[int], tools: Sequence[Mapping[str, object]]
     ) -> PolicyTurn:
         """A turn of the policy with its calls, as the chat template writes them.
 
@@ -472,7 +472,7 @@ class TokenSampler:
         return self.tokenization.decode(completion_ids)
 
 
-def _calling(calls: Sequence[Ask]) -> dict[str, Any]:
+def _calling(calls: Sequence[Ask]) -> JsonDict:
     """A turn of the assistant with calls."""
     tool_calls = [
         {

@@ -45,6 +45,7 @@ from rlvr.samplers.vllm_shared import (
     require_head_size,
     token_versions,
 )
+from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import finish
 
@@ -117,7 +118,7 @@ class VLLMSampler(VLLMClient):
         self._engine: _EngineHere | None = None
         self._run = lambda function, *args: finish(function(*args))
         _require_vllm()
-        lora: dict[str, Any] = {}
+        lora: JsonDict = {}
         if self._swaps:
             lora = {"enable_lora": True, "max_loras": 2, "max_cpu_loras": 2}
             lora["max_lora_rank"] = self._swaps.engine_rank
@@ -146,7 +147,7 @@ class VLLMSampler(VLLMClient):
 
     # ----------------------------------------------------------------------------- see `VLLMClient`
 
-    def _send(self, request: Request, parameters: Mapping[str, Any]) -> None:
+    def _send(self, request: Request, parameters: Mapping[str, object]) -> None:
         name = self._engines()[0].begin(prompt_of(request), parameters)
         self._running[name] = request, time.monotonic()
 
@@ -229,14 +230,14 @@ class _EngineHere:
     def __init__(self, llm: Any) -> None:
         self.name, self.version = "vLLM in this process", -1
         self.llm, self._count = llm, itertools.count()
-        self.about: Mapping[str, Any] = llm.collective_rpc("rlvr_describe")[0]
+        self.about: JsonObject = llm.collective_rpc("rlvr_describe")[0]
         self.taken: Sequence[str] = ()
         self.finished: set[str] = set()
-        self._outputs: dict[str, Any] = {}  # what the engine last said of each request
+        self._outputs: JsonDict = {}  # what the engine last said of each request
         self._lora: Any = None
         self.asleep = False
 
-    def begin(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> str:
+    def begin(self, ids: Sequence[int], parameters: JsonObject) -> str:
         """Begin a request; returns its name."""
         from vllm import SamplingParams
 
@@ -285,7 +286,7 @@ class _EngineHere:
             torch.compiler.set_stance("force_eager") if current_platform.is_cpu() else nullcontext()
         )
 
-    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> EngineAnswer:
+    async def answer(self, ids: Sequence[int], parameters: JsonObject) -> EngineAnswer:
         name = self.begin(ids, parameters)
         while name not in self.finished:
             self.step()
@@ -383,7 +384,7 @@ def _require_vllm() -> None:
         )
 
 
-def _device_options(folder: str | Path, memory: float, *, sleeps: bool) -> dict[str, Any]:
+def _device_options(folder: str | Path, memory: float, *, sleeps: bool) -> dict[str, object]:
     """Arguments of vLLM for this device."""
     from transformers import AutoConfig
     from vllm.platforms import current_platform

@@ -30,6 +30,7 @@ from rlvr.samplers.vllm_shared import (
     sampling_parameters,
     version_of_label,
 )
+from rlvr.types import JsonObject
 from rlvr.validate import require_number
 from rlvr.workers.closing import Closing
 
@@ -61,11 +62,11 @@ class VLLMEngine(Protocol):
     """
 
     name: str
-    about: Mapping[str, Any]
+    about: JsonObject
     version: int
     taken: Sequence[str]
 
-    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> EngineAnswer:
+    async def answer(self, ids: Sequence[int], parameters: JsonObject) -> EngineAnswer:
         """The completion of some tokens.
 
         Args:
@@ -111,7 +112,7 @@ class VLLMClient(TokenSampler, Closing):
 
     version = -1
     positions: int
-    _about: Mapping[str, Any]  # what the engines are, which is the same for all
+    _about: JsonObject  # what the engines are, which is the same for all
     _run: Callable[..., Any]  # gives the result of a coroutine function that calls engines
 
     def __init__(

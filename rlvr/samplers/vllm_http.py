@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
@@ -14,6 +14,7 @@ from rlvr.samplers.protocol import Request, Tokenized
 from rlvr.samplers.vllm_client import ONE_TOKEN
 from rlvr.samplers.vllm_lora import WrittenAdapter
 from rlvr.samplers.vllm_shared import EngineAnswer, token_versions
+from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import read_key
 
 __all__ = ["CONNECT_S", "GONE", "START", "VLLMServer"]
@@ -51,7 +52,7 @@ class VLLMServer:
     """
 
     client: httpx.AsyncClient
-    about: Mapping[str, Any]
+    about: JsonObject
 
     def __init__(self, url: str, key_env: str | None, timeout_s: float) -> None:
         self.name, self.version = url, -1
@@ -62,7 +63,7 @@ class VLLMServer:
         self._adapter: str | None = None
         self.key = read_key(key_env)
 
-    async def answer(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> EngineAnswer:
+    async def answer(self, ids: Sequence[int], parameters: Mapping[str, object]) -> EngineAnswer:
         choice = await self.choice(ids, parameters)
         try:
             spans = choice["weight_versions"] or []
@@ -83,7 +84,7 @@ class VLLMServer:
             raise httpx.RemoteProtocolError("the server was started anew, with weights of its own")
         return answer
 
-    async def choice(self, ids: Sequence[int], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    async def choice(self, ids: Sequence[int], parameters: JsonObject) -> JsonDict:
         """What the server answers to some tokens, with `prompt_logprobs`.
 
         Args:
@@ -97,7 +98,7 @@ class VLLMServer:
         }
         answer = await self.post("/inference/v1/generate", body, timeout_s=self._timeout_s)
         try:
-            choice: dict[str, Any] = answer["choices"][0]
+            choice: dict[str, object] = answer["choices"][0]
             choice["prompt_logprobs"] = answer.get("prompt_logprobs")
         except (KeyError, IndexError, TypeError) as error:
             raise ServiceFailed(
@@ -147,7 +148,7 @@ class VLLMServer:
     async def label(self) -> str:
         return str((await self.get("/weight_info"))["weight_version"])
 
-    async def get(self, path: str) -> dict[str, Any]:
+    async def get(self, path: str) -> JsonDict:
         """The body of an answer; raises as `_read` does.
 
         Args:
@@ -157,7 +158,7 @@ class VLLMServer:
 
     async def post(
         self, path: str, body: object = None, *, timeout_s: float = CONNECT_S * 6
-    ) -> dict[str, Any]:
+    ) -> JsonDict:
         """The body of an answer; raises as `_read` does.
 
         Args:
@@ -169,7 +170,7 @@ class VLLMServer:
         answer = await self.client.post(self.name + path, json=body or {}, timeout=timeout)
         return self._read(path, answer)
 
-    def _read(self, path: str, answer: httpx.Response) -> dict[str, Any]:
+    def _read(self, path: str, answer: httpx.Response) -> dict[str, object]:
         """The body of an answer.
 
         Raises:

@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from torch import Tensor
 
 from rlvr.errors import UsageError
+from rlvr.types import JsonObject
 from rlvr.validate import require_number
 
 __all__ = ["AdapterFiles", "AdapterSettings", "WrittenAdapter"]
@@ -37,7 +38,7 @@ class AdapterSettings:
         UsageError: vLLM has no such adapters.
     """
 
-    config: Mapping[str, Any]
+    config: JsonObject
     swap: bool = False
 
     def __post_init__(self) -> None:

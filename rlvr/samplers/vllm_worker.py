@@ -58,7 +58,7 @@ class WorkerExtension:
             "prefix_block": self.vllm_config.cache_config.block_size,
         }
 
-    def rlvr_load(self, weights: Mapping[str, Any] | str) -> list[str]:
+    def rlvr_load(self, weights: Mapping[str, object] | str) -> list[str]:
         """Put new weights in the place of all old ones; returns the names that the engine has
         taken.
 

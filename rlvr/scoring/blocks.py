@@ -21,11 +21,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from rlvr.data.lines import CHECKSUM, checked_lines, stamped
 from rlvr.data.rows import dump_row
 from rlvr.scoring.tally import Tally
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Block", "Blocks", "digest_of_lines"]
 
@@ -89,7 +92,7 @@ class Block:
         }
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Block:
+    def from_row(cls, row: Row) -> Block:
         """The block that `as_row` wrote; its digests are texts.
 
         Args:

@@ -19,7 +19,10 @@ from types import (
     ModuleType,
     SimpleNamespace,
 )
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["fields_of", "held_values", "name_of", "objects_in", "plain_text"]
 
@@ -175,7 +178,7 @@ def plain_text(value: object) -> str:
         return ""
 
 
-def _tree(value: Any) -> Any:
+def _tree(value: Any) -> object:
     """The value as JSON, read past its own methods; None for what has no text."""
     kind = type(value)
     if kind in (str, int, float, bool):

@@ -31,6 +31,7 @@ from rlvr.errors import UsageError, brief
 from rlvr.scoring.code_files import code_of
 from rlvr.scoring.held_values import held_values, name_of, objects_in, plain_text
 from rlvr.scoring.watch import Noticed
+from rlvr.types import JsonDict
 
 __all__ = [
     "ACCEPTABLE",
@@ -81,7 +82,7 @@ class Identity:
             are none.
     """
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: JsonDict = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class Identity:
                 return cls(settings, code, inputs, data, accepted, digest, written)
         raise UsageError(f"{brief(given)} is no identity; `rlvr identity ENV` shows one")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The identity as JSON."""
         parts = {part: getattr(self, part) for part in _PARTS}
         written = sorted(self.written)

@@ -18,7 +18,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 from rlvr.data.columns import likely
@@ -28,7 +28,7 @@ from rlvr.environment import Environment
 from rlvr.environment.reading import ReadLater, is_read_later, limited_reading
 from rlvr.episode import EpisodeRecord
 from rlvr.errors import DataError, RlvrError, UsageError, foreign_code
-from rlvr.types import Completion, Task
+from rlvr.types import Completion, JsonDict, Task
 
 __all__ = [
     "COLUMNS",
@@ -299,7 +299,7 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
     """
     if type(row) is not dict and not isinstance(row, Mapping):
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
-    fields: dict[str, Any] = {}
+    fields: JsonDict = {}
     for name, value in row.items():
         if isinstance(value, float):
             if not _is_missing(name, value):

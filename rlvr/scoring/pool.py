@@ -266,7 +266,7 @@ def _watch(since: float, written: int) -> _Watched:
 def _handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
-    def handle(work: _Work) -> Any:
+    def handle(work: _Work) -> object:
         unread, completion = _unpack_work(work)
         task = _read_quickly(env, unread) if work[0] else _read_task(env, unread)
         seen = task if isinstance(task, DataError) else env.observe(task, completion)
@@ -298,7 +298,7 @@ def _read_task(env: Environment, task: Task) -> Task | UnreadReference:
 def _async_handler(watch: _Watched, env: Environment) -> Handler:
     take = watch.take
 
-    async def handle(work: _Work) -> Any:
+    async def handle(work: _Work) -> object:
         unread, completion = _unpack_work(work)
         task = _read_quickly(env, unread)
         if isinstance(task, SlowReference) and not work[0]:

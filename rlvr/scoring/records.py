@@ -24,7 +24,7 @@ from rlvr.scoring.identity import Identity, identity_of, read_identity, require_
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
 from rlvr.scoring.scorer import Scorer
-from rlvr.types import Completion, Outcome, Score, Task, Verdict
+from rlvr.types import Completion, JsonDict, Outcome, Score, Task, Verdict
 
 __all__ = [
     "Difference",
@@ -48,7 +48,7 @@ _READ = frozenset(("id", "task", "prompt", "outcome", "total", "parts", "why"))
 _NO_SCORE = Score(None, {}, Verdict(Outcome.UNSCORED))
 
 
-def provenance(env: Environment, name: str, identity: Identity | None = None) -> dict[str, Any]:
+def provenance(env: Environment, name: str, identity: Identity | None = None) -> dict[str, object]:
     """The part of a record that all rows of a run have in common: what scored them, and the digest
     of its identity.
 
@@ -82,7 +82,7 @@ def provenance(env: Environment, name: str, identity: Identity | None = None) ->
     }
 
 
-def record(scored: Scored, run: Mapping[str, object]) -> dict[str, Any]:
+def record(scored: Scored, run: Mapping[str, object]) -> JsonDict:
     """A record of one score, which can be written as JSON.
 
     Args:
@@ -393,7 +393,7 @@ def _cut(value: object) -> str:
     return text if len(text) <= 500 else f"{text[:500]}…"
 
 
-def _by_run(records: Iterable[Row]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+def _by_run(records: Iterable[Row]) -> Iterator[tuple[JsonDict, list[Row]]]:
     """Batches of consecutive records with the same environment and configuration; nearly always
     one, the whole file."""
     key, run = "", dict[str, Any]()

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from rlvr.data.files import write_whole
 from rlvr.data.lines import checked_lines, without_checksum
@@ -137,7 +136,7 @@ class ShardTotals:
     rows: int
     scored: int
     left_out: int
-    identity: dict[str, Any]
+    identity: dict[str, object]
 
     def require_whole_numbers(self) -> None:
         """Refuse what a file says that no shard has.

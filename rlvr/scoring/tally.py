@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr.data.lines import Row
 from rlvr.scoring.ordering import Scored
@@ -96,7 +96,7 @@ class Tally:
         }
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Tally:
+    def from_row(cls, row: Row) -> Tally:
         """The counts that `as_row` wrote.
 
         Args:

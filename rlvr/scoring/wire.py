@@ -173,7 +173,7 @@ def _pack(value: Any, where: str) -> object:
     )
 
 
-def _unpack(value: Any) -> Any:
+def _unpack(value: object) -> Any:
     if isinstance(value, list):
         return [_unpack(item) for item in value]
     if isinstance(value, dict):

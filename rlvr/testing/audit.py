@@ -23,7 +23,7 @@ from rlvr.errors import DataError, UsageError, brief
 from rlvr.scoring import Scored, score
 from rlvr.scoring.items import Item, Rows
 from rlvr.statistics import estimate, wilson
-from rlvr.types import Prompt
+from rlvr.types import JsonDict, Prompt
 from rlvr.validate import require_whole
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Rate:
         low, high = wilson(self.k, self.n)
         return f"{self.k / self.n:.2%} [{low:.2%}, {high:.2%}], {self.k} of {self.n}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Its numbers, for JSON; value and interval are None if n is 0."""
         return {"k": self.k, "n": self.n, "value": self.value, "interval": self.interval}
 
@@ -142,7 +142,7 @@ class Confusion:
             "agreement": Rate(self.true_positive + self.true_negative, self.scored),
         }
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonDict:
         """Counts and rates, for JSON."""
         return asdict(self) | {"rates": {name: rate.as_dict() for name, rate in self.rates.items()}}
 
@@ -201,7 +201,7 @@ class Disagreement:
         differ = self.only_first + self.only_second
         return Rate(differ, differ + self.both + self.neither)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """All of it, for JSON."""
         return asdict(self) | {"rate": self.rate.as_dict()}
 
@@ -256,7 +256,7 @@ class Ranking:
         ]
         return sum(scores_of_label) / len(scores_of_label) if scores_of_label else None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonDict:
         """Its numbers, for JSON."""
         within = asdict(estimate(self.of_tasks, 0.95)) if self.of_tasks else None
         return {
@@ -316,7 +316,7 @@ class Audit:
     disagreement: Disagreement | None = None
     ranking: Ranking | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """All of it, for JSON."""
         return {
             "env": self.env,

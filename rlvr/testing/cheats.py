@@ -297,7 +297,7 @@ def _in_python(script: str) -> str:
 
 
 def _texts(tool: Tool) -> list[str]:
-    properties: Mapping[str, Mapping[str, Any]] = tool.parameters.get("properties", {})
+    properties: Mapping[str, Mapping[str, object]] = tool.parameters.get("properties", {})
     return [name for name, schema in properties.items() if schema.get("type") == "string"]
 
 

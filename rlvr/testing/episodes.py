@@ -23,7 +23,7 @@ from rlvr.testing.cheats import cheat_breaches
 from rlvr.testing.findings import Breach, Severity, describe_exception
 from rlvr.testing.plays import play
 from rlvr.testing.scores import as_completion
-from rlvr.types import Outcome, Score, Task
+from rlvr.types import JsonObject, Outcome, Score, Task
 
 __all__ = ["JUNK", "TASK_S", "episode_breaches", "gym_breaches", "trace"]
 
@@ -291,9 +291,9 @@ def _user_says(env: Environment, task: Task) -> list[str]:
         return [json.dumps(messages)]
 
 
-def _probes(schema: Mapping[str, Any], keys: Sequence[str]) -> Iterator[dict[str, object]]:
+def _probes(schema: JsonObject, keys: Sequence[str]) -> Iterator[dict[str, object]]:
     """Arguments to try: every value for each argument in turn, the others at their first."""
-    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    properties: Mapping[str, Mapping[str, object]] = schema.get("properties", {})
     values = {name: _values(property_schema, keys) for name, property_schema in properties.items()}
     first = {name: values_first[0] for name, values_first in values.items()}
     if not values:
@@ -303,7 +303,7 @@ def _probes(schema: Mapping[str, Any], keys: Sequence[str]) -> Iterator[dict[str
             yield {**first, name: value}
 
 
-def _values(schema: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
+def _values(schema: JsonObject, keys: Sequence[str]) -> list[Any]:
     if "anyOf" in schema:
         return [value for choice in schema["anyOf"] for value in _values(choice, keys)]
     if "enum" in schema:
@@ -338,7 +338,7 @@ def _paid_states(env: Environment, task: Task) -> tuple[list[str], list[Breach]]
     for name in list(_texts_in(env, task))[:_STATES]:
         value = ""
 
-        def answer(state: Any, name: str = name) -> str:
+        def answer(state: object, name: str = name) -> str:
             nonlocal value
             value = _texts(state).get(name, "")
             return _final(env, task, value)

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rlvr.errors import UsageError
+from rlvr.types import JsonObject
 from rlvr.validate import nearest
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ class CheckReport:
     slowest_ms: float = 0.0
     took_s: float = 0.0
     seed: int = 0
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: JsonObject = field(default_factory=dict)
     guess: float | None = None
     floor: float | None = None
     rows_left_out: Mapping[str, int] = field(default_factory=dict)
@@ -330,7 +331,7 @@ class CheckReport:
         """The names of the holes, each once, without warnings and notes."""
         return tuple(f.hole for f in self.findings if f.severity is Severity.HOLE)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """All of it, for JSON."""
         return asdict(self) | {"clean": self.clean}
 

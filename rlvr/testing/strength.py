@@ -30,7 +30,7 @@ from rlvr.testing.plays import score_plays
 from rlvr.testing.strengthen import Mending, Tried, mend
 from rlvr.testing.tasks import sample
 from rlvr.testing.work import Maker, Untested, Witness, Work, maker_for
-from rlvr.types import Outcome, Score, Task
+from rlvr.types import JsonDict, JsonObject, Outcome, Score, Task
 from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import Threads, usable_cores
 
@@ -87,10 +87,10 @@ class StrengthReport:
     """
 
     env: str
-    config: Mapping[str, Any]
+    config: JsonObject
     seed: int
     works: int
-    tasks: Sequence[Mapping[str, Any]]
+    tasks: Sequence[JsonObject]
     left_out: int = 0
     digest: str = ""
 
@@ -109,7 +109,7 @@ class StrengthReport:
         """Number of right works that are refused."""
         return sum(len(task["right_refused"]) for task in self.tasks)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """All of it, for JSON, with means over tasks."""
         counts = {name: sum(task[name] for task in self.tasks) for name in _NUMBERS}
         states = [task["state"] for task in self.tasks]
@@ -225,7 +225,7 @@ def measure_strength(
     try:
         with Scorer(env, workers=workers) as scorer:
 
-            def measured(task: Task) -> dict[str, Any] | None:
+            def measured(task: Task) -> JsonDict | None:
                 if task.id in done.records:
                     return done.records[task.id]
                 if until is not None and time.monotonic() > until:
@@ -258,7 +258,7 @@ class _Run:
     written: Mapping[str, Sequence[WrittenWork]]
     mending: bool = False
 
-    def record(self, task: Task, scorer: Scorer) -> dict[str, Any]:
+    def record(self, task: Task, scorer: Scorer) -> dict[str, object]:
         """A task's record."""
         count = _Count(task.id, digest_of_reference(task.reference))
         try:
@@ -364,7 +364,7 @@ class _Count:
     right: int = 0
     why: str = ""
     operators: dict[str, list[int]] = field(default_factory=dict)
-    cases: list[dict[str, Any]] = field(default_factory=list)
+    cases: list[JsonDict] = field(default_factory=list)
     right_refused: list[dict[str, object]] = field(default_factory=list)
     mended: Mending | None = None
 
@@ -384,7 +384,7 @@ class _Count:
         if paid:
             self.cases.append(_case(work, witness, example))
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         wrong = sum(n for n, _ in self.operators.values())
         paid = sum(k for _, k in self.operators.values())
         numbers = vars(self) | {"wrong": wrong, "paid": paid}
@@ -411,7 +411,7 @@ class _Journal:
     """Records of tasks that are done, one JSON line each after a first line that names the run."""
 
     def __init__(self, path: Path | None, digest: str) -> None:
-        self.records: dict[str, dict[str, Any]] = {}
+        self.records: dict[str, JsonDict] = {}
         self._file = None
         if path is None:
             return
@@ -451,7 +451,7 @@ class _Journal:
             self._file.close()
 
 
-def strength_summary(report: Mapping[str, Any]) -> list[str]:
+def strength_summary(report: JsonObject) -> list[str]:
     """The report in a few lines.
 
     Args:

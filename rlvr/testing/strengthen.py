@@ -25,7 +25,7 @@ from rlvr.errors import DataError, UsageError
 from rlvr.scoring import Scorer
 from rlvr.testing.scores import as_completion
 from rlvr.testing.work import Maker, Witness, Work
-from rlvr.types import Task
+from rlvr.types import JsonDict, JsonObject, Task
 
 __all__ = [
     "MOST_CASES",
@@ -68,7 +68,7 @@ class Mending:
     wrong: int = 0
     paid: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonDict:
         """All of it, for JSON."""
         return dataclasses.asdict(self)
 
@@ -150,7 +150,7 @@ def manifest_path(path: Path) -> Path:
     return path.with_name(path.stem + ".manifest.json")
 
 
-def write_strengthened(source: SourceRows, report: Mapping[str, Any], path: Path) -> list[str]:
+def write_strengthened(source: SourceRows, report: JsonObject, path: Path) -> list[str]:
     """Write a copy of an environment's data with the cases that a report has, and its manifest
     beside it.
 
@@ -166,7 +166,7 @@ def write_strengthened(source: SourceRows, report: Mapping[str, Any], path: Path
         source.places[one["task"]]: one for one in report["tasks"] if one["task"] in source.places
     }
     original, copy = hashlib.sha256(), hashlib.sha256()
-    done: list[dict[str, Any]] = []
+    done: list[JsonDict] = []
     with whole_file(path) as file:
         for number, row in enumerate(source.rows):
             original.update(dump_row(row))
@@ -266,7 +266,7 @@ class SourceRows:
 
 
 def _strengthened(
-    source: SourceRows, number: int, row: Row, record: Mapping[str, Any]
+    source: SourceRows, number: int, row: Row, record: JsonObject
 ) -> tuple[Row, dict[str, object]]:
     """The row with the task's cases, and what the manifest says of it."""
     mended = record["mended"]
@@ -297,7 +297,7 @@ def _strengthened(
     }
 
 
-def _rows_with(row: Row, old: Any, new: Any) -> Iterator[Row]:
+def _rows_with(row: Row, old: Any, new: object) -> Iterator[Row]:
     """Rows that may read as the new reference: where a part of the old one stands, its new value
     takes its place.
 

@@ -20,10 +20,11 @@ from functools import partial
 from importlib.resources import files
 from itertools import chain, zip_longest
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rlvr.errors import Unscored, UsageError, WorkerTimeout
 from rlvr.testing.graders import Grade, grader, require_grader
+from rlvr.types import JsonDict
 from rlvr.validate import nearest, require_seconds, require_whole
 from rlvr.workers import WorkerPool, usable_cores
 
@@ -127,7 +128,7 @@ class YardstickCounts:
         self.stopped += grade.failure == "stopped"
         self.seconds += grade.seconds
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The counts, for JSON."""
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -190,7 +191,7 @@ class YardstickReport:
         """Names of the families, in their order."""
         return list(dict.fromkeys(row.family for row in self.rows))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonDict:
         """All of it, for JSON: counts of each grader, and every row that one of them got wrong."""
         graders = {
             name: {
@@ -298,7 +299,7 @@ def load_yardstick(name: str = "math", families: Sequence[str] = ()) -> list[Yar
     return [row for row in rows if not families or row.family in families]
 
 
-def _row(fields: dict[str, Any]) -> YardstickRow:
+def _row(fields: JsonDict) -> YardstickRow:
     answer = fields.get("answer")
     return YardstickRow(
         id=fields["id"],

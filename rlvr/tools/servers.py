@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from rlvr.environment.tools import Tool
 from rlvr.errors import MissingDependency, ServiceFailed, ToolError, UsageError, brief, foreign_code
+from rlvr.types import JsonDict
 from rlvr.workers.closing import Closing
 
 __all__ = ["Server", "mcp"]
@@ -111,7 +112,7 @@ class Server(Closing):
                 f"the MCP server {self._name} did not answer within {_CALL_S:g} s"
             ) from None
 
-    async def _call_tool(self, name: str, arguments: dict[str, Any]) -> str:
+    async def _call_tool(self, name: str, arguments: JsonDict) -> str:
         """Make a call, and give up where the connection ends meanwhile."""
         call = asyncio.ensure_future(self._client.call_tool(name, arguments))
         end = asyncio.ensure_future(self._end.wait())
@@ -197,7 +198,7 @@ class Server(Closing):
 
 async def _listed(client: Any) -> list[Any]:
     """All tools of a server, page after page."""
-    tools: list[Any] = []
+    tools: list[object] = []
     cursor: str | None = None
     for _ in range(_PAGES):
         page = await (client.list_tools() if cursor is None else client.list_tools(cursor=cursor))

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -26,6 +26,8 @@ from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.trends import trends
 from rlvr.types import (
     Group,
+    JsonDict,
+    JsonObject,
     Outcome,
     Rollout,
     Verdict,
@@ -36,6 +38,9 @@ from rlvr.types import (
 )
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = [
     "AlarmRaised",
@@ -131,7 +136,7 @@ class Alarms:
         self._limits = {"clip": _CLIP_STEPS, "departs": 1}
         self._limits |= {one.name: one.in_a_row for one in self._trends if one.in_a_row}
 
-    def check(self, numbers: Mapping[str, Any]) -> list[str]:
+    def check(self, numbers: JsonObject) -> list[str]:
         """The alarms that begin with this step, each a line with reason and remedy.
 
         Args:
@@ -166,7 +171,7 @@ class Alarms:
             "command goes on from this step, with --on-alarm warn without stopping"
         )
 
-    def read_again(self, rows: Iterable[Mapping[str, Any]], until: int) -> None:
+    def read_again(self, rows: Iterable[Row], until: int) -> None:
         """Take note of the steps that a resumed run has done, without a line for their alarms.
 
         Args:
@@ -186,7 +191,7 @@ class Alarms:
                 begin = "alarm: " if trend.in_a_row else f"alarm: in {self.steps} steps in a row "
                 yield trend.name, begin + why
 
-    def _signs_of_step(self, numbers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def _signs_of_step(self, numbers: JsonObject) -> Iterator[tuple[str, str]]:
         begin = f"alarm: in {self.steps} steps in a row "
         if numbers.get("updates") == 0 and not numbers.get("value_loss"):
             accuracy = numbers.get("accuracy", float("nan"))
@@ -414,7 +419,7 @@ def _await_verdict(given: Any) -> Verdict:
     return loop_thread("calls").call(wait)
 
 
-def _row(rollout: Rollout, first: Verdict, second: Verdict, step: int) -> dict[str, Any]:
+def _row(rollout: Rollout, first: Verdict, second: Verdict, step: int) -> JsonDict:
     return {
         "step": step,
         "task": rollout.task.id,

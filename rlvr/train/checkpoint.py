@@ -33,6 +33,7 @@ from torch.distributed.tensor import DTensor
 from rlvr.data.files import Checksummed, sync_folder, whole_file
 from rlvr.errors import DataError, UsageError
 from rlvr.train.ranks import Ranks
+from rlvr.types import JsonDict, JsonObject, StateDict
 from rlvr.validate import require_whole
 
 __all__ = [
@@ -51,7 +52,7 @@ _NAME: Final = re.compile(r"step-(\d{8})\.pt")
 
 
 def save(
-    folder: Path, step: int, state: Mapping[str, Any], *, keep: int, ranks: Ranks | None = None
+    folder: Path, step: int, state: Mapping[str, object], *, keep: int, ranks: Ranks | None = None
 ) -> Path:
     """Write `step-NNNNNNNN.pt` under another name, move it into place, and remove all but the
     `keep` newest.
@@ -125,7 +126,7 @@ def latest(folder: Path) -> Path | None:
 
 def newest(
     folder: Path, keys: Collection[str] = (), ranks: Ranks | None = None
-) -> tuple[Path, dict[str, Any]] | None:
+) -> tuple[Path, JsonDict] | None:
     """Path and state of the newest checkpoint that can be read; None if there is no checkpoint.
 
     All ranks make this call; the first one chooses.
@@ -199,7 +200,7 @@ def load_checkpoint(path: Path) -> dict[str, object]:
     return _with_shards(path, state, Ranks())
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonDict:
     """What a checkpoint's file holds."""
     sealed = _is_sealed(path)
     if sealed is False:
@@ -239,7 +240,7 @@ def _without_shards(tree: object, keys: tuple[object, ...], shards: list[_Shard]
     return tree
 
 
-def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[str, Any]:
+def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[str, object]:
     """Write this rank's shards into a new folder; returns what the checkpoint's file says of all of
     them."""
     folder = path.with_name(
@@ -270,9 +271,9 @@ def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[st
     }
 
 
-def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
+def _require_shards(path: Path, state: StateDict) -> None:
     """Refuse a checkpoint whose shards are not all there as they were written."""
-    shards_info: Mapping[str, Any] = state.get(_SHARDS) or {"files": {}}
+    shards_info: JsonObject = state.get(_SHARDS) or {"files": {}}
     for name, crc32 in shards_info["files"].items():
         file = path.with_name(shards_info["folder"]) / name
         if not file.is_file() or crc32_of(file) != crc32:
@@ -282,7 +283,7 @@ def _require_shards(path: Path, state: Mapping[str, Any]) -> None:
             )
 
 
-def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, object]:
+def _with_shards(path: Path, state: StateDict, ranks: Ranks) -> dict[str, object]:
     """The state with its shards in their places: whole tensors, or shards over these ranks."""
     shards_info = state.pop(_SHARDS, None)
     if shards_info is None:
@@ -377,7 +378,7 @@ def rng_state(device: torch.device | None = None) -> dict[str, object]:
     return state
 
 
-def restore_rng(state: Mapping[str, Any], device: torch.device | None = None) -> None:
+def restore_rng(state: StateDict, device: torch.device | None = None) -> None:
     """Set the generators to the states of `rng_state`.
 
     Args:

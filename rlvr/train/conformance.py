@@ -32,7 +32,7 @@ from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.second_model import SecondModel
 from rlvr.train.tiny import tiny
-from rlvr.types import Group, Outcome, Rollout, Score, Task, Turn, Verdict
+from rlvr.types import Group, JsonDict, Outcome, Rollout, Score, Task, Turn, Verdict
 
 __all__ = ["RuleResult", "conforms", "gradient_apart", "try_as_rank"]
 
@@ -196,7 +196,7 @@ class _Trial:
         )
         with torch.no_grad():  # so that some tokens are likely and others not
             model.get_output_embeddings().weight.mul_(40)
-        settings: dict[str, Any] = {"max_tokens": 8, "lr": 1e-2, "eval_every": None}
+        settings: JsonDict = {"max_tokens": 8, "lr": 1e-2, "eval_every": None}
         if algorithm.needs_teacher:
             folder = self._place / "teacher"
             if not folder.exists():

@@ -16,6 +16,7 @@ from rlvr.environment import Environment, seeded
 from rlvr.environment.registry import defaults_of, make, read_option
 from rlvr.errors import UsageError, brief
 from rlvr.train.stage import pairs_of
+from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import require_number, require_one_of, require_whole
 
 if TYPE_CHECKING:  # which has their texts
@@ -44,8 +45,8 @@ class EvalSet:
 
     text: str
     env: str
-    options: Mapping[str, Any]
-    numbers: Mapping[str, Any]
+    options: JsonObject
+    numbers: JsonObject
 
     @classmethod
     def read(cls, text: Any) -> EvalSet:
@@ -63,7 +64,7 @@ class EvalSet:
                 "give ID:NAME=VALUE,…, such as math-v4:data=aime2024,n=32,temperature=1,rows=all"
             )
         pairs = pairs_of(match[2]) if match[2] else {}
-        numbers: dict[str, Any] = {name: pairs.pop(name) for name in _NUMBERS if name in pairs}
+        numbers: JsonDict = {name: pairs.pop(name) for name in _NUMBERS if name in pairs}
         options = {name.removeprefix("option."): value for name, value in pairs.items()}
         _require_numbers(numbers)
         return cls(text.strip(), match[1], options, numbers)

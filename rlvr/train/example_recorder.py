@@ -17,6 +17,10 @@ from rlvr.algo.papers.numbers import algorithm_numbers
 from rlvr.data.step_files import StepFile
 from rlvr.train.part import ExampleMicro
 from rlvr.train.recorder import RowArrays, StepWriter, add_rows
+from rlvr.types import JsonDict
+
+if TYPE_CHECKING:
+    from rlvr.data.step_files import StepArray
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -36,7 +40,7 @@ class _Update:
 
     rows: dict[tuple[int, int], RowArrays] = field(default_factory=dict)
     point: float | None = None
-    head: dict[str, Any] = field(default_factory=dict)
+    head: JsonDict = field(default_factory=dict)
 
 
 class ExampleRecorder(StepWriter):
@@ -49,7 +53,7 @@ class ExampleRecorder(StepWriter):
         self._updates: list[_Update] = []
         self._micro: ExampleMicro | None = None
 
-    def select(self, mini: Any) -> Any:
+    def select(self, mini: object) -> Any:
         if self._is_due:
             self._updates.append(_Update())
         return mini
@@ -135,9 +139,9 @@ class ExampleRecorder(StepWriter):
         return StepFile(head, arrays)
 
 
-def _of_row(micro: ExampleMicro, index: int, length: int) -> dict[str, NDArray[Any]]:
+def _of_row(micro: ExampleMicro, index: int, length: int) -> dict[str, StepArray]:
     """Of one row, after the backward pass."""
-    found: dict[str, NDArray[Any]] = {}
+    found: dict[str, StepArray] = {}
     for values, names in (
         (micro.logprobs, ("logprobs", "weights")),
         (micro.outputs, ("outputs", "output_weights")),
@@ -164,7 +168,7 @@ def _floats(values: Tensor) -> NDArray[np.float32]:
 
 def rows_of_examples(
     examples: Sequence[Any],
-) -> tuple[dict[str, NDArray[Any]], dict[tuple[int, int], int]]:
+) -> tuple[dict[str, StepArray], dict[tuple[int, int], int]]:
     """The arrays of the rows of pairs or labelled completions, the chosen one of a pair first; and
     each row's place.
 
@@ -178,7 +182,7 @@ def rows_of_examples(
     ]
     lengths = [len(row.completion_ids) for _, _, row in rows]
     right = [examples[number].right and side == 0 for number, side, _ in rows]
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, StepArray] = {
         "prompt_ids": np.array([t for _, _, row in rows for t in row.prompt_ids], np.int32),
         "prompt_offsets": _offsets([len(row.prompt_ids) for _, _, row in rows]),
         "token_ids": np.array([t for _, _, row in rows for t in row.completion_ids], np.int32),

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -62,7 +62,7 @@ class FileRows(RowSource):
             self.eval_env = made
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         path = self.run.settings.pairs
         assert path is not None
         file = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}

@@ -37,7 +37,7 @@ from rlvr.train.parts import parts_of, shape_policy
 from rlvr.train.policy import Policy
 from rlvr.train.ranks import Ranks
 from rlvr.train.schedule import LrClock, scheduled_rate
-from rlvr.types import Rollout
+from rlvr.types import Rollout, StateDict
 
 __all__ = ["Diverged", "Learner", "ignore"]
 
@@ -511,7 +511,7 @@ class Learner:
         for part in self.parts:
             part.save(folder)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything that the next update depends on; on several ranks sharded tensors are
         shards."""
         return {
@@ -523,7 +523,7 @@ class Learner:
             "parts": {part.name: part.state() for part in self.parts if part.name},
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue from what `state_dict` returned.
 
         Args:

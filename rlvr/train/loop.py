@@ -17,7 +17,7 @@ import random
 import time
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from rich.console import Console, RenderableType
@@ -104,7 +104,7 @@ class Trainer(Closing):
         self.steps_done, self.step_began = 0, 0.0
         self.reports: dict[int, EvaluationReport] = {}
         self._console = console or PlainConsole(stderr=True)
-        self._rng: dict[str, Any] | None = None
+        self._rng: dict[str, object] | None = None
         self._log: Log | None = None
         # Fails now, and not after the data.
         device = policy.device if policy is not None else device_of(config.device)
@@ -267,7 +267,7 @@ class Trainer(Closing):
 
         It opens on any number of ranks.  All ranks make this call.
         """
-        state: dict[str, Any] = {"learner": self.learner.state_dict()}
+        state: dict[str, object] = {"learner": self.learner.state_dict()}
         if self.ranks.first:
             self.source.take_identities()
             parts = {part.name: part.state() for part in self.parts if part.name}

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from rlvr.errors import MissingDependency, UsageError
+from rlvr.types import JsonDict
 from rlvr.validate import require_number, require_whole
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Lora:
         return {name: p for name, p in self._model.named_parameters() if ".lora_" in name}
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonDict:
         """The settings of the adapter as peft keeps them in a file, as plain JSON."""
         fields: dict[str, object] = self._model.peft_config[self.name].to_dict()
         return {

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rlvr.data.files import sync_file, write_whole
 from rlvr.errors import MissingDependency, UsageError
+from rlvr.types import JsonDict, JsonObject
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -179,10 +180,10 @@ class Tracker:
         UsageError: the package is not installed.
     """
 
-    def __init__(self, package: str, *, project: str, run: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, package: str, *, project: str, run: Path, config: JsonObject) -> None:
         self._package, self._module = package, tracker_of(package)
         place = run.resolve()
-        options: dict[str, Any] = {}
+        options: JsonDict = {}
         if package == "wandb":  # names need not be unique there, ids must be
             unique = f"{platform.node()}:{place}"
             options = {
@@ -265,7 +266,7 @@ def open_loggers(
     *,
     done: int,
     track: str | None,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
 ) -> Iterator[Log]:
     """Open all loggers of a run; yields the function that logs to them.
 
@@ -339,7 +340,7 @@ def keep_evaluation(run: Path, step: int, report: EvaluationReport, name: str = 
     write_whole(path, text.encode() + b"\n")
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[JsonDict]:
     """The rows of a `metrics.jsonl`.  A last line that is cut off, because the run was killed, is
     left out.
 

@@ -44,7 +44,7 @@ from rlvr.train.step_rewards import StepRewards
 from rlvr.train.teacher import Reference, SelfTeacher, Teacher
 from rlvr.train.texts import FileTexts
 from rlvr.train.trust_region import RegionStep
-from rlvr.types import Group
+from rlvr.types import Group, JsonDict
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -77,7 +77,7 @@ class Forks(LearnerPart):
 
     def gather(self, sampled: RolloutBatch, by: Groups) -> RolloutBatch:
         rollouts = sampled.rollouts
-        options: dict[str, Any] = {"k": self.learner.config.vine_k}
+        options: JsonDict = {"k": self.learner.config.vine_k}
         if self.learner.algorithm.forks == "greedy":
             steps = [sorted({0, len(rollout.completion_ids)}) for rollout in rollouts]
             options = {"k": 1, "greedy": True, "steps": steps}

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from rlvr.errors import DataError, MissingDependency
 from rlvr.train.metrics import read_metrics
+from rlvr.types import JsonObject
 
 __all__ = ["plot"]
 
@@ -115,9 +116,7 @@ def _draw(
     )
 
 
-def _lines(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> dict[str, list[tuple[int, float]]]:
+def _lines(rows: Sequence[JsonObject], names: Sequence[str]) -> dict[str, list[tuple[int, float]]]:
     """(step, value) of each metric of a panel that has any number."""
     lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
@@ -156,7 +155,7 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")  # which matplotlib would read as mathematics
 
 
-def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, ...]]]:
+def _evaluations(rows: Sequence[JsonObject]) -> dict[str, list[tuple[float, ...]]]:
     """(step, value, low, high) of each evaluation, by metric; equal curves, such as avg@n and
     pass@1, become one."""
     by_points: dict[tuple[tuple[float, float], ...], tuple[list[str], list[tuple[float, ...]]]] = {}

@@ -47,6 +47,7 @@ from rlvr.train.prompt_sharing import (
 from rlvr.train.ranks import Ranks, skeleton
 from rlvr.train.shares import WeightFiles, empty_of_folder, small_twin
 from rlvr.train.tensor_parallel import split_layers, whole_head
+from rlvr.types import StateDict
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -459,7 +460,7 @@ class Policy:
         self.model.generation_config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """What training changes: all weights, or with LoRA the adapter's and a fingerprint of the
         others."""
         if self.lora is None:
@@ -467,7 +468,7 @@ class Policy:
             return weights
         return {"adapter": self.lora.state_dict(), "base": self.lora.fingerprint()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Take over what `state_dict` returned.
 
         Args:
@@ -760,10 +761,10 @@ class _AdapterAtRest(Policy):
         with lora.off() if self._weights is None else lora.holding(self._weights):
             return self._policy._of_batch(rows, width, temperature, with_entropy, compare)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         return {} if self._weights is None else {"adapter": self._weights}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         lora = self._policy.lora
         assert lora is not None
         adapter = state.get("adapter")

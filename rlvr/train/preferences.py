@@ -43,7 +43,7 @@ from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.teacher import Reference
 from rlvr.train.trained_rows import TrainedRow, step_row, tokenized
 from rlvr.train.update_sizes import LEAST_GROUPS
-from rlvr.types import Group, Outcome, Rollout
+from rlvr.types import Group, JsonDict, Outcome, Rollout
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -392,7 +392,7 @@ def examples_of_groups(
 
 def _candidate(rollout: Rollout) -> Candidate:
     score = rollout.score
-    fields: dict[str, Any] = {"length": len(rollout.completion_ids), "truncated": rollout.truncated}
+    fields: JsonDict = {"length": len(rollout.completion_ids), "truncated": rollout.truncated}
     if score is None:
         return Candidate(digest_of([rollout.text]), Outcome.UNSCORED, **fields)
     verdict = score.verdict

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ def hidden_states_sharing_prompts(
 
 
 def _read(
-    model: PreTrainedModel, cache: Any, ids: Int[Tensor, "B L"], **places: Tensor | None
+    model: PreTrainedModel, cache: object, ids: Int[Tensor, "B L"], **places: Tensor | None
 ) -> Float[Tensor, "B L H"]:
     states: Tensor = model.base_model(
         input_ids=ids, past_key_values=cache, use_cache=True, **places

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from transformers import PreTrainedModel
 
+
 __all__ = ["RankLost", "Ranks", "skeleton"]
 
 _T = TypeVar("_T")

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr.collect.groups import Groups
 from rlvr.collect.serialization import group_as_dict, group_from_dict
 from rlvr.environment import seeded
 from rlvr.train.part import LearnerPart
 from rlvr.train.rollout_batch import RolloutBatch
-from rlvr.types import Group
+from rlvr.types import Group, JsonObject, StateDict
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -32,7 +32,7 @@ class ReplayBuffer(LearnerPart):
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
         self._groups: list[tuple[int, Group]] = []  # with the index of its task; the oldest first
-        self._saved: Sequence[Mapping[str, Any]] = ()  # of a checkpoint, not read yet
+        self._saved: Sequence[JsonObject] = ()  # of a checkpoint, not read yet
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         """A step's batch with replayed groups behind its own; its own can be replayed by later
@@ -61,12 +61,12 @@ class ReplayBuffer(LearnerPart):
         extended = replace(sampled, groups=[*sampled.groups, *again])
         return extended.with_costs({"replayed": float(count)})
 
-    def state(self) -> list[Mapping[str, Any]]:
+    def state(self) -> list[StateDict]:
         """All groups as plain JSON, with the indices of their tasks."""
         read = [{"index": index, "group": group_as_dict(group)} for index, group in self._groups]
         return [*self._saved, *read]
 
-    def load(self, state: Sequence[Mapping[str, Any]]) -> None:
+    def load(self, state: Sequence[Mapping[str, object]]) -> None:
         self._saved = state
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save_file
@@ -24,6 +24,7 @@ from rlvr.train.policy import Policy
 from rlvr.train.preferences import Example, ExampleLosses, Totals
 from rlvr.train.reward_head import HEAD
 from rlvr.train.reward_model import numbers_of
+from rlvr.types import StateDict
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -103,9 +104,9 @@ class RewardLosses(ExampleLosses):
         if ranks.first:
             save_file(weights, folder / HEAD, metadata={"reads": reads})
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         return dict(self._module.head.state_dict())
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, object]) -> None:
         head = self._module.head
         head.load_state_dict(self.learner.ranks.spread(state, head.state_dict()))

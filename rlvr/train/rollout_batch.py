@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.collect import Collector, Dropped, PrefixValues, own_tokens
 from rlvr.collect.serialization import group_as_dict, group_from_dict
-from rlvr.types import Group, Rollout
+from rlvr.types import Group, JsonObject, Rollout, StateDict
 
 if TYPE_CHECKING:  # it has batches of these
     from rlvr.train.part import LearnerPart
@@ -81,7 +81,7 @@ class RolloutBatch:
         }
         return {name: float(value) for name, value in numbers.items()}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """The batch as plain JSON.  Tasks are kept as indices, from which the environment makes
         them again."""
 
@@ -110,7 +110,7 @@ class RolloutBatch:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any], collector: Collector) -> RolloutBatch:
+    def from_state(cls, state: StateDict, collector: Collector) -> RolloutBatch:
         """The batch that `state_dict` described.
 
         Args:
@@ -121,7 +121,7 @@ class RolloutBatch:
             UsageError: the tasks have changed since.
         """
 
-        def from_dict(one: Mapping[str, Any]) -> Group:
+        def from_dict(one: JsonObject) -> Group:
             return group_from_dict(one["group"], collector.groups.task(one["index"]))
 
         groups = [from_dict(group_state) for group_state in state["groups"]]

@@ -20,7 +20,7 @@ from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.step_recorder import StepRecorder
-from rlvr.types import Group, Rollout, Task
+from rlvr.types import Group, JsonDict, Rollout, Task
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -160,7 +160,7 @@ def _rows(
     env_of: Callable[[Task], str],
     trained: Mapping[int, Trained],
     decode: Callable[[Sequence[int]], str] | None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonDict]:
     for group in groups:
         task = group.task
         shared: dict[str, object] = {

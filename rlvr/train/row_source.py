@@ -13,6 +13,7 @@ from rlvr.environment import Environment
 from rlvr.scoring import Scorer
 from rlvr.scoring.engines import engine_of
 from rlvr.train.config import ResolvedConfig
+from rlvr.types import JsonDict, JsonObject, StateDict
 
 if TYPE_CHECKING:  # it has one
     from rlvr.train.loop import Trainer
@@ -43,7 +44,7 @@ class RowSource:
         self._scorers: dict[str, Scorer] = {}
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> JsonDict:
         """What the record of a run says of its rows, beside the settings."""
         raise NotImplementedError
 
@@ -91,11 +92,11 @@ class RowSource:
         """
         return False
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         """What the next step depends on; on the first rank."""
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, object]) -> None:
         """Continue from what `state` returned.
 
         Args:
@@ -159,9 +160,7 @@ class RowSource:
             self.run.note_scorer(scorer)
         return report
 
-    def _evaluate(
-        self, env: Environment, scorer: Scorer, options: Mapping[str, Any]
-    ) -> EvaluationReport:
+    def _evaluate(self, env: Environment, scorer: Scorer, options: JsonObject) -> EvaluationReport:
         settings = self.run.settings
         return evaluate(
             env,

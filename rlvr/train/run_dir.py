@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rlvr.data.files import lock_file, write_whole
 from rlvr.environment import Environment
@@ -19,6 +19,7 @@ from rlvr.train.config import Config
 from rlvr.train.config.setting import defaults, may_change
 from rlvr.train.metrics import versions
 from rlvr.train.stage import has_open_end, require_ahead
+from rlvr.types import JsonDict, JsonObject
 
 __all__ = ["chat_of_run", "claim_run_dir", "examine_run_dir", "identity_of_run", "keep_chat"]
 
@@ -196,9 +197,9 @@ def keep_chat(run: Path, used: ChatFormat) -> None:
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonDict:
     try:
-        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        settings: JsonDict = json.loads(path.read_text(encoding="utf-8"))
         return dict(settings)
     except (ValueError, TypeError) as error:
         raise DataError(
@@ -207,7 +208,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _find_changes(
-    theirs: Mapping[str, Any], ours: Mapping[str, Any], run: Path
+    theirs: Mapping[str, object], ours: JsonObject, run: Path
 ) -> dict[str, tuple[object, object]]:
     """Settings that differ, as (before, now).
 
@@ -250,13 +251,13 @@ def _find_changes(
     return differing
 
 
-def _by_default() -> dict[str, Any]:
+def _by_default() -> JsonDict:
     """The defaults as a record has them: a run that lacks a setting did as by default."""
     plain: dict[str, object] = json.loads(json.dumps(defaults(Config)))
     return plain
 
 
-def _without_chat(description: Mapping[str, object]) -> Mapping[str, Any]:
+def _without_chat(description: Mapping[str, object]) -> JsonObject:
     """A description without the settings of which `keep_chat` compares what became of them."""
     settings = description.get("settings")
     if not isinstance(settings, Mapping):
@@ -275,7 +276,7 @@ def _is_same_place(before: object, now: object) -> bool:
     return False
 
 
-def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
+def _may_change(name: str, settings: JsonObject) -> bool:
     if name == "settings.steps":  # on which schedules without an end of their own depend
         return settings["schedule"] == "constant" and not has_open_end(settings["stage"])
     if name == "settings.stage":  # `require_ahead` has looked at them
@@ -289,7 +290,7 @@ def _may_change(name: str, settings: Mapping[str, Any]) -> bool:
     return may_change(Config, name.removeprefix("settings."))
 
 
-def _flat(tree: object, name: str = "") -> dict[str, Any]:
+def _flat(tree: object, name: str = "") -> JsonDict:
     """Every leaf by its path, such as settings.algorithm.clip.low."""
     if not isinstance(tree, Mapping) or not tree:
         return {name: tree}

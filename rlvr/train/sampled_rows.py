@@ -25,6 +25,7 @@ from rlvr.train.setup import describe_run, environments, stage_env
 from rlvr.train.stages import collects_otherwise
 from rlvr.train.step_rewards import require_steps
 from rlvr.train.validation import validation_split
+from rlvr.types import JsonDict, StateDict
 from rlvr.workers.threads import Threads
 
 if TYPE_CHECKING:  # it has one
@@ -61,7 +62,7 @@ class SampledRows(RowSource):
             self.env, self.validation_env = validation_split(run.settings, self.env)
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> JsonDict:
         return describe_run(self.run.settings, self.env, self.eval_env)
 
     def open(self, opened: ExitStack) -> None:
@@ -220,11 +221,11 @@ class SampledRows(RowSource):
         self._open_collector()
         self.collector.go_on_from(place)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         ahead = self._ahead and self._ahead.state_dict()
         return {"collector": self.collector.state_dict(), "ahead": ahead}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: StateDict) -> None:
         self.collector.load_state_dict(state["collector"])
         ahead = state["ahead"]
         self._ahead = ahead and RolloutBatch.from_state(ahead, self.collector)

@@ -3,8 +3,7 @@ an implicit reward model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from rlvr.train.credit import Batch
 from rlvr.train.part import LearnerPart
 from rlvr.train.policy import Policy
 from rlvr.train.schedule import LrClock, scheduled_rate
+from rlvr.types import StateDict
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -112,7 +112,7 @@ class SecondModel(LearnerPart):
     def clear(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> StateDict:
         return {
             "layers": [p.detach() for p in self._layers],
             "head": {} if self._head is None else self._head.state_dict(),
@@ -120,7 +120,7 @@ class SecondModel(LearnerPart):
             "counts": [self.updates, self.steps],
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: StateDict) -> None:
         """Continue from what `state` returned.
 
         Args:

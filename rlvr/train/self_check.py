@@ -19,6 +19,9 @@ from rlvr.algo.judge.verify import verify
 from rlvr.data.step_files import StepFile
 from rlvr.train.gradient_sketch import sketch
 
+if TYPE_CHECKING:
+    from rlvr.data.step_files import StepArray
+
 if TYPE_CHECKING:  # its recorder calls this
     from rlvr.train.learner import Learner
 
@@ -47,7 +50,7 @@ def departures(step: StepFile) -> dict[str, float]:
 def other_layout(
     learner: Learner,
     rows: Sequence[Any],
-    computed: Mapping[int, Mapping[str, NDArray[Any]]],
+    computed: Mapping[int, Mapping[str, StepArray]],
     scale: float,
     taken: NDArray[np.float64],
 ) -> dict[str, float]:
@@ -91,7 +94,7 @@ def _backward(
     policy: Any,
     rows: Sequence[Any],
     part: Sequence[int],
-    computed: Mapping[int, Mapping[str, NDArray[Any]]],
+    computed: Mapping[int, Mapping[str, StepArray]],
     temperature: float,
 ) -> float:
     """Add the gradient of some rows; how far a log-probability is from the recorded one."""

@@ -10,7 +10,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
@@ -20,6 +20,7 @@ from rlvr.samplers.chat import require_chat_mode
 from rlvr.train.config import Config
 from rlvr.train.config.setting import defaults, unread
 from rlvr.train.stage import read_stages
+from rlvr.types import JsonDict
 from rlvr.validate import nearest
 
 __all__ = ["merge_numbers", "read_settings"]
@@ -52,7 +53,7 @@ def merge_numbers(
     return {**kept_first, **then}
 
 
-def read_settings(path: Path, default: str | Algorithm = "dapo") -> dict[str, Any]:
+def read_settings(path: Path, default: str | Algorithm = "dapo") -> JsonDict:
     """The settings of a TOML file, or of a JSON file such as a run's `config.json`.
 
     `algorithm` is a name, or a table as runs record it; single numbers of the algorithm, such as

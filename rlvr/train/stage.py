@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rlvr.errors import UsageError, brief
 from rlvr.train.metrics import read_metrics
 from rlvr.train.schedule import NumberSchedule
+from rlvr.types import JsonObject
 from rlvr.validate import require_number, require_one_of, require_whole
 
 __all__ = [
@@ -57,13 +58,13 @@ class Stage:
     step: int | None
     stalled: int | None
     truncated: float | None
-    values: Mapping[str, Any]
+    values: JsonObject
     schedules: Mapping[str, NumberSchedule]
-    options: Mapping[str, Any]
+    options: JsonObject
     reset: str = ""
 
     @classmethod
-    def of(cls, pairs: Mapping[str, Any]) -> Stage:
+    def of(cls, pairs: JsonObject) -> Stage:
         """A stage from names and values.
 
         Args:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import cached_property
 from statistics import fmean
-from typing import Any, Final, get_type_hints
+from typing import Final, get_type_hints
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
@@ -19,6 +19,7 @@ from rlvr.errors import UsageError
 from rlvr.train.config import Config, ResolvedConfig
 from rlvr.train.schedule import NumberSchedule
 from rlvr.train.stage import Stage, stage_of
+from rlvr.types import JsonDict, JsonObject, StateDict
 from rlvr.validate import nearest
 
 __all__ = ["Stages", "collects_otherwise"]
@@ -160,8 +161,8 @@ class Stages:
     def _settings_at(self, step: int) -> ResolvedConfig:
         if not self.begun:
             return self._first
-        values: dict[str, Any] = {}
-        options: dict[str, Any] | None = None
+        values: JsonDict = {}
+        options: dict[str, object] | None = None
         for number, *_ in self.begun:
             stage = self.stages[number]
             values |= stage.values
@@ -173,9 +174,7 @@ class Stages:
         values |= self._moved(step)
         return self._resolved(values, options)
 
-    def _resolved(
-        self, values: Mapping[str, Any], options: Mapping[str, Any] | None
-    ) -> ResolvedConfig:
+    def _resolved(self, values: JsonObject, options: JsonObject | None) -> ResolvedConfig:
         """The settings of the run with these changes."""
         first = self._first
         written = dict(first.as_written)
@@ -319,7 +318,7 @@ class Stages:
 
     # ------------------------------------------------------------------------------ checkpoints
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """For a checkpoint, and for the other ranks: plain JSON."""
         return {
             "step": self._step,
@@ -328,7 +327,7 @@ class Stages:
             "truncated": list(self._truncated),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue from what `state_dict` returned.
 
         Args:

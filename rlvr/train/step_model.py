@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from rlvr.samplers.protocol import TokenRow
 from rlvr.train.batches import Padded
 from rlvr.train.gradient_sketch import DIGEST_KIND, sketch, weights_digest
 from rlvr.train.policy import Policy
+
+if TYPE_CHECKING:
+    from rlvr.data.step_files import StepArray
 
 __all__ = ["StepModel", "compare_gradients", "gradient_of", "logprobs_of", "verify_with_models"]
 
@@ -135,8 +138,8 @@ def gradient_of(
     step: StepFile,
     policy: Policy,
     rows: Sequence[int],
-    weights: Sequence[NDArray[Any]],
-    entropy_weights: Sequence[NDArray[Any]] | None = None,
+    weights: Sequence[StepArray],
+    entropy_weights: Sequence[StepArray] | None = None,
 ) -> None:
     """Leave Σ weights · ∇log π + entropy_weights · ∇H in the model's gradients, a row at a time.
 
@@ -185,7 +188,7 @@ def compare_gradients(
     return (float(each[0] @ each[1]) / (a * b) if a and b else 0.0), (b / a if a else None)
 
 
-def _tensor(values: NDArray[Any], policy: Policy) -> torch.Tensor:
+def _tensor(values: StepArray, policy: Policy) -> torch.Tensor:
     return torch.from_numpy(values.astype(np.float64)).to(policy.device)
 
 
@@ -240,7 +243,7 @@ def _logprobs(step: StepFile, name: str, model: StepModel) -> QuantityCheck:
 
 
 def _compared_logprobs(
-    step: StepFile, name: str, recorded: NDArray[Any], rows: Sequence[int], model: StepModel
+    step: StepFile, name: str, recorded: StepArray, rows: Sequence[int], model: StepModel
 ) -> QuantityCheck:
     """Trained tokens of some rows, whose numbers follow one another in `recorded`."""
     both = (np.concatenate(logprobs_of(step, one, rows)) for one in (model.exact, model.rough))
@@ -255,10 +258,10 @@ def _compared_logprobs(
 def _compared_tokens(
     step: StepFile,
     name: str,
-    recorded: NDArray[Any],
+    recorded: StepArray,
     rows: Sequence[int],
-    exact: NDArray[Any],
-    rough: NDArray[Any],
+    exact: StepArray,
+    rough: StepArray,
 ) -> QuantityCheck:
     """A number of each token of some rows beside the recorded one, at the trained tokens."""
     mask = step.arrays["mask"]
@@ -380,7 +383,7 @@ def _distributions(policy: Policy, row: TokenRow, temperature: float) -> torch.T
 
 
 def _compared_sketches(
-    name: str, recorded: NDArray[Any], exact: NDArray[Any], rough: NDArray[Any]
+    name: str, recorded: StepArray, exact: StepArray, rough: StepArray
 ) -> QuantityCheck:
     norms = [float(np.linalg.norm(one)) for one in (recorded, exact)]
     allowed = _TIMES * float(np.linalg.norm(rough - exact)) + _TIMES * _UNIT * norms[1]

@@ -31,7 +31,10 @@ from rlvr.train.part import Micro
 from rlvr.train.recorder import RowArrays, StepWriter, add_rows
 from rlvr.train.rollout_batch import RolloutBatch
 from rlvr.train.self_check import other_layout
-from rlvr.types import Rollout
+from rlvr.types import JsonDict, Rollout
+
+if TYPE_CHECKING:
+    from rlvr.data.step_files import StepArray
 
 if TYPE_CHECKING:  # it calls the parts
     from rlvr.train.learner import Learner
@@ -58,11 +61,11 @@ class _Update:
     """
 
     rows: list[int]
-    numbers: dict[str, Any]
+    numbers: JsonDict
     selected: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     computed: dict[int, RowArrays] = field(default_factory=dict)
     valued: dict[int, RowArrays] = field(default_factory=dict)
-    head: dict[str, Any] = field(default_factory=dict)
+    head: JsonDict = field(default_factory=dict)
     sketch: NDArray[np.float64] | None = None
 
     def rows_in_order(self) -> dict[int, RowArrays]:
@@ -372,7 +375,7 @@ def _part(learner: Learner, name: str) -> Any:
 def _numbers_now(learner: Learner) -> dict[str, object]:
     """Coefficients of this update, where they adapt."""
     algorithm, bonus = learner.algorithm, _part(learner, "entropy")
-    found: dict[str, Any] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
+    found: dict[str, object] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
     for name in ("kl", "trust"):
         if getattr(algorithm, name) is not None:
             found[name] = plain_number(getattr(algorithm, name))
@@ -394,7 +397,7 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
         id(branch): i for i, row in enumerate(rows) for branch in getattr(row, "branches", ())
     }
     group = np.zeros(len(rows), np.int32) if batch.group is None else batch.group.numpy()
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, StepArray] = {
         "prompt_ids": _joined_ids(row.prompt_ids for row in rows),
         "prompt_offsets": _offsets([len(row.prompt_ids) for row in rows]),
         "token_ids": _joined_ids(row.completion_ids for row in rows),
@@ -409,8 +412,8 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
         [np.arange(length) + i * batch.completion_mask.shape[1] for i, length in enumerate(lengths)]
     ).astype(np.int64)
 
-    def flat(values: Tensor) -> NDArray[Any]:
-        found: NDArray[Any] = values.cpu().numpy().reshape(-1)[inside]
+    def flat(values: Tensor) -> StepArray:
+        found: StepArray = values.cpu().numpy().reshape(-1)[inside]
         return found.astype(np.float32) if found.dtype.kind == "f" else found
 
     used = flat(batch.completion_mask)
@@ -474,7 +477,7 @@ def _task_of(row: object) -> dict[str, object]:
     return found
 
 
-def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, NDArray[Any]]:
+def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, StepArray]:
     """(row, tokens) and value of each boundary that has one, of rows whose ends have one."""
     places = [
         (row, tokens, value)

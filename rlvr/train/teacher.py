@@ -112,7 +112,7 @@ class Teacher(LearnerPart):
         return batch.rows
 
     def before(self, batch: Batch) -> Batch:
-        rows: Any = self.rows(batch)
+        rows: object = self.rows(batch)
         return replace(batch, teacher_logprobs=self.learner.logprobs(rows, self.policy))
 
     def logprobs(self, micro: Batch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -21,6 +21,7 @@ from rlvr.errors import UsageError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+
 __all__ = ["Head", "require_tensor_plan", "split_layers", "whole_head"]
 
 _LEAST_VERSION: Final = 5, 19  # of transformers, whose function takes a plan from then on

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from itertools import pairwise
 from statistics import fmean, median, variance
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 __all__ = [
     "GradientNorm",
@@ -25,6 +25,9 @@ __all__ = [
     "WindowTrend",
     "trends",
 ]
+
+_Numbers: TypeAlias = Mapping[str, float | None]
+_Kept = TypeVar("_Kept")
 
 _SHARP: Final = 10.0
 """A gradient so many times the usual one: batches of one task differ by two or three."""
@@ -65,7 +68,7 @@ class Trend:
     name: ClassVar[str]
     in_a_row: ClassVar[int | None] = 1
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
+    def check(self, numbers: _Numbers) -> str | None:
         """What is wrong as of this step, with the remedy; None if nothing is.
 
         Args:
@@ -74,7 +77,7 @@ class Trend:
         raise NotImplementedError
 
 
-class WindowTrend(Trend):
+class WindowTrend(Trend, Generic[_Kept]):
     """A trend from window to window of steps.
 
     Attributes:
@@ -84,10 +87,10 @@ class WindowTrend(Trend):
     steps: ClassVar[int]
 
     def __init__(self) -> None:
-        self._window: list[object] = []
+        self._window: list[_Kept] = []
         self._line: str | None = None
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
+    def check(self, numbers: _Numbers) -> str | None:
         if (value := self.read(numbers)) is not None:
             self._window.append(value)
         if len(self._window) == self.steps:
@@ -95,7 +98,7 @@ class WindowTrend(Trend):
             self._window = []
         return self._line
 
-    def read(self, numbers: Mapping[str, object]) -> Any:
+    def read(self, numbers: _Numbers) -> _Kept | None:
         """What is kept of a step; None where it lacks the metrics.
 
         Args:
@@ -103,7 +106,7 @@ class WindowTrend(Trend):
         """
         raise NotImplementedError
 
-    def judge(self, window: list[Any]) -> str | None:
+    def judge(self, window: list[_Kept]) -> str | None:
         """What is wrong as of a window, with the remedy; None if nothing is.
 
         Args:
@@ -120,7 +123,7 @@ class GradientNorm(Trend):
     def __init__(self) -> None:
         self._before: deque[float] = deque(maxlen=_RECENT)
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
+    def check(self, numbers: _Numbers) -> str | None:
         norm = _finite(numbers, "grad_norm")
         if norm is None:
             return None
@@ -143,7 +146,7 @@ class Mismatch(Trend):
     def __init__(self) -> None:
         self._first: list[float] = []
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
+    def check(self, numbers: _Numbers) -> str | None:
         apart = _finite(numbers, "mismatch")
         if apart is None:
             return None
@@ -161,7 +164,7 @@ class Mismatch(Trend):
         )
 
 
-class LengthTrend(WindowTrend):
+class LengthTrend(WindowTrend[tuple[float, float]]):
     """Completions become longer without becoming better."""
 
     name, steps = "length", _WINDOW
@@ -171,12 +174,12 @@ class LengthTrend(WindowTrend):
         self._steps = 0
         self._best: tuple[float, float, int] | None = None  # accuracy, length, step
 
-    def read(self, numbers: Mapping[str, object]) -> Any:
+    def read(self, numbers: _Numbers) -> tuple[float, float] | None:
         self._steps += 1
-        pair = _finite(numbers, "accuracy"), _finite(numbers, "length")
-        return None if None in pair else pair
+        accuracy, length = _finite(numbers, "accuracy"), _finite(numbers, "length")
+        return None if accuracy is None or length is None else (accuracy, length)
 
-    def judge(self, window: list[Any]) -> str | None:
+    def judge(self, window: list[tuple[float, float]]) -> str | None:
         accuracy, length = map(fmean, zip(*window, strict=True))
         if self._best is None or accuracy > self._best[0]:
             self._best = accuracy, length, self._steps
@@ -204,7 +207,7 @@ class Validation(Trend):
         self._worse = 0
         self._line: str | None = None
 
-    def check(self, numbers: Mapping[str, Any]) -> str | None:
+    def check(self, numbers: _Numbers) -> str | None:
         if (reward := _finite(numbers, "reward")) is not None:
             self._rewards.append(reward)
         name = next((key for key in numbers if _is_score(key)), None)
@@ -233,7 +236,7 @@ class Validation(Trend):
         )
 
 
-class MemoryTrend(WindowTrend):
+class MemoryTrend(WindowTrend[float]):
     """What is in memory between two steps grows from window to window."""
 
     name, steps = "memory", _MEMORY_WINDOW
@@ -242,10 +245,10 @@ class MemoryTrend(WindowTrend):
         super().__init__()
         self._least: deque[float] = deque(maxlen=4)
 
-    def read(self, numbers: Mapping[str, object]) -> Any:
+    def read(self, numbers: _Numbers) -> float | None:
         return _finite(numbers, "held_mib")
 
-    def judge(self, window: list[Any]) -> str | None:
+    def judge(self, window: list[float]) -> str | None:
         self._least.append(min(window))
         least = list(self._least)
         pairs = list(pairwise(least))
@@ -261,7 +264,7 @@ class MemoryTrend(WindowTrend):
         )
 
 
-class WeakTasks(WindowTrend):
+class WeakTasks(WindowTrend[float]):
     """The reward rises faster at tasks that pay wrong work than at those that do
     not (`Config.strength`).
 
@@ -276,11 +279,11 @@ class WeakTasks(WindowTrend):
         super().__init__()
         self._first: list[float] = []
 
-    def read(self, numbers: Mapping[str, object]) -> Any:
+    def read(self, numbers: _Numbers) -> float | None:
         weak, strong = _finite(numbers, "reward_at/weak"), _finite(numbers, "reward_at/strong")
         return None if weak is None or strong is None else weak - strong
 
-    def judge(self, window: list[Any]) -> str | None:
+    def judge(self, window: list[float]) -> str | None:
         if not self._first:
             self._first = window
             return None
@@ -305,7 +308,7 @@ def _is_score(name: str) -> bool:
     return name.startswith("validation/avg@") and name.count("/") == 1
 
 
-def _finite(numbers: Mapping[str, Any], name: str) -> float | None:
+def _finite(numbers: _Numbers, name: str) -> float | None:
     """A metric; None where a step has none, or one that is no number (null in metrics.jsonl)."""
     value = numbers.get(name)
     return float(value) if value is not None and math.isfinite(value) else None

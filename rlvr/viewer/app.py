@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module, resources
 from types import ModuleType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
 import orjson
@@ -29,6 +29,7 @@ from rlvr.http.limits import HttpLimits
 from rlvr.http.refused import Refused
 from rlvr.http.request import HttpRequest, read_typed
 from rlvr.http.responses import Response, WholeResponse, html_error
+from rlvr.types import JsonDict
 from rlvr.viewer import changes, pages
 from rlvr.viewer.filters import Filters
 from rlvr.viewer.home import HomeFilters, home_page
@@ -355,7 +356,7 @@ def viewer_app(
             raise _missing()
         return key, source
 
-    def read(source: Source, first: int | None) -> dict[str, Any]:
+    def read(source: Source, first: int | None) -> JsonDict:
         """Read what is new in a source; what its pages say about that."""
         state = source.state()  # before its rows: what is written after them is read the next time
         is_complete = source.index.update(wait_s=wait_s, first=first)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from rlvr.types import JsonDict
 from rlvr.viewer.filters import OUTCOMES
 from rlvr.viewer.index import outcome_table
 from rlvr.viewer.sources import RunSource, Source
@@ -14,7 +15,7 @@ _MOST: Final = 40  # lines of a table
 _MOST_ROWS: Final = 200  # pairs of rows that are listed
 
 
-def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
+def step_changes(source: RunSource, step: int, before: int) -> JsonDict:
     """Outcomes, reasons, parts, length and truncation of two steps, and the tasks that flipped.
 
     A task of the step is compared with the last earlier step that sampled it.
@@ -97,7 +98,7 @@ def step_changes(source: RunSource, step: int, before: int) -> dict[str, Any]:
 
 def disagreements(
     first: Source, second: Source, said: tuple[str, str] | None, most: int = _MOST_ROWS
-) -> dict[str, Any]:
+) -> JsonDict:
     """On which rows two scored files have another outcome.
 
     Rows belong together by their ids, where all of both files have one that is the only one of its

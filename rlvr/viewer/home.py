@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from rlvr.errors import UsageError, brief
+from rlvr.types import JsonDict
 from rlvr.viewer.curves import spark
 from rlvr.viewer.sources import ReportSource, RunSource, Shown, Source, State
 
@@ -147,7 +148,7 @@ class HomeFilters:
         return self.link(sort=reverse if self.sort == first else first)
 
 
-def home_page(sources: Shown, filters: HomeFilters, wait_s: float) -> dict[str, Any]:
+def home_page(sources: Shown, filters: HomeFilters, wait_s: float) -> JsonDict:
     """The table.
 
     Args:

@@ -25,6 +25,7 @@ from rlvr.data.lines import Line, Row, json_lines, parquet
 from rlvr.data.rollouts import is_rollouts, read_rollout_table, read_rollouts, rollouts_with
 from rlvr.data.rows import dump_row
 from rlvr.errors import DataError, MissingDependency, foreign_code
+from rlvr.types import JsonDict
 from rlvr.viewer.search import hits_in_lines, needles_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _FILES_AT_ONCE = 8  # of rollouts; a page that waits for another step waits for 
 _LONGEST_LINE = 1 << 26  # bytes; a longer line is a broken record
 _EDGE = 4096  # bytes by which a file is known to be the one that was read
 _SEARCHES = 32  # whose rows are kept
-_SETTINGS: Final[dict[str, Any]] = {
+_SETTINGS: Final[JsonDict] = {
     "memory_limit": "200MB",
     "threads": 2,
     "enable_external_access": False,  # the database reads no file but its own

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from rlvr.data.files import lock_file, sync_file, write_whole
 from rlvr.data.formats import read_rows
@@ -20,6 +20,7 @@ from rlvr.data.lines import CHECKSUM
 from rlvr.data.overlap import digest_of
 from rlvr.errors import DataError, UsageError, brief
 from rlvr.statistics import wilson
+from rlvr.types import JsonDict
 from rlvr.viewer.changes import disagreements
 from rlvr.viewer.index import dumped
 from rlvr.viewer.sources import Source
@@ -114,7 +115,7 @@ class Labels:
                 file.write(dumped(self._lines[key]))
                 sync_file(file)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonDict:
         """How many verdicts were judged, and how many are wrong, of all and of those drawn at
         random.
 

@@ -7,11 +7,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from rlvr.errors import UsageError, brief
+from rlvr.types import JsonDict
 from rlvr.viewer.curves import GROUPS, metrics_of
 from rlvr.viewer.metrics import Column, RunMetrics
 from rlvr.viewer.sources import RunSource
@@ -80,7 +81,7 @@ def _float(query: Mapping[str, str], name: str, default: float) -> float:
     return value
 
 
-def overlay_page(runs: Sequence[RunSource]) -> dict[str, Any]:
+def overlay_page(runs: Sequence[RunSource]) -> JsonDict:
     """Which metrics the runs have, in panels, in what settings they differ, and their events.
 
     Args:
@@ -115,7 +116,7 @@ def overlay_page(runs: Sequence[RunSource]) -> dict[str, Any]:
     }
 
 
-def overlay_data(runs: Sequence[RunSource], metric: str, view: OverlayView) -> dict[str, Any]:
+def overlay_data(runs: Sequence[RunSource], metric: str, view: OverlayView) -> dict[str, object]:
     """A metric of each run, or of each group of seeds, ready to be drawn.
 
     Args:
@@ -190,7 +191,7 @@ def _line(
     group: Sequence[int],
     points: Sequence[tuple[Column, Column]],
     view: OverlayView,
-) -> dict[str, Any]:
+) -> JsonDict:
     name = runs[group[0]].name
     line: dict[str, object] = {"run": group[0], "name": name}
     if len(group) == 1:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.errors import UsageError
+from rlvr.types import JsonDict, JsonObject
 from rlvr.viewer.curves import panels
 from rlvr.viewer.filters import BROKEN, NOT_CORRECT, OUTCOMES, SLICES, Filters
 from rlvr.viewer.index import score_parts
@@ -52,7 +53,7 @@ templates.globals.update(
 )
 
 
-def summary(source: Source, filters: Filters) -> dict[str, Any]:
+def summary(source: Source, filters: Filters) -> JsonDict:
     """Counts by outcome, reason, environment, part and length, of the rows that pass the filters.
 
     Args:
@@ -98,7 +99,7 @@ def summary(source: Source, filters: Filters) -> dict[str, Any]:
     }
 
 
-def rows_page(source: Source, filters: Filters) -> dict[str, Any]:
+def rows_page(source: Source, filters: Filters) -> JsonDict:
     """Counts, and the rows of one page.
 
     Args:
@@ -140,7 +141,7 @@ _MOST_SLICES: Final = 12
 
 def _slices(
     source: Source, filters: Filters, where: str, values: Sequence[object]
-) -> dict[str, Any] | None:
+) -> JsonDict | None:
     """Counts of reasons by slice; None unless they were asked for."""
     if not filters.by:
         return None
@@ -151,7 +152,7 @@ def _slices(
         values,
     )
     totals: dict[Any, int] = {}
-    reasons: dict[tuple[Any, str], int] = {}
+    reasons: dict[tuple[object, str], int] = {}
     for name, outcome, reason, count in counted:
         totals[name] = totals.get(name, 0) + count
         reasons[outcome, reason] = reasons.get((outcome, reason), 0) + count
@@ -167,7 +168,7 @@ def _slices(
     }
 
 
-def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
+def _records(source: Source, found: Sequence[tuple[Any, ...]]) -> list[JsonDict]:
     """The rows of a list, each with the beginning of its completion."""
     names = _ROW.split(", ")
     rows = [dict(zip(names, values, strict=True)) for values in found]
@@ -187,7 +188,7 @@ def row_page(
     colour: str = "",
     token: int = 0,
     rendered: bool | None = None,
-) -> dict[str, Any] | None:
+) -> JsonDict | None:
     """One row with its texts; None if there is no such row.
 
     Args:
@@ -275,7 +276,7 @@ def _render_part(text: str, start: int, end: int, mark: tuple[int, int] | None) 
     return render_text(text[start:end], mark and (mark[0] - start, mark[1] - start))
 
 
-def diff_page(source: Source, first: int, second: int) -> dict[str, Any] | None:
+def diff_page(source: Source, first: int, second: int) -> JsonDict | None:
     """Two completions as one text, with the words that only one of them has; None if there is no
     such row.
 
@@ -360,7 +361,7 @@ def row_text(source: Source, n: int, name: str) -> str | None:
 
 def group_page(
     source: Source, task: str, env: str, step: int, rendered: bool | None = None
-) -> dict[str, Any]:
+) -> JsonDict:
     """The completions of one task side by side.
 
     Args:
@@ -394,13 +395,13 @@ def rows_of_reason(
 
 def _sides(
     source: Source, where: str, values: Sequence[Any], most: int, *, rendered: bool | None = False
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Rows as they stand side by side."""
     facts_found = source.index.query(
         f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY n LIMIT {most}", values
     )
     rows_by_number = source.index.rows([values[0] for values in facts_found])
-    rows: list[Mapping[str, Any]] = []
+    rows: list[JsonObject] = []
     for n, *_ in facts_found:
         row = rows_by_number.get(n, {})
         rows.append({"completion": row} if isinstance(row, str) else row)
@@ -424,7 +425,7 @@ def _sides(
     return sides
 
 
-def run_page(source: RunSource, base: str | None) -> dict[str, Any]:
+def run_page(source: RunSource, base: str | None) -> JsonDict:
     """Curves, steps, settings and versions of a run.
 
     Args:

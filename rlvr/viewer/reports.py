@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rlvr.display import LeftOut
 from rlvr.errors import DataError, brief
+from rlvr.types import JsonObject
 from rlvr.viewer.rendering import render, style
 
 __all__ = ["Report", "ReportTable", "cut_cell", "cut_text", "read_report", "report_page", "told"]
@@ -125,7 +126,7 @@ def _reader_of(tree: Mapping[str, object]) -> Callable[[Mapping[str, Any]], Repo
 # ------------------------------------------------------------------------------------------- audits
 
 
-def _audit(tree: Mapping[str, Any]) -> Report:
+def _audit(tree: JsonObject) -> Report:
     report = Report(f"Audit of {tree['env']}")
     total = tree["total"]
     matrix = [
@@ -173,7 +174,7 @@ def _audit(tree: Mapping[str, Any]) -> Report:
 
 
 def _cases(
-    cases: Iterable[Mapping[str, Any]],
+    cases: Iterable[JsonObject],
 ) -> list[tuple[str, list[tuple[str, ReportTable, str]]]]:
     kinds: dict[str, list[tuple[str, ReportTable, str]]] = {}
     for case in cases:
@@ -200,7 +201,7 @@ def _left_out(rows: Sequence[str]) -> tuple[str, ReportTable, str]:
     return f"{len(rows):,} rows", table, "\n".join([*map(cut_cell, rows[:listed]), *last_line])
 
 
-def _ranking(ranking: Mapping[str, Any]) -> ReportTable:
+def _ranking(ranking: JsonObject) -> ReportTable:
     """What was measured of a reward model."""
     within, of_all = ranking["within_tasks"], ranking["of_all"]
     rows = [("right before wrong", "no task has both a right and a wrong completion")]
@@ -216,7 +217,7 @@ def _ranking(ranking: Mapping[str, Any]) -> ReportTable:
     return ReportTable("the reward model against labels, 95 % interval", ("figure", "value"), rows)
 
 
-def _rate(rate: Mapping[str, Any]) -> str:
+def _rate(rate: JsonObject) -> str:
     if rate["value"] is None:
         return "no completions"
     low, high = rate["interval"]
@@ -226,7 +227,7 @@ def _rate(rate: Mapping[str, Any]) -> str:
 # --------------------------------------------------------------------------- checks and evaluations
 
 
-def _check(tree: Mapping[str, Any]) -> Report:
+def _check(tree: JsonObject) -> Report:
     report = Report(f"Check of {tree['env']}")
     count = {
         name: sum(finding["severity"] == name for finding in tree["findings"])
@@ -282,7 +283,7 @@ def _check(tree: Mapping[str, Any]) -> Report:
     return report
 
 
-def _evaluation(tree: Mapping[str, Any]) -> Report:
+def _evaluation(tree: JsonObject) -> Report:
     report = Report(f"Evaluation of {tree.get('model') or 'a model'}")
     report.lines.append(
         f"Mean length {tree['length']:.1f} tokens, {tree['truncated']:.1%} truncated, "
@@ -303,7 +304,7 @@ def _evaluation(tree: Mapping[str, Any]) -> Report:
     return report
 
 
-def _comparison(tree: Mapping[str, Any]) -> Report:
+def _comparison(tree: JsonObject) -> Report:
     tables = [
         ReportTable(table["caption"], table["head"], table["rows"]) for table in tree["tables"]
     ]
@@ -311,7 +312,7 @@ def _comparison(tree: Mapping[str, Any]) -> Report:
     return Report(cut_cell(f"Comparison of {names}"), list(map(str, tree["lines"])), tables)
 
 
-def _strength(tree: Mapping[str, Any]) -> Report:
+def _strength(tree: JsonObject) -> Report:
     report = Report(f"Strength of {tree['env']}")
     counts, states = tree["counts"], tree["states"]
     report.lines.append(
@@ -362,7 +363,7 @@ def _strength(tree: Mapping[str, Any]) -> Report:
     return report
 
 
-def _referee(tree: Mapping[str, Any]) -> Report:
+def _referee(tree: JsonObject) -> Report:
     """A line for each case, and the quantities of those that depart."""
     report = Report(f"Referee: {tree['trainer'] or tree['referee']}")
     rows, counts = [], dict[str, int]()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlvr.algo.judge.verify import QuantityCheck, verify
 from rlvr.data.step_files import StepFile, read_step, spans
 from rlvr.errors import DataError
 from rlvr.viewer.reports import Report, ReportTable, cut_cell, cut_text
+
+if TYPE_CHECKING:
+    from rlvr.data.step_files import StepArray
 
 __all__ = ["step_report"]
 
@@ -129,13 +131,13 @@ def _row_cells(step: StepFile, row: int) -> tuple[object, ...]:
     )
 
 
-def _mean(values: NDArray[Any] | None, span: slice, mask: NDArray[Any]) -> str:
+def _mean(values: StepArray | None, span: slice, mask: StepArray) -> str:
     if values is None or not mask.any():
         return ""
     return _number(float(values[span][mask].mean()))
 
 
-def _most_apart(arrays: Mapping[str, NDArray[Any]], span: slice, mask: NDArray[Any]) -> str:
+def _most_apart(arrays: Mapping[str, StepArray], span: slice, mask: StepArray) -> str:
     """How far the trainer's log-probability of a token is from the sampler's, before the step."""
     old = arrays.get("old_logprobs")
     if old is None or not mask.any():

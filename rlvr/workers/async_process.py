@@ -258,7 +258,7 @@ class _Item(Coroutine[Any, Any, None]):
             self._server.held_s += held_s
             self._server.mark.write(self._server.beside)
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: object) -> object:
         return self._step(self._coroutine.send, value)
 
     def throw(self, *error: object) -> object:

@@ -150,7 +150,7 @@ def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
 
 
 def _answer(handler: Callable[[Any], object], frame: bytes, channel: _Channel) -> None:
-    items: Sequence[Any] = ()
+    items: Sequence[object] = ()
     with foreign_code(BaseException) as errors:
         items = pickle.loads(frame)  # noqa: S301  see above
     if errors:

@@ -18,7 +18,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.episode import SessionWatch
@@ -30,7 +30,7 @@ from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.sandbox.guest.watch import Watch
 
 if TYPE_CHECKING:
-    from rlvr.sandbox.guest.messages import RunLimits, SlotConfig
+    from rlvr.sandbox.guest.messages import RunLimits, SlotConfig, SlotMessage
 
 __all__ = ["NOT_READY", "TAKEN", "main", "prepare"]
 
@@ -153,7 +153,7 @@ class _Cases:
             replies.
     """
 
-    def __init__(self, request: Mapping[str, Any], fds: list[int]) -> None:
+    def __init__(self, request: SlotMessage, fds: list[int]) -> None:
         self._request, self._fds = request, fds
         self._count, self._named = request.get("cases", 1), len(request["fds"])
         self._held = 0
@@ -170,7 +170,7 @@ class _Cases:
             begin = self._named + 3 * (case - 1)
             yield case, {**self._request, "limits": limits}, self._fds[begin : begin + 3] + shared
 
-    def ends(self, found: Mapping[str, Any], fds: list[int], run: Watch, buffer: Buffer) -> bool:
+    def ends(self, found: SlotMessage, fds: list[int], run: Watch, buffer: Buffer) -> bool:
         """Whether the host has to know before there is another run.
 
         Args:

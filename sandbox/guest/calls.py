@@ -119,7 +119,7 @@ def main(namespace: dict[str, object], calls_fd: int, results_fd: int) -> None:
         write_all(results_fd, _reply(i, partial(_call_line, namespace, line), None) + b"\n")
 
 
-def _call_line(namespace: dict[str, Any], line: bytes) -> Any:
+def _call_line(namespace: dict[str, object], line: bytes) -> object:
     name, args, kwargs, functions = read(line, other=partial(_made, namespace))
     value = resolve(namespace, name)(*args, **kwargs)
     for function in functions:
@@ -127,7 +127,7 @@ def _call_line(namespace: dict[str, Any], line: bytes) -> Any:
     return value
 
 
-def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> Any:
+def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> object:
     """The object that an argument asks for."""
     name, args, kwargs, attributes = new
     instance = namespace[name](*args, **kwargs)
@@ -152,7 +152,7 @@ def serve_calls(namespace: dict[str, object], fd: int) -> None:
 
 
 def _reply(
-    i: int, call: Callable[[], object], other: Any, more: Callable[[], Any] | None = None
+    i: int, call: Callable[[], object], other: Any, more: Callable[[], object] | None = None
 ) -> bytes:
     """The reply to call `i`; with `more`, what that returns after the call stands at its end."""
     try:
@@ -167,7 +167,7 @@ def _reply(
     except NotAValue as error:
         return write([i, "error", "NotAValue", str(error)])
     except BaseException as error:  # noqa: BLE001  SystemExit too is that call's error
-        fields: list[Any] = [i, "error", class_name(type(error)), _message(error)]
+        fields: list[object] = [i, "error", class_name(type(error)), _message(error)]
         if other is not None:
             fields += [type(error), list(error.args), dict(vars(error))]
         return write(fields, other)
@@ -182,11 +182,11 @@ class _Server:
 
     def __init__(self, namespace: dict[str, object]) -> None:
         self.namespace = namespace
-        self.objects: list[Any] = []
+        self.objects: list[object] = []
         self.numbers: dict[int, int] = {}
 
     def answer(self, i: int, question: bytes) -> bytes:
-        changeable: list[Any] = []
+        changeable: list[object] = []
         what, *arguments = read(question, other=lambda tag, number: self.objects[number])
         if what != "call":
             return _reply(i, lambda: getattr(self, "do_" + what)(*arguments), self.tree)
@@ -202,7 +202,7 @@ class _Server:
         return _reply(i, lambda: self.called(owner, method, args, kwargs), self.tree, changed)
 
     def called(
-        self, owner: Any, method: str | None, args: list[Any], kwargs: dict[str, Any]
+        self, owner: Any, method: str | None, args: list[object], kwargs: dict[str, object]
     ) -> object:
         if method in OPERATIONS:
             return OPERATIONS[method](owner, *args)
@@ -250,7 +250,7 @@ class _Server:
     def do_isinstance(self, value: Any, kind: Any) -> bool:
         return isinstance(value, kind)
 
-    def tree(self, value: Any, plain: Any) -> Any:
+    def tree(self, value: Any, plain: object) -> object:
         """What stands for an object that is no value: its number; for a class of errors also its
         name and base."""
         if type(value) is _Made:

@@ -19,10 +19,13 @@ import signal
 import socket
 import stat
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.watch import Watch
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotMessage
 
 __all__ = ["SessionWatch"]
 
@@ -41,7 +44,7 @@ _WORDS_BYTES = 64  # of what the program may say at once
 class SessionWatch(Watch):
     """One session; see `Watch` for the arguments.  `limits` are those of the session as a whole."""
 
-    def reply(self, buffer: Buffer) -> dict[str, Any]:
+    def reply(self, buffer: Buffer) -> SlotMessage:
         """Answer calls until the session is over; returns the reply to the request that began
         it."""
         self.control = socket.socket(fileno=os.dup(self.fds["control"]))
@@ -195,14 +198,14 @@ class SessionWatch(Watch):
                 os.close(fd)
         return True
 
-    def _heard(self) -> dict[str, Any] | None:
+    def _heard(self) -> SlotMessage | None:
         try:
             message = self.control.recv(_MESSAGE_BYTES)
         except OSError:
             return None
         return json.loads(message) if message else None
 
-    def _serve(self, call: dict[str, Any]) -> dict[str, object]:
+    def _serve(self, call: SlotMessage) -> dict[str, object]:
         """One call; returns its figures, which the host gets unless the session is over with it."""
         os.ftruncate(self.text, 0)
         before = self.before = self._cpu()
@@ -266,7 +269,7 @@ class SessionWatch(Watch):
             self._tell(figures)
         return figures
 
-    def _figures(self, began: float, waited: float) -> dict[str, Any]:
+    def _figures(self, began: float, waited: float) -> dict[str, object]:
         self.rss_kib = max(self.rss_kib, _peak_kib(self.pid))
         wall_s = time.monotonic() - began
         return {
@@ -318,7 +321,7 @@ class SessionWatch(Watch):
         status = self._own_end()
         self.status = self.status if status is None else status
 
-    def _over_call(self, call: dict[str, Any], began: float, before: float, waited: float) -> str:
+    def _over_call(self, call: SlotMessage, began: float, before: float, waited: float) -> str:
         if self._cpu() - before > call["cpu_s"]:
             return "cpu"
         if os.fstat(self.text).st_size > call["output"]:

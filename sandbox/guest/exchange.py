@@ -21,11 +21,14 @@ import select
 import struct
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rlvr.sandbox.guest.replies import Buffer
 from rlvr.sandbox.guest.stillness import BUSY, DROWSY, QUIET, Stillness, look
 from rlvr.sandbox.guest.watch import Watch
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotMessage
 
 __all__ = [
     "BOARD",
@@ -126,7 +129,7 @@ class Relay(TalkWatch):
     side = 1
     lent = "from_program", "to_program"
 
-    def reply(self, buffer: Buffer) -> dict[str, Any]:
+    def reply(self, buffer: Buffer) -> SlotMessage:
         """See `Watch`; the box ends afterwards, as it has seen what was said."""
         facts = super().reply(buffer)
         idle = self._other()[0] != BUSY and self.still is not None and self.still.state != BUSY

@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr.sandbox.guest import zygote
 from rlvr.sandbox.guest.linux import remove_cgroup
@@ -25,7 +25,7 @@ from rlvr.sandbox.guest.namespaces import Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
 if TYPE_CHECKING:
-    from rlvr.sandbox.guest.messages import SlotConfig
+    from rlvr.sandbox.guest.messages import SlotConfig, SlotMessage
 
 __all__ = ["main"]
 
@@ -150,7 +150,7 @@ class _Keeper:
         self.reap()
         return True
 
-    def start(self, order: dict[str, Any], fd: int) -> None:
+    def start(self, order: SlotMessage, fd: int) -> None:
         """Fork a zygote that answers the host over `fd`; tell the host its pid, or why there is
         none."""
         go, ready = os.pipe(), os.pipe()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
-__all__ = ["RootPlan", "RunLimits", "SlotConfig"]
+__all__ = ["RootPlan", "RunLimits", "SlotConfig", "SlotMessage"]
+
+SlotMessage: TypeAlias = dict[str, Any]
+"""What goes over a socket between host and slot, as JSON or marshalled: a request, a reply, an
+order, the header of a program."""
 
 
 class RunLimits(TypedDict):

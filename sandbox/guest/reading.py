@@ -118,7 +118,7 @@ class _Decoder:
             raise BadValue("malformed: an unknown tag")
         return self.other(tag, payload)
 
-    def table(self, empty: Any, items: Any) -> Any:
+    def table(self, empty: Any, items: object) -> object:
         """A dict of these keys and values in turn, put into an empty one of some class."""
         if type(items) is not list or len(items) % 2:
             raise BadValue("malformed: no list of keys and values")
@@ -138,7 +138,7 @@ class _Decoder:
             raise BadValue("malformed: no int")
         return int(payload, 16)
 
-    def to_complex(self, payload: Any) -> Any:
+    def to_complex(self, payload: object) -> object:
         real, imag = _check_size(2, payload)
         return complex(_exact(float, real), _exact(float, imag))
 
@@ -147,7 +147,7 @@ class _Decoder:
             raise BadValue("malformed: no Decimal")
         return Decimal(payload)
 
-    def to_fraction(self, payload: Any) -> Any:
+    def to_fraction(self, payload: object) -> object:
         above, below = _ints(2, payload)
         if (
             below < 1
@@ -159,16 +159,16 @@ class _Decoder:
         fraction._numerator, fraction._denominator = above, below
         return fraction
 
-    def to_time(self, payload: Any) -> Any:
+    def to_time(self, payload: object) -> object:
         hour, minute, second, microsecond, fold, zone = _check_size(6, payload)
         return time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
 
-    def to_datetime(self, payload: Any) -> Any:
+    def to_datetime(self, payload: object) -> Any:
         *day, hour, minute, second, microsecond, fold, zone = _check_size(9, payload)
         clock = time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
         return datetime.combine(date(*_ints(3, day)), clock)
 
-    def zone(self, payload: Any) -> Any:
+    def zone(self, payload: object) -> Any:
         return None if payload is None else timezone(timedelta(*_ints(3, payload)))
 
     def to_defaultdict(self, payload: Any) -> object:
@@ -194,13 +194,13 @@ class _Decoder:
                 return again
         return values
 
-    def to_deque(self, payload: Any) -> Any:
+    def to_deque(self, payload: object) -> object:
         maxlen, *items = _exact(list, payload)
         if maxlen is not None and _exact(int, maxlen) < len(items):
             raise BadValue("malformed: a deque over its maxlen")
         return deque(items, maxlen)
 
-    def to_named(self, payload: Any) -> Any:
+    def to_named(self, payload: object) -> Any:
         name, fields, *items = _exact(list, payload)
         key = (name, *_check_size(len(items), fields))
         if key not in self.named:
@@ -209,7 +209,7 @@ class _Decoder:
             self.named[key] = namedtuple(name, fields)  # refuses keywords and names given twice
         return _tuple(self.named[key], items)
 
-    def to_array(self, payload: Any) -> Any:
+    def to_array(self, payload: Any) -> object:
         dtype, shape, flat = _check_size(3, payload)
         if (
             type(dtype) is not str
@@ -265,18 +265,18 @@ def _check_hashes(keys: list[object]) -> None:
         raise NotAValue(f"not a value: more than {_KEYS_OF_A_HASH} keys of one hash")
 
 
-def _ints(n: int, items: Any) -> Any:
+def _ints(n: int, items: object) -> Any:
     for item in _check_size(n, items):
         if type(item) is not int:
             raise BadValue("malformed: no int")
     return items
 
 
-def _of_ints(kind: type, decoder: _Decoder, payload: Any) -> Any:
+def _of_ints(kind: type, decoder: _Decoder, payload: object) -> object:
     return kind(*_ints(3, payload))
 
 
-def _nest(flat: list[object], shape: list[int]) -> Any:
+def _nest(flat: list[object], shape: list[int]) -> object:
     if not shape:
         return flat[0]
     for size, count in list(zip(shape, accumulate(shape, int.__mul__), strict=True))[:0:-1]:

@@ -165,7 +165,7 @@ class Remote:
                 raise _error(name, message, kind, args, attributes)
         raise self._gone("malformed: no answer")
 
-    def _answer(self, text: bytes) -> list[Any]:
+    def _answer(self, text: bytes) -> list[object]:
         """The reply to a question, without its number."""
         if self.died is not None:
             raise self._gone(self.died)
@@ -279,7 +279,7 @@ class Object:
     def __setattr__(self, name: str, value: object) -> None:
         _remote(self).ask("set", self, name, value)
 
-    def __getitem__(self, at: object) -> Any:
+    def __getitem__(self, at: object) -> object:
         if type(at) is slice:  # its bounds cross as values
             return _remote(self).call(self, "__slice__", (at.start, at.stop, at.step), {})
         return _remote(self).call(self, "__getitem__", (at,), {})
@@ -339,7 +339,7 @@ def _read_only(self: Object, name: str, *args: object) -> object:
 
 
 def _forward(name: str) -> object:
-    def ask(self: Object, *args: object) -> Any:
+    def ask(self: Object, *args: object) -> object:
         value = (
             _read_only(self, name, *args)
             if name in _READING
@@ -428,7 +428,7 @@ def _error_class(
         name = name or "RuntimeError"
     elif name == base and number is None:
         return error_base
-    names: dict[str, Any] = {"__module__": "solution", "__str__": _error_text}
+    names: dict[str, object] = {"__module__": "solution", "__str__": _error_text}
     if number is not None:
         names["_rlvr"] = (*number, "type")
     return type(
@@ -442,7 +442,7 @@ def _error_text(self: Any) -> str:
 
 
 def _error(
-    name: str, message: str, kind: object, args: list[Any], attributes: dict[object, object]
+    name: str, message: str, kind: object, args: list[object], attributes: dict[object, object]
 ) -> BaseException:
     """The error that the program raised."""
     if not isinstance(kind, type) or not issubclass(kind, BaseException):

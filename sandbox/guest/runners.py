@@ -9,10 +9,15 @@ import symtable
 import sys
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr.sandbox.guest.suite_run import TEST_FILE, Stop, SuiteRun
 from rlvr.sandbox.guest.texts import describe_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
 
 __all__ = ["run_pytest", "run_unittest"]
 
@@ -39,36 +44,36 @@ class _Result(unittest.TestResult):
         self._session = session
         self._told: set[int] = set()
 
-    def _case(self, test: Any, outcome: str, message: str = "") -> None:
+    def _case(self, test: unittest.TestCase, outcome: str, message: str = "") -> None:
         self._told.add(id(test))
         self._session.case(_name(test), outcome, message)
 
-    def addSuccess(self, test: Any) -> None:  # noqa: N802  unittest's names, here and below
+    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802  unittest's names, here and below
         self._case(test, "pass")
 
-    def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
         self._case(test, *describe_failure(err[1]))
 
-    def addError(self, test: Any, err: Any) -> None:  # noqa: N802
+    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
         if isinstance(err[1], Stop):
             raise err[1]
         self._case(test, "error", describe_failure(err[1])[1])
 
-    def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
         self._case(test, "skip", reason)
 
-    def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+    def addExpectedFailure(self, test: unittest.TestCase, err: object) -> None:  # noqa: N802
         self._case(test, "pass")
 
-    def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
         self._case(test, "fail", "an expected failure did not come")
 
-    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: N802
         if err is not None:
             self._case(subtest, *describe_failure(err[1]))
 
 
-def _name(test: Any) -> str:
+def _name(test: unittest.TestCase) -> str:
     name = str(test.id())
     return name[len("tests.") :] if name.startswith("tests.") else name
 
@@ -134,7 +139,7 @@ def _lend_names(session: SuiteRun, text: str) -> None:
     session.remote.asked = False  # by the tests themselves
 
 
-def _found(session: SuiteRun, name: str) -> Any:
+def _found(session: SuiteRun, name: str) -> object:
     entry = session.spec["entry_point"]
     if entry and name in ("candidate", entry):
         return session.remote.entry(entry)
@@ -156,11 +161,11 @@ class _Plugin:
         self._session = session
         self._outcomes: dict[str, tuple[str, str]] = {}
 
-    def pytest_collectreport(self, report: Any) -> None:
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._tell(self._session.broken, str(report.longrepr).strip().rpartition("\n")[2])
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("::")[2] or report.nodeid
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -180,7 +185,7 @@ class _Plugin:
                 self._session.case, name, *self._outcomes.pop(name, ("error", "it was not run"))
             )
 
-    def _tell(self, what: Any, *args: Any) -> None:
+    def _tell(self, what: Callable[..., object], *args: object) -> None:
         try:
             what(*args)
         except Stop:

@@ -20,13 +20,18 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlvr.sandbox.guest.reading import read
 from rlvr.sandbox.guest.remote import Remote
 from rlvr.sandbox.guest.runners import run_pytest, run_unittest
 from rlvr.sandbox.guest.suite_run import CASES, MESSAGE, NAME, Stop, SuiteRun, raised_by
 from rlvr.sandbox.guest.texts import describe_failure
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from rlvr.sandbox.guest.messages import SlotMessage
 
 __all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_cases"]
 
@@ -58,7 +63,7 @@ class SuiteResults(NamedTuple):
 # -------------------------------------------------------------------------------------- the process
 
 
-def main(spec: dict[str, Any], channel_fd: int, results_fd: int) -> None:
+def main(spec: SlotMessage, channel_fd: int, results_fd: int) -> None:
     """Run the suite.
 
     Args:
@@ -145,7 +150,7 @@ def _asserts(session: SuiteRun) -> None:
             session.run(code)
 
 
-def _attempt(session: SuiteRun, name: str, code: Any) -> None:
+def _attempt(session: SuiteRun, name: str, code: CodeType) -> None:
     error = raised_by(lambda: exec(code, session.names))  # noqa: S102  see SuiteRun.run
     session.case(name, *(("pass",) if error is None else describe_failure(error)))
 

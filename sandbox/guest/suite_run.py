@@ -9,12 +9,15 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rlvr.sandbox.guest.remote import STANDARD, NotJudged, ProgramDied, Remote
 from rlvr.sandbox.guest.texts import describe_failure, shown_asserts
 from rlvr.sandbox.guest.writing import write
 from rlvr.workers.framing import write_all
+
+if TYPE_CHECKING:
+    from rlvr.sandbox.guest.messages import SlotMessage
 
 __all__ = [
     "CASES",
@@ -81,7 +84,7 @@ class SuiteRun:
         results_fd: where results are written.
     """
 
-    def __init__(self, spec: dict[str, Any], remote: Remote, results_fd: int) -> None:
+    def __init__(self, spec: SlotMessage, remote: Remote, results_fd: int) -> None:
         self.spec, self.remote = spec, remote
         self.ended = False
         self._fd = results_fd
@@ -145,7 +148,7 @@ class SuiteRun:
         """
         self._end("error", what)
 
-    def run(self, code: Any) -> None:
+    def run(self, code: types.CodeType) -> None:
         """Run setup or a whole test file, before any of its cases.
 
         Args:
@@ -159,7 +162,7 @@ class SuiteRun:
         if error is not None:
             self.broken(describe_failure(error)[1])
 
-    def compiled(self, text: str, name: str, *, shown: bool = False) -> Any:
+    def compiled(self, text: str, name: str, *, shown: bool = False) -> types.CodeType:
         """The code of a text.
 
         Args:
@@ -216,13 +219,13 @@ class SuiteRun:
         if self.remote.died is not None:
             self._end("died")
 
-    def _end(self, *line: Any) -> NoReturn:
+    def _end(self, *line: object) -> NoReturn:
         if not self.ended:
             self._write(*line)
         self.ended = True
         raise Stop
 
-    def _write(self, *line: Any) -> None:
+    def _write(self, *line: object) -> None:
         write_all(self._fd, write(list(line)) + b"\n")
 
 
@@ -234,7 +237,7 @@ class _Fallback(dict):  # type: ignore[type-arg]
         super().__init__(vars(builtins))
         self._session = session
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         spec, remote = self._session.spec, self._session.remote
         if name.startswith("__"):
             raise KeyError(name)

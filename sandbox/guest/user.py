@@ -42,7 +42,7 @@ from rlvr.sandbox.guest.namespaces import LENT, Namespaces
 from rlvr.sandbox.guest.restricted import Restricted
 
 if TYPE_CHECKING:
-    from rlvr.sandbox.guest.messages import RunLimits, SlotConfig
+    from rlvr.sandbox.guest.messages import RunLimits, SlotConfig, SlotMessage
 
 __all__ = ["FAILED", "FULL", "give_up", "harden", "main", "prepare_user"]
 
@@ -192,11 +192,11 @@ def _execute(argv: list[str], env: Mapping[str, str]) -> NoReturn:
         os._exit(126)
 
 
-def _unpack_bundle(bundle: int, tell: int) -> tuple[dict[str, Any], bytes]:
+def _unpack_bundle(bundle: int, tell: int) -> tuple[SlotMessage, bytes]:
     """Write the program's files to the scratch folder; returns the header and the main file's
     content."""
     length = int.from_bytes(os.pread(bundle, _LENGTH_BYTES, 0), "little")
-    header: dict[str, Any] = marshal.loads(os.pread(bundle, length, _LENGTH_BYTES))
+    header: SlotMessage = marshal.loads(os.pread(bundle, length, _LENGTH_BYTES))
     at, source = _LENGTH_BYTES + length, b""
     try:
         for name, size, mode in header["files"]:
@@ -250,7 +250,7 @@ def _set_limit(which: int, value: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _compile_program(source: bytes, header: Mapping[str, Any], tell: int) -> Callable[[], Any]:
+def _compile_program(source: bytes, header: SlotMessage, tell: int) -> Callable[[], Any]:
     """The run as a function.  If the program does not compile, the box is told and the process ends
     here."""
     kind, work = header["kind"], os.getcwd()

@@ -15,7 +15,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlvr.sandbox.guest import user
 from rlvr.sandbox.guest.linux import same_memory, shared_memory
@@ -25,7 +25,7 @@ from rlvr.sandbox.guest.restricted import Restricted
 from rlvr.workers import clock
 
 if TYPE_CHECKING:
-    from rlvr.sandbox.guest.messages import SlotConfig
+    from rlvr.sandbox.guest.messages import SlotConfig, SlotMessage
 
 __all__ = ["Watch"]
 
@@ -61,7 +61,7 @@ class Watch:
 
     def __init__(
         self,
-        request: dict[str, Any],
+        request: SlotMessage,
         fds: list[int],
         meters: list[int],
         config: SlotConfig,
@@ -94,7 +94,7 @@ class Watch:
             0.0  # seconds in which it had to wait for another program, which count for that one
         )
 
-    def reply(self, buffer: Buffer) -> dict[str, Any]:
+    def reply(self, buffer: Buffer) -> SlotMessage:
         """Run it, and return the reply to the host but for what the program's process told, which
         is in the buffer."""
         notice = self._start(self.fds)

@@ -161,10 +161,10 @@ class _Encoder:
         self.path.pop()
         return trees
 
-    def tagged(self, tag: str, owner: Any, items: Any) -> object:
+    def tagged(self, tag: str, owner: object, items: Any) -> object:
         return {tag: self.items(owner, list(items))}
 
-    def table(self, tag: str, value: Any, kind: type[dict[Any, Any]] = dict) -> Any:
+    def table(self, tag: str, value: Any, kind: type[dict[Any, Any]] = dict) -> object:
         return self.tagged(tag, value, chain.from_iterable(kind.items(value)))
 
     def float(self, value: Any) -> Any:
@@ -180,16 +180,16 @@ class _Encoder:
             raise NotAValue("not a value: a Decimal too long or sNaN")
         return {"decimal": text}
 
-    def fraction(self, value: Any) -> object:
+    def fraction(self, value: object) -> object:
         parts = [_real_int(part.__get__(value)) for part in _FRACTION]
         if max(map(int.bit_length, parts)) > FRACTION_BITS:
             raise NotAValue("not a value: a Fraction too long")
         return {"fraction": [self.tree(part) for part in parts]}
 
-    def time(self, value: object) -> Any:
+    def time(self, value: object) -> object:
         return {"time": [*_get(time, _CLOCK, value), _zone(time, value)]}
 
-    def datetime(self, value: object) -> Any:
+    def datetime(self, value: object) -> object:
         day = _get(date, "year month day", value)
         return {"datetime": [*day, *_get(datetime, _CLOCK, value), _zone(datetime, value)]}
 
@@ -200,10 +200,10 @@ class _Encoder:
             "defaultdict": [name, *self.items(value, list(chain.from_iterable(dict.items(value))))]
         }
 
-    def deque(self, value: Any) -> Any:
+    def deque(self, value: Any) -> object:
         return {"deque": [_MAXLEN(value), *self.items(value, list(deque.__iter__(value)))]}
 
-    def named(self, value: Any) -> Any:
+    def named(self, value: Any) -> object:
         kind = type(value)
         items = self.items(value, list(tuple.__getitem__(value, _ALL)))
         return {"named": [class_name(kind), list(_fields(value, kind) or ()), *items]}

@@ -29,6 +29,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from rlvr.errors import DataError, brief
 from rlvr.sandbox import Program, TestSuite
+from rlvr.types import JsonObject
 from rlvr.validate import require_number, require_one_of, require_whole
 from rlvr.verifiers.code.equality import JSON, STRICT, Equality, show_result
 
@@ -81,14 +82,14 @@ class CallCase:
 
     name: str
     args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: JsonObject = field(default_factory=dict)
     expected: Any = None
     rule: Literal["equal", "is", "true", "false", "in", "near", "near or at"] = "equal"
     equality: Equality = STRICT
     then: Sequence[str] = ()
     tolerance: float = 0.0
 
-    def holds(self, value: Any, listed: bool = False) -> bool:
+    def holds(self, value: object, listed: bool = False) -> bool:
         """True if the value is what the call should return.
 
         Args:
@@ -290,7 +291,7 @@ def _checker(given: Any, name: str | None) -> CheckerProgram | None:
     return CheckerProgram(_helper("checker", given, ()), given.get("protocol", "testlib"))
 
 
-def _interactor(reference: Mapping[str, Any]) -> Interactor | None:
+def _interactor(reference: JsonObject) -> Interactor | None:
     value = reference.get("interactor")
     if value is None:
         return None

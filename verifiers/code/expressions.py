@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from rlvr.sandbox.guest.suite_run import STANDARD_NAMES
 from rlvr.sandbox.guest.values import New
+from rlvr.types import JsonDict
 
 __all__ = ["Expressions", "NotPlain"]
 
@@ -75,7 +76,7 @@ class Expressions:
 
     def __init__(self, foreign: set[str]) -> None:
         self.foreign = foreign
-        self.names: dict[str, Any] = {}
+        self.names: JsonDict = {}
         self.opaque: set[str] = set()
         self._steps = _STEPS
 
@@ -290,7 +291,7 @@ class Expressions:
         """The object that an expression such as `root.left` means."""
         match node:
             case ast.Name(id=name) if isinstance(self.names.get(name), New):
-                return self.names[name]  # type: ignore[no-any-return]
+                return self.names[name]
             case ast.Attribute(value=owner, attr=name):
                 attribute = self._made(owner).attributes.get(name)
                 if isinstance(attribute, New):

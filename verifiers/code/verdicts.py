@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 __all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "plain", "reason_line", "shorten"]
 
@@ -58,7 +57,7 @@ class CaseResult:
         """What it is worth, from 0 to 1."""
         return float(self.verdict is CaseVerdict.AC) if self.points is None else self.points
 
-    def report(self, index: int) -> dict[str, Any]:
+    def report(self, index: int) -> dict[str, object]:
         """The result for a verdict's detail, as plain JSON.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from rlvr.errors import DataError, SandboxFailed, UsageError
 from rlvr.sandbox import Limits, Program, Sandbox, TestSuite
@@ -94,7 +94,7 @@ class CodeVerifier(BaseVerifier[str, CodeReference]):
     version: ClassVar[int] = 3
     reference_form: ClassVar[str] = "cases: inputs and outputs, calls, or a test suite"
     rewritings: ClassVar[tuple[str, ...]] = ()  # programs
-    reference_example: ClassVar[Any] = {"inputs": ["1"], "outputs": ["2"]}
+    reference_example: ClassVar[object] = {"inputs": ["1"], "outputs": ["2"]}
 
     def __post_init__(self) -> None:
         for name in self._languages:

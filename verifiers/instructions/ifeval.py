@@ -6,10 +6,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Final
 
+from rlvr.types import JsonObject
 from rlvr.verifiers.instructions.language import is_language, mostly_latin
 from rlvr.verifiers.instructions.registry import (
     COUNT,
@@ -85,7 +86,7 @@ def found_times(keyword: str, text: str) -> int:
     return _counter(keyword)(text)
 
 
-def _short(arguments: Mapping[str, Any], key: str, share: int) -> int:
+def _short(arguments: JsonObject, key: str, share: int) -> int:
     """The words needed where at most so many are allowed."""
     limited = arguments.get("relation", arguments.get("let_relation")) != "at least"
     return max(1, min(WORDS_NEEDED, arguments[key] // share)) if limited else WORDS_NEEDED

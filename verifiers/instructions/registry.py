@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from rlvr.errors import DataError, brief
+from rlvr.types import JsonObject
 from rlvr.validate import nearest
 
 __all__ = [
@@ -86,7 +87,7 @@ class Instruction:
     """An instruction that was read: its kind and arguments."""
 
     kind: Kind
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
 
     def why_not(self, text: str, *, strict: bool) -> str:
         """Why the text does not follow it; "" if it does.
@@ -164,7 +165,7 @@ def _read_again(name: str, items: tuple[tuple[str, type, Any], ...]) -> Instruct
     return _read(name, {key: list(value) if kind is list else value for key, kind, value in items})
 
 
-def _read(name: Any, arguments: Mapping[str, Any] | None) -> Instruction:
+def _read(name: object, arguments: Mapping[str, object] | None) -> Instruction:
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise DataError(f"there is no instruction {name!r}{nearest(name, KINDS)}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from rlvr.errors import DataError, brief
 from rlvr.text import after_thinking, prompt_text
@@ -75,7 +75,7 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
     version: ClassVar[int] = 4
     reference_form: ClassVar[str] = "a list of mappings of kind and arguments"
     rewritings: ClassVar[tuple[str, ...]] = ()  # the whole text is judged
-    reference_example: ClassVar[Any] = [{"kind": "punctuation:no_comma", "arguments": {}}]
+    reference_example: ClassVar[object] = [{"kind": "punctuation:no_comma", "arguments": {}}]
 
     def __post_init__(self) -> None:
         require_one_of("policy", self.policy, ("strict", "reference"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from rlvr.errors import DataError
+from rlvr.types import JsonObject
 from rlvr.validate import nearest
 
 __all__ = ["CHOICES", "Conventions", "conventions_of", "conventions_table"]
@@ -132,7 +133,7 @@ class Conventions:
                     yield says, replace(self, **{name: choice})
 
 
-def conventions_of(declared: Mapping[str, Any]) -> Conventions:
+def conventions_of(declared: JsonObject) -> Conventions:
     """The conventions that a step file declares.
 
     Args:

@@ -94,7 +94,7 @@ class Dual:
         )
 
 
-def dual_variable(values: Any, slope: Any = 1.0) -> Dual:
+def dual_variable(values: object, slope: Any = 1.0) -> Dual:
     """Numbers to differentiate by.
 
     Args:

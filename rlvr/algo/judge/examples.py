@@ -7,19 +7,20 @@ What it says is a row's gain h = Σ (log π - log π_ref), or a reward model's n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from rlvr.algo.judge.dual import Dual, Float64s, dual_variable, largest, sigmoid, softplus
 from rlvr.algo.judge.rows import Setting, StepRow
 from rlvr.errors import DataError
+from rlvr.types import JsonObject
 
 __all__ = ["EXAMPLE_LOSSES", "ExampleLoss", "OF_PAIRS", "label_loss", "pair_loss"]
 
 
 def pair_loss(
-    name: str, numbers: Mapping[str, Any], chosen: float, rejected: float, margin: float = 0.0
+    name: str, numbers: JsonObject, chosen: float, rejected: float, margin: float = 0.0
 ) -> Dual:
     """The loss of a pair, with its slopes in both numbers.
 

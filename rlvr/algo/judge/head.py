@@ -19,6 +19,7 @@ from rlvr.algo.judge.examples import EXAMPLE_LOSSES, OF_PAIRS
 from rlvr.algo.judge.rows import Formulas, Setting
 from rlvr.data.step_files import StepFile
 from rlvr.errors import DataError
+from rlvr.types import JsonObject
 
 __all__ = ["needs", "of_update", "setting_of", "what_advantages_lack", "what_the_loss_lacks"]
 
@@ -286,7 +287,7 @@ def _require_part(place: str, name: str, part: object) -> None:
             raise DataError(f"{place}.{key} is {_shown(part[key])}; it must be {rule}")
 
 
-def _require_update(place: str, update: Mapping[str, Any], computed: int) -> None:
+def _require_update(place: str, update: JsonObject, computed: int) -> None:
     numbers, terms = update.get("numbers", {}), update.get("terms", {})
     for name, value in (("numbers", numbers), ("terms", terms)):
         if not isinstance(value, Mapping):

@@ -7,7 +7,7 @@ of its tokens. `held` marks what a stop-gradient reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from rlvr.algo.judge.dual import Dual, Float64s, choose, dual_variable, exp, largest, sigmoid
 from rlvr.algo.judge.rows import Setting, StepRow
 from rlvr.errors import DataError
+from rlvr.types import JsonObject
 
 __all__ = ["LOSSES", "UpdateLoss", "losses"]
 
@@ -242,7 +243,7 @@ class UpdateLoss:
         computed: Sequence[StepRow],
         setting: Setting,
         batch: Sequence[StepRow] = (),
-        head: Mapping[str, Any] | None = None,
+        head: JsonObject | None = None,
     ) -> None:
         self.setting = setting
         by_group = setting.numbers.get("aggregation") == "group_token_mean"

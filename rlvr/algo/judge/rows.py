@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from rlvr.algo.judge.conventions import Conventions
 from rlvr.algo.judge.dual import Dual, Float64s, dual_variable
-from rlvr.data.step_files import StepFile, spans
+from rlvr.data.step_files import StepArray, StepFile, spans
+from rlvr.types import JsonObject
 
 __all__ = [
     "Formulas",
@@ -130,7 +131,7 @@ class Setting:
     how: Conventions = field(default_factory=Conventions)
     own: Formulas | None = None
 
-    def kl_in(self, place: str) -> Mapping[str, Any] | None:
+    def kl_in(self, place: str) -> JsonObject | None:
         """The KL penalty, if it is in this place.
 
         Args:
@@ -257,7 +258,7 @@ def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
     )
 
 
-def _floats(arrays: Mapping[str, NDArray[Any]], name: str, places: Any) -> Float64s:
+def _floats(arrays: Mapping[str, StepArray], name: str, places: Any) -> Float64s:
     return arrays[name][places].astype(np.float64) if name in arrays else _NONE
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rlvr.data.step_files import StepFile, spans
+from rlvr.data.step_files import StepArray, StepFile, spans
 
 __all__ = ["foreign_token", "missing_row", "not_finite", "place_of", "untrained_row", "wrong_sizes"]
 
@@ -80,7 +78,7 @@ def not_finite(step: StepFile) -> tuple[str, int, int | None, float] | None:
     return None
 
 
-def place_of(offsets: NDArray[Any], at: int) -> tuple[int, int]:
+def place_of(offsets: StepArray, at: int) -> tuple[int, int]:
     """Row and token of a place in a flat array.
 
     Args:
@@ -118,9 +116,7 @@ def untrained_row(step: StepFile) -> tuple[int, int] | None:
     return _first_with_slope(step, rows, np.concatenate([none, *updates]))
 
 
-def _first_with_slope(
-    step: StepFile, rows: NDArray[Any], but: NDArray[Any]
-) -> tuple[int, int] | None:
+def _first_with_slope(step: StepFile, rows: StepArray, but: StepArray) -> tuple[int, int] | None:
     """Row and token of the first advantage that is not 0, in rows that are not among others."""
     trained = step.arrays.get("used", step.arrays["mask"])
     own = spans(step.arrays["offsets"])

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlvr.algo.judge.advantages import ADVANTAGES, advantages
 from rlvr.algo.judge.dual import Float64s
@@ -25,7 +24,7 @@ from rlvr.algo.judge.rows import Setting, StepRow, advantage_rows, rows_of_updat
 from rlvr.algo.judge.selection import selectable
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import algorithm_numbers
-from rlvr.data.step_files import StepFile
+from rlvr.data.step_files import StepArray, StepFile
 
 __all__ = ["CASES", "PAPERS", "vector_step", "vectors"]
 
@@ -101,7 +100,7 @@ def _asked(name: str, case: str) -> StepFile:
     algorithm = load_algorithm(name, **_NUMBERS.get(name, {}))
     numbers = algorithm_numbers(algorithm, _LONGEST) | {"average": None}
     prefixes = [(row, tokens) for row in rows for tokens in (0, _LENGTHS[row] // 2, _LENGTHS[row])]
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, StepArray] = {
         "token_ids": draw.integers(2, 40, total).astype(np.int32),
         "offsets": offsets.astype(np.int64),
         "mask": mask,
@@ -168,7 +167,7 @@ def _answered(asked: StepFile) -> StepFile:
 
 
 def _answer_update(
-    step: StepFile, number: int, setting: Setting, arrays: dict[str, NDArray[Any]]
+    step: StepFile, number: int, setting: Setting, arrays: dict[str, StepArray]
 ) -> dict[str, object]:
     """The head of an update, whose weights are added to the arrays, and
     the tokens that it selects."""
@@ -192,7 +191,7 @@ def _answer_update(
     }
 
 
-def _flat(rows: Sequence[StepRow], values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _flat(rows: Sequence[StepRow], values: Sequence[StepArray]) -> StepArray:
     """A number for each token of the rows, 0 for those that are not trained on."""
     lines = [np.zeros(row.length, values[0].dtype) for row in rows]
     for line, row, own in zip(lines, rows, values, strict=True):

@@ -12,13 +12,23 @@ import types
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import docstring_parser
 
 from rlvr.algo.papers.base import Absent, Algorithm
 from rlvr.algo.parts import Correction
 from rlvr.errors import UsageError, brief
+from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import nearest
 
 __all__ = [
@@ -36,7 +46,7 @@ __all__ = [
     "plain_number",
 ]
 
-_BEGINS: Final[Mapping[str, Mapping[str, Any]]] = {"kl": {"estimator": "k3", "place": "loss"}}
+_BEGINS: Final[Mapping[str, JsonObject]] = {"kl": {"estimator": "k3", "place": "loss"}}
 """What a part of an algorithm has besides the numbers that are given, where the paper does without this part."""
 OF_THE_RUN: Final = frozenset({"group_size", "temperature", "overlong"})
 """Fields whose flags are the run's, as a run can have them without an algorithm's saying so."""
@@ -229,7 +239,7 @@ def parsed(algorithm: Algorithm, name: str, text: str) -> Any:
     return as_typed(name, value, hint)
 
 
-def as_record(algorithm: Algorithm) -> dict[str, Any]:
+def as_record(algorithm: Algorithm) -> JsonDict:
     """An algorithm as plain JSON, from which `from_record` makes it again.
 
     Args:
@@ -376,7 +386,7 @@ _RULES: Final[Mapping[Any, str]] = {
 }
 
 
-def algorithm_numbers(algorithm: Algorithm, max_tokens: int) -> dict[str, Any]:
+def algorithm_numbers(algorithm: Algorithm, max_tokens: int) -> JsonDict:
     """An algorithm as plain JSON: what the judge reads of it.
 
     Args:

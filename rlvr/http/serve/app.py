@@ -278,7 +278,7 @@ class _Paths:
         rows = self._take_rows(body, rewards_request.rows)
         return _RewardsResponse(queue, rows, request.share, self._service.limits)
 
-    def _take_rows(self, body: Body, rows: list[Any]) -> list[Any]:
+    def _take_rows(self, body: Body, rows: list[Any]) -> list[object]:
         """The rows, which the body lets go of.
 
         Raises:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from rlvr.types import JsonDict
+
 __all__ = [
     "ABOUT",
     "GymReply",
@@ -85,7 +87,7 @@ class ScoredRow(BaseModel):
     value: float
     why: str = Field(description="'reason' or 'reason: text'")
     answer: str | None
-    detail: dict[str, Any]
+    detail: dict[str, object]
     error: str = Field(
         "", description="why the row cannot be used; then only the id stands beside it"
     )
@@ -118,9 +120,7 @@ class ObserveRequest(_Body):
     identities: list[_Name] = Field(
         description="digests of the identities, see GET /envs, that the scorer has found to be its own"
     )
-    rows: Annotated[list[dict[str, Any]], _listed(list[dict[str, Any]])] = Field(
-        description="a list of rows"
-    )
+    rows: Annotated[list[JsonDict], _listed(list[JsonDict])] = Field(description="a list of rows")
     request_id: _Name | None = Field(None, description=_ID_RULE)
 
 
@@ -163,7 +163,7 @@ class GymReply(BaseModel):
     """The request's fields, and these; where the service fails there is an error and no reward."""
 
     reward: float
-    rlvr: dict[str, Any] = Field(description="outcome, why, answer and parts of the score")
+    rlvr: JsonDict = Field(description="outcome, why, answer and parts of the score")
 
 
 class RewardRow(_Body):

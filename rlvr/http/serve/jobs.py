@@ -24,7 +24,7 @@ from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Ordering, Seen, SlowReference, Taken
 from rlvr.scoring.records import score_fields
 from rlvr.scoring.wire import encoded_observation
-from rlvr.types import Score
+from rlvr.types import JsonDict, Score
 
 __all__ = ["Job", "LINE_BYTES", "OnLines", "Readers", "shown_id"]
 
@@ -503,7 +503,7 @@ def _as_observed(items: Sequence[Item], seen: Sequence[Observation]) -> list[Obs
     return list(seen)
 
 
-def _fields(result: Score | Observation) -> dict[str, Any]:
+def _fields(result: Score | Observation) -> JsonDict:
     return (
         score_fields(result) if isinstance(result, Score) else {"seen": encoded_observation(result)}
     )

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.http.refused import Refused
+from rlvr.types import JsonObject
 
 __all__ = ["nemo_reply", "row_of"]
 
@@ -84,7 +84,7 @@ def _object(body: Mapping[str, object], name: str) -> dict[str, object]:
     return value
 
 
-def _prompt_of(asked: Mapping[str, Any]) -> list[dict[str, str]]:
+def _prompt_of(asked: JsonObject) -> list[dict[str, str]]:
     """What the model was asked as chat messages; calls of tools and their outputs are left out."""
     messages = []
     if isinstance(asked.get("instructions"), str):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlvr.errors import RlvrError, UsageError, describe_error
 from rlvr.http.refused import Refused
@@ -19,6 +19,9 @@ from rlvr.http.serve.jobs import shown_id
 from rlvr.http.serve.limits import ServiceLimits
 from rlvr.types import Prompt
 from rlvr.workers.threads import Threads
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["RewardLines", "RewardModelQueue", "ServableModel"]
 
@@ -150,7 +153,7 @@ class RewardModelQueue:
             for i in range(len(rows))
         ]
 
-    def _ask(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[_Scores]:
+    def _ask(self, rows: Sequence[Row]) -> Sequence[_Scores]:
         scores: Sequence[_Scores]
         try:
             if self.reads == "steps":
@@ -208,7 +211,7 @@ class RewardLines:
         """Wait for the last line."""
 
 
-def _fits(row: Mapping[str, Any], scores: _Scores) -> bool:
+def _fits(row: Row, scores: _Scores) -> bool:
     """Whether a row has a number in [0, 1], or as many as it has steps."""
     if isinstance(scores, list):
         return len(scores) == len(row["steps"]) and all(0 <= score <= 1 for score in scores)

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from rlvr.environment import Environment
 from rlvr.errors import UsageError
@@ -197,7 +196,7 @@ class Service:
     def job(
         self,
         queue: EnvironmentQueue,
-        rows: Sequence[Any],
+        rows: Sequence[object],
         share: MemoryShare,
         *,
         request_id: str | None = None,

@@ -289,12 +289,12 @@ class RayCluster(RemoteEngine):
             _leave_fleet(fleet, self)
 
 
-_BEGUN: set[Any] = set()  # holds Ray if it was we who connected to it
+_BEGUN: set[object] = set()  # holds Ray if it was we who connected to it
 _FLEETS: dict[int | None, Fleet] = {}  # by workers of each node
 _FLEETS_LOCK = threading.Lock()
 
 
-def _fleet_of(ray: Any, workers: int | None) -> Fleet:
+def _fleet_of(ray: object, workers: int | None) -> Fleet:
     with _FLEETS_LOCK:
         if workers not in _FLEETS:
             _FLEETS[workers] = Fleet(ray, workers)

@@ -25,6 +25,7 @@ import cloudpickle
 from rlvr.errors import ServiceFailed, UsageError, foreign_code
 from rlvr.scoring.pool import Pool
 from rlvr.scoring.wire import decoded_item, encoded_seen
+from rlvr.types import JsonDict
 
 __all__ = ["Fleet", "Member", "NodeActor", "Tenant", "host_of", "last_line"]
 
@@ -170,7 +171,7 @@ class Fleet:
                 for node in new:
                     self._add(node, None)
 
-    def _add(self, node: dict[str, Any], free: dict[str, float] | None) -> None:
+    def _add(self, node: JsonDict, free: dict[str, float] | None) -> None:
         """Start an actor on a node that has room; without free CPUs none are reserved."""
         cpus = int(node["Resources"]["CPU"])
         room = cpus if free is None else int(free.get(node["NodeID"], cpus))
@@ -191,7 +192,7 @@ class Fleet:
         for tenant in self._tenants:
             tenant.join(member)
 
-    def _has_rlvr(self, node: dict[str, Any]) -> bool:
+    def _has_rlvr(self, node: JsonDict) -> bool:
         """False for a node that has none, which is left out by name, or that has just gone."""
         ray = self._ray
         task = ray.remote(_by_value(_lacks)).options(
@@ -267,13 +268,15 @@ class NodeActor:
         """Answers while the actor lives, also while rows take long."""
         return True
 
-    def identity(self, key: str, shipped: bytes, settings: dict[str, Any]) -> str:
+    def identity(self, key: str, shipped: bytes, settings: dict[str, object]) -> str:
         """How a scorer's rows are judged here, as JSON; the first call starts its workers."""
         pool = self._pool(key, shipped, settings)
         pool.warm()
         return json.dumps(pool.identity().as_dict())
 
-    def observe(self, key: str, shipped: bytes, settings: dict[str, Any], rows: list[bytes]) -> str:
+    def observe(
+        self, key: str, shipped: bytes, settings: dict[str, object], rows: list[bytes]
+    ) -> str:
         """What is seen of rows, as JSON."""
         pool = self._pool(key, shipped, settings)
         items = [decoded_item(json.loads(row), number) for number, row in enumerate(rows, 1)]
@@ -291,7 +294,7 @@ class NodeActor:
         if pool is not None:
             pool.close()
 
-    def _pool(self, key: str, shipped: bytes, settings: dict[str, Any]) -> Pool:
+    def _pool(self, key: str, shipped: bytes, settings: JsonDict) -> Pool:
         """With an actor that was started anew it is made again."""
         with self._lock:
             if key not in self._pools:
@@ -321,7 +324,7 @@ def _free() -> dict[str, float]:
     return {name: free.get("CPU", 0.0) for name, free in available_resources_per_node().items()}
 
 
-def _by_value(function: Callable[[], Any]) -> Any:
+def _by_value(function: Callable[[], object]) -> Any:
     """A copy that is pickled with its code, since its module may be missing where it is sent."""
     assert isinstance(function, types.FunctionType)
     copy = types.FunctionType(function.__code__, {"__builtins__": __builtins__}, function.__name__)
@@ -329,14 +332,14 @@ def _by_value(function: Callable[[], Any]) -> Any:
     return copy
 
 
-def _on(node: dict[str, Any]) -> Any:
+def _on(node: dict[str, object]) -> object:
     affinity = importlib.import_module(
         "ray.util.scheduling_strategies"
     ).NodeAffinitySchedulingStrategy
     return affinity(node_id=node["NodeID"], soft=False)
 
 
-def host_of(node: dict[str, Any]) -> str:
+def host_of(node: dict[str, object]) -> str:
     """A node for errors.
 
     Args:

@@ -20,7 +20,7 @@ import pickle
 import re
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -50,6 +50,7 @@ from rlvr.scoring.pool import MEMORY_MIB, WALL_S
 from rlvr.scoring.records import Recorder, provenance
 from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.shards import ShardTotals, rejected_path, totals_of
+from rlvr.types import JsonObject
 from rlvr.validate import require_optional_whole, require_whole
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class _Job:
     count: int
     shipped: bytes
     identity: str
-    run: Mapping[str, Any]
+    run: JsonObject
     accept: tuple[str, ...]
     workers: int
     wall_s: float

@@ -244,7 +244,7 @@ class _Changes:
     def _numbers(self) -> list[int]:
         return [n for n in self.constants if type(n) is int and abs(n) < 10**6]
 
-    def drawn(self, path: _Path) -> Any:
+    def drawn(self, path: _Path) -> object:
         """A value of the kind that stands at a path."""
         rng = self.rng
         like = rng.choice(self.pools[path])
@@ -348,7 +348,7 @@ class _Changes:
             self._edit_list(items, lambda: self.drawn(inner))
         return items
 
-    def _edit_list(self, items: list[Any], new: Callable[[], Any]) -> None:
+    def _edit_list(self, items: list[Any], new: Callable[[], object]) -> None:
         """Drop, add, repeat or replace one item."""
         rng, turn = self.rng, self.rng.random()
         if items and turn < 0.3:

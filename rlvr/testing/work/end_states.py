@@ -17,7 +17,7 @@ from rlvr.environment.episode import TurnLike
 from rlvr.episode import Ask
 from rlvr.testing.plays import play
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
-from rlvr.types import Task
+from rlvr.types import JsonDict, JsonObject, Task
 
 __all__ = ["DeskWork", "FilesWork", "writing"]
 
@@ -163,7 +163,7 @@ def _written(turns: Sequence[Any]) -> str:
     )
 
 
-def _other_values(value: object, tables: Mapping[str, Mapping[str, object]]) -> Iterator[Any]:
+def _other_values(value: object, tables: Mapping[str, Mapping[str, object]]) -> Iterator[object]:
     """Values of the same kind: other ids of the table, numbers beside it, another text."""
     if isinstance(value, int):
         yield from (value + 1, value - 1)
@@ -177,12 +177,10 @@ def _other_values(value: object, tables: Mapping[str, Mapping[str, object]]) -> 
         yield f"{value} 2"
 
 
-def _rows(
-    tables: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def _rows(tables: Mapping[str, JsonObject], before: Mapping[str, JsonObject]) -> JsonDict:
     """Rows by table and id; new ones as a list, since their ids are those of the order
     in which they were made."""
-    rows: dict[str, Any] = {}
+    rows: dict[str, object] = {}
     for table, by_id in tables.items():
         for key, row in by_id.items():
             if key in before[table]:

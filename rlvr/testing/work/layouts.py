@@ -117,7 +117,7 @@ class Layout:
 
     def _values(
         self, lines: Sequence[_Line], rows: _Rows, counting: set[tuple[int, int]]
-    ) -> list[Any]:
+    ) -> list[object]:
         values: list[Any] = []
         for at, (line, row) in enumerate(zip(lines, rows, strict=True)):
             if line.is_list:

@@ -24,7 +24,7 @@ from rlvr.testing.work.domain import Domain, Input, nudged, proposals, smaller
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
 from rlvr.testing.work.stdio import CodeWork, FedPrograms, with_cases
 from rlvr.text import prompt_text
-from rlvr.types import Task
+from rlvr.types import JsonDict, Task
 from rlvr.verifiers.answers import Answer
 from rlvr.verifiers.code import (
     CallCase,
@@ -585,7 +585,7 @@ def _has_float(value: object) -> bool:
     return isinstance(value, float) and value != int(value)
 
 
-def _with_lines(reference: dict[str, Any], lines: Sequence[str]) -> str | None:
+def _with_lines(reference: JsonDict, lines: Sequence[str]) -> str | None:
     """The suite with more asserts: at the end, or at the end of `check`."""
     test: str = reference["test"]
     if reference.get("style", "asserts") == "asserts":

@@ -8,15 +8,18 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rlvr.environment import seeded
 from rlvr.errors import DataError
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
-from rlvr.types import Task
+from rlvr.types import JsonDict, JsonObject, Task
 from rlvr.verifiers.answers import Answer
 from rlvr.verifiers.sql import SQLVerifier
 from rlvr.verifiers.sql_operators import query_slips
+
+if TYPE_CHECKING:
+    from rlvr.data.lines import Row
 
 __all__ = ["Queries"]
 
@@ -73,7 +76,7 @@ class Queries(Maker):
         fillings = [*self._reference(task)["fillings"], *new_fillings]
         return dataclasses.replace(task, reference={**task.reference, "fillings": fillings})
 
-    def _reference(self, task: Task) -> dict[str, Any]:
+    def _reference(self, task: Task) -> JsonDict:
         reference = task.reference
         try:
             self.verifier.read(reference)
@@ -84,8 +87,8 @@ class Queries(Maker):
         return dict(reference)
 
     def _rows(
-        self, reference: Mapping[str, Any], filling: Mapping[str, Any], query: str
-    ) -> tuple[Any, Any] | None:
+        self, reference: Row, filling: Mapping[str, object], query: str
+    ) -> tuple[object, object] | None:
         """The rows of the reference query and of this one, where they differ."""
         try:
             right, wrong = self.verifier.rows_on(
@@ -98,8 +101,8 @@ class Queries(Maker):
         return right, "no rows: it fails" if wrong is None else wrong
 
     def _shrunk(
-        self, reference: Mapping[str, object], filling: Mapping[str, Any], query: str
-    ) -> Mapping[str, Any]:
+        self, reference: Mapping[str, object], filling: JsonObject, query: str
+    ) -> Mapping[str, object]:
         """The filling without each row that the difference does not need."""
         for table in filling:
             for row in filling[table]:
@@ -137,11 +140,11 @@ def _keys(schema: str) -> dict[str, set[int]]:
 
 
 def _filling(
-    fillings: Sequence[Mapping[str, Any]],
+    fillings: Sequence[JsonObject],
     query: str,
     keys: Mapping[str, set[int]],
     rng: Random,
-) -> dict[str, Any]:
+) -> JsonDict:
     """One of the task's fillings with other rows: dropped, shuffled, cells taken from other rows or
     the query.
 

@@ -317,7 +317,7 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
         return case, got
 
 
-def with_cases(task: Task, cases: Sequence[tuple[Any, Any]]) -> Task | None:
+def with_cases(task: Task, cases: Sequence[tuple[Any, object]]) -> Task | None:
     """The task with more inputs and outputs; None where there are none, or its reference has no
     such lists.
 

@@ -54,7 +54,7 @@ class _Structures(Maker):
         """
 
     @abstractmethod
-    def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
+    def slips(self, value: object, task: Task, rng: Random) -> Iterator[_Edit]:
         """Structures with one place changed, each with the operator.
 
         Args:
@@ -113,7 +113,7 @@ class _Structures(Maker):
 class JSONWork(_Structures):
     """A value changed, left out, or there twice."""
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         return json.loads(text)
 
     def write(self, value: Any) -> str:
@@ -226,7 +226,7 @@ class RolesWork(_Structures):
 class GridWork(_Structures):
     """Two cells of a column, or two rows, exchanged."""
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str) -> object:
         return [
             re.split(r"[,|] *", line.strip("| ")) for line in text.replace(" |", "|").split("\n")
         ]
@@ -355,7 +355,7 @@ class ExpressionWork(_Structures):
         used = Counter(node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
         numbers = Counter(reference["numbers"])
         try:
-            result: Any = _value(value)
+            result: object = _value(value)
         except ZeroDivisionError:
             result = "a division by zero"
         if result != reference["target"]:
@@ -405,7 +405,7 @@ def _leaves(
         yield path, value
 
 
-def _other_values(value: object) -> Iterator[Any]:
+def _other_values(value: object) -> Iterator[object]:
     """Values of the same type that are clearly others."""
     match value:
         case bool():
@@ -420,7 +420,7 @@ def _other_values(value: object) -> Iterator[Any]:
             yield from (value[:-1], [*value, *value[:1]]) if value else ([0],)
 
 
-def _with(value: Any, path: Sequence[Any], new: Any) -> object:
+def _with(value: Any, path: Sequence[object], new: Any) -> object:
     """A copy with another value at a path, or without it."""
     if not path:
         return new
@@ -468,7 +468,7 @@ def _sorted(value: object) -> object:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def _letters(value: Any) -> Any:
+def _letters(value: Any) -> object:
     """A text without case and signs; other values as they are."""
     if isinstance(value, str):
         return re.sub(r"[\W_]", "", value).casefold()

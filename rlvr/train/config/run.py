@@ -36,6 +36,7 @@ from rlvr.train.config.setting import (
     setting,
 )
 from rlvr.train.update_sizes import LEAST_GROUPS, LEAST_ROWS, updates_of
+from rlvr.types import JsonObject
 
 __all__ = ["Config", "GROUPS", "ResolvedConfig", "TrainingSettings"]
 
@@ -246,7 +247,7 @@ class ResolvedConfig(Config):
         return self
 
     @property
-    def as_written(self) -> Mapping[str, Any]:
+    def as_written(self) -> JsonObject:
         """The settings as they were written, by name."""
         return self._written
 

@@ -84,7 +84,7 @@ class Settings:
     about: ClassVar[str] = ""
     _given: Collection[str]
 
-    def __new__(cls, **values: Any) -> Any:
+    def __new__(cls, **values: object) -> Any:
         settings = super().__new__(cls)
         object.__setattr__(settings, "_given", values)
         return settings
@@ -101,7 +101,7 @@ class Settings:
         """
 
 
-def setting(default: Any, check: Check | None = None, **options: Any) -> Any:
+def setting(default: object, check: Check | None = None, **options: Any) -> Any:
     """A field of settings.
 
     Args:
@@ -218,7 +218,7 @@ def may_change(kind: type[Config], name: str) -> bool:
     return any(one.name == name and rule(one).may_change for one in dataclasses.fields(kind))
 
 
-def defaults(kind: type[Config]) -> dict[str, Any]:
+def defaults(kind: type[Config]) -> dict[str, object]:
     """The defaults of all settings that have one, by name.
 
     Args:
