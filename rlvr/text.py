@@ -38,9 +38,8 @@ _HAS_WORD = re.compile(r"[A-Za-z]{2}")
 # takes quadratic time.
 _FENCE_LINE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^`\n]*+)$", re.ASCII | re.MULTILINE)
 _INFO = re.compile(r"[{.]*([^\s{},:]*)")
-_MOST_FENCES: Final = (
-    20_000  # of a text, which is no answer with more; to pair them takes 40 CPU ms
-)
+# of a text, which is no answer with more; to pair them takes 40 CPU ms
+_MOST_FENCES: Final = 20_000
 
 
 class FencedBlock(NamedTuple):

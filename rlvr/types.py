@@ -71,9 +71,8 @@ class Outcome(StrEnum):
     CORRECT = "correct"
     WRONG = "wrong"  # an answer was found and it does not hold; may carry partial credit
     UNPARSED = "unparsed"  # no answer was found
-    UNSCORED = (
-        "unscored"  # a failure of rlvr or the environment: masked and counted, never a reward of 0
-    )
+    # a failure of rlvr or the environment: masked and counted, never a reward of 0
+    UNSCORED = "unscored"
 
     @classmethod
     def _missing_(cls, value: object) -> None:

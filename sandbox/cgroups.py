@@ -25,9 +25,8 @@ from rlvr.sandbox.guest.linux import remove_cgroup
 __all__ = ["Cgroup", "Hierarchy", "find"]
 
 _SPARE_MIB = 8  # what the zygote and its boxes may come to use beyond what they had at the start
-_SPARE_PROCESSES = (
-    8  # the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
-)
+# the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
+_SPARE_PROCESSES = 8
 _LATE_MS = 100
 _numbers = itertools.count()
 

@@ -66,9 +66,8 @@ _OF_THE_HOST: Final[Mapping[int, tuple[Literal["memory", "disk"], str]]] = {
 _CASES: Final = 32  # of one request
 _INPUT_BYTES: Final = 4 << 20
 _ANSWERS_MIB: Final = 64
-_STARVED: Final = (
-    2  # a program that gets no core has up to so many times its wall seconds (guest/box.py)
-)
+# a program that gets no core has up to so many times its wall seconds (guest/box.py)
+_STARVED: Final = 2
 # a program whose functions are called is a module; its __main__ part does not run
 _SOLUTION: Final = "solution.py"
 

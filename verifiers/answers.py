@@ -141,9 +141,8 @@ _TURN_ENDS = (  # what follows is no part of the reply
     *("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>"),
     "<｜end▁of▁sentence｜>",
 )
-_WINDOW = (
-    20_000  # characters within which a box must close; no answer within the limits is that long
-)
+# characters within which a box must close; no answer within the limits is that long
+_WINDOW = 20_000
 _MOST = 32  # how many boxes of one statement are looked at
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)

@@ -251,9 +251,8 @@ class _TooMuch(Exception):
 
 
 _EVALUATIONS: Final = 100_000  # of keywords, for one document: references multiply
-_LARGE: Final = (
-    200  # values: a schema that takes so many evaluations of a smaller document is to blame for it
-)
+# values: a schema that takes so many evaluations of a smaller document is to blame for it
+_LARGE: Final = 200
 _left = threading.local()
 
 

@@ -69,9 +69,8 @@ __all__ = ["AgentEndpoint", "AgentEpisode", "as_message"]
 
 _STILL_S: Final = 10.0  # between two signs of life in a stream that has nothing to send yet
 _NOT_KEPT: Final = (b"cache-control", b"no-store")
-_MOST_REFUSED: Final = (
-    20  # requests beyond the budget, after which the agent is taken for one that never ends
-)
+# requests beyond the budget, after which the agent is taken for one that never ends
+_MOST_REFUSED: Final = 20
 
 
 class AgentEpisode(Closing):

@@ -56,9 +56,8 @@ Play: TypeAlias = Generator[Request | Future[Any], Any, _T]
 
 Schedule: TypeAlias = Literal["ready", "tokens"]
 
-_IN_FLIGHT: Final = (
-    4096  # requests that the sampler has at a time: more than any engine samples side by side
-)
+# requests that the sampler has at a time: more than any engine samples side by side
+_IN_FLIGHT: Final = 4096
 _SILENT_S: Final = 3600.0  # that a sampler may return nothing at first
 # Beside what the completions so far have taken: an engine may compile, or stand still for a while.
 _SLACK_S: Final = 600.0
@@ -228,9 +227,8 @@ class _Silence:
             Hashable, tuple[float, int]
         ] = {}  # when each was asked for, and its limit
         self._last = time.monotonic()
-        self._s_per_token: float | None = (
-            None  # of the slowest completion so far, its time in the queue included
-        )
+        # of the slowest completion so far, its time in the queue included
+        self._s_per_token: float | None = None
 
     def asked(self, request: Request) -> None:
         """Note a request."""

@@ -22,9 +22,8 @@ _Chunk: TypeAlias = list[Any]
 
 _TEXTS: Final = 1000  # of a chunk, at most
 _LETTERS: Final = 1_000_000  # the same; a single text may have more
-_HERE: Final = (
-    5  # chunks that are worked on in this process before others are started, which takes as long
-)
+# chunks that are worked on in this process before others are started, which takes as long
+_HERE: Final = 5
 _AHEAD: Final = 3  # chunks under way for each process
 _WALL_S: Final = 3600.0  # a chunk takes a second; this ends a process that hangs
 

@@ -36,9 +36,8 @@ _AT_ONCE_BYTES = 1 << 14
 _TURN_VALUES, _TURN_S = 256, 5e-5
 # lists and objects in each other: Python itself cannot show, copy or send what is 1000 deep
 _DEEPEST = 200
-_VALUE_BYTES = (
-    120  # what Python needs for a value beside its text, on average, in the worst of shapes
-)
+# what Python needs for a value beside its text, on average, in the worst of shapes
+_VALUE_BYTES = 120
 _WINDOW = 1 << 16  # bytes that are searched at once
 _WIDE = re.compile(rb"\\u[dD][89abAB]|[\xf0-\xf7]")  # a letter of 4 bytes in Python
 _SIGNS = (b",", b":", b"[", b"{")

@@ -141,14 +141,12 @@ class Connection(HttpToolsProtocol):
         self.when_lost: Callable[[], None] | None = None  # called when the caller leaves
         self.allowed_s, self.waits_for = connections.limits.head_s, "slow-head"
         self._head_bytes = 0
-        self._sent_bytes = self._body_bytes = (
-            0  # after the slice with the end of the head; in chunks of the body
-        )
+        # after the slice with the end of the head; in chunks of the body
+        self._sent_bytes = self._body_bytes = 0
         self._in_headers = True
         self._pipelined = False
-        self._sipped: int | None = (
-            None  # bytes read after the answer, once that is all that is done
-        )
+        # bytes read after the answer, once that is all that is done
+        self._sipped: int | None = None
 
     # --------------------------------------------------------------------------------- what arrives
 
@@ -317,9 +315,8 @@ class Connection(HttpToolsProtocol):
         """
         cycle = self.cycle
         if cycle.disconnected or self.transport.is_closing():
-            cycle.disconnected = (
-                True  # so that the server, which may not know yet, does not miss an answer
-            )
+            # so that the server, which may not know yet, does not miss an answer
+            cycle.disconnected = True
             return False
         if cycle.response_started:
             self.end("broken")

@@ -46,15 +46,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeResult", "Decoding", "evaluation_mode", "possible_end_tokens"]
 
-_COLUMNS: Final = (
-    64  # fewest free columns of new buffers; they have at least half as many as are in use
-)
-_READ_AHEAD: Final = (
-    16  # prompts that are read together, those of requests that still wait among them
-)
-_READ_TOKENS: Final = (
-    16384  # most tokens that are read together, padding included, unless one prompt is longer
-)
+# fewest free columns of new buffers; they have at least half as many as are in use
+_COLUMNS: Final = 64
+# prompts that are read together, those of requests that still wait among them
+_READ_AHEAD: Final = 16
+# most tokens that are read together, padding included, unless one prompt is longer
+_READ_TOKENS: Final = 16384
 _MARGIN: Final = 32  # steps that a new row should have before memory is short again
 # where bands of rows end: lengths are skewed, so few rows are long
 _BANDS: Final = (0.125, 0.375, 1.0)

@@ -125,9 +125,8 @@ class EndpointSampler(Closing):
         # From variables that belong to another endpoint than this, perhaps.
         self._client.organization = self._client.project = None
         self._limit_name = "max_tokens"
-        self._answers = self._failures = (
-            0  # answers so far; requests that failed since the last of them
-        )
+        # answers so far; requests that failed since the last of them
+        self._answers = self._failures = 0
         self._fatal: Exception | None = None
         self._asked: dict[Hashable, Future[Sample | SamplingFailed]] = {}
         self._done: SimpleQueue[tuple[Hashable, Future[Sample | SamplingFailed]]] = SimpleQueue()

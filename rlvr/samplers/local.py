@@ -102,9 +102,8 @@ class LocalSampler(TokenSampler):
         self.poll_steps = _STEPS
         self._shared = dtype is None
         self._waiting: deque[Request] = deque()  # those that the decoding below does not have yet
-        self._decoding: Decoding | None = (
-            None  # None while there is nothing to do: it holds much memory
-        )
+        # None while there is nothing to do: it holds much memory
+        self._decoding: Decoding | None = None
         self._end_tokens: dict[tuple[str, ...], Tensor] = {}  # by stop texts
 
     def submit(self, request: Request) -> None:

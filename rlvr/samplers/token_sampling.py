@@ -22,9 +22,8 @@ from rlvr.samplers.protocol import Sampling
 __all__ = ["allowed_tokens", "sample_tokens", "uniforms"]
 
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
-_WIDE_ENOUGH: Final = (
-    256  # the nucleus nearly always has fewer tokens; sorting all 150k takes far longer
-)
+# the nucleus nearly always has fewer tokens; sorting all 150k takes far longer
+_WIDE_ENOUGH: Final = 256
 
 
 def uniforms(seeds: Sequence[int], steps: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:

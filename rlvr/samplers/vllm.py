@@ -364,9 +364,8 @@ def _require_vllm() -> None:
         MissingDependency: it is not installed.
         UsageError: it is another version.
     """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
-        "0"  # the engine in this process: tensors pass by reference
-    )
+    # the engine in this process: tensors pass by reference
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:

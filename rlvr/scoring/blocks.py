@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Block", "Blocks", "digest_of_lines"]
 
-_LINES: Final = (
-    100  # of the input, in a block: a row that cannot be passed over costs the reading of so many
-)
+# of the input, in a block: a row that cannot be passed over costs the reading of so many
+_LINES: Final = 100
 _DIGEST_BYTES: Final = 16
 
 

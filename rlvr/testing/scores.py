@@ -41,9 +41,8 @@ _MANY = 20  # tasks; for fewer, starting processes costs more than it saves
 _AGAIN = 3  # times that a completion is scored which took longer
 _SLOW_S = 5.0  # on a busy machine a tenth of a second may become one second
 _LONG_S = 2.0  # a completion that took longer at one task is not tried at the next
-_OTHERS = (
-    0.1  # if a larger share of other tasks' answers is accepted, they are not all right by chance
-)
+# if a larger share of other tasks' answers is accepted, they are not all right by chance
+_OTHERS = 0.1
 _HANGS = 2  # each costs twice the limit, as a lost completion is tried again
 _LOST_EXAMPLES = 3
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})

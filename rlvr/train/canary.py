@@ -39,9 +39,8 @@ __all__ = ["Canary", "CanaryFailed", "Observed"]
 
 _ROWS: Final = 4
 _TOKENS: Final = 8  # the sampler computes them one by one, so their number is the cost of a check
-_LONG: Final = (
-    288  # tokens of the prompt that has to be in an engine's cache: two blocks of 128, and more
-)
+# tokens of the prompt that has to be in an engine's cache: two blocks of 128, and more
+_LONG: Final = 288
 
 
 class CanaryFailed(RlvrError):

@@ -52,19 +52,15 @@ __all__ = [
 
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _PROBE: Final = (32, 64, 128)  # tokens of the rows on which costs are measured
-_BLOCK_COPIES: Final = (
-    4  # of a block of logits: z, its probabilities, their gradient, and one in the making
-)
-_LAYER_GRADIENTS: Final = (
-    0.5  # of what a layer keeps; measured 0.2 to 0.4, as much is let go while gradients are made
-)
-_SAMPLING_COPIES: Final = (
-    5  # of the last logits: the model's, float32, sorted, summed up, and their indices
-)
+# of a block of logits: z, its probabilities, their gradient, and one in the making
+_BLOCK_COPIES: Final = 4
+# of what a layer keeps; measured 0.2 to 0.4, as much is let go while gradients are made
+_LAYER_GRADIENTS: Final = 0.5
+# of the last logits: the model's, float32, sorted, summed up, and their indices
+_SAMPLING_COPIES: Final = 5
 _PROMPTS: Final = 16  # prompts that are looked at
-_REGION_VECTORS: Final = (
-    8  # as long as the weights: gradient, solution, residual, direction, product, step, start, sum
-)
+# as long as the weights: gradient, solution, residual, direction, product, step, start, sum
+_REGION_VECTORS: Final = 8
 _REGION_GRAPHS: Final = 2.4  # a product keeps the graph and that of its gradient; measured 2.3
 _REGION_COPIES: Final = 6  # of a micro-batch's logits in the divergence and its derivatives
 _ROOM: Final = 1.5  # the sampler's cache grows by half …

@@ -37,9 +37,8 @@ __all__ = [
     "worth_sharing_prompts",
 ]
 
-_SAVED: Final = (
-    0.1  # least share of tokens saved; below it, the second pass through the layers costs more
-)
+# least share of tokens saved; below it, the second pass through the layers costs more
+_SAVED: Final = 0.1
 # most numbers in the mask: for long completions it would be larger than what is saved
 _MASK: Final = 2**22
 

@@ -28,9 +28,8 @@ _LONGEST_TEX: Final = 2000  # characters of a formula
 _LANGUAGES: Final = frozenset(
     "python py python3 c cpp c++ java javascript js json bash sh sql go rust haskell r".split()
 )
-_OURS: Final = (
-    "(?:think|answer|tool_call|tool_response)"  # tags that models write, and no browser knows
-)
+# tags that models write, and no browser knows
+_OURS: Final = "(?:think|answer|tool_call|tool_response)"
 _REMOVED: Final = {
     "HTML tags": re.compile(rf"<(?!/?{_OURS}>)(?:[a-zA-Z/][^\s<>]*|!--)"),
     "links": re.compile(r"(?<!!)\[[^\]\n]{0,300}\]\("),

@@ -43,9 +43,8 @@ __all__ = ["AsyncPool"]
 _T = TypeVar("_T")
 
 _TRIES: Final = 2  # of an item that fails by itself
-_DISTURBED: Final = (
-    3  # times that an item may be lost by another's fault, until it gets a process of its own
-)
+# times that an item may be lost by another's fault, until it gets a process of its own
+_DISTURBED: Final = 3
 _CLOSE_S: Final = 5.0
 
 
@@ -89,9 +88,8 @@ class AsyncPool:
         self._boot, self._shared_fd = ship(setup), shared_fd
         self._starters = Threads(self.workers + 1, "async pool")
         self._closed = False
-        self.started = self.lost = (
-            0  # processes so far; how many of them died or were killed before their time
-        )
+        # processes so far; how many of them died or were killed before their time
+        self.started = self.lost = 0
         self._all: set[_AsyncWorker] = set()
         self._forget()
         _pools.add(self)

@@ -32,9 +32,8 @@ OWN_FAULT = ("time", "memory", "crash")
 _CRASHES = frozenset(
     {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL}
 )
-_MARGIN_S = (
-    3  # CPU seconds beyond the limit after which the kernel ends a child whose parent has died
-)
+# CPU seconds beyond the limit after which the kernel ends a child whose parent has died
+_MARGIN_S = 3
 
 
 class ChildLost(Exception):

@@ -47,9 +47,8 @@ REPLY_MIB = 64
 _PIPE_BYTES = 1 << 18  # a user's pipes together may have 64 MiB: of 64 workers a quarter
 _STARTS = 3  # how often workers may die before they begin an item, until the item counts as lost
 _ASK_S = 0.1  # between two looks whether the caller has given up
-_SLICE_S = (
-    1.0  # of a wait: a look that comes far later says that this process was stopped meanwhile
-)
+# of a wait: a look that comes far later says that this process was stopped meanwhile
+_SLICE_S = 1.0
 
 
 class WorkerPool(Closing):
@@ -100,9 +99,8 @@ class WorkerPool(Closing):
         self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
         self._shared_fd = shared_fd
-        self.started = self.lost = (
-            0  # processes so far; how many of them died or were killed before their time
-        )
+        # processes so far; how many of them died or were killed before their time
+        self.started = self.lost = 0
         self._all: set[_Worker] = set()
         self._forget()
         _pools.add(self)

@@ -37,9 +37,8 @@ __all__ = ["NOT_READY", "TAKEN", "main", "prepare"]
 NOT_READY = 3  # exit code: it could not be prepared, and took no request
 TAKEN = b"\0"  # to the zygote, among the numbers of signals: a request came that is no session's
 
-_RUNS = (
-    500  # of one box; then a new one takes its place, without whatever the runs may have left in it
-)
+# of one box; then a new one takes its place, without whatever the runs may have left in it
+_RUNS = 500
 _FDS = 250  # Linux sends 253 at most
 _HELD_BYTES = 1 << 20  # of outputs of a request's earlier cases: they count in the slot's memory
 _WATCHES: dict[str, type[Watch]] = {

@@ -59,9 +59,8 @@ _ENTRY = struct.Struct("<BQq")  # state, number of looks, mark
 _PLACE = 64  # of an entry
 OUTCOME_AT = 128
 _CHUNK = 1 << 16
-_UNREAD = (
-    0x541B  # FIONREAD of asm-generic/ioctls.h; each library that is loaded makes every fork dearer
-)
+# FIONREAD of asm-generic/ioctls.h; each library that is loaded makes every fork dearer
+_UNREAD = 0x541B
 _SHOWN = 2000  # bytes of the transcript
 _LOOK_S = 0.002, 0.05
 

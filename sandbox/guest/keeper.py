@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_TICK_MS = (
-    500  # how often we check that the host is still there: forks of it may hold our socket open
-)
+# how often we check that the host is still there: forks of it may hold our socket open
+_TICK_MS = 500
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
 _MESSAGE_BYTES = 1 << 20
 _LEVELS: Mapping[str, type[Namespaces | Restricted]] = {

@@ -110,9 +110,8 @@ _SYS_LANDLOCK_CREATE_RULESET, _SYS_LANDLOCK_ADD_RULE, _SYS_LANDLOCK_RESTRICT_SEL
 _LANDLOCK_CREATE_RULESET_VERSION, _LANDLOCK_RULE_PATH_BENEATH = 1, 1
 # SAME_EXEC_OFF, SUBDOMAINS_OFF: a signal to all would be a line for each
 _LANDLOCK_RESTRICT_SELF_UNLOGGED = 1 | 4
-_PERF_ATTRIBUTES = (
-    128  # bytes of struct perf_event_attr; type and config below are PERF_TYPE_SOFTWARE, TASK_CLOCK
-)
+# bytes of struct perf_event_attr; type and config below are PERF_TYPE_SOFTWARE, TASK_CLOCK
+_PERF_ATTRIBUTES = 128
 _PERF_INHERIT, _PERF_EXCLUDE_KERNEL, _PERF_EXCLUDE_HV, _PERF_CLOEXEC = 1 << 1, 1 << 5, 1 << 6, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -81,9 +81,8 @@ _UNKNOWN = 1 << 62
 _FRESH_S = 0.002  # for which a list of processes is good
 _SCAN_S = 0.01
 _SOCKET_BYTES = 416 << 10  # as in `namespaces`
-_NOTIFICATION = (
-    80  # bytes of struct seccomp_notif, which begins with a number that the answer repeats
-)
+# bytes of struct seccomp_notif, which begins with a number that the answer repeats
+_NOTIFICATION = 80
 _ASKED = struct.Struct("<8xI4xi12xi4xi4x")  # of it: thread, number of the call, two arguments
 _ARM = os.uname().machine == "aarch64"
 _KILL, _TKILL = (129, 130) if _ARM else (62, 200)

@@ -31,9 +31,8 @@ __all__ = ["Watch"]
 
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
 _POLL_MAX_S = 0.25
-_EVADED_S = (
-    0.25  # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
-)
+# allowed between the clocks: the cgroup's also counts the zygote's work on the next box
+_EVADED_S = 0.25
 # how often threads are asked how long they waited for a core; those that end between are missed
 _WAITED_S = 0.25
 # how often, and for how much of the time, it is looked at what is dear to find
@@ -90,9 +89,8 @@ class Watch:
         ] = {}  # thread → seconds on a core, seconds waiting for one
         self.waited, self.waited_at = 0.0, 0.0
         self.poll = select.poll()  # of runs that wait for more than their end
-        self.idle = (
-            0.0  # seconds in which it had to wait for another program, which count for that one
-        )
+        # seconds in which it had to wait for another program, which count for that one
+        self.idle = 0.0
 
     def reply(self, buffer: Buffer) -> SlotMessage:
         """Run it, and return the reply to the host but for what the program's process told, which

@@ -45,9 +45,8 @@ __all__ = [
 ]
 
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
-_TYPING: Final = (
-    "from typing import *"  # starter code uses `List[int]`, and the contests' judges import it
-)
+# starter code uses `List[int]`, and the contests' judges import it
+_TYPING: Final = "from typing import *"
 _FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name' or 'interactor', or {'test': '…', 'style': '…'}"
 
 

@@ -21,9 +21,8 @@ from rlvr.verifiers.code.verdicts import CaseVerdict, reason_line
 __all__ = ["Meeting"]
 
 _AC, _WA, _IE, _ILE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE, CaseVerdict.ILE
-_KEPT: Final = (
-    16  # bytes of memory for each byte that the program may say: a list of short texts in Python
-)
+# bytes of memory for each byte that the program may say: a list of short texts in Python
+_KEPT: Final = 16
 _ACCEPTS: Final = {"testlib": 0, "icpc": 42}
 _INPUT, _ANSWER, _OUTPUT, _FOLDER = "input.txt", "answer.txt", "output.txt", "feedback"
 _ARGS: Final = {"testlib": (_INPUT, _OUTPUT, _ANSWER), "icpc": (_INPUT, _ANSWER, _FOLDER)}

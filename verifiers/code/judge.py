@@ -57,9 +57,8 @@ _AC, _WA, _TLE, _RE, _IE = (
 )
 _FINAL: Final = frozenset((CaseVerdict.CE, _IE))  # verdicts of one case that hold for all cases
 _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
-_RESTARTS = (
-    3  # of a program that ends during a call; then the other cases get the last one's verdict
-)
+# of a program that ends during a call; then the other cases get the last one's verdict
+_RESTARTS = 3
 _TOGETHER: Final = 16  # cases in one request
 _EXPECTED_BYTES: Final = 1 << 20
 _SHORT = 200

@@ -413,9 +413,8 @@ class Job:
     def _let_go(self) -> None:
         if self.finished and not self._under_way:
             self.share.set(0 if self._released else min(self._size, self.share.held))
-            self._ordering = (
-                None  # which knows this job: together they would wait for the garbage collector
-            )
+            # which knows this job: together they would wait for the garbage collector
+            self._ordering = None
 
     # ------------------------------------------------------------------------------ for the readers
 

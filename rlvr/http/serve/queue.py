@@ -42,9 +42,8 @@ _CHUNK_BYTES = 1 << 19
 _SENT_BYTES_S = 10 << 20  # bytes per second that reach a worker at least, on a machine that is busy
 _SENT_S = 1.0  # that this takes at most
 _PUT_S = 0.005  # between two hand-overs of what was observed
-_ROUND_S = (
-    0.03  # within which each owner has a turn; where there are many, their chunks are smaller
-)
+# within which each owner has a turn; where there are many, their chunks are smaller
+_ROUND_S = 0.03
 _MOST_ITEMS = 64  # in a chunk of one job
 _MOST_TOGETHER = 32  # in a chunk of several jobs, which wait for each other
 _QUICK_S = 0.002  # of work per row, at most, of rows that are worth collecting
@@ -52,9 +51,8 @@ _COLLECT_S = 0.003  # for which they are collected while a chunk is under way
 _SMALL = 64  # rows of a request for which the last eighth of the queue is kept
 _PAUSES_S = (0.1, 0.5, 2.0)  # before rows for which no worker would start are tried again
 _ASYNC_THREADS = 2  # which only look rows up and hand them over
-_STUCK_S = (
-    15.0  # for which rows wait while no chunk begins or ends, before the service is not ready
-)
+# for which rows wait while no chunk begins or ends, before the service is not ready
+_STUCK_S = 15.0
 _KNOWN_ROWS = 64  # from which on the time of a row is estimated
 
 _log = logging.getLogger("rlvr.http")

@@ -18,9 +18,8 @@ from rlvr.scoring.wire import RemoteEngine, decoded_observation
 
 __all__ = ["Services"]
 
-_TIMEOUT_S = (
-    20.0  # without a byte: a service sends some every three seconds, however long its rows take
-)
+# without a byte: a service sends some every three seconds, however long its rows take
+_TIMEOUT_S = 20.0
 _MOST_BYTES = 8 << 20  # of a request's rows; a service takes 32 MiB
 _MOST_AT_ONCE = 32  # requests for one service
 
