@@ -117,10 +117,11 @@ def _numbers(text: str, strict: bool, N: int) -> str:  # noqa: N803
 
 
 _PRONOUNS = frozenset(
-    """i me we us you he him she her it they them my mine our ours your yours his hers its their theirs myself ourselves
-    yourself yourselves himself herself itself themselves this that these those who whom whose which what whoever
-    whomever whatever whichever anybody anyone anything everybody everyone everything nobody nothing somebody someone
-    something each either neither both all some any none""".split()
+    """i me we us you he him she her it they them my mine our ours your yours his hers its their
+    theirs myself ourselves yourself yourselves himself herself itself themselves this that these
+    those who whom whose which what whoever whomever whatever whichever anybody anyone anything
+    everybody everyone everything nobody nothing somebody someone something each either neither both
+    all some any none""".split()
 )
 
 
@@ -181,16 +182,18 @@ def _japanese(text: str, strict: bool, N: int) -> str:  # noqa: N803
 
 # The English stop words of NLTK (Porter and others).
 _STOP_WORDS = frozenset(
-    """i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his
-    himself she she's her hers herself it it's its itself they them their theirs themselves what which who whom this
-    that that'll these those am is are was were be been being have has had having do does did doing a an the and but
-    if or because as until while of at by for with about against between into through during before after above below
-    to from up down in out on off over under again further then once here there when where why how all any both each
-    few more most other some such no nor not only own same so than too very s t can will just don don't should
-    should've now d ll m o re ve y ain aren aren't couldn couldn't didn didn't doesn doesn't hadn hadn't hasn hasn't
-    haven haven't isn isn't ma mightn mightn't mustn mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't
-    weren weren't won won't wouldn wouldn't i'd i'll i'm i've he'd he'll he's it'd it'll she'd she'll they'd they'll
-    they're they've we'd we'll we're we've""".split()
+    """i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself
+    yourselves he him his himself she she's her hers herself it it's its itself they them their
+    theirs themselves what which who whom this that that'll these those am is are was were be been
+    being have has had having do does did doing a an the and but if or because as until while of at
+    by for with about against between into through during before after above below to from up down
+    in out on off over under again further then once here there when where why how all any both each
+    few more most other some such no nor not only own same so than too very s t can will just don
+    don't should should've now d ll m o re ve y ain aren aren't couldn couldn't didn didn't doesn
+    doesn't hadn hadn't hasn hasn't haven haven't isn isn't ma mightn mightn't mustn mustn't needn
+    needn't shan shan't shouldn shouldn't wasn wasn't weren weren't won won't wouldn wouldn't i'd
+    i'll i'm i've he'd he'll he's it'd it'll she'd she'll they'd they'll they're they've we'd we'll
+    we're we've""".split()
 )
 
 
@@ -399,30 +402,35 @@ def _second_words(text: str, strict: bool, keyword: str) -> str:
 
 # A tagger needs trained data; this list of verbs and its forms stands in for it.
 _VERBS = frozenset(
-    """accept achieve act adapt add address adjust admire adopt advise agree aim allow analyze answer apply appreciate
-    approach arrange ask assess assume attend avoid bake balance be bear beat become begin believe blend boil book
-    break breathe bring brush build burn buy calculate call calm capture carry catch celebrate challenge change charge
-    check cherish choose clean climb close collect combine come compare complete compose conduct confirm connect
-    consider construct contact contain continue control convert cook copy count cover craft create cross cultivate cut
-    dance decide define delete deliver describe design determine develop discover discuss display dive do draft draw
-    dream drink drive drop eat edit embark embrace employ enable encourage engage enjoy ensure enter envision escape
-    establish evaluate examine exercise exist expand expect experience explain explore express face fall feel fight
-    fill find finish fix fly focus fold follow forget form gather generate get give go grab grow guess handle harness
-    have hear heat help hide highlight hire hold hope identify ignore imagine implement improve include increase
-    indulge inform insert inspire install introduce invest investigate invite join journey jump keep know laugh launch
-    lead learn leave let leverage lift like limit link list listen live locate look lose love maintain make manage map
-    mark master maximize mean measure meet mention mix monitor move name navigate need notice observe obtain offer open
-    operate optimize order organize pack paint pass pay perform pick place plan plant play ponder pour practice prepare
-    present press prevent prioritize proceed produce promote protect prove provide publish pull pursue push put raise
-    reach read realize recall receive recognize recommend record reduce refer reflect register relax release rely
-    remain remember remind remove repeat replace report request require research respect respond rest return reveal
-    review ride rinse rise run save say schedule search season see seek select sell send separate serve set share shift
-    shine show sign simplify sing sit skip sleep slice smile solve sort speak spend spread stand start state stay step
-    stir stop store strive study submit succeed suggest support suppose swim take talk taste teach tell test thank
-    think throw train transform travel treat trust try turn understand unleash unlock update use utilize validate
-    verify view visit visualize wait wake walk want warm wash watch wear welcome win wish wonder work worry write
-    is am are was were been had did done went gone made said took taken saw seen came gave given found told knew
-    thought began wrote written ran""".split()
+    """accept achieve act adapt add address adjust admire adopt advise agree aim allow analyze
+    answer apply appreciate approach arrange ask assess assume attend avoid bake balance be bear
+    beat become begin believe blend boil book break breathe bring brush build burn buy calculate
+    call calm capture carry catch celebrate challenge change charge check cherish choose clean climb
+    close collect combine come compare complete compose conduct confirm connect consider construct
+    contact contain continue control convert cook copy count cover craft create cross cultivate cut
+    dance decide define delete deliver describe design determine develop discover discuss display
+    dive do draft draw dream drink drive drop eat edit embark embrace employ enable encourage engage
+    enjoy ensure enter envision escape establish evaluate examine exercise exist expand expect
+    experience explain explore express face fall feel fight fill find finish fix fly focus fold
+    follow forget form gather generate get give go grab grow guess handle harness have hear heat
+    help hide highlight hire hold hope identify ignore imagine implement improve include increase
+    indulge inform insert inspire install introduce invest investigate invite join journey jump keep
+    know laugh launch lead learn leave let leverage lift like limit link list listen live locate
+    look lose love maintain make manage map mark master maximize mean measure meet mention mix
+    monitor move name navigate need notice observe obtain offer open operate optimize order organize
+    pack paint pass pay perform pick place plan plant play ponder pour practice prepare present
+    press prevent prioritize proceed produce promote protect prove provide publish pull pursue push
+    put raise reach read realize recall receive recognize recommend record reduce refer reflect
+    register relax release rely remain remember remind remove repeat replace report request require
+    research respect respond rest return reveal review ride rinse rise run save say schedule search
+    season see seek select sell send separate serve set share shift shine show sign simplify sing
+    sit skip sleep slice smile solve sort speak spend spread stand start state stay step stir stop
+    store strive study submit succeed suggest support suppose swim take talk taste teach tell test
+    thank think throw train transform travel treat trust try turn understand unleash unlock update
+    use utilize validate verify view visit visualize wait wake walk want warm wash watch wear
+    welcome win wish wonder work worry write is am are was were been had did done went gone made
+    said took taken saw seen came gave given found told knew thought began wrote written ran
+    """.split()
 )
 
 
