@@ -9,6 +9,7 @@ from rlvr.text import (
     FencedBlock,
     after_thinking,
     fenced_blocks,
+    first_paragraph,
     same_statement,
     squeeze_text,
 )
@@ -127,3 +128,10 @@ def test_the_thinking_tags_are_pairs():
         f"<{opening[1:-1]}>" == opening and f"</{opening[1:-1]}>" == closing
         for opening, closing in THINKING_TAGS
     )
+
+
+def test_the_first_paragraph_is_one_line():
+    """Lists of environments and of rewards show it, however its docstring is broken into lines."""
+    text = "\n    Add two\n    numbers.\n\n    More.\n"
+    assert first_paragraph(text) == "Add two numbers."
+    assert first_paragraph("") == ""
