@@ -276,7 +276,9 @@ def foreign_code(kind: type[BaseException] = Exception) -> Iterator[list[BaseExc
     try:
         yield errors
     except kind as error:
-        errors.append(error)
+        trace = error.__traceback__
+        # Begins in the caller, as if the handler stood there: this function's frame says nothing.
+        errors.append(error.with_traceback(trace and trace.tb_next))
 
 
 def _cut(text: str, most: int) -> str:
