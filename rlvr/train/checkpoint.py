@@ -33,7 +33,7 @@ from torch.distributed.tensor import DTensor
 from rlvr.data.files import Checksummed, sync_folder, whole_file
 from rlvr.errors import DataError, UsageError
 from rlvr.train.ranks import Ranks
-from rlvr.types import JsonDict, JsonObject, StateDict
+from rlvr.types import JsonObject, StateDict
 from rlvr.validate import require_whole
 
 __all__ = [
@@ -126,7 +126,7 @@ def latest(folder: Path) -> Path | None:
 
 def newest(
     folder: Path, keys: Collection[str] = (), ranks: Ranks | None = None
-) -> tuple[Path, JsonDict] | None:
+) -> tuple[Path, StateDict] | None:
     """Path and state of the newest checkpoint that can be read; None if there is no checkpoint.
 
     All ranks make this call; the first one chooses.
@@ -200,7 +200,7 @@ def load_checkpoint(path: Path) -> dict[str, object]:
     return _with_shards(path, state, Ranks())
 
 
-def _read(path: Path) -> JsonDict:
+def _read(path: Path) -> StateDict:
     """What a checkpoint's file holds."""
     sealed = _is_sealed(path)
     if sealed is False:
