@@ -579,7 +579,7 @@ class Sandbox:
     def _runs_of(
         self,
         replies: Sequence[SlotMessage],
-        counts: Mapping[str, object],
+        counts: SlotMessage,
         streams: Sequence[_Streams],
         limits: Limits,
         left_s: Sequence[float],

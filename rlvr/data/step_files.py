@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from numpy.typing import NDArray
 from rlvr.data.files import write_whole
 from rlvr.errors import DataError
 from rlvr.types import JsonObject
-
-if TYPE_CHECKING:
-    from rlvr.data.step_files import StepArray
 
 __all__ = ["STEP_VERSION", "StepArray", "StepFile", "is_step", "read_step", "spans", "write_step"]
 

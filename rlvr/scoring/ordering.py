@@ -179,7 +179,7 @@ class Ordering(Generic[_R]):
             raise self._source.error
 
     @property
-    def error(self) -> Exception | None:
+    def error(self) -> BaseException | None:
         """What ended the rows before their last one."""
         return self._source.error
 

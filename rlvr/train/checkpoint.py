@@ -126,7 +126,7 @@ def latest(folder: Path) -> Path | None:
 
 def newest(
     folder: Path, keys: Collection[str] = (), ranks: Ranks | None = None
-) -> tuple[Path, StateDict] | None:
+) -> tuple[Path, dict[str, Any]] | None:
     """Path and state of the newest checkpoint that can be read; None if there is no checkpoint.
 
     All ranks make this call; the first one chooses.
@@ -200,7 +200,7 @@ def load_checkpoint(path: Path) -> dict[str, object]:
     return _with_shards(path, state, Ranks())
 
 
-def _read(path: Path) -> StateDict:
+def _read(path: Path) -> dict[str, Any]:
     """What a checkpoint's file holds."""
     sealed = _is_sealed(path)
     if sealed is False:
@@ -283,7 +283,7 @@ def _require_shards(path: Path, state: StateDict) -> None:
             )
 
 
-def _with_shards(path: Path, state: StateDict, ranks: Ranks) -> dict[str, object]:
+def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, object]:
     """The state with its shards in their places: whole tensors, or shards over these ranks."""
     shards_info = state.pop(_SHARDS, None)
     if shards_info is None:

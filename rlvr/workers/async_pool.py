@@ -240,7 +240,7 @@ class _NotStarted(Exception):
         cause: why.
     """
 
-    def __init__(self, cause: Exception) -> None:
+    def __init__(self, cause: BaseException) -> None:
         self.cause = cause
 
 

@@ -291,7 +291,7 @@ class Expressions:
         """The object that an expression such as `root.left` means."""
         match node:
             case ast.Name(id=name) if isinstance(self.names.get(name), New):
-                return self.names[name]
+                return self.names[name]  # type: ignore[no-any-return]
             case ast.Attribute(value=owner, attr=name):
                 attribute = self._made(owner).attributes.get(name)
                 if isinstance(attribute, New):
