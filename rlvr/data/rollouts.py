@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rlvr.data.files import whole_file
 from rlvr.data.lines import Row
 from rlvr.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["is_rollouts", "read_rollout_table", "read_rollouts", "rollouts_with", "write_rollouts"]
 
@@ -68,7 +71,7 @@ def is_rollouts(path: Path) -> bool:
         raise DataError(f"{path}: cannot be read as Parquet: {error}") from error
 
 
-def read_rollout_table(path: Path, names: Sequence[str]) -> object:
+def read_rollout_table(path: Path, names: Sequence[str]) -> pa.Table:
     """Some columns of a file that `write_rollouts` wrote, as an Arrow table.
 
     Args:

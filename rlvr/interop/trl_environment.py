@@ -97,7 +97,7 @@ class TRLTools:
         self.reward_funcs = [partial(_rewards, env)]
         self.reward_funcs[0].__name__ = env.id  # type: ignore[attr-defined]  # TRL logs it
 
-    def environment_factory(self) -> object:
+    def environment_factory(self) -> _TRLEnvironment:
         """A new instance, as TRL asks for them."""
         return self._class(self.env, frozenset(self._tools))
 

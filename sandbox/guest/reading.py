@@ -133,16 +133,16 @@ class _Decoder:
             raise BadValue("malformed: a key twice")
         return empty
 
-    def to_int(self, payload: object) -> object:
+    def to_int(self, payload: object) -> int:
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
             raise BadValue("malformed: no int")
         return int(payload, 16)
 
-    def to_complex(self, payload: object) -> object:
+    def to_complex(self, payload: object) -> complex:
         real, imag = _check_size(2, payload)
         return complex(_exact(float, real), _exact(float, imag))
 
-    def to_decimal(self, payload: object) -> object:
+    def to_decimal(self, payload: object) -> Decimal:
         if type(payload) is not str or len(payload) > DIGITS or not _DECIMAL.match(payload):
             raise BadValue("malformed: no Decimal")
         return Decimal(payload)
@@ -159,16 +159,16 @@ class _Decoder:
         fraction._numerator, fraction._denominator = above, below
         return fraction
 
-    def to_time(self, payload: object) -> object:
+    def to_time(self, payload: object) -> time:
         hour, minute, second, microsecond, fold, zone = _check_size(6, payload)
         return time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
 
-    def to_datetime(self, payload: object) -> Any:
+    def to_datetime(self, payload: object) -> datetime:
         *day, hour, minute, second, microsecond, fold, zone = _check_size(9, payload)
         clock = time(hour, minute, second, microsecond, self.zone(zone), fold=_exact(int, fold))
         return datetime.combine(date(*_ints(3, day)), clock)
 
-    def zone(self, payload: object) -> Any:
+    def zone(self, payload: object) -> timezone | None:
         return None if payload is None else timezone(timedelta(*_ints(3, payload)))
 
     def to_defaultdict(self, payload: Any) -> object:
@@ -176,7 +176,7 @@ class _Decoder:
         factory = None if payload[0] is None else FACTORIES[payload[0]]
         return self.table(defaultdict(factory), payload[1:])
 
-    def to_set(self, payload: object) -> Any:
+    def to_set(self, payload: object) -> set[object]:
         """A set that iterates in the order of the payload, if one of two ways of making it does.
 
         {12, 13, 14, 15, 16} gives 16 first if Python made it from a constant, and last if item by
@@ -194,7 +194,7 @@ class _Decoder:
                 return again
         return values
 
-    def to_deque(self, payload: object) -> object:
+    def to_deque(self, payload: object) -> deque[object]:
         maxlen, *items = _exact(list, payload)
         if maxlen is not None and _exact(int, maxlen) < len(items):
             raise BadValue("malformed: a deque over its maxlen")
