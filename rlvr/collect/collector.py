@@ -1,8 +1,7 @@
 """Collects groups to train on: sample, score and filter, with as many groups open as the
 batch is expected to need.
 
-cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop uniform groups, mask
-unscored rollouts ─▶ Collected
+cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop uniform groups, mask unscored rollouts ─▶ Collected
    ▲                  │ how many of the open groups will be kept?
    └──────────────────┘ fewer than the batch needs: open another
 

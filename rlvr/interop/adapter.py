@@ -1,8 +1,7 @@
 """What the adapters share: a picklable scorer, tasks as JSON text, and the number
 that stands for UNSCORED.
 
-trainer's rows ─task_of─▶ (Task, Completion) × n ─score_batch─▶ Score × n
-─reward_value─▶ numbers for the trainer
+trainer's rows ─task_of─▶ (Task, Completion) × n ─score_batch─▶ Score × n ─reward_value─▶ numbers for the trainer
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ class TRLTools:
 
     def environment_factory(self) -> _TRLEnvironment:
         """A new instance, as TRL asks for them."""
-        return self._class(self.env, frozenset(self._tools))
+        made: _TRLEnvironment = self._class(self.env, frozenset(self._tools))
+        return made
 
 
 class _TRLEnvironment:

@@ -32,7 +32,8 @@ metrics, plot, costs, memory, speed       logs, curves; what a step took and a r
 dry_run                                   what a run would be, without beginning it
 
 Contracts: `part.LearnerPart` for a step, `run_part.RunPart` for the loop, a field with a reader for
-a setting.  Sees `collect`, `algo`, `samplers` and below; `interop` and above see it.
+a setting.
+Sees `collect`, `algo`, `samplers` and below; `interop` and above see it.
 Goes wrong: a resumed run that differs in one bit, ranks that wait for each other, means over what
 was left out.
 """

@@ -135,7 +135,7 @@ class Alarms:
         self._limits = {"clip": _CLIP_STEPS, "departs": 1}
         self._limits |= {one.name: one.in_a_row for one in self._trends if one.in_a_row}
 
-    def check(self, numbers: Mapping[str, float | None]) -> list[str]:
+    def check(self, numbers: Mapping[str, float]) -> list[str]:
         """The alarms that begin with this step, each a line with reason and remedy.
 
         Args:
@@ -182,7 +182,7 @@ class Alarms:
                 self.check({name: value for name, value in row.items() if value is not None})
         self.raised = ""
 
-    def _signs(self, numbers: Mapping[str, float | None]) -> Iterator[tuple[str, str]]:
+    def _signs(self, numbers: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         """What is wrong with this step, and as of this step: (name, line)."""
         yield from self._signs_of_step(numbers)
         for trend in self._trends:
@@ -190,7 +190,7 @@ class Alarms:
                 begin = "alarm: " if trend.in_a_row else f"alarm: in {self.steps} steps in a row "
                 yield trend.name, begin + why
 
-    def _signs_of_step(self, numbers: Mapping[str, float | None]) -> Iterator[tuple[str, str]]:
+    def _signs_of_step(self, numbers: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         begin = f"alarm: in {self.steps} steps in a row "
         if numbers.get("updates") == 0 and not numbers.get("value_loss"):
             accuracy = numbers.get("accuracy", float("nan"))

@@ -1,7 +1,6 @@
 """The update of the policy from a batch with advantages.
 
-before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties ─▶ backward
-─▶ clip ─▶ AdamW ─▶ after
+before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties ─▶ backward ─▶ clip ─▶ AdamW ─▶ after
 
 What algorithms share, such as KL, critic and corrections, are parts (`rlvr.train.parts`); the
 learner calls them and names none.  Denominators are those of the whole update, so the gradient does

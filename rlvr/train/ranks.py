@@ -1,8 +1,7 @@
 """Several processes that train one model, started by torchrun: FSDP2 shards its weights,
 gradients and optimiser.
 
-rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed ─▶
-every rank: its shard's step
+rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed ─▶ every rank: its shard's step
    ▲                                                                                                  │
    └─────────────────────── whole weights, in buckets, to rank 0's sampler ◀──────────────────────────┘
 
