@@ -364,7 +364,7 @@ def _schema(hint: object, where: str) -> dict[str, object]:
     """The JSON schema of an annotation."""
     if hint in _SCALARS:
         return {"type": _SCALARS[hint]}
-    if hint in (Any, object):
+    if hint is Any:
         return {}
     if hint is None or hint is type(None):
         return {"type": "null"}
