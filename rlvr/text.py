@@ -136,9 +136,8 @@ def after_thinking(text: str) -> int | None:
         where an opening tag follows it: the completion ended before the model had finished
         thinking.
     """
-    if (
-        "<" not in text or "think" not in text or ("<think" not in text and "</think" not in text)
-    ):  # no tag: most texts end here
+    # no tag: most texts end here
+    if "<" not in text or "think" not in text or ("<think" not in text and "</think" not in text):
         return 0
     begin = max(
         (at + len(end) for _, end in THINKING_TAGS if (at := text.rfind(end)) >= 0), default=0

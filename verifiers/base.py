@@ -282,9 +282,9 @@ def _too_deep() -> Verdict:
 class _Readings:
     """What `read` made of references in this process, the oldest dropped first.
 
-    The key is the reference's value: a text, else bytes, which tell 1 from True and from 1.0.  Neither
-    `id` nor, for most references, `marshal` is asked: a hook of Python hears of both, and takes longer
-    than they do.
+    The key is the reference's value: a text, else bytes, which tell 1 from True and from 1.0.
+    Neither `id` nor, for most references, `marshal` is asked: a hook of Python hears of both, and
+    takes longer than they do.
     """
 
     def __init__(self) -> None:

@@ -34,8 +34,8 @@ _to_json = json.JSONEncoder(allow_nan=False).encode
 class Response(Protocol):
     """An answer to a request: an ASGI application that knows its status.
 
-    It may have `audit_fields`, a method that gives what the log of requests has of it beyond others:
-    rows, outcomes, identity.
+    It may have `audit_fields`, a method that gives what the log of requests has of it beyond
+    others:  rows, outcomes, identity.
 
     Attributes:
         status: the HTTP status; 499, as nginx logs it, while nothing was sent.

@@ -48,7 +48,8 @@ class _Result(unittest.TestResult):
         self._told.add(id(test))
         self._session.case(_name(test), outcome, message)
 
-    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802  unittest's names, here and below
+    # unittest's names, here and below
+    def addSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
         self._case(test, "pass")
 
     def addFailure(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
