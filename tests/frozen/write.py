@@ -68,6 +68,7 @@ def small_run(folder: Path, steps: int) -> None:
         env="arithmetic-v1", model="tiny", run=folder, algorithm="grpo", steps=steps, prompts=4, group_size=4,
         max_tokens=6, eval_every=0, eval_tasks=4, checkpoint_every=1, keep=1, workers=0, seed=5, device="cpu",
         step_files=1, env_options={"reward": "correct + length(max_tokens=6)"},
+        accept=("code", "inputs"),  # a run of another version goes on with this one's
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
