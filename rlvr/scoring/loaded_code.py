@@ -45,7 +45,7 @@ def _texts_of_space(module: str, space: dict[str, Any], is_made: bool) -> Iterat
             yield from (name, plain_text(value))
 
 
-def _texts_of(value: object, space: dict[str, object]) -> Iterator[str]:
+def _texts_of(value: Any, space: dict[str, Any]) -> Iterator[str]:
     value = getattr(value, "__func__", value)  # of a static or class method
     if isinstance(value, property):
         yield from _texts_of(value.fget, space)
@@ -61,7 +61,7 @@ def _texts_of(value: object, space: dict[str, object]) -> Iterator[str]:
         yield plain_text(value)
 
 
-def _texts_of_code(code: CodeType, space: dict[str, object]) -> Iterator[str]:
+def _texts_of_code(code: CodeType, space: dict[str, Any]) -> Iterator[str]:
     """Without lines and the name of the file: a cell that is run again is the same code."""
     yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars}"
     for constant in code.co_consts:
