@@ -112,7 +112,7 @@ class EvaluationReport:
             shown.append(f"left out as too long: {len(self.too_long)}")
         return ", ".join(shown) or "no task could be evaluated"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonDict:
         """The report as a dict, which is JSON if the options of the environment are."""
         return asdict(self) | {
             "unscored": self.unscored,
