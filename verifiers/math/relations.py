@@ -321,29 +321,19 @@ def _list(items: Sequence[Form]) -> Items:
 def _region(bodies: list[Form], signs: Sequence[str]) -> Items:
     """A union if it was said with `or`, or with commas and nothing satisfies all; else what all
     allow."""
-    items = tuple(map(_as_set, bodies))
+    items = tuple(
+        body if isinstance(body, Items) else Items(rf"\{{{body.text}\}}", "set", (body,))
+        for body in bodies
+    )
     impossible = pieces(Items("", "meet", items)) == []
     if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
         return Items(r" \cup ".join(item.text for item in items), "union", items)
     if impossible:
         return Items(r"\emptyset", "set", ())
-    ends = {_open_side(body): body for body in bodies}
-    low, high = ends.get("high"), ends.get("low")
-    if len(bodies) == 2 and isinstance(low, Items) and isinstance(high, Items):
+    rays = {tuple(end.text.endswith(r"\infty") for end in item.items): item for item in items}
+    low, high = rays.get((False, True)), rays.get((True, False))
+    if len(items) == 2 and low and high:
         kind = low.kind[0] + high.kind[1]
         text = f"{kind[0]}{low.items[0].text} , {high.items[1].text}{kind[1]}"
         return Items(text, kind, (low.items[0], high.items[1]))
     return Items(r" \cap ".join(item.text for item in items), "meet", items)
-
-
-def _open_side(body: Form) -> str:
-    r"""Where a ray is open: `low` for (-\infty, 2], `high` for [2, \infty)."""
-    if not isinstance(body, Items) or len(body.items) != 2:
-        return ""
-    low, high = body.items[0].text == r"-\infty", body.items[1].text == r"\infty"
-    return "low" if low and not high else "high" if high and not low else ""
-
-
-def _as_set(form: Form) -> Form:
-    """A single value as the set that holds it."""
-    return form if isinstance(form, Items) else Items(rf"\{{{form.text}\}}", "set", (form,))
