@@ -234,12 +234,14 @@ def dpo(place: Place) -> str:
     return f"{sum(1 for _ in rows(pairs))} pairs, loss {first:.3f} → {last:.3f} in 8 steps"
 
 
+_TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+LAUNCHERS = {1: ("-m", "rlvr"), 2: (*_TORCHRUN, "-m", "--", "rlvr")}
+
+
 def ranks(place: Place) -> str:
     """Two gloo ranks take the step that one process takes."""
     runs = [place.fresh("one_rank"), place.fresh("two_ranks")]
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    launchers = (("-m", "rlvr"), (*torchrun, "-m", "--", "rlvr"))
-    for run, launcher in zip(runs, launchers, strict=True):
+    for run, launcher in zip(runs, LAUNCHERS.values(), strict=True):
         place.rlvr(
             "train", "smol_sums", "--model", place.model, "--run", run, "--steps", 1,
             "--eval-every", "None", "--prompts", 4, launcher=launcher,
@@ -250,6 +252,24 @@ def ranks(place: Place) -> str:
     ratio = two["grad_norm"] / one["grad_norm"]
     require(abs(ratio - 1) < 1e-3, f"gradients of norm {one['grad_norm']}, {two['grad_norm']}")
     return f"norm of the gradient {one['grad_norm']:.5f} with one, {two['grad_norm']:.5f} with two"
+
+
+def ways(place: Place) -> str:
+    """The sums are learnt on one and two ranks, in turns and one step off."""
+    seen = []
+    for world, launcher in LAUNCHERS.items():
+        for staleness in (0, 1):
+            run = place.fresh(f"ways_{world}_{staleness}")
+            place.rlvr(
+                "train", "smol_sums", "--model", place.model, "--run", run, "--lora-rank", 16,
+                "--lr", 2e-4, "--steps", 8, "--eval-every", 0, "--max-staleness", staleness,
+                launcher=launcher,
+            )  # fmt: skip
+            before, after = _evaluations(run)
+            told = f"{world} × {staleness}: {_interval(before)} → {_interval(after)}"
+            require(after["eval/avg@2"] > before["eval/avg@2/high"], told)
+            seen.append(told)
+    return "ranks × staleness, " + "; ".join(seen)
 
 
 def turns(place: Place) -> str:
@@ -436,6 +456,7 @@ PARTS: dict[str, Callable[[Place], str]] = {
     "lora": lora,
     "dpo": dpo,
     "ranks": ranks,
+    "ways": ways,
     "turns": turns,
     "others": others,
     "humaneval": humaneval,
