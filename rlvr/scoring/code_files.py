@@ -42,8 +42,8 @@ _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "plats
 _ROOTS = ("rlvr.scoring.items", "rlvr.scoring.scorer")
 """What makes an item of a row and a score of observations, beside the environment's own modules."""
 
-_STARTED = frozenset({"sitecustomize", "usercustomize"})
-"""What Python runs before all else, and may change how modules are found."""
+_STARTED = ("sitecustomize", "usercustomize")
+"""What Python runs before all else, where it is there: it may change anything."""
 
 _DECIDES_NOTHING = re.compile(
     r"rlvr(\.(cli|collect|console|display|engines|errors|extras|http|serve|train|viewer|workers)(\..*)?"
@@ -79,7 +79,7 @@ def code_of(env: Environment) -> dict[str, str]:
     # Without assertions a judge may be another one.
     without = " -O" if sys.flags.optimize else ""
     versions = {"python": platform.python_version() + without}
-    todo, visited = [*_ROOTS, *(_STARTED & sys.modules.keys()), *_modules_of(env)], set[str]()
+    todo, visited = [*_ROOTS, *_STARTED, *_modules_of(env)], set[str]()
     while todo:
         name = todo.pop()
         if name in visited:
@@ -96,7 +96,7 @@ def code_of(env: Environment) -> dict[str, str]:
             todo += _read(name, str(path), *_state(path))[1]
             if not name.startswith("rlvr."):
                 todo += _held_by(name)
-    return versions
+    return {**dict.fromkeys(_STARTED, "absent"), **versions}
 
 
 def module_version(name: str) -> tuple[str, str] | None:

@@ -296,9 +296,10 @@ def test_a_module_that_a_loader_makes_counts(monkeypatch, way):
 
 
 def test_what_python_runs_first_counts(monkeypatch, tmp_path):
-    """It may change how modules are found."""
+    """It may change how modules are found; where there is none, that counts too."""
+    before = code_of(Judged())["sitecustomize"]
     first = types.ModuleType("sitecustomize")
     first.__file__ = str(tmp_path.parent / "sitecustomize.py")
     Path(first.__file__).write_text("import sys\n")
     monkeypatch.setitem(sys.modules, first.__name__, first)
-    assert first.__name__ in code_of(Judged())
+    assert code_of(Judged())["sitecustomize"] != before == "absent"
