@@ -1,5 +1,7 @@
 """By what a score was decided: what must not be mixed is refused by name, and what is harmless is not."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import rlvr
+from rlvr.cli import main
 from rlvr.errors import UsageError
 from rlvr.scoring.identity import DataDigest, Identity, identity_of, read_identity, require_same
 from rlvr.types import Outcome, Verdict
@@ -77,9 +80,12 @@ class Shards:
         return out
 
     def join(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        """In this process: nothing of the user's is imported."""
         files = [self.folder / f"s{number}.jsonl" for number in (1, 2)]
-        out = self.folder / "joined.jsonl"
-        return self.run("join", *files, "-o", out, "--overwrite", *flags)
+        argv = ["join", *files, "-o", self.folder / "joined.jsonl", "--overwrite", *flags]
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            code = main([str(arg) for arg in argv])
+        return subprocess.CompletedProcess(argv, code, "", said.getvalue())
 
 
 @pytest.fixture(scope="module")
