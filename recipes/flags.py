@@ -24,8 +24,7 @@ class Flags:
     own_task: Suppress[tuple[str, str | None]]
     """Environment and data of the recipe as it is."""
     own_option: Suppress[tuple[str, tuple[str, ...]]] = ("", ())
-    """An environment, and the options that the size has with it: another
-    environment does without."""
+    """An environment, with the options that the size has for it; another one has its defaults."""
     data: str | None = None
     """Tasks: a hub id, a .jsonl or .parquet file, or a folder with a file per split.  None: the
     recipe's own; with another --env, that environment's own."""
@@ -36,8 +35,7 @@ class Flags:
     """An option of the environment, NAME=VALUE; may be repeated."""
     reward: RewardText = None
     cold_start: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Fine-tune on texts of this file first, with columns prompt and completion; the run
-    goes on from that model."""
+    """Fine-tune on this file's texts first (columns prompt, completion); the run starts there."""
     cold_steps: int = 1000
     """Steps of that fine-tuning."""
     cold_prompts: int = 128
