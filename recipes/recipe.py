@@ -28,7 +28,7 @@ from tyro import MISSING
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.numbers import changed as with_numbers
-from rlvr.algo.papers.numbers import numbers_of
+from rlvr.algo.papers.numbers import paper_numbers
 from rlvr.environment.registry import object_at
 from rlvr.errors import UsageError
 from rlvr.recipes.flags import Flags
@@ -166,7 +166,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if "algorithm" not in self.settings:
             raise UsageError("the recipe has no setting 'algorithm'; name the one of its paper")
-        names = {*_FIELDS, *numbers_of(type(load_algorithm(self.settings["algorithm"].value)))}
+        names = {*_FIELDS, *paper_numbers(type(load_algorithm(self.settings["algorithm"].value)))}
         for size in self.machines:
             require_one_of("size", size, SIZES)
         for size, changes in self.sizes.items():

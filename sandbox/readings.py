@@ -100,7 +100,7 @@ def results(written: Readable) -> Iterator[object]:
     Args:
         written: what the tests' process wrote.
     """
-    suite_results = suite.read_cases(bytes_of(written))
+    suite_results = suite.read_suite_cases(bytes_of(written))
     for case in suite_results.cases:
         yield list(case)
     yield [suite_results.done, suite_results.died, suite_results.ours, suite_results.error]

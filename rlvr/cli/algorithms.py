@@ -15,7 +15,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import flag_of, numbers_of
+from rlvr.algo.papers.numbers import flag_of, paper_numbers
 from rlvr.errors import UsageError
 
 __all__ = ["AlgorithmsCommand"]
@@ -90,7 +90,7 @@ def _show(kind: type[Algorithm], out: Console) -> None:
     if kind.sources:
         line(f"Sources: {kind.sources}\n")
     table = Table("flag", "default", Column("what it is", overflow="fold"))
-    for name, number in numbers_of(kind).items():
+    for name, number in paper_numbers(kind).items():
         holder = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:
             value = getattr(holder, number.name)
@@ -102,7 +102,7 @@ def _show(kind: type[Algorithm], out: Console) -> None:
     absent = sorted(
         {
             number.part
-            for number in numbers_of(kind).values()
+            for number in paper_numbers(kind).values()
             if number.part and getattr(algorithm, number.part) is None
         }
     )

@@ -14,7 +14,7 @@ from tyro.conf import arg
 
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import Number, changed, flag_of, number_of, numbers_of, parsed
+from rlvr.algo.papers.numbers import Number, changed, flag_of, number_of, paper_numbers, parsed
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.config.setting import defaults
@@ -74,7 +74,7 @@ def _number_flags(kind: Any) -> type[object]:
             ],
             field(default=None),
         )
-        for name, number in numbers_of(kind).items()
+        for name, number in paper_numbers(kind).items()
     ]
     return dataclasses.make_dataclass(f"{kind.__name__}Numbers", fields, frozen=True)
 
@@ -155,7 +155,7 @@ class Sources:
         Raises:
             UsageError: one cannot work, or they contradict each other.
         """
-        own_numbers = numbers_of(type(self.algorithm))
+        own_numbers = paper_numbers(type(self.algorithm))
         texts = {
             name: getattr(given, name) for name in own_numbers if getattr(given, name) is not None
         }
@@ -194,7 +194,7 @@ class Sources:
         names["template_option"] = "template_options"
         flags = {names.get(flag, flag) for flag in self.flags}
         is_whole = isinstance(self.found.get("algorithm"), Algorithm) and "algorithm" not in flags
-        own_numbers = numbers_of(type(self.algorithm))
+        own_numbers = paper_numbers(type(self.algorithm))
         for name in [*(setting.name for setting in dataclasses.fields(config)), *own_numbers]:
             if name in flags:
                 places[name] = "flag"
@@ -227,9 +227,11 @@ def _flags_of(argv: Sequence[str]) -> set[str]:
 def _require_numbers(flags: set[str], algorithm: Algorithm) -> None:
     """Refuse numbers of other algorithms, before a flag's value is read or a model is loaded."""
     accepted = {
-        *numbers_of(type(algorithm)),
+        *paper_numbers(type(algorithm)),
         *(setting.name for setting in dataclasses.fields(Config)),
     }
-    all_numbers = {name for paper_name in NAMES for name in numbers_of(algorithm_class(paper_name))}
+    all_numbers = {
+        name for paper_name in NAMES for name in paper_numbers(algorithm_class(paper_name))
+    }
     for name in sorted(flags & all_numbers - accepted):
         number_of(algorithm, name, flag_of(name))

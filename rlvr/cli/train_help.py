@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 import docstring_parser
 
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import flag_of, numbers_of
+from rlvr.algo.papers.numbers import flag_of, paper_numbers
 from rlvr.cli.run_settings import number_metavar
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
@@ -96,7 +96,7 @@ def _usual_page(algorithm: Algorithm) -> Iterator[str]:
     for flag, text in _ABOVE:
         yield from _entry(flag, text)
     yield from _settings(_USUAL, first_sentence=True)
-    own_numbers = numbers_of(type(algorithm))
+    own_numbers = paper_numbers(type(algorithm))
     if own_numbers:
         yield ""
         yield from textwrap.wrap(

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from rlvr.algo.papers.base import Absent, Algorithm, Inputs
-from rlvr.algo.papers.numbers import Number, as_record, changed, from_record, numbers_of
+from rlvr.algo.papers.numbers import Number, as_record, changed, from_record, paper_numbers
 from rlvr.collect.prefixes import PrefixValues
 from rlvr.errors import RlvrError, UsageError
 from rlvr.train.config import Config
@@ -339,7 +339,7 @@ class _Trial:
     def fields(self) -> str:
         idle = []
         before = self._outcome(self.algorithm)
-        for name, number in numbers_of(type(self.algorithm)).items():
+        for name, number in paper_numbers(type(self.algorithm)).items():
             if _is_own(self.algorithm, number) and not any(
                 _apart(before, self._outcome(changed))
                 for changed in _others(self.algorithm, name, number)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import Number, numbers_of
+from rlvr.algo.papers.numbers import Number, paper_numbers
 from rlvr.collect import Groups, Sampling
 from rlvr.collect.cursor import Cursor
 from rlvr.collect.flight import sample_groups
@@ -212,7 +212,7 @@ def _rows(settings: ResolvedConfig, places: Mapping[str, str]) -> Iterator[tuple
             _show_value(getattr(settings, name)),
             follows[name] if is_open and place == "default" else place,
         )
-    for name, number in numbers_of(type(algorithm)).items():
+    for name, number in paper_numbers(type(algorithm)).items():
         holder: object = algorithm if number.part is None else getattr(algorithm, number.part)
         if number.name and holder is not None:
             follows_from = _origin(settings, number, getattr(holder, number.name))

@@ -14,7 +14,7 @@ from typing import get_type_hints
 
 from rlvr.algo.papers import load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import Number, as_typed, from_record, number_of, numbers_of
+from rlvr.algo.papers.numbers import Number, as_typed, from_record, number_of, paper_numbers
 from rlvr.errors import UsageError
 from rlvr.samplers.chat import require_chat_mode
 from rlvr.train.config import Config
@@ -113,7 +113,7 @@ def _setting(name: str, value: object, hints: Mapping[str, object], algorithm: A
         return read_stages(name, value)
     if name in hints:
         return as_typed(name, value, hints[name])
-    known: Mapping[str, Number] = numbers_of(type(algorithm))
+    known: Mapping[str, Number] = paper_numbers(type(algorithm))
     if isinstance(value, Mapping) and (inner := [one for one in known if known[one].part == name]):
         raise UsageError(
             f"there is no table {name!r}; write its numbers one by one, such as {inner[0]}"

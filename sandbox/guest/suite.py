@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rlvr.sandbox.guest.messages import SlotMessage
 
-__all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_cases"]
+__all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_suite_cases"]
 
 _READS_OUTPUT = re.compile(
     r"\b(?:capsys|capfd|capsysbinary|redirect_std\w+|monkeypatch|mocker|unittest\.mock)\b|\bsys\.std(?:out|err|in)\s*=[^=]"
@@ -158,7 +158,7 @@ def _attempt(session: SuiteRun, name: str, code: CodeType) -> None:
 # ----------------------------------------------------------------------------- in the host's reader
 
 
-def read_cases(data: bytes) -> SuiteResults:
+def read_suite_cases(data: bytes) -> SuiteResults:
     """The results that `main` wrote, up to the first line that it cannot have written.
 
     Args:

@@ -11,7 +11,7 @@ import torch
 from rlvr.algo import corrections, kl, parts
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm, papers_table
 from rlvr.algo.papers.base import Inputs
-from rlvr.algo.papers.numbers import numbers_of
+from rlvr.algo.papers.numbers import paper_numbers
 from rlvr.algo.parts import Clip, Kl
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
@@ -44,7 +44,7 @@ def test_a_paper_says_where_it_is_from(name: str):
     assert kind.equations
     assert kind.paper.startswith(("arXiv:", "doi:"))
     assert len(kind.sources) > 20
-    assert all(number.help for number in numbers_of(kind).values())
+    assert all(number.help for number in paper_numbers(kind).values())
 
 
 def test_published_numbers():
@@ -132,9 +132,9 @@ def test_a_number_that_cannot_work_is_refused(name: str, changes: dict, message:
 def test_no_flag_is_accepted_where_nothing_reads_it(monkeypatch):
     """Every number of every paper on every paper: its own are taken, others are refused by name."""
     monkeypatch.setattr("rlvr.algo.papers.numbers.nearest", lambda *names: "")  # which is slow
-    every = {flat for name in NAMES for flat in numbers_of(algorithm_class(name))}
+    every = {flat for name in NAMES for flat in paper_numbers(algorithm_class(name))}
     for name, flat in itertools.product(NAMES, every):
-        if flat not in numbers_of(algorithm_class(name)):
+        if flat not in paper_numbers(algorithm_class(name)):
             with pytest.raises(UsageError, match=rf"{flat} is no number of {name}.*ha(s|ve) it"):
                 load_algorithm(name, **{flat: 1})
 

@@ -42,12 +42,12 @@ class Guests:
         self, program: str, style: str, test: str, *, patience_s: float = PATIENCE_S, **spec: Any
     ) -> Any:
         """What a suite says of a program: `suite.Results`."""
-        from rlvr.sandbox.guest.suite import read_cases
+        from rlvr.sandbox.guest.suite import read_suite_cases
 
         spec = {"setup": "", "entry_point": None, "module": ["solution"], "stop": False, **spec}
         spec = {**spec, "style": style, "test": test}
         reply = self._ask(do="suite", program=program, spec=spec, patience_s=patience_s)
-        return read_cases(bytes.fromhex(reply["results"]))
+        return read_suite_cases(bytes.fromhex(reply["results"]))
 
     def calls(self, program: str, *calls: Any) -> Any:
         """The replies of a program to some (name, args…)."""

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from rlvr.sandbox.guest.remote import ProgramDied, Remote
-from rlvr.sandbox.guest.suite import Case, SuiteResults, read_cases
+from rlvr.sandbox.guest.suite import Case, SuiteResults, read_suite_cases
 from tests.sandbox.guests import Guests, passed
 
 
@@ -274,7 +274,7 @@ def test_a_test_that_swallows_everything_does_not_pass_without_a_program(guests)
 )
 def test_results_are_read_strictly(data, expected):
     """Up to the first line that is none."""
-    assert read_cases(data) == expected
+    assert read_suite_cases(data) == expected
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import rlvr
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm
 from rlvr.algo.papers.base import Algorithm
-from rlvr.algo.papers.numbers import as_record, changed, numbers_of, parsed
+from rlvr.algo.papers.numbers import as_record, changed, paper_numbers, parsed
 from rlvr.algo.parts import Clip, Kl
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
@@ -44,7 +44,7 @@ def leaves(kind) -> int:
 
 def test_every_number_of_an_algorithm_has_a_flag_with_an_explanation():
     """They are made from the fields, so a new one has its flag at once."""
-    found = numbers_of(algorithm_class("prorl")) | numbers_of(algorithm_class("ppo"))
+    found = paper_numbers(algorithm_class("prorl")) | paper_numbers(algorithm_class("ppo"))
     assert {
         "clip_low",
         "clip_high",

@@ -41,9 +41,9 @@ from rlvr.verifiers.code.verdicts import (
     CaseVerdict,
     Failure,
     Judgement,
-    plain,
     reason_line,
     shorten,
+    valid_text,
 )
 
 __all__ = ["judge"]
@@ -128,7 +128,7 @@ def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: b
     for result, failure in judged:
         if failure is not None:
             expected, got = (
-                plain(shorten(text, _SHORT)) for text in (failure.expected, failure.got)
+                valid_text(shorten(text, _SHORT)) for text in (failure.expected, failure.got)
             )
             result = dataclasses.replace(result, expected=expected, got=got)
         results.append(result)

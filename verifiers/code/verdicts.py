@@ -7,7 +7,15 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CaseResult", "CaseVerdict", "Failure", "Judgement", "plain", "reason_line", "shorten"]
+__all__ = [
+    "CaseResult",
+    "CaseVerdict",
+    "Failure",
+    "Judgement",
+    "reason_line",
+    "shorten",
+    "valid_text",
+]
 
 _LINE, _TEXT = 200, 1000
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
@@ -159,7 +167,7 @@ def shorten(text: str | bytes, most: int = _TEXT) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def plain(text: str) -> str:
+def valid_text(text: str) -> str:
     """The text without lone surrogates, which JSON files cannot hold.
 
     Args:
@@ -176,4 +184,4 @@ def reason_line(text: str) -> str:
         text: any text.
     """
     text = " ".join(text[: 10 * _LINE].split())
-    return shorten(_ADDRESS.sub("0x…", plain(text)), _LINE)
+    return shorten(_ADDRESS.sub("0x…", valid_text(text)), _LINE)

@@ -41,7 +41,7 @@ __all__ = [
     "flag_of",
     "from_record",
     "number_of",
-    "numbers_of",
+    "paper_numbers",
     "parsed",
     "plain_number",
 ]
@@ -68,7 +68,7 @@ class Number(NamedTuple):
     help: str
 
 
-def numbers_of(kind: type[Algorithm]) -> Mapping[str, Number]:
+def paper_numbers(kind: type[Algorithm]) -> Mapping[str, Number]:
     """The numbers of an algorithm by flat name, without those that are the run's.
 
     Args:
@@ -136,7 +136,7 @@ def _of_others(name: str) -> list[str]:
     return [
         paper_name
         for paper_name in papers.NAMES
-        if name in numbers_of(papers.algorithm_class(paper_name))
+        if name in paper_numbers(papers.algorithm_class(paper_name))
     ]
 
 
@@ -151,7 +151,7 @@ def number_of(algorithm: Algorithm, name: str, written: str = "") -> Number:
     Raises:
         UsageError: it has none of this name; the error says which algorithms have it.
     """
-    own_numbers = numbers_of(type(algorithm))
+    own_numbers = paper_numbers(type(algorithm))
     if name in own_numbers:
         return own_numbers[name]
     if owners := _of_others(name):
