@@ -418,13 +418,12 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
     import pyarrow.parquet as pq
 
     try:
-        cells, count = pa.schema([]), 0
+        kinds, count = dict[tuple[str, type], None](), 0
         for rows in _groups(source):
-            schemas = [cells, _schema_of(rows)]
-            cells, count = (
-                pa.unify_schemas(schemas, promote_options="permissive"),
-                count + len(rows),
-            )
+            kinds |= dict.fromkeys((name, type(cell)) for row in rows for name, cell in row.items())
+            count += len(rows)
+        schemas = [pa.schema([(name, _TYPES[kind])]) for name, kind in kinds]
+        cells = pa.unify_schemas([pa.schema([]), *schemas], promote_options="permissive")
         marks = {**notes, MARK: "1"} | ({CHECKSUM: str(count)} if checksums else {})
         columns = cells.append(pa.field(CHECKSUM, pa.string())) if checksums else cells
         with target.open("wb") as file:
@@ -457,15 +456,6 @@ def _groups(source: Path) -> Iterator[list[dict[str, object]]]:
             group, letters = [], 0
     if group:
         yield group
-
-
-def _schema_of(rows: Sequence[Row]) -> object:
-    """Names and types of the columns of rows, of which each may have others."""
-    import pyarrow as pa
-
-    kinds = dict.fromkeys((name, type(value)) for row in rows for name, value in row.items())
-    schemas = [pa.schema([(name, _TYPES[kind])]) for name, kind in kinds]
-    return pa.unify_schemas(schemas, promote_options="permissive")
 
 
 def _column(rows: Sequence[Row], name: str, kind: str) -> Any:

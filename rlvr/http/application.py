@@ -237,16 +237,11 @@ class Application:
                 scope, receive, send, share, (methods, route, parts), label
             )
         finally:
-            state.under_way -= 1
             if not share.taken_over:
                 share.release()
-            took_s = time.perf_counter() - started
             status = 499 if response is None else response.status
-            state.metrics.count_request(label, status, took_s)
-            if state.audit is not None:
-                more: Mapping[str, Any] = getattr(response, "audit_fields", dict)()
-                caller = scope.get("rlvr.caller", "")
-                state.audit.write(caller, scope["method"], label, status, took_s, more)
+            fields = getattr(response, "audit_fields", dict)
+            self._count(scope, label, status, started, fields)
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a WebSocket answered, if its caller may ask: it is a request until it ends."""
@@ -268,11 +263,23 @@ class Application:
         except Exception:  # noqa: BLE001  as in _answer
             _log.exception("a conversation failed")
         finally:
-            state.under_way -= 1
-            took_s = time.perf_counter() - started
-            state.metrics.count_request(label, status, took_s)
-            if state.audit is not None:
-                state.audit.write(scope.get("rlvr.caller", ""), "GET", label, status, took_s, {})
+            self._count(scope, label, status, started)
+
+    def _count(
+        self,
+        scope: Scope,
+        label: str,
+        status: int,
+        started: float,
+        more: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        """Count a request that has ended, and write it into the log."""
+        state, took_s = self.state, time.perf_counter() - started
+        state.under_way -= 1
+        state.metrics.count_request(label, status, took_s)
+        if state.audit is not None:
+            caller, method = scope.get("rlvr.caller", ""), scope.get("method", "GET")
+            state.audit.write(caller, method, label, status, took_s, more())
 
     def _methods_of(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
         """The routes of a path by method, and what stands for the names in braces."""
