@@ -65,7 +65,7 @@ score: $(DEMO)
 
 # By path and not by mark, as importing torch for tests that do not run takes seconds.
 NOT_QUICK := algo browser cli envs escapes interop outside peers ranks ray recipes samplers sandbox testing train vllm workers test_package.py \
-  serve viewer $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
+  frozen/test_formats.py serve viewer $(addprefix verifiers/test_,code_sandboxed.py math_concurrency.py math_fuzz.py math_hostile.py math_symbolic.py)
 
 quick: $(DEV)
 	@$(PYTEST) -m "not (docs or slow)" $(addprefix --ignore=tests/,$(NOT_QUICK))
@@ -85,7 +85,6 @@ test-all: $(DEV)
 
 test-escapes: $(DEV)
 	@$(PYTEST) tests/escapes
-
 
 # As root of a pod: no namespaces, read-only cgroups, Docker's default system calls.  Needs root, which makes one by chroot.
 test-container: export RLVR_IN_CONTAINER := 1

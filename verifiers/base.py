@@ -35,6 +35,7 @@ from __future__ import annotations
 import inspect
 import marshal
 import re
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -307,11 +308,11 @@ class _Readings:
                 return
             # The verifier is kept with it, so that no other one can get its place.
             self._known[place] = (verifier, reading)
-            self._bytes += len(key)
+            self._bytes += sys.getsizeof(key)
             while len(self._known) > _MOST_READINGS or self._bytes > _MOST_BYTES:
                 oldest = next(iter(self._known))
                 del self._known[oldest]
-                self._bytes -= len(oldest[1])
+                self._bytes -= sys.getsizeof(oldest[1])
 
 
 _READINGS: Final = _Readings()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import tyro
 from tyro.conf import arg
@@ -19,9 +19,6 @@ from rlvr.errors import UsageError
 from rlvr.train.config import Config
 from rlvr.train.config.setting import defaults
 from rlvr.train.settings import merge_numbers, read_settings
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["RunSettings", "Sources", "number_flags", "number_metavar"]
 

@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -35,9 +35,6 @@ from rlvr.cli.train_help import help_page
 from rlvr.environment.registry import defaults_of
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "RecipeCommand",

@@ -475,6 +475,8 @@ def _column(rows: Sequence[Row], name: str, kind: str) -> Any:
     elif kind == "bool":
         buffers.append(bits([bool(value) for value in values]))
     else:
+        if kind == "double" and any(type(v) is int and float(v) != v for v in values):
+            raise pa.ArrowInvalid(f"the column {name!r} has whole numbers that no float holds")
         numbers = (0 if value is None else value for value in values)
         buffers.append(array("q" if kind == "int64" else "d", numbers))
     shared = [pa.py_buffer(buffer) for buffer in buffers]

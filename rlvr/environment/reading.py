@@ -12,9 +12,12 @@ import inspect
 import os
 import resource
 import signal
+import sys
 import threading
 import time
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from types import FrameType
 from typing import ClassVar, Final, Self
@@ -84,7 +87,7 @@ def limited_reading() -> AbstractContextManager[None]:
     The context raises `DataError` if it did.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    return _Timer() if is_main else _WATCHER
+    return _Timer() if is_main else _watched()
 
 
 class _PutOff(BaseException):
@@ -97,9 +100,13 @@ class _ReadTooLong(OutOfTime):
 
 
 class _Timer:
-    """Of the main thread, where signals arrive.  A timer of the caller goes on afterwards."""
+    """Of the main thread, where signals arrive.  A timer of the caller goes on afterwards.
 
-    running: ClassVar[_Timer | None] = None
+    An exception that comes as `__exit__` begins leaves it on until it is freed.
+    """
+
+    running: ClassVar[weakref.ref[_Timer] | None] = None
+    _is_on = False
 
     def __enter__(self) -> None:
         self.budget, self._outer = _budget.get(), _Timer.running
@@ -108,31 +115,41 @@ class _Timer:
         self._handler = _get_handler(signal.SIGVTALRM)
         if self._handler is not _look:
             _set_handler(signal.SIGVTALRM, _look)
-        _Timer.running = self
+        _Timer.running = weakref.ref(self)
         look_s = min(_LOOK_S, self.limit_s / 2)
         self._left_s, self._every_s = signal.setitimer(signal.ITIMER_VIRTUAL, look_s, look_s)
-        self._began_user_s = _user_s() if self._left_s else 0.0
+        self._is_on, self._began_user_s = True, _user_s() if self._left_s else 0.0
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.end()
+        if isinstance(error, (OutOfTime, _PutOff)):
+            raise DataError(str(error)) from error
+
+    def end(self) -> None:
+        """Look no more."""
+        if not self._is_on:
+            return
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        _Timer.running = self._outer
+        _Timer.running, self._is_on = self._outer, False
         if self._handler not in (_look, signal.SIG_DFL):
             _set_handler(signal.SIGVTALRM, self._handler)
         if self._left_s:
             left_s = max(self._left_s - (_user_s() - self._began_user_s), _SHORT_S)
             signal.setitimer(signal.ITIMER_VIRTUAL, left_s, self._every_s)
-        if isinstance(error, (OutOfTime, _PutOff)):
-            raise DataError(str(error)) from error
+
+    __del__ = end
 
 
-def _look(number: int, frame: FrameType | None) -> None:
-    """Stays installed, since setting a handler takes longer than a short reference; while nothing is
-    read a signal acts as without it."""
-    timer = _Timer.running
-    if timer is None:
-        _set_handler(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-    elif time.thread_time() - timer.began > timer.limit_s:
+_ENDING: Final = (_Timer.__exit__.__code__, _Timer.end.__code__)
+
+
+def _look(_: int, frame: FrameType | None) -> None:
+    """Stays installed, since setting a handler takes longer than a short reference.  A signal that
+    comes late, after the reading, ends nothing."""
+    timer = _Timer.running and _Timer.running()
+    if timer is None or (frame is not None and frame.f_code in _ENDING):
+        return
+    if time.thread_time() - timer.began > timer.limit_s:
         if timer.budget is None:
             raise _ReadTooLong
         timer.budget.is_spent = True
@@ -170,10 +187,11 @@ class _Watcher:
                 threading.Thread(target=self._run, name="reading", daemon=True).start()
                 self._is_running = True
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, *exc: object) -> None:
         """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
         for."""
         thread = threading.get_ident()
+        late: OutOfTime | None = None
         while True:
             try:
                 with self._lock:
@@ -182,15 +200,24 @@ class _Watcher:
                         _raise_in(thread, None)
                         self._late.discard(thread)
                 break
-            except OutOfTime as late:
-                error = late
-        if isinstance(error, OutOfTime):
-            raise DataError(str(error)) from error
+            except OutOfTime as error:
+                late = error
+        if late is not None:
+            raise late
+
+    def forget(self) -> None:
+        """This thread is not watched any more, however its reading ended."""
+        with self._lock:
+            self._began.pop(threading.get_ident(), None)
+            self._late.discard(threading.get_ident())
 
     def _run(self) -> None:
         while True:
             self._never.wait(_LOOK_S)
             with self._lock:
+                # One that an exception ended as `__exit__` began, or that is gone, is in nobody's way.
+                for thread in self._began.keys() - sys._current_frames().keys():
+                    del self._began[thread]
                 if not self._began:
                     self._is_running = False
                     return
@@ -209,4 +236,17 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
 
 
 _WATCHER = _Watcher()
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """Of other threads.  A generator, which ends what an exception left open as `__exit__` began."""
+    try:
+        with _WATCHER:
+            yield
+    except OutOfTime as error:
+        _WATCHER.forget()
+        raise DataError(str(error)) from error
+
+
 os.register_at_fork(after_in_child=_WATCHER.begin)

@@ -240,8 +240,8 @@ class Application:
             if not share.taken_over:
                 share.release()
             status = 499 if response is None else response.status
-            fields = getattr(response, "audit_fields", dict)
-            self._count(scope, label, status, started, fields)
+            # Taken out, or the job would live as long as the connection.
+            self._count(scope, label, status, started, scope.pop("rlvr.audit", dict))
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a WebSocket answered, if its caller may ask: it is a request until it ends."""
@@ -308,15 +308,14 @@ class Application:
                 request = self._admit(scope, receive, share, *place)
                 assert place[1] is not None
                 response = await place[1].handler(request)
+                scope["rlvr.audit"] = getattr(response, "audit_fields", dict)
                 await response(scope, receive, send)
             except Exception as error:
                 refused = error if isinstance(error, Refused) else self._refusal_of(error)
                 if refused is None:
                     raise
                 self.state.metrics.count("rlvr_rejected_total", reason=refused.reason)
-                fields = getattr(response, "audit_fields", dict)
                 response = self._error(refused)
-                response.audit_fields = fields
                 await response(scope, receive, send)
         except (ClientDisconnect, Left) as left:
             if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:

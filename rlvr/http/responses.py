@@ -35,7 +35,7 @@ class Response(Protocol):
     """An answer to a request: an ASGI application that knows its status.
 
     It may have `audit_fields`, a method that gives what the log of requests has of it beyond
-    others:  rows, outcomes, identity.
+    others: rows, outcomes, identity.
 
     Attributes:
         status: the HTTP status; 499, as nginx logs it, while nothing was sent.
@@ -68,12 +68,7 @@ class WholeResponse:
         status: the HTTP status.
         headers: beside those for type and length, in small letters; more may be added.
         media_type: of the body.
-
-    Attributes:
-        audit_fields: see `Response`.
     """
-
-    audit_fields: Callable[[], Mapping[str, Any]] = dict
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from rlvr.errors import RlvrError, UsageError, brief
 from rlvr.rewards.composition import Correct, GroupPart, Part, Reward
@@ -26,9 +26,6 @@ from rlvr.rewards.parts import (
     Repetition,
 )
 from rlvr.validate import nearest
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["PARTS", "parse_reward"]
 

@@ -106,6 +106,9 @@ def module_version(name: str) -> tuple[str, str] | None:
     Args:
         name: of the module.
     """
+    if name in _STARTED:  # which Python has run, wherever it stands
+        path = _file_of(name) if name in sys.modules else None
+        return None if path is None else (name, _read(name, str(path), *_state(path))[0])
     top = name.partition(".")[0]
     if _DECIDES_NOTHING.fullmatch(name) or top in sys.stdlib_module_names:
         return None

@@ -19,10 +19,7 @@ from types import (
     ModuleType,
     SimpleNamespace,
 )
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from typing import Any
 
 __all__ = ["fields_of", "held_values", "name_of", "objects_in", "plain_text"]
 

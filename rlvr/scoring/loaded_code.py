@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -10,16 +9,18 @@ from importlib.machinery import NamespaceLoader
 from types import CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
+from rlvr.errors import foreign_code
 from rlvr.scoring.held_values import held_values, objects_in, plain_text
 
 __all__ = ["digest_of_loaded"]
 
 _OWN_CODE = (FunctionType, type)
+_PLAIN = (str, bytes, int, float, complex, tuple, frozenset)
 
 
 def digest_of_loaded(module: str) -> str | None:
     """The digest of the functions and classes of a loaded module, with the constants that they
-    name; None if it has none.  Of one that a loader has made, of its code or of all that it holds.
+    name; None if it has none.  Of one that a loader has made, of its code, or of plain values too.
 
     Args:
         module: its name.
@@ -28,7 +29,7 @@ def digest_of_loaded(module: str) -> str | None:
     loader: Any = getattr(space.get("__spec__"), "loader", None)
     is_made, code = not isinstance(loader, (NamespaceLoader, NoneType)), None
     if is_made:
-        with contextlib.suppress(AttributeError, ImportError, OSError):
+        with foreign_code():
             code = loader.get_code(module)
     texts = [*(_texts_of_code(code, {}) if code else _texts_of_space(module, space, is_made))]
     text = "\0".join(texts).encode("utf-8", "surrogatepass")
@@ -36,12 +37,13 @@ def digest_of_loaded(module: str) -> str | None:
 
 
 def _texts_of_space(module: str, space: dict[str, Any], is_made: bool) -> Iterator[str]:
-    """What a module holds; with `is_made` also code from elsewhere, and values that no code names."""
+    """The code of a module; with `is_made` also plain values that no code names.  Others may change
+    while it is used."""
     for name, value in sorted(space.items()):
         if isinstance(value, _OWN_CODE):
-            if is_made or getattr(value, "__module__", None) == module:
+            if getattr(value, "__module__", None) == module:
                 yield from (name, *_texts_of(value, space))
-        elif is_made and not name.startswith("__"):
+        elif is_made and isinstance(value, _PLAIN) and not name.startswith("__"):
             yield from (name, plain_text(value))
 
 

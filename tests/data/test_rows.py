@@ -293,14 +293,15 @@ def test_a_parquet_with_texts_that_are_no_utf8_is_one_clear_error(tmp_path):
         list(read_rows(path))
 
 
-@pytest.mark.parametrize("value", ["x", 2**63])
-def test_rows_that_parquet_cannot_hold_are_not_lost(tmp_path, value):
-    """A column of numbers and texts, or of more than 64 bits: the rows stand in JSONL, nothing else lies about."""
+@pytest.mark.parametrize("values", [(1, "x"), (1, 2**63), (2**53 + 1, 0.5)])
+def test_rows_that_parquet_cannot_hold_are_not_lost(tmp_path, values):
+    """Numbers and texts, more than 64 bits, a whole number that no float holds beside a fraction: the
+    rows stand in JSONL, nothing else lies about."""
     path = tmp_path / "out.parquet"
     with pytest.raises(
         DataError, match=r"Parquet cannot hold these rows .* they stand in .*out\.parquet\.partial"
     ):
-        journal(path, [{"id": "a", "n": 1}, {"id": "b", "n": value}])
+        journal(path, [{"id": "a", "n": values[0]}, {"id": "b", "n": values[1]}])
     assert [p.name for p in tmp_path.iterdir()] == ["out.parquet.partial"]
     assert len((tmp_path / "out.parquet.partial").read_bytes().splitlines()) == 2
 

@@ -15,6 +15,7 @@ from rlvr.viewer.reports import read_report
 from tests.frozen.write import small_run
 
 RELEASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "run").is_dir())
+assert RELEASES, "no release's files are here"
 pytestmark = [
     pytest.mark.parametrize("written", RELEASES, ids=lambda path: path.name),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # another identity: the code goes on

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from rlvr.records import provenance, record
 from rlvr.testing.plays import play
 from tests.testing.test_check_ours import OURS, TOOLS
 
-FOLDER = Path(__file__).parent / "0.1.0"
+VERSION = version("rlvr")
+FOLDER = Path(__file__).parent / VERSION
+TAGGED: tuple[str, ...] = ()  # releases, whose folders stay as they are
 WRONG = "I cannot say, so I guess: \\boxed{-17}"
 
 
@@ -77,7 +80,9 @@ def small_run(folder: Path, steps: int) -> None:
 
 
 def write() -> None:
-    """Write all of it anew."""
+    """Write all of it anew, for a version that is not released yet."""
+    if VERSION in TAGGED:
+        raise SystemExit(f"{VERSION} is released: what it wrote stays; raise the version")
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in records()]

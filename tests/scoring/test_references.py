@@ -242,19 +242,27 @@ def test_a_timer_of_the_caller_goes_on():
         signal.signal(signal.SIGVTALRM, before)
 
 
-def test_a_signal_that_is_no_timer_of_ours_acts_as_before():
-    """The handler stays, as setting one takes longer than a short reference."""
+def test_a_tick_that_comes_late_ends_nothing():
+    """Other threads get it first; the handler stays, as setting one takes longer than a reading."""
     pid = os.fork()
     if pid == 0:
         try:
             signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
-            for _ in range(2):
-                with reading.limited_reading():
-                    pass
+            with reading.limited_reading():
+                pass
             signal.raise_signal(signal.SIGVTALRM)
         finally:
-            os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGVTALRM
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_a_reading_whose_end_is_interrupted_does_not_go_on(monkeypatch):
+    """An exception may come as `__exit__` begins, which then has done nothing."""
+    monkeypatch.setattr(reading._Timer, "__exit__", lambda *_: None)
+    with reading.limited_reading():
+        assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+    assert reading._Timer.running is None
 
 
 def test_where_nothing_is_read_nothing_is_limited(monkeypatch):

@@ -75,7 +75,7 @@ def test_programs_of_the_system_are_no_inputs():
 
 def test_tools_of_programs_are_code(monkeypatch):
     """Programs in JavaScript were judged by two versions of node, unnoticed."""
-    monkeypatch.setattr(compiling, "tool", lambda language: f"/usr/bin/{language}")
+    monkeypatch.setattr(compiling, "tool_path", lambda language: f"/usr/bin/{language}")
     monkeypatch.setattr(compiling, "tool_version", lambda language: f"{language} 7")
     compiler = compiling.Compiler(lambda *_: None, versions={"python of programs": "3.99"})
 

@@ -14,6 +14,7 @@ from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.normal import compare_bare
 
 LIMITS = [
+    ("(" * 41 + ")" * 41, "deep"),
     ("(" * 400 + ")" * 400, "deep"),
     ("1" * 1001, "digits in a row"),
     ("1," * 1002, "separators"),

@@ -44,6 +44,10 @@ SETS = [
     (r"\emptyset", "no solution", True, "by word"),
     (r"\emptyset", r"\{\}", True, "by braces"),
     (r"\emptyset", "0", False, "zero is no set"),
+    (r"\emptyset", "(3,1)", False, "a point whose numbers fall is none"),
+    ("(2,-1)", "no solution", False, "nor is none such a point"),
+    ("(0,0)", r"\text{no real solutions}", False, "nor one on the diagonal"),
+    (r"(\sqrt5,1)", r"\emptyset", False, "nor one of roots"),
     (r"\{1, 2\}", r"\{\}", False, "nothing matches everything only vacuously"),
 ]
 

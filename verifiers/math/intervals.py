@@ -127,15 +127,20 @@ class Regions(Generic[_End]):
         return reduce(common, parts) if node.op == "intersection" else reduce(self.without, parts)
 
     def between(self, low: Node, high: Node, brackets: str) -> list[Piece[_End]]:
-        """The piece of one interval; none if it is empty.
+        """The piece of one interval.
 
         Args:
             low, high: its ends.
             brackets: both of them, such as `[)`.
+
+        Raises:
+            Unreadable: it does not rise.  `(3,1)` is a point, and not the empty set.
         """
         start = self.end(low, 1 if brackets[0] == "(" else -1)
         stop = self.end(high, 1 if brackets[1] == "]" else -1)
-        return [(start, stop)] if start < stop else []
+        if not start < stop:
+            raise Unreadable("an interval that does not rise")
+        return [(start, stop)]
 
     def without(
         self, parts: Iterable[Piece[_End]], gone: Iterable[Piece[_End]]
