@@ -8,6 +8,7 @@ import pytest
 from rlvr.errors import UsageError
 from rlvr.http.audit import AuditLog
 from rlvr.http.serve import Service, app_of
+from rlvr.http.serve.responses import ScoresResponse
 from tests.environments import Trials
 
 KEYS = "ann a-long-enough-key-of-ann\nbob a-long-enough-key-of-bob rights=metrics\n"
@@ -43,6 +44,26 @@ async def test_each_request_is_a_line_without_key_or_text(tmp_path):
     assert (lines[0]["env"], lines[0]["identity"]) == ("t", identity)
     assert lines[0]["ms"] > 0
     assert log.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.anyio
+async def test_a_request_whose_answer_fails_keeps_its_rows(tmp_path, monkeypatch):
+    """They were judged, whatever became of the answer."""
+
+    async def fails(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ScoresResponse, "_send_whole", fails)
+    log = tmp_path / "audit.jsonl"
+    with Service({"t": Trials()}, workers=1, audit_log=log) as service:
+        transport = httpx.ASGITransport(app_of(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            row = {"task": 7, "completion": "7"}
+            answer = await client.post("/score", json={"rows": [row]})
+    assert answer.status_code == 500
+    [line] = map(json.loads, log.read_text().splitlines())
+    assert (line["status"], line["env"], line["rows"]) == (500, "t", 1)
+    assert line["outcomes"] == {"correct": 1}
 
 
 @pytest.fixture
