@@ -146,7 +146,7 @@ _ENDING: Final = (_Timer.__exit__.__code__, _Timer.end.__code__)
 def _look(_: int, frame: FrameType | None) -> None:
     """Stays installed, since setting a handler takes longer than a short reference.  A signal that
     comes late, after the reading, ends nothing."""
-    timer = _Timer.running and _Timer.running()
+    timer = None if _Timer.running is None else _Timer.running()
     if timer is None or (frame is not None and frame.f_code in _ENDING):
         return
     if time.thread_time() - timer.began > timer.limit_s:
