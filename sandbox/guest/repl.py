@@ -16,6 +16,7 @@ import builtins
 import contextlib
 import linecache
 import os
+import signal
 import sys
 import traceback
 from typing import Any, Final, NoReturn
@@ -102,9 +103,27 @@ def _run(source: bytes, name: str, namespace: dict[str, object]) -> int:
 
 
 def _flush() -> None:
-    for name in ("stdout", "stderr"):
-        with contextlib.suppress(Exception):
-            getattr(sys, name).flush()
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        with contextlib.suppress(Exception):  # the code may have put anything there
+            stream = getattr(sys, name)
+            try:
+                stream.flush()
+            except OSError:  # the call's file is full: the next call would say what is left
+                _drop_text(stream, fd)
+
+
+def _drop_text(stream: Any, fd: int) -> None:
+    """Forget what a stream holds and its file does not take."""
+    kept, nowhere = os.dup(fd), os.open(os.devnull, os.O_WRONLY)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # or the file is lost
+    try:
+        os.dup2(nowhere, fd)
+        stream.flush()
+    finally:
+        os.dup2(kept, fd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _compile_source(source: bytes, name: str) -> tuple[object, object]:

@@ -169,6 +169,19 @@ def test_a_call_that_waits_is_interrupted_at_the_wall(sandbox):
         assert session.run("x").text == "1\n"
 
 
+def test_what_its_file_does_not_take_is_not_said_by_the_next_call(python):
+    """A flood filled the file before it was interrupted, and what was buffered came a call later."""
+    code = """
+import resource
+least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, most))
+print("x" * 2000)
+"""
+    assert python.run(code).text == "x" * 100
+    again = python.run("resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))\n1 + 1")
+    assert again.text == "2\n"
+
+
 def test_a_flood_is_cut_and_the_session_goes_on(python):
     reply = python.run("while True: print('x' * 4096)")
     assert (reply.ending, reply.open, len(reply.text)) == ("OLE", True, 1 << 20)
