@@ -4,7 +4,8 @@
 #   make score   score a few hundred arithmetic completions and print what became of them
 #   make quick   run the tests that need no torch, sandbox, command or service; under a minute
 #   make test    run all tests but four kinds: `make test-slow` runs the slow ones, `make test-escapes` the attacks,
-#                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster
+#                `make test-ranks` training in several processes, `make test-ray` scoring on a Ray cluster;
+#                `make test-all` is `test` and `test-slow` in one run
 #   make test-outside  measure promises of memory and time from outside, by /proc and the clock (docs/promises.md); minutes
 #   make test-peers  score 500 rows through TRL, verl, verifiers, OpenEnv and NeMo Gym, by a service that is killed midway; harbor's trials; frameworks of agents
 #   make test-kernels  run the numeric tests with other kernels, as on another make of CPU, and two threads

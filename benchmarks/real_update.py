@@ -84,7 +84,8 @@ def main() -> None:
         "shared": (lambda: ours(policy, shared), lambda: plain(model, shared, together)),
         "padded": (lambda: ours(policy, padded), lambda: plain(model, padded, together)),
     }
-    print(about("torch", "transformers"), f"\nplain transformers with {together} rows at a time\n")
+    print(about("torch", "transformers"))
+    print(f"{torch.get_num_threads()} threads; plain transformers with {together} rows at a time\n")
     print(
         "| rows | CPU s | of plain transformers | ratio | gradients apart, of the norm |\n|---|--:|--:|--:|--:|"
     )

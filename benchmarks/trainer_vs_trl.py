@@ -3,6 +3,7 @@ r"""rlvr's trainer beside TRL's GRPOTrainer, as the Markdown tables of docs/benc
     python -m benchmarks.trainer_vs_trl steps --scenario skewed --steps 30
     python -m benchmarks.trainer_vs_trl learning --seeds 5
 
+With `--beside FOLDER` another checkout with its .venv is one more side, such as the last release's.
 The interpreter has rlvr[train] and trl.  Each side runs in a process of its own on the same core with one thread, in
 float32.  Sides take turns step by step, so that a slow second of the machine falls on all of them, and a ratio is the
 median of the steps' ratios.
@@ -39,16 +40,25 @@ NAMES = {
     "rlvr-dynamic": "rlvr, with dynamic sampling",
     "trl": "TRL, `GRPOTrainer`",
     "plain": "hand-written PyTorch",
+    "beside": "rlvr of the other checkout",
 }
 WARM_UP = 2  # steps that are not counted
 Run = dict[str, Any]
 
 
-def run(jobs: Mapping[str, Job]) -> dict[str, Run]:
-    """Each side in a process of its own, in turns: one makes a step while the others wait."""
+def run(jobs: Mapping[str, Job], beside: Path | None = None) -> dict[str, Run]:
+    """Each side in a process of its own, in turns: one makes a step while the others wait.
+
+    Args:
+        jobs: by side.
+        beside: the other checkout, of the side "beside".
+    """
     found: dict[str, Run] = {side: {"steps": []} for side in jobs}
     with contextlib.ExitStack() as stack:
-        going = {side: Side(job, stack) for side, job in jobs.items()}
+        going = {
+            side: Side(job, stack, beside if side == "beside" else None)
+            for side, job in jobs.items()
+        }
         while going:
             for side, one in list(going.items()):
                 numbers = one.turn()
@@ -63,12 +73,13 @@ def run(jobs: Mapping[str, Job]) -> dict[str, Run]:
 class Side:
     """A process that makes a step at each turn; see `benchmarks.trainer_sides`."""
 
-    def __init__(self, job: Job, stack: contextlib.ExitStack) -> None:
-        command = [sys.executable, "-m", "benchmarks.trainer_sides", json.dumps(asdict(job))]
+    def __init__(self, job: Job, stack: contextlib.ExitStack, checkout: Path | None = None) -> None:
+        python = sys.executable if checkout is None else checkout / ".venv/bin/python"
+        command = [python, "-m", "benchmarks.trainer_sides", json.dumps(asdict(job))]
         self._errors = stack.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115  (the stack closes it)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            cwd=checkout, env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         stack.enter_context(self._process)
         stack.callback(self._process.kill)
@@ -106,12 +117,12 @@ def steps(args: argparse.Namespace) -> None:
         taught = scenario == "uniform"
         model = str(warm_started(args.models, seed=0, steps=args.warm_steps)) if taught else ""
         size = {"steps": args.steps + WARM_UP, "prompts": PROMPTS[scenario]}
-        found = run(
-            {
-                side: Job(side=side, scenario=scenario, model=model, **size)
-                for side in SIDES[scenario]
-            }
-        )
+        jobs = {
+            side: Job(side=side, scenario=scenario, model=model, **size) for side in SIDES[scenario]
+        }
+        if args.beside is not None:
+            jobs["beside"] = Job(side="rlvr", scenario=scenario, model=model, **size)
+        found = run(jobs, args.beside)
         print(
             f"\n**{scenario}**, {PROMPTS[scenario]} prompts × 8; median (least–greatest) of {args.steps} steps\n"
         )
@@ -230,6 +241,7 @@ def main() -> None:
         metavar="N",
         help="that are counted",
     )
+    one.add_argument("--beside", type=Path, help="folder of another checkout, one more side")
     one.set_defaults(command=steps)
     two = commands.add_parser("learning", help="how long until the reward is reached")
     two.add_argument("--seeds", type=int, default=5, choices=range(1, 51), metavar="N")

@@ -43,6 +43,7 @@ from rlvr.rewards.expression import parse_reward
 from rlvr.types import (
     Completion,
     JsonDict,
+    Message,
     Outcome,
     Prompt,
     Score,
@@ -496,7 +497,7 @@ class Environment(Stepping):
         """
         return tools_of(self, state)
 
-    def user(self, task: Task, transcript: Sequence[Mapping[str, object]]) -> Any:
+    def user(self, task: Task, transcript: Sequence[Message]) -> Any:
         """The next message of a simulated user after a turn without calls; None ends the episode.
         Plain or async.
 
