@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import tyro
 from tyro.conf import arg
@@ -17,10 +17,18 @@ from rlvr.algo.papers.base import Algorithm
 from rlvr.algo.papers.numbers import Number, changed, flag_of, number_of, paper_numbers, parsed
 from rlvr.errors import UsageError
 from rlvr.train.config import Config
-from rlvr.train.config.setting import defaults
+from rlvr.train.config.setting import defaults, unread
 from rlvr.train.settings import merge_numbers, read_settings
 
 __all__ = ["RunSettings", "Sources", "number_flags", "number_metavar"]
+
+_SETTINGS_OF_FLAGS: Final = {
+    "option": "env_options",
+    "sandbox": "env_options",
+    "eval_option": "eval_options",
+    "template_option": "template_options",
+}
+"""Flags that set one entry of a setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +183,22 @@ class Sources:
         values.setdefault("algorithm", settings.algorithm)
         if changes or not isinstance(values["algorithm"], str):
             values["algorithm"] = changed(self.algorithm, changes)
-        return Config(**values)
+        left_out = self._unread_through_flags(dataclasses.replace(settings, **others))
+        return Config(**{name: value for name, value in values.items() if name not in left_out})
+
+    def _unread_through_flags(self, settings: Config) -> set[str]:
+        """Settings of a file or a recipe that something read, and that nothing reads with these
+        flags: who gave the flags cannot leave them out, as `eval_n` with `--eval-every None`."""
+        below = self.settings
+        algorithm = below.algorithm
+        if isinstance(algorithm, str):
+            algorithm = load_algorithm(algorithm)
+        now_unread = unread(settings, self.algorithm).keys()
+        return now_unread - unread(below, algorithm).keys() - self._set_by_flags
+
+    @property
+    def _set_by_flags(self) -> set[str]:
+        return {_SETTINGS_OF_FLAGS.get(flag, flag) for flag in self.flags}
 
     def of(self, config: Config) -> dict[str, str]:
         """Where each setting comes from: name → "flag", the file's name, "default" or what `name`
@@ -187,13 +210,13 @@ class Sources:
             config: the settings.
         """
         places = {}
-        names = {"option": "env_options", "sandbox": "env_options", "eval_option": "eval_options"}
-        names["template_option"] = "template_options"
-        flags = {names.get(flag, flag) for flag in self.flags}
+        flags, left_out = self._set_by_flags, self._unread_through_flags(config)
         is_whole = isinstance(self.found.get("algorithm"), Algorithm) and "algorithm" not in flags
         own_numbers = paper_numbers(type(self.algorithm))
         for name in [*(setting.name for setting in dataclasses.fields(config)), *own_numbers]:
-            if name in flags:
+            if name in left_out:
+                places[name] = "default"
+            elif name in flags:
                 places[name] = "flag"
             elif self.path is not None and (
                 name in self.found or (name in own_numbers and is_whole)

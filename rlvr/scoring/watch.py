@@ -69,7 +69,7 @@ class ReadsWatch:
         self._new: Noticed = {}
         self._states: dict[str, tuple[int, ...]] = {}
         self._variables: dict[str, str] = {}
-        self._toolchains: set[str] = set()
+        self._toolchains: dict[str, str] = {}
         self._written: set[str] = set()  # here, and what other workers have listed
         self._list: int | None = None
         self._read = 0  # bytes of the list
@@ -108,6 +108,12 @@ class ReadsWatch:
 
     def __exit__(self, *exc: object) -> None:
         self._on -= 1
+
+    def forget(self) -> None:
+        """Begin a run in the process of a caller: what an earlier one has read is news for it."""
+        self._states.clear()
+        self._variables.clear()
+        self._toolchains.clear()
 
     def take(self) -> Noticed:
         """What was noticed since the last call; empty if nothing was."""
@@ -155,10 +161,11 @@ class ReadsWatch:
         finally:
             self._local.busy = False
 
-    def _note_toolchain(self, name: str, version: Callable[[], str]) -> None:
-        if name not in self._toolchains:
-            self._toolchains.add(name)
-            self._note("code", name, version())
+    def _note_toolchain(self, name: str, ask: Callable[[], str]) -> None:
+        version = ask()
+        if self._toolchains.get(name) != version:
+            self._toolchains[name] = version
+            self._note("code", name, version)
 
     def _started(self, args: tuple[Any, ...]) -> None:
         """Note a program of one's own, and the script that an interpreter runs."""

@@ -279,6 +279,21 @@ def test_a_recipe_takes_a_file_and_numbers(say, written, tmp_path):
     assert ["│", "prompts", "│", "512", "│", "recipe", "math_dapo", "│"] in rows
 
 
+def test_flags_take_settings_below_them_out_of_use(say, written, tmp_path):
+    """A recipe's `eval_n`, or a file's, was refused with `--eval-every None`, and cannot be left
+    out."""
+    path = written("eval_every = 5\neval_n = 3")
+    code, said = say("train", "--config", path, "--eval-every", "None", "--dry-run")
+    assert code == 0, said
+    rows = [line.split() for line in say.out.splitlines()]
+    assert ["│", "eval_n", "│", "1", "│", "default", "│"] in rows
+    code, said = say("train", "--config", path, "--eval-every", "None", "--eval-n", 3, "--dry-run")
+    assert (code, "eval_n is int 3, and nothing reads it" in said) == (2, True), said
+    path = written("sampler_memory = 0.8")
+    code, said = say("train", "--config", path, "--eval-every", "None", "--dry-run")
+    assert (code, "sampler_memory is float 0.8, and nothing reads it" in said) == (2, True), said
+
+
 def test_an_algorithm_survives_its_record(tmp_path):
     """Every preset, through JSON and back."""
     for name in NAMES:
