@@ -169,8 +169,8 @@ class Policy:
         packing: put the rows of a micro-batch side by side instead of padding them, which saves
             what the padding costs (see `rlvr.train.packing`).
         share_prompts: read a prompt once for all its completions where that gives the same numbers.
-            The number of passes through the layers then depends on the rows; switch it off where
-            processes have to make as many.
+            The number of passes through the layers then depends on the rows: shards agree on it;
+            switch it off under a wrapper of your own whose processes have to make as many.
         max_tokens: most tokens of a micro-batch, padding included.
         overhead_tokens: the cost of starting a micro-batch, in tokens (see `buckets`).
 
@@ -212,7 +212,7 @@ class Policy:
             use_packed_attention(model)
         tried = model
         if model.device.type == "meta":  # without weights: its kind is tried
-            tried, share_prompts = small_twin(model), False
+            tried = small_twin(model)
         else:
             require_finite_weights(model)
         _disable_dropout(model)
@@ -235,7 +235,7 @@ class Policy:
             share_prompts
             and not packing
             and not gradient_checkpointing
-            and supports_prompt_sharing(model)
+            and supports_prompt_sharing(model, tried)
         )
         # layers checkpoint only in training mode; nothing else differs in it
         model.train(gradient_checkpointing)
@@ -357,7 +357,8 @@ class Policy:
         if self.lora is not None:
             self.lora.fingerprint()  # while the frozen weights are whole
         self._device = self.device  # offloaded weights rest elsewhere
-        self._skeleton, self._shares_prompts = skeleton(self.model), False
+        self._skeleton = skeleton(self.model)
+        self._shares_prompts &= self._device.type == "cpu" and ranks.together == 1
         own = [module for module in self.root.children() if module is not self.model]  # a critic's
         if ranks.tensor_mesh is not None:
             split_layers(self.root, self.model, ranks.tensor_mesh)
@@ -689,11 +690,10 @@ class Policy:
         if self.packing:
             return pack(rows, device=self.device)
         padded = pad(rows, device=self.device)
-        return (
-            shared_prompts(rows, padded)
-            if self._shares_prompts and worth_sharing_prompts(rows)
-            else padded
-        )
+        shares = self._shares_prompts and worth_sharing_prompts(rows)
+        if self._shares_prompts and self.is_sharded:  # passes gather weights: all make as many
+            shares = not self.ranks.any(not shares or padded.width < 2)
+        return shared_prompts(rows, padded) if shares else padded
 
 
 def _layers(model: PreTrainedModel) -> list[nn.Module]:

@@ -175,7 +175,7 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def supports_prompt_sharing(model: PreTrainedModel) -> bool:
+def supports_prompt_sharing(model: PreTrainedModel, tried: PreTrainedModel | None = None) -> bool:
     """True if this model gives the same hidden states with and without shared prompts, up to
     rounding.
 
@@ -185,13 +185,16 @@ def supports_prompt_sharing(model: PreTrainedModel) -> bool:
 
     Args:
         model: a causal language model of transformers.
+        tried: the model that is tried instead, such as a small one of the same kind where this one
+            has no weights yet; None for itself.
     """
+    layers = DynamicCache(config=model.config).layers
+    plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
+    model = model if tried is None else tried
     if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
         return False
     if getattr(model.config, "_attn_implementation", None) != "sdpa":
         return False
-    layers = DynamicCache(config=model.config).layers
-    plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
     if not plain or not getattr(model, "_supports_attention_backend", False):
         return False
     vocabulary = model.config.get_text_config().vocab_size

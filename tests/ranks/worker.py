@@ -56,27 +56,31 @@ ROWS = [
 ]
 
 
-def batch() -> Batch:
+COMPLETION_FIELDS = ("completion_ids", "completion_mask", "behaviour_logprobs")
+
+
+def batch(rows: list[Rollout] = ROWS) -> Batch:
     """Seven rows, so that no number of ranks divides them; one without a gradient."""
-    width = max(len(row.completion_ids) for row in ROWS)
-    mask = torch.zeros(len(ROWS), width, dtype=torch.bool)
-    for i, row in enumerate(ROWS):
+    width = max(len(row.completion_ids) for row in rows)
+    mask = torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, row in enumerate(rows):
         mask[i, : len(row.completion_ids)] = True
     draw = torch.Generator().manual_seed(0)
-    advantages = torch.where(mask, torch.randn(len(ROWS), 1, generator=draw), 0.0)
+    advantages = torch.where(mask, torch.randn(len(rows), 1, generator=draw), 0.0)
     advantages[2] = 0.0
     behaviour = torch.where(mask, -2.5 + 0.1 * torch.randn(mask.shape, generator=draw), 0.0)
-    outcomes = torch.arange(len(ROWS)) % 2.0
-    group = torch.arange(len(ROWS))
-    return Batch(ROWS, mask, behaviour, advantages, outcomes=outcomes, group=group)
+    outcomes = torch.arange(len(rows)) % 2.0
+    group = torch.arange(len(rows))
+    return Batch(rows, mask, behaviour, advantages, outcomes=outcomes, group=group)
 
 
-def learner(ranks: Ranks, trained: str, tied: bool) -> Learner:
+def learner(ranks: Ranks, trained: str, tied: bool, **options: object) -> Learner:
     """In float64, with a KL penalty in the loss, and small micro-batches; packs that are read together
     are computed twice."""
     model, tokenizer = tiny(CHARSET, hidden=16, heads=2, layers=2, tied=tied, dtype=torch.float64)
     packs = {"packing": True, "gradient_checkpointing": tied} if ranks.context_mesh else {}
-    policy = Policy(model, tokenizer, share_prompts=False, max_tokens=24, **packs)
+    how = {"share_prompts": False, "max_tokens": 24} | packs | options
+    policy = Policy(model, tokenizer, **how)
     if trained == "lora":
         policy.add_lora(rank=2)
         with torch.no_grad():  # as after some steps: a fresh adapter is 0
@@ -86,8 +90,10 @@ def learner(ranks: Ranks, trained: str, tied: bool) -> Learner:
     return Learner(policy, config, ranks)
 
 
-def gradients(one: Learner) -> tuple[dict[str, torch.Tensor], dict[str, float], float]:
-    prepared = one.prepared(batch())
+def gradients(
+    one: Learner, rows: list[Rollout] = ROWS
+) -> tuple[dict[str, torch.Tensor], dict[str, float], float]:
+    prepared = one.prepared(batch(rows))
     numbers, _ = one.backward(prepared, one.rows_with_gradient(prepared))
     found = {name: p.grad for name, p in one.policy.model.named_parameters() if p.requires_grad}
     norm = float(torch.nn.utils.clip_grad_norm_(one.parameters, 1e9))
@@ -131,6 +137,32 @@ def compare(trained: str, tied: bool, by: str = "tensor", together: int = 1) -> 
         gc.collect()
 
 
+def share_prompts(trained: str) -> None:
+    """A prompt is read once on ranks too: passes gather weights, so that all make as many, also
+    where a rank's rows would have one pass alone.  Log-probabilities of before are float32."""
+    shared = [replace(row, prompt_ids=[1, 5, 6] * 4) for row in ROWS]
+    short = {name: getattr(shared[0], name)[:1] for name in COMPLETION_FIELDS}
+    with Ranks.of_environment(torch.device("cpu")) as ranks:
+        for rows, layout in (
+            (shared, "SharedPrompts"),
+            ([shared[3], *(replace(row, **short) for row in shared[1:])], "Padded"),
+        ):
+            wanted, _, norm = gradients(learner(Ranks(), trained, True), rows)
+            sharing = learner(ranks, trained, True, max_tokens=256, share_prompts=True)
+            layouts = list[str]()
+
+            def noted(part: list[Rollout], make=sharing.policy.micro_batch, kept=layouts) -> object:
+                kept.append(type(found := make(part)).__name__)
+                return found
+
+            sharing.policy.micro_batch = noted
+            found, _, _ = gradients(sharing, rows)
+            assert {*layouts} == {layout}, layouts
+            for name, gradient in wanted.items():
+                torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-6 * norm)
+        gc.collect()
+
+
 def compare_all(folder: str) -> None:
     """Shards, an adapter, and grids; a grid's checkpoint opens on one rank, and on a grid again."""
     cases = [(2, "full", True), (3, "full", False), (2, "lora", False)]
@@ -138,6 +170,8 @@ def compare_all(folder: str) -> None:
     cases += [(4, "full", True, "context", 2), (3, "lora", False, "context", 3)]
     for world, trained, tied, *groups in cases:
         forked(world, compare, trained, tied, *groups)
+    for world, trained in ((2, "full"), (3, "lora")):
+        forked(world, share_prompts, trained)
     Policy(*tiny(CHARSET, hidden=16, heads=2, layers=1, seed=5)).save(f"{folder}/teacher")
     forked(2, read_together, f"{folder}/teacher")
     settings = {"checkpoint_every": 1, "step_files": 1, "verify_every": 1, "dtype": "float64"}
