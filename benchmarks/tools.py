@@ -16,10 +16,10 @@ import rlvr
 from rlvr.collect.flight import sample_groups
 from rlvr.collect.groups import Groups
 from rlvr.collect.rollout_records import rollout_records
+from rlvr.environment.ready_tools import python, sandbox
 from rlvr.samplers import Sampling, ScriptedSampler
 from rlvr.sandbox import Limits
 from rlvr.scoring.records import provenance
-from rlvr.tools import python, sandbox
 
 CALLS = 20
 

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any, Final
 
 import rlvr
+from rlvr.environment.ready_tools import bash, sandbox
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox import Limits
-from rlvr.tools import bash, sandbox
 from rlvr.validate import require_one_of
 
 __all__ = ["Bash"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import rlvr
-from rlvr.tools import Corpus, search
+from rlvr.environment.ready_tools import Corpus, search
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.qa import QAVerifier
 
@@ -104,7 +104,7 @@ class Search(rlvr.Environment):
     Options:
         data: rows with the columns `question` and `answer`, a text or a list of texts; with
             `corpus`.
-        corpus: the file or folder that is searched, see `rlvr.tools.Corpus`.  Without both, a
+        corpus: the file or folder that is searched, see `rlvr.environment.ready_tools.Corpus`.  Without both, a
             made-up world.
         people: number of people of that world, each with a firm.
         passages: that a search gives.

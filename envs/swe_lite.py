@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import rlvr
+from rlvr.environment.ready_tools import bash, sandbox
 from rlvr.envs.swe_projects import (
     SPLITS,
     Found,
@@ -24,7 +25,6 @@ from rlvr.envs.swe_projects import (
 )
 from rlvr.errors import SandboxFailed, UsageError
 from rlvr.sandbox import Box, Limits
-from rlvr.tools import bash, sandbox
 from rlvr.validate import require_one_of, require_whole
 from rlvr.verifiers.patches import PatchError, apply_patch, patch_between, patch_in
 

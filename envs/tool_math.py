@@ -9,8 +9,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import rlvr
+from rlvr.environment.ready_tools import python, sandbox
 from rlvr.sandbox import Limits
-from rlvr.tools import python, sandbox
 from rlvr.validate import require_one_of
 from rlvr.verifiers.math import MathVerifier
 

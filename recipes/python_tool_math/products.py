@@ -3,8 +3,8 @@
 from typing import Any
 
 import rlvr
+from rlvr.environment.ready_tools import python, sandbox
 from rlvr.sandbox import Limits
-from rlvr.tools import python, sandbox
 from rlvr.verifiers.math import MathVerifier
 
 __all__ = ["Products"]

@@ -3,7 +3,7 @@
 from functools import cache
 
 import rlvr
-from rlvr.tools import Corpus, search
+from rlvr.environment.ready_tools import Corpus, search
 from rlvr.verifiers.qa import QAVerifier
 
 __all__ = ["Ages"]

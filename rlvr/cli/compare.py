@@ -14,9 +14,9 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from rlvr.cli.arguments import Overwrite, print_json, require_outputs, say_line
-from rlvr.compare import Comparison, Entry, Results, compare, read_labels, read_results
 from rlvr.data.files import write_whole
 from rlvr.errors import UsageError, import_optional
+from rlvr.scoring.compare import Comparison, Entry, Results, compare, read_labels, read_results
 from rlvr.text import one_line
 
 __all__ = ["CompareCommand"]

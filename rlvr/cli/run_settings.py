@@ -149,7 +149,7 @@ class Sources:
         """The flags of the algorithm's numbers, none of them given."""
         return number_flags(type(self.algorithm))()
 
-    def config(self, settings: RunSettings, given: object, **others: object) -> Config:
+    def config(self, settings: RunSettings, given: object, **others: Any) -> Config:
         """The settings of the run, checked.
 
         Args:

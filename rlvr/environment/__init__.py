@@ -5,6 +5,7 @@ task_source, seeds   where tasks come from; the hash that seeds one
 options, registry    options and their checks; environments by versioned id, place or mixture
 episode              what a policy does with one task, turn by turn
 tools, call_formats  tools from signatures; how models write calls, a reader for each format
+ready_tools          Python and bash in a sandbox session, search, an MCP server's
 tool_episode         an episode with tools or a simulated user: state, thread, budgets, record
 graded_episode       one whose remaining files are judged in a fresh box
 mixture              several environments as one

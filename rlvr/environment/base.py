@@ -490,7 +490,7 @@ class Environment(Stepping):
     def tools(self, state: Any) -> Sequence[Tool]:
         """The tools of an episode: by default the methods with `@rlvr.tool`.
 
-        Override it to add others: `return [*super().tools(state), rlvr.tools.python(state)]`.
+        Override it to add others: `return [*super().tools(state), ready_tools.python(state)]`.
 
         Args:
             state: of the episode.

@@ -295,7 +295,7 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
         if not isinstance(item, Tool):
             raise UsageError(
                 f"tools gave {brief(item)}; it must give Tool objects, such as "
-                f"rlvr.tools.python(session)"
+                f"rlvr.environment.ready_tools.python(session)"
             )
         if item.name in named_tools:
             raise UsageError(f"two tools are named {item.name!r}; give one another name")

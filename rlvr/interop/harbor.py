@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from rlvr.environment import Environment
+from rlvr.environment.ready_tools import bash
 from rlvr.environment.tools import Tool
 from rlvr.episode import Ask, EpisodeRecord
 from rlvr.errors import DataError, DataWarning, UsageError
@@ -28,7 +29,6 @@ from rlvr.interop.harbor_trial import Workplace, begin, judge_trial, solution_fi
 from rlvr.interop.harbor_validation import box_for, fault_of, task_folders
 from rlvr.interop.reported import verdict_of_reward
 from rlvr.sandbox import Sandbox
-from rlvr.tools import bash
 from rlvr.types import Outcome, Task, Verdict
 from rlvr.validate import require_number
 

@@ -14,11 +14,11 @@ import shlex
 import stat
 from pathlib import Path, PurePosixPath
 
+from rlvr.environment.ready_tools import sandbox
 from rlvr.errors import MissingDependency, SandboxFailed
 from rlvr.interop.harbor_folder import HarborFolder
 from rlvr.interop.harbor_trial import begin
 from rlvr.interop.session_exec import SessionExec
-from rlvr.tools import sandbox
 
 try:
     from harbor.environments.base import BaseEnvironment, ExecResult

@@ -14,12 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from rlvr.environment.ready_tools import sandbox
 from rlvr.errors import DataError
 from rlvr.interop.harbor_folder import VALIDATION, HarborFolder
 from rlvr.interop.harbor_trial import HarborReward, Workplace, begin, judge_trial, solve
 from rlvr.sandbox import Sandbox
 from rlvr.sandbox.toolchains import find_python
-from rlvr.tools import sandbox
 
 __all__ = ["box_for", "fault_of", "task_folders", "validate_harbor"]
 

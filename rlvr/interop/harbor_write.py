@@ -36,8 +36,8 @@ __all__ = ["to_harbor"]
 _APP: Final = "/app"
 _REPLY: Final = "reply.txt"
 _ROOMS: Final = (
-    "rlvr rlvr.data rlvr.environment rlvr.rewards rlvr.scoring rlvr.workers rlvr.tools rlvr.envs "
-    "rlvr.sandbox "
+    "rlvr rlvr.data rlvr.environment rlvr.rewards rlvr.scoring rlvr.workers "
+    "rlvr.environment.ready_tools rlvr.envs rlvr.sandbox "
     "rlvr.sandbox.guest rlvr.sandbox.languages rlvr.verifiers rlvr.verifiers.code "
     "rlvr.verifiers.instructions "
     "rlvr.verifiers.math rlvr.verifiers.math.latex docstring_parser"

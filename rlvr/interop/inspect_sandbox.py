@@ -10,10 +10,10 @@ import shlex
 from pathlib import PurePosixPath
 from typing import Any
 
+from rlvr.environment.ready_tools import sandbox
 from rlvr.errors import MissingDependency, SandboxFailed, UsageError
 from rlvr.interop.session_exec import HOME, SessionExec
 from rlvr.sandbox import Limits
-from rlvr.tools import sandbox
 
 try:
     from inspect_ai.util import ExecResult, SandboxEnvironment, sandboxenv

@@ -15,6 +15,7 @@ code_files      digests of the code that takes part
 held_values     what objects hold, read past their own methods
 watch           what judging code reads: files, variables, modules
 loaded_code     code of a notebook, an archive or a pipe
+compare         scored files, evaluations and runs, task by task
 
 Contract: `engine.Engine`: items in, an observation for each back, in any order.
 Sees `environment`, `rewards`, `data`, `workers`; not `verifiers`.  `testing` and above see it.

@@ -475,7 +475,7 @@ def comparison(chosen: Sequence[Source]) -> Report:
         DataError: one of them has no results, or they do not go together.
         UsageError: there is only one.
     """
-    from rlvr.compare import Entry, compare, read_results
+    from rlvr.scoring.compare import Entry, compare, read_results
 
     if len(chosen) < 2:
         raise UsageError("one is selected; select two or more to compare them")

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 import rlvr
+from rlvr.environment.ready_tools import bash, sandbox
 from rlvr.sandbox import Limits
 from rlvr.scoring.episodes import grade_again, play_again
-from rlvr.tools import bash, sandbox
 from tests.rewards.parts import refusal
 
 TESTS = """

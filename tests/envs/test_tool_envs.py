@@ -6,10 +6,10 @@ import pytest
 
 import rlvr
 from rlvr import Ask, PolicyTurn
+from rlvr.environment.ready_tools import Corpus, search
 from rlvr.envs.games import marks
 from rlvr.envs.search import _made
 from rlvr.sandbox import Limits
-from rlvr.tools import Corpus, search
 
 IDS = ["bash-v1", "desk-v2", "guess-v1", "python-tool-math-v4", "search-v4", "wordle-v1"]
 

@@ -8,9 +8,9 @@ import pytest
 
 import rlvr
 from rlvr.cli import main
-from rlvr.compare import read_results
 from rlvr.data.strengths import read_strengths
 from rlvr.records import replay
+from rlvr.scoring.compare import read_results
 from rlvr.viewer.reports import read_report
 from tests.frozen.write import small_run
 

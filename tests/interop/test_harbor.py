@@ -10,11 +10,11 @@ import warnings
 import pytest
 
 import rlvr
+from rlvr.environment.ready_tools import bash, sandbox
 from rlvr.errors import DataError, DataWarning, NonConforming, UsageError
 from rlvr.interop import from_harbor, to_harbor, validate_harbor
 from rlvr.interop.harbor_folder import HarborFolder
 from rlvr.testing import check_environment
-from rlvr.tools import bash, sandbox
 
 TOML = """schema_version = "1.4"
 artifacts = ["/app"]

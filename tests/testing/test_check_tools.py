@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 import rlvr
+from rlvr.environment.ready_tools import bash, sandbox
 from rlvr.sandbox import Limits
 from rlvr.testing import check
 from rlvr.testing.cheats import PROGRAMS, SCRIPTS, cheat_breaches
 from rlvr.testing.episodes import _played as played
 from rlvr.testing.episodes import episode_breaches
 from rlvr.testing.findings import Severity
-from rlvr.tools import bash, sandbox
 from tests.environments import Desk
 from tests.testing.broken import Guess, judged
 

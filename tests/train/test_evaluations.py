@@ -5,8 +5,8 @@ import json
 import pytest
 
 import rlvr
-from rlvr.compare.results import read_results
 from rlvr.errors import UsageError
+from rlvr.scoring.compare.results import read_results
 from rlvr.train.config import Config
 from rlvr.train.evaluations import EvalSet, eval_sets, read_eval_sets
 from tests.train.bandit import trainer

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from rlvr.environment.episode import TurnLike
+from rlvr.environment.ready_tools import sandbox
 from rlvr.sandbox import Box, Limits
 from rlvr.testing.work.maker import Maker, Untested, Witness, Work, serves
-from rlvr.tools import sandbox
 from rlvr.types import Task
 from rlvr.verifiers.code.operators import draw_mutants, mutants, rewrites
 from rlvr.verifiers.patches import PatchError, apply_patch, patch_between, patch_in

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import pytest
 
 import rlvr
+from rlvr.environment.ready_tools import mcp
+from rlvr.environment.ready_tools.servers import _listed
 from rlvr.errors import ServiceFailed, UsageError
-from rlvr.tools import mcp
-from rlvr.tools.servers import _listed
 from tests.environments import Desk, call
 
 pytest.importorskip("mcp")
-SERVER = [sys.executable, str(Path(__file__).parent / "server.py")]
+SERVER = [sys.executable, str(Path(__file__).parent / "mcp_server.py")]
 
 
 class Served(Desk):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.compare.paired import (
+from rlvr.scoring.compare.paired import (
     completions_needed,
     differences,
     estimates,

@@ -1,7 +1,7 @@
 """The tools of a server that speaks the Model Context Protocol, over its official SDK.
 
 def setup(self, task):
-    return rlvr.tools.mcp(["python", "server.py"])
+    return ready_tools.mcp(["python", "server.py"])
 
 def tools(self, state):
     return state.tools

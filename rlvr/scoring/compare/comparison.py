@@ -18,7 +18,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlvr.compare.paired import (
+from rlvr.display import show_value
+from rlvr.errors import DataError, UsageError
+from rlvr.scoring import identity
+from rlvr.scoring.compare.paired import (
     PairedDifference,
     completions_needed,
     differences,
@@ -27,10 +30,7 @@ from rlvr.compare.paired import (
     rank_intervals,
     seeded_difference,
 )
-from rlvr.compare.results import Results, TaskScores
-from rlvr.display import show_value
-from rlvr.errors import DataError, UsageError
-from rlvr.scoring import identity
+from rlvr.scoring.compare.results import Results, TaskScores
 from rlvr.statistics import Estimate, majority_at_k, pass_at_k
 
 __all__ = ["Compared", "ComparedPart", "Comparison", "ComparisonTable", "Entry", "compare"]
