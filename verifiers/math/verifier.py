@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from rlvr.errors import DataError, UsageError
 from rlvr.text import prompt_text
@@ -51,8 +51,7 @@ _UNBALANCED = Decision(False, "unreadable: braces do not match")
 _SEVERAL = frozenset(("list", "set", "()"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Stated:
+class _Stated(NamedTuple):
     """An answer as it was found, and the prompt's text."""
 
     found: Extraction
@@ -151,7 +150,8 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             Unscored: no symbolic worker can be started here.
         """
-        return _first_right(_resolve_all([self._examine(answer, *right) for right in reference]))
+        verdicts = [self._examine(answer, *right) for right in reference]
+        return _first_right(_resolve_all(verdicts))
 
     def example(self, reference: References) -> str:
         return f"\\boxed{{{_each(reference)[0]}}}"
@@ -328,11 +328,9 @@ def _each(reference: References) -> list[Reference]:
 
 def _first_right(verdicts: list[Verdict]) -> Verdict:
     """The first verdict that is right, else that on the first reference."""
-    return (
-        verdicts[0]
-        if len(verdicts) == 1
-        else next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
-    )
+    if len(verdicts) == 1:
+        return verdicts[0]
+    return next((verdict for verdict in verdicts if verdict.correct), verdicts[0])
 
 
 def _as_texts(answer: str, trusted: str, policy: MathPolicy) -> Decision:
