@@ -31,7 +31,7 @@ from rlvr.errors import (
 )
 from rlvr.samplers.vllm_shared import TESTED, is_tested
 from rlvr.text import inert
-from rlvr.workers import Handler, WorkerPool, usable_cores
+from rlvr.workers import Handler, WorkerPool, alive, usable_cores
 
 if TYPE_CHECKING:
     from rlvr.sandbox import Guarantee
@@ -97,8 +97,8 @@ class PartStatus:
     """One part that was examined.
 
     Attributes:
-        group: what it belongs to: system, packages, extras, workers, sandbox, languages or
-            environments.
+        group: what it belongs to: system, packages, extras, workers, sandbox, languages,
+            environments, or what runs beside this process.
         part: its name within the group.
         ok: True if it is there and works, False if it must be and is not; None for an optional part
             that is absent.
@@ -159,6 +159,9 @@ def examine(full: bool = False) -> Iterator[PartStatus]:
             yield PartStatus("environments", name, False, version, "fix or uninstall its package")
         else:
             yield PartStatus("environments", name, True, "loads")
+    if full:
+        left = "; ".join(map(str, alive())) or "nothing"
+        yield PartStatus("beside", "this process", True, left)
 
 
 def _vllm() -> PartStatus:

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     printed = _Stdout()
     out, err = PlainConsole(file=printed), PlainConsole(stderr=True)
     command: _Command | None = None
-    with _second_interrupt_ends(), warnings.catch_warnings():
+    with _second_interrupt_ends(), _table_at_signal(), warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, err)
         try:
             if list(argv) == ["--version"]:
@@ -139,6 +139,28 @@ def _second_interrupt_ends() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def _table_at_signal() -> Iterator[None]:
+    """SIGUSR1 prints what runs beside the command to stderr, unless it is handled or ignored
+    already."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL:
+        yield
+        return
+
+    def show(number: int, frame: object) -> None:
+        from rlvr.workers.alive import describe_alive  # `rlvr --help` does without it
+
+        with contextlib.suppress(OSError):  # no print: the signal may come within one
+            os.write(2, f"rlvr: {describe_alive()}\n".encode())
+
+    signal.signal(signal.SIGUSR1, show)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
 
 def _resumes(command: _Command | None) -> bool:

@@ -35,7 +35,7 @@ from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers.async_process import GRACE_S, TICK_S, Mark
 from rlvr.workers.framing import frame_payload
 from rlvr.workers.loops import loop_thread
-from rlvr.workers.pool import _STARTS, Handler, _is_error, _pool_closed, _Worker, ship
+from rlvr.workers.pool import _STARTS, Handler, _is_error, _pool_closed, _Worker, name_of, ship
 from rlvr.workers.threads import Threads
 
 __all__ = ["AsyncPool"]
@@ -85,7 +85,7 @@ class AsyncPool:
         require_seconds("wall_s", wall_s)
         self._wall_s, self._start_s, self._recycle_after = wall_s, start_s, recycle_after
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
-        self._boot, self._shared_fd = ship(setup), shared_fd
+        self._boot, self._owner, self._shared_fd = ship(setup), name_of(setup), shared_fd
         self._starters = Threads(self.workers + 1, "async pool")
         self._closed = False
         # processes so far; how many of them died or were killed before their time
@@ -215,6 +215,7 @@ class AsyncPool:
             mark.truncate(8)
             worker = _AsyncWorker(
                 self._boot,
+                self._owner,
                 self._memory_mib,
                 mark.fileno(),
                 self._wall_s,
@@ -268,6 +269,7 @@ class _AsyncWorker(_Worker):
     def __init__(
         self,
         boot: bytes,
+        owner: str,
         memory_mib: int | None,
         mark_fd: int,
         wall_s: float,
@@ -277,6 +279,7 @@ class _AsyncWorker(_Worker):
         self._mark = Mark(mark_fd)
         super().__init__(
             boot,
+            owner,
             memory_mib,
             quiet=False,
             hash_seed=0,

@@ -17,7 +17,6 @@ import asyncio
 import os
 import pickle
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from json import dumps  # by name, here and below: a verifier may replace what stands in the modules
 from mmap import mmap
@@ -28,6 +27,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from rlvr.errors import WorkerDied, describe_error
 from rlvr.workers.framing import take_frame
 from rlvr.workers.pool import REPLY_MIB
+from rlvr.workers.threads import Threads
 
 __all__ = ["GRACE_S", "Mark", "TICK_S", "run_beside", "serve_async"]
 
@@ -131,7 +131,7 @@ class _Server:
             wall_s,
         )
         self.held_s = 0.0  # seconds that steps of items have held the loop
-        self.thread = ThreadPoolExecutor(1)  # for `run_beside`
+        self.thread = Threads(1, "async worker")  # for `run_beside`
         self.beside = 0  # the item that it is busy with
         self._items: dict[int, _Item] = {}
         self._buffer = bytearray()
@@ -222,7 +222,7 @@ class _Item(Coroutine[Any, Any, None]):
 
         self._beside_since = monotonic()
         try:
-            return await server.loop.run_in_executor(server.thread, copy_context().run, run)
+            return await asyncio.wrap_future(server.thread.submit(copy_context().run, run))
         finally:
             self._others_s -= self._beside_s()
             self._beside_since = None

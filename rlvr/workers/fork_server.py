@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from rlvr.workers import clock
 from rlvr.workers.framing import frame_payload, read_frame, write_all
+from rlvr.workers.program import ForkedChild
 
 __all__ = ["ChildLost", "ForkServer", "OWN_FAULT"]
 
@@ -60,7 +61,8 @@ class ForkServer:
 
     def __init__(self, handler: Callable[[Any], object]) -> None:
         self._handler = handler
-        self._pid = self._number = 0
+        self._child: ForkedChild | None = None
+        self._number = 0
         self._requests = self._replies = -1
 
     def ask(self, request: object, *, cpu_s: float, wall_s: float) -> Any:
@@ -74,7 +76,7 @@ class ForkServer:
         Raises:
             ChildLost: the child used up its time or memory, crashed or was killed.
         """
-        if not self._pid:
+        if self._child is None:
             self._fork()
         self._number += 1
         try:
@@ -97,21 +99,22 @@ class ForkServer:
         Returns:
             The child's exit code, or minus the signal that ended it; 0 if there was no child.
         """
-        if not self._pid:
+        if self._child is None:
             return 0
-        os.kill(self._pid, signal.SIGKILL)
-        _, status = os.waitpid(self._pid, 0)
+        code = self._child.end()
+        self._child = None
         os.close(self._requests)
         os.close(self._replies)
-        self._pid = 0
-        return os.waitstatus_to_exitcode(status)
+        return code
 
     def _wait(self, cpu_s: float, wall_s: float) -> None:
         """Until the reply begins.  CPU time decides, since it does not depend on what else the
         machine does."""
-        wall_until, cpu_until = time.monotonic() + wall_s, clock.cpu_s(self._pid) + cpu_s
+        assert self._child is not None
+        pid = self._child.pid
+        wall_until, cpu_until = time.monotonic() + wall_s, clock.cpu_s(pid) + cpu_s
         while True:
-            wall_left, cpu_left = wall_until - time.monotonic(), cpu_until - clock.cpu_s(self._pid)
+            wall_left, cpu_left = wall_until - time.monotonic(), cpu_until - clock.cpu_s(pid)
             if select.select([self._replies], [], [], max(0.0, min(wall_left, cpu_left)))[0]:
                 return
             if min(wall_left, cpu_left) <= 0:
@@ -121,12 +124,14 @@ class ForkServer:
     def _fork(self) -> None:
         request_r, self._requests = os.pipe()
         self._replies, reply_w = os.pipe()
-        gc.freeze()  # a collection would write to every page, and so copy it
-        self._pid = os.fork()
-        if not self._pid:
+
+        def serve() -> NoReturn:
             os.close(self._requests)
             os.close(self._replies)
             _serve(self._handler, request_r, reply_w)
+
+        gc.freeze()  # a collection would write to every page, and so copy it
+        self._child = ForkedChild(serve, name="request handler", owner="fork server")
         os.close(request_r)
         os.close(reply_w)
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from rlvr.errors import UsageError
 from rlvr.workers.per_process import once_per_process
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["BoundedCalls", "LoopThread", "finish", "loop_thread", "take_ready"]
 
@@ -70,8 +71,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=f"rlvr-{name}", daemon=True)
-        self._thread.start()
+        self._thread = DaemonThread(self._run, name=name, owner=name, kind="loop")
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

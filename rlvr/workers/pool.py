@@ -36,8 +36,9 @@ from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
 from rlvr.workers.closing import Closing
 from rlvr.workers.framing import FrameTooLong, frame_payload, take_frame
+from rlvr.workers.program import Lifeline, StartedProgram
 
-__all__ = ["GivenUp", "Handler", "REPLY_MIB", "WorkerPool", "ship", "usable_cores"]
+__all__ = ["GivenUp", "Handler", "REPLY_MIB", "WorkerPool", "name_of", "ship", "usable_cores"]
 
 Handler: TypeAlias = Callable[[Any], Any]
 """Runs in the worker: one item in, a JSON-able value out."""
@@ -95,7 +96,7 @@ class WorkerPool(Closing):
             require_whole("spares", spares, 0),
         )
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
-        self._boot = ship(setup)
+        self._boot, self._owner = ship(setup), name_of(setup)
         self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
         self._shared_fd = shared_fd
@@ -279,6 +280,7 @@ class WorkerPool(Closing):
         while len(self._all) < wanted:
             worker = _Worker(
                 self._boot,
+                self._owner,
                 self._memory_mib,
                 self._quiet,
                 self._hash_seed,
@@ -302,6 +304,7 @@ class _Worker:
     def __init__(
         self,
         boot: bytes,
+        owner: str,
         memory_mib: int | None,
         quiet: bool,
         hash_seed: int,
@@ -312,8 +315,8 @@ class _Worker:
         self._reply, reply_w = os.pipe()
         # The child dies with us: only we hold the write end, and its closing is a signal to the
         # child (`_die_with`).
-        lifeline_r, self._lifeline = os.pipe()
-        fds = (request_r, reply_w, lifeline_r)
+        self._lifeline = Lifeline()
+        fds = (request_r, reply_w, self._lifeline.theirs)
         passed = [*fds, *(() if awaits is None else awaits[:1])]
         passed += [] if shared_fd is None else [shared_fd]
         path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
@@ -322,8 +325,11 @@ class _Worker:
             f"serve(*{fds}, {memory_mib}, {awaits})"
         )
         try:
-            self._process = subprocess.Popen(
+            self._process = StartedProgram(
                 [sys.executable, "-c", code],
+                name="worker",
+                owner=owner,
+                kind="process",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL
                 if quiet
@@ -331,15 +337,16 @@ class _Worker:
                 stderr=subprocess.DEVNULL if quiet else _stderr_fd(),
                 pass_fds=passed,
                 # its own group: Ctrl-C is ours to handle, and killing it takes its children
-                start_new_session=True,
+                group="session",
                 env=os.environ | _environment(hash_seed),
             )
         except BaseException:
             self._close_fds()
             raise
         finally:
-            for fd in fds:
-                os.close(fd)
+            os.close(request_r)
+            os.close(reply_w)
+            self._lifeline.give()
         self._memory_mib = memory_mib
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
@@ -438,12 +445,7 @@ class _Worker:
 
     def strike(self) -> None:
         """SIGKILL it and all processes that it started.  Any thread may call this."""
-        if self._process.returncode is None:
-            # The group outlives its leader, and the leader's pid is ours until we have waited for
-            # it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.kill()
+        self._process.kill()
 
     def kill(self) -> None:
         """Kill it, wait for its end, and close the pipes.  Only for the thread that uses it."""
@@ -454,19 +456,14 @@ class _Worker:
     def disown(self) -> None:
         """In a forked child: close our copies of the pipes; the worker is the parent's and goes
         on."""
-        self._process.returncode = 0
         self._close_fds()
 
     def _close_fds(self) -> None:
-        fds, self._request, self._reply, self._lifeline = (
-            (self._request, self._reply, self._lifeline),
-            -1,
-            -1,
-            -1,
-        )
+        fds, self._request, self._reply = (self._request, self._reply), -1, -1
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
+        self._lifeline.close()
 
     def _left(self, since: float, seconds: float) -> float:
         """What is left of so many seconds, without those in which this process was stopped, by
@@ -659,6 +656,16 @@ def ship(value: object) -> bytes:
             f"{str(error)[:200]}; keep "
             "locks, open files, generators and connections out of it"
         ) from error
+
+
+def name_of(setup: Callable[..., object]) -> str:
+    """What a pool's workers are listed under.
+
+    Args:
+        setup: of the pool.
+    """
+    function = getattr(setup, "func", setup)  # of a partial
+    return str(getattr(function, "__module__", "")).removeprefix("rlvr.") or "a pool"
 
 
 def _bury(workers: set[_Worker]) -> None:

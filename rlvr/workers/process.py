@@ -22,7 +22,6 @@ import pickle
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from json import JSONEncoder, dumps  # by name, as below: a verifier may replace what modules have
 from time import monotonic, process_time
@@ -30,6 +29,7 @@ from typing import Any, NoReturn
 
 from rlvr.errors import describe_error, foreign_code
 from rlvr.workers.framing import frame_payload, read_frame, write_all
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["serve"]
 
@@ -208,4 +208,4 @@ def _die_with(lifeline: int) -> None:
         if select.select([lifeline], [], [], 0)[0]:  # it closed before we had armed the signal
             os._exit(0)
         return
-    threading.Thread(target=lambda: os._exit(os.read(lifeline, 1) != b""), daemon=True).start()
+    DaemonThread(lambda: os._exit(os.read(lifeline, 1) != b""), name="lifeline", owner="worker")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -13,14 +13,17 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from rlvr.errors import UsageError
+from rlvr.workers.closing import Closing
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["Threads", "settle"]
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
-class Threads:
+class Threads(Closing):
     """Runs calls in a few threads of its own; each is begun in the order in which it was submitted.
 
     Not a ThreadPoolExecutor: the interpreter joins those threads before it ends, so that Ctrl-C
@@ -31,19 +34,18 @@ class Threads:
         count: how many calls may run at once.
         owner: what the threads work for; it is named in the error after `close`, and in the
             threads' names.
+        idle_s: seconds after which a thread without a call ends; None for never.
     """
 
-    def __init__(self, count: int, owner: str) -> None:
-        self._count, self._owner = count, owner
+    def __init__(self, count: int, owner: str, *, idle_s: float | None = None) -> None:
+        self._count, self._owner, self._idle_s = count, owner, idle_s
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._started = 0
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        weakref.finalize(self, self._calls.put, None).atexit = False
+        self._queue = _Queue()
+        weakref.finalize(self, self._queue.calls.put, None).atexit = False
 
     def submit(self, function: Callable[..., _T], *args: object) -> Future[_T]:
         """Call the function in the next thread that is free.
@@ -62,39 +64,76 @@ class Threads:
         if self._pid != os.getpid():
             self._begin()
         future: Future[_T] = Future()
-        with self._lock:
+        queue = self._queue
+        with queue.lock:
             if self._closed:
                 raise self._closed_error()
-            self._calls.put((future, partial(function, *args)))
-            if self._started < self._count:
-                threading.Thread(
-                    target=_work, args=(self._calls,), name=f"rlvr-{self._owner}", daemon=True
-                ).start()
-                self._started += 1
+            if queue.spare > 0 or queue.threads == self._count:
+                queue.spare -= 1
+            else:
+                DaemonThread(_work, queue, self._idle_s, name=self._owner, owner=self._owner)
+                queue.threads += 1
+            queue.calls.put((future, partial(function, *args)))
         return future
+
+    def map(self, function: Callable[[_S], _T], values: Iterable[_S]) -> Iterator[_T]:
+        """The results of a function for several values, in their order.
+
+        Args:
+            function: what to call.
+            values: its argument in each call; all calls are submitted at once.
+        """
+        futures = [self.submit(function, value) for value in values]
+        return (future.result() for future in futures)
 
     def close(self) -> None:
         """Let the threads end after the calls that they have begun; the others are not begun any
         more."""
-        with self._lock:
+        with self._queue.lock:
             self._closed = True
         with suppress(Empty):
             while True:
-                if (call := self._calls.get_nowait()) is not None and call[
-                    0
-                ].set_running_or_notify_cancel():
+                call = self._queue.calls.get_nowait()
+                if call is not None and call[0].set_running_or_notify_cancel():
                     call[0].set_exception(self._closed_error())
-        self._calls.put(None)
+        self._queue.calls.put(None)
 
     def _closed_error(self) -> UsageError:
         return UsageError(f"this {self._owner} is closed; open a new one")
 
 
-def _work(calls: SimpleQueue[_Call | None]) -> None:
-    while (call := calls.get()) is not None:
+class _Queue:
+    """What the threads share with their owner, which may be dropped before they end.
+
+    Attributes:
+        spare: threads that wait for a call, less the calls that wait for a thread.
+        threads: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self.spare = self.threads = 0
+
+
+def _work(queue: _Queue, idle_s: float | None) -> None:
+    while True:
+        try:
+            call = queue.calls.get(timeout=idle_s)
+        except Empty:
+            with queue.lock:
+                if queue.spare > 0:  # else a call is on its way
+                    queue.spare -= 1
+                    queue.threads -= 1
+                    return
+            continue
+        if call is None:
+            queue.calls.put(None)  # for the next thread
+            return
         _run(*call)
         del call  # or it would keep its owner alive while this thread waits
-    calls.put(None)  # for the next thread
+        with queue.lock:
+            queue.spare += 1
 
 
 def _run(future: Future[object], function: Callable[[], object]) -> None:
