@@ -135,7 +135,6 @@ class Answer(NamedTuple):
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
 _EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
-_OPENERS = (*_BOXES, _TAG)
 _ANY_TAG = re.compile(r"</?answer>", re.IGNORECASE)
 _TURN_ENDS = (  # what follows is no part of the reply
     *("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>"),
@@ -322,8 +321,7 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
         return None
     text = _as_sent(text, begin)
     found = _last_explicit(text, begin, _openers(text))
-    if found is None and markers:
-        found = _last_line(text, begin, _marker_pattern(tuple(markers)), "marker")
+    found = found or _last_marked(text, begin, markers)
     found = found or _last_line(text, begin, _PHRASE, "phrase", _PHRASE_WORDS)
     found = found or _last_line(text, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS)
     return None if found is None else _as_meant(text, found)
@@ -457,7 +455,7 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
         flaw: Flaw = "hedged" if len(contents) > 1 else "" if contents[-1] else "empty-box"
         return Extraction(contents[-1], at, at, "fence", flaw, tuple(contents[:-1]))
     if not whole:
-        found = _last_line(shown, begin, _marker_pattern(form.markers), "marker", lines=form.lines)
+        found = _last_marked(shown, begin, form.markers, lines=form.lines)
         found = found or _last_line(
             shown, begin, _PHRASE, "phrase", _PHRASE_WORDS, lines=form.lines
         )
@@ -539,7 +537,9 @@ def _same_letters(one: str, other: str) -> bool:
 
 
 def _openers(text: str) -> tuple[str, ...]:
-    openers = _OPENERS if "<" in text else _BOXES  # looking for a sign is quick
+    openers = _BOXES if "\\" in text else ()  # looking for a sign is quick
+    if "<" in text:
+        openers = (*openers, _TAG)
     return openers if _EATEN_BOX[0] not in text else (*openers, _EATEN_BOX)
 
 
@@ -693,6 +693,8 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     parts: list[tuple[int, str]] = []
     empty: Extraction | None = None
     last = {opener: at for opener in openers if (at := text.rfind(opener, begin)) >= 0}
+    if not last:
+        return None
     earliest = len(text)
     for _ in range(_MOST):
         if not last:
@@ -841,6 +843,15 @@ def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join([line_start + word for word in words] + signs), re.MULTILINE)
 
 
+def _last_marked(
+    text: str, begin: int, markers: Sequence[str], *, lines: bool = False
+) -> Extraction | None:
+    """The rest of the line after the last marker; `lines` as of `_last_line`."""
+    if not any(map(text.__contains__, markers)):  # quicker than the pattern
+        return None
+    return _last_line(text, begin, _marker_pattern(tuple(markers)), "marker", lines=lines)
+
+
 def _last_line(
     text: str,
     begin: int,
@@ -853,13 +864,18 @@ def _last_line(
     """The rest of the line after the last match; after a phrase, only the rest of the sentence.
 
     With `lines` it is the text up to the next empty line.  `words`, if there are any: each match
-    has one of them, in small or capital letters.
+    has one of them, in small or capital letters, in the line in which it begins.
     """
     if words:  # to look for a word takes a hundredth of the time
-        folded = text.translate(_DOTLESS).casefold()
-        if not any(word in folded for word in words):
+        is_ascii = text.isascii()
+        folded = text.lower() if is_ascii else text.translate(_DOTLESS).casefold()
+        present = [word for word in words if word in folded]
+        if not present:
             return None
-    starts = deque((match.end() for match in pattern.finditer(text, begin)), maxlen=_MOST)
+        if is_ascii:  # elsewhere a folded character may be two
+            places = [at for word in present if (at := folded.find(word, begin)) >= 0]
+            begin = max(begin, text.rfind("\n", begin, min(places, default=len(text))) + 1)
+    starts = deque(map(re.Match.end, pattern.finditer(text, begin)), maxlen=_MOST)
     for start in reversed(starts):
         extraction = _paragraph(text, start, method) if lines else _line(text, start, method)
         if extraction is not None:

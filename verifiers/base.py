@@ -344,10 +344,10 @@ def _cache_read(read: Callable[..., object]) -> Callable[..., Any]:
 
 def _key_of(reference: Any) -> str | bytes | None:
     """A reference's key among what was read; None where it has none."""
+    if type(reference) is str:  # most are
+        return reference if len(reference) <= _LONGEST_KEY else None
     if isinstance(reference, (str, list, dict)) and _is_long(reference):
         return None  # a copy of it would be no key that is kept
-    if type(reference) is str:
-        return reference
     try:
         if type(reference) is int:
             return b"%d" % reference
