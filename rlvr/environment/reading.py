@@ -187,6 +187,11 @@ class _Watcher:
                 threading.Thread(target=self._run, name="reading", daemon=True).start()
                 self._is_running = True
 
+    def is_watching(self) -> bool:
+        """Whether this thread is watched already."""
+        with self._lock:
+            return threading.get_ident() in self._began
+
     def __exit__(self, *exc: object) -> None:
         """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
         for."""
@@ -241,6 +246,9 @@ _WATCHER = _Watcher()
 @contextmanager
 def _watched() -> Iterator[None]:
     """Of other threads.  A generator, which ends what an exception left open as `__exit__` began."""
+    if _WATCHER.is_watching():  # by an outer reading, whose time ends sooner
+        yield
+        return
     try:
         with _WATCHER:
             yield

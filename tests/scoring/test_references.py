@@ -287,6 +287,23 @@ def test_a_reference_that_was_read_is_not_limited_again(monkeypatch):
             env.read_task(other)
 
 
+@pytest.mark.parametrize("threads", [False, True])
+def test_a_reading_within_another_does_not_end_its_limit(threads, monkeypatch):
+    """A verifier may read a reference by another one's `read`; what follows is limited too."""
+    monkeypatch.setattr(reading, "READ_CPU_S", 0.3)
+
+    def read():
+        with reading.limited_reading():
+            with reading.limited_reading():
+                pass
+            spend(5)
+
+    began = time.process_time()
+    with pytest.raises(DataError, match=r"0\.3 CPU s"):
+        Threads(1, "test").submit(read).result() if threads else read()
+    assert time.process_time() - began < 4
+
+
 def test_the_thread_that_watches_others_ends_when_there_are_none():
     """It would take the interpreter from the rows five times a second for ever."""
 
