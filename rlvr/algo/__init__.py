@@ -1,7 +1,7 @@
 """The algorithms as pure functions on tensors; nothing here keeps state.
 
-    scores [P, G] ──advantages──▶ [P, G] ──▶ [B, T] ──objectives──▶ losses [B, T] ──aggregation──▶ loss
-    rewards [B, T] ──returns──▶ [B, T] ────────┘        + kl, terms; × corrections
+    scores [P, G] ─advantages─▶ [P, G] ─▶ [B, T] ─objectives─▶ losses [B, T] ─aggregation─▶ loss
+    rewards [B, T] ─returns─▶ [B, T] ───────┘    + kl, terms; × corrections
 
 papers        published algorithms, one file each; needs no torch until one is used
 parts         clips, penalties, critics and other parts as data; needs no torch

@@ -10,10 +10,10 @@ Estimates of KL(π ‖ ref) from one token sampled by π (Schulman 2020, "Approx
 An unbiased estimate does not imply a correct gradient.  The expected direction of the update, over
 tokens sampled by π, if the estimate is put
 
-                in the loss (differentiated)        in the reward (a constant that weighs ∇log π)
-    k1          nothing: ∇k1 = ∇log π has mean 0    -∇KL(π ‖ ref), the policy gradient of the penalty
-    k2          -∇KL(π ‖ ref)                       another direction
-    k3          -∇KL(ref ‖ π), the forward KL       -∇KL(π ‖ ref) + ∇KL(ref ‖ π)
+          in the loss (differentiated)        in the reward (a constant that weighs ∇log π)
+    k1    nothing: ∇k1 = ∇log π has mean 0    -∇KL(π ‖ ref), the policy gradient of the penalty
+    k2    -∇KL(π ‖ ref)                       another direction
+    k3    -∇KL(ref ‖ π), the forward KL       -∇KL(π ‖ ref) + ∇KL(ref ‖ π)
 
 So use k2 in the loss or k1 in the reward for the reverse KL (REINFORCE++, arXiv:2501.03262), and k3
 in the loss for GRPO as published.  In a second step on the same rollouts the tokens are no longer

@@ -329,6 +329,5 @@ def _require_bounds(low: float, high: float) -> None:
     if not (0 <= low <= 1 and 0 <= high < float("inf")):
         raise ValueError(
             f"low is {low} and high is {high}; the ratio is kept in [1 - low, 1 + high], so low "
-            f"lies in [0, 1] and "
-            "high is 0 or more"
+            "lies in [0, 1] and high is 0 or more"
         )

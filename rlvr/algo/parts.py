@@ -392,8 +392,7 @@ class Correction:
         if not 0 <= self.low <= 1 <= self.high:
             raise UsageError(
                 f"correction keeps weights in [{self.low}, {self.high}]; 1 must lie inside, as it "
-                f"is the weight where "
-                "sampler and trainer agree"
+                "is the weight where sampler and trainer agree"
             )
 
     def __str__(self) -> str:
@@ -423,7 +422,12 @@ class Correction:
                 "such as token:truncate:2, with commas between several"
             ) from None
         # checked there
-        return cls(kind, level, *([0.0] if len(numbers) == 1 else []), *numbers)  # type: ignore[arg-type]
+        return cls(
+            kind,  # type: ignore[arg-type]
+            level,
+            *([0.0] if len(numbers) == 1 else []),
+            *numbers,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ A row's *gain* is how much likelier the policy makes its completion than the ref
 A pair has the gains h_w of its chosen and h_l of its rejected completion, and the difference Δ =
 h_w - h_l.  If the chosen one is preferred with probability p, the losses are least at
 
-    dpo                       Δ = logit(p) / β
-    dpo, conservative ε       β Δ = logit((1 - ε) p + ε (1 - p))
-    dpo, robust ε             logit(p) / β of the clean labels, where labels were flipped at the rate ε
-    ipo                       Δ = (2p - 1) / (2β)
-    bradley_terry             r_w - r_l = logit(p), without a margin
+    dpo                    Δ = logit(p) / β
+    dpo, conservative ε    β Δ = logit((1 - ε) p + ε (1 - p))
+    dpo, robust ε          logit(p) / β of the clean labels, where labels were flipped at the rate ε
+    ipo                    Δ = (2p - 1) / (2β)
+    bradley_terry          r_w - r_l = logit(p), without a margin
 
 Each function gives one loss per pair or row.  Their denominators are the caller's: `weighted_mean`.
 """
@@ -90,9 +90,9 @@ def dpo(
 
     Label smoothing ε supposes that a share ε of the labels is wrong.
     "conservative" mixes both labels,
-    -(1 - ε) log σ(βΔ) - ε log σ(-βΔ) (Mitchell 2023, cDPO), so that Δ stays finite.  "robust" removes the bias of the
-    flips, (-(1 - ε) log σ(βΔ) + ε log σ(-βΔ)) / (1 - 2ε) (arXiv:2403.00409, eq.
-    13), and may be negative.
+    -(1 - ε) log σ(βΔ) - ε log σ(-βΔ) (Mitchell 2023, cDPO), so that Δ stays finite.  "robust"
+    removes the bias of the flips, (-(1 - ε) log σ(βΔ) + ε log σ(-βΔ)) / (1 - 2ε) (arXiv:2403.00409,
+    eq. 13), and may be negative.
 
     Args:
         chosen: h_w.

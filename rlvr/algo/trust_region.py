@@ -243,8 +243,7 @@ def dual_ascent(
     if not (multiplier >= 0 and delta > 0 and rate > 0 and kl == kl):
         raise ValueError(
             f"multiplier is {multiplier}, kl {kl}, delta {delta}, rate {rate}; delta and rate must "
-            f"be above 0, the "
-            "multiplier at least 0, and kl a number"
+            "be above 0, the multiplier at least 0, and kl a number"
         )
     return min(most, max(0.0, multiplier + rate * (kl - delta)))
 

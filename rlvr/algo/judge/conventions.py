@@ -31,7 +31,9 @@ CHOICES: Final[Mapping[str, Mapping[Any, str]]] = {
         "zero": "UNSCORED rows count as a score of 0",
     },
     "masked_rows": {
-        "algorithm": "masked rows vote in their group's baseline as the algorithm's masked_vote says",
+        "algorithm": (
+            "masked rows vote in their group's baseline as the algorithm's masked_vote says"
+        ),
         "vote": "rows without a trained token vote in their group's baseline",
         "left out": "rows without a trained token are in no mean",
         "zero": "rows without a trained token count as a score of 0",

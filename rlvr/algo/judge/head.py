@@ -55,9 +55,8 @@ _SHARE = _number(0.0, 1.0)
 _NUMBERS: Final[Mapping[str, tuple[_Check, str]]] = {
     **dict.fromkeys(
         "reward_weight group_weight likelihood pivot clip_high eps beta tau low high cap "
-        "positive_k positive_rate "
-        "negative_k negative_rate "
-        "entropy_now centring right_weight wrong_weight sft_weight".split(),
+        "positive_k positive_rate negative_k negative_rate entropy_now centring right_weight "
+        "wrong_weight sft_weight".split(),
         (_ANY, "a number"),
     ),
     **dict.fromkeys(("gamma", "lam", "share"), (_SHARE, "a number from 0 to 1")),
@@ -113,8 +112,7 @@ _PARTS: Final[Mapping[str, Mapping[str, tuple[_Check, str, bool]]]] = {
 
 _CLIPPED = (
     "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl gdpo "
-    "prime grpo_process "
-    "gspo luspo ppo_completions cispo clip_cov"
+    "prime grpo_process gspo luspo ppo_completions cispo clip_cov"
 ).split()
 _OF_ADVANTAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("ppo", "ppo_kl", "trpo"), "values gamma lam"),

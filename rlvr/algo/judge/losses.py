@@ -190,8 +190,7 @@ def _divergence(row: StepRow, setting: Setting) -> Dual:
 LOSSES: Final[dict[str, Callable[[StepRow, Setting], Any]]] = {
     **dict.fromkeys(
         "grpo dapo prorl dr_grpo reinforce_pp reinforce_pp_baseline magistral vineppo ppo maxrl "
-        "gdpo prime "
-        "grpo_process".split(),
+        "gdpo prime grpo_process".split(),
         _clip_loss,
     ),
     **dict.fromkeys("rloo reinforce a2c opo gpg pass_k remax".split(), _reinforce),

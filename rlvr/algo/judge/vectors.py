@@ -2,9 +2,11 @@
 for other projects' tests.
 
 plain     two groups of four, whole completions
-rows      masked and UNSCORED rows, another's tokens inside of a completion, a group of one and one of equal scores
+rows      masked and UNSCORED rows, another's tokens inside of a completion, a group of one and one
+          of equal scores
 far       log ratios of ±3 and ±100, on both sides of every clip
-updates   two updates, of three rows and five, in uneven micro-batches, one of them without a trained token
+updates   two updates, of three rows and five, in uneven micro-batches, one of them without a
+          trained token
 
 All numbers are float64; inputs are float32's, so that both precisions read the same.
 """

@@ -1,7 +1,8 @@
 """What a recorded step would have been with other scores, or by another
 algorithm: no model is needed.
 
-scores or numbers ──advantages──▶ losses ──▶ ∂loss/∂log-probability of each token, beside those that were recorded
+scores or numbers ──advantages──▶ losses ──▶ ∂loss/∂log-probability of each token,
+                                             beside those that were recorded
 
 The gradient is the sum of these weights with ∇log π.  Two steps are compared by the cosine of the
 weights of all tokens; where the file has a sketch of each row's ∇ Σ log π, by that of the

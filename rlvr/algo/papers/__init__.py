@@ -1,4 +1,5 @@
-"""Published algorithms, one file each: equations, numbers with sources, `advantages` and `loss`.  Needs no torch.
+"""Published algorithms, one file each: equations, numbers with sources, `advantages` and `loss`.
+Needs no torch.
 
     load_algorithm("dapo")                           at the paper's numbers
     load_algorithm("dapo", clip_high=0.3)            with another one
@@ -29,12 +30,9 @@ __all__ = ["NAMES", "algorithm_class", "load_algorithm", "module_at", "papers_ta
 
 NAMES: Final = (
     "grpo dapo prorl dr_grpo rloo reinforce_pp magistral vineppo gspo cispo sapo ppo ppo_kl trpo "
-    "a2c reinforce dpo ipo "
-    "kto reward_model process_reward_model rft grpo_process reinforce_pp_baseline ppo_completions "
-    "slic "
-    "gmpo opo kl_cov raft_pp maxrl gpg clip_cov pass_k dro dppo gdpo topr luspo vespo remax "
-    "distill "
-    "sft pointwise_reward_model gkd sdft prime rpg"
+    "a2c reinforce dpo ipo kto reward_model process_reward_model rft grpo_process "
+    "reinforce_pp_baseline ppo_completions slic gmpo opo kl_cov raft_pp maxrl gpg clip_cov pass_k "
+    "dro dppo gdpo topr luspo vespo remax distill sft pointwise_reward_model gkd sdft prime rpg"
 ).split()
 """The published algorithms; each is the file of its name."""
 
@@ -55,8 +53,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
     if not (place and colon and attribute):
         raise UsageError(
             f"there is no algorithm {name!r}{nearest(name, NAMES)}; `rlvr algorithms` lists them, "
-            f"and FILE.py:CLASS or "
-            "PACKAGE.MODULE:CLASS is one of your own"
+            "and FILE.py:CLASS or PACKAGE.MODULE:CLASS is one of your own"
         )
     module = module_at(place, f"--algorithm {name}")
     candidate = getattr(module, attribute, None)
@@ -106,8 +103,7 @@ def _require_sound(kind: type[Algorithm], name: str) -> None:
         if key not in INPUTS:
             raise UsageError(
                 f"{name} reads {key!r}, and nothing computes that{nearest(key, list(INPUTS))}; "
-                f"inputs that have to be "
-                f"declared are {', '.join(INPUTS)}"
+                f"inputs that have to be declared are {', '.join(INPUTS)}"
             )
     require_whole(f"updates of {name}", kind.updates, 1)
 

@@ -1,4 +1,5 @@
-"""What every algorithm is: a class whose fields are its numbers, with `advantages(groups)` and `loss(inputs)`.
+"""What every algorithm is: a class whose fields are its numbers,
+with `advantages(groups)` and `loss(inputs)`.
 
 A paper is a subclass in a file of its own.  What makes the paper is code or a class attribute; what
 it lets one choose is a field.  A part that a class has no field for is absent: `Absent` says what
@@ -70,9 +71,9 @@ Need = Literal["siblings", "once", "head", "file"]
 """What an algorithm needs that not every run has:
 
     siblings  two or more completions per prompt
-    once      one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
-    head      a head that gives numbers instead of tokens: a reward model
-    file      examples of a file, as it samples nothing
+    once     one optimiser step per batch of rollouts, as it has no ratio to the policy that sampled
+    head     a head that gives numbers instead of tokens: a reward model
+    file     examples of a file, as it samples nothing
 """
 ExampleKind = Literal["pairs", "labels", "right", "steps"]
 """What is learned from, instead of advantages: a chosen and a rejected completion of one prompt;
@@ -171,9 +172,14 @@ class Absent:
 INPUTS: Final[Mapping[str, str]] = {
     "ref_logprobs": "log-probabilities under the reference policy",
     "teacher_logprobs": "log-probabilities under the teacher",
-    "divergence": "how far the policy's distribution is from the teacher's at each token, with its gradient: what the "
-    "class's `divergence(policy, teacher)` makes of log-probabilities over the vocabulary",
-    "implicit_rewards": "β log π_φ / π_ref of each token, by the implicit reward model as it was before the step",
+    "divergence": (
+        "how far the policy's distribution is from the teacher's at each token, with its gradient: "
+        "what the class's `divergence(policy, teacher)` makes of log-probabilities over the "
+        "vocabulary"
+    ),
+    "implicit_rewards": (
+        "β log π_φ / π_ref of each token, by the implicit reward model as it was before the step"
+    ),
     "entropies": "the policy's entropy at each token, with its gradient",
     "values": "the critic's value before each token",
     "returns": "the critic's targets",
@@ -181,7 +187,10 @@ INPUTS: Final[Mapping[str, str]] = {
     "prefix_values": "values at step boundaries, from completions that fork there",
     "boundaries": "where these boundaries are, in tokens",
     "score_parts": "what each part of the reward added to each score",
-    "minibatch": "the number of the update in which each completion is trained, for advantages that are of an update",
+    "minibatch": (
+        "the number of the update in which each completion is trained, "
+        "for advantages that are of an update"
+    ),
     "step_rewards": "the reward of each step on its last token",
     "step_ends": "True on these tokens",
     "reference_point": "KTO's z",
@@ -239,7 +248,8 @@ class Inputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(Absent):
-    """A published algorithm: its numbers are the fields.  `dataclasses.replace` changes one and checks the rest again.
+    """A published algorithm: its numbers are the fields.
+    `dataclasses.replace` changes one and checks the rest again.
 
     Class attributes, which are no settings:
         name: for `--algorithm`. title: as the paper has it. paper: where it was published.
@@ -466,7 +476,8 @@ class PolicyGradient(Sampled):
 
 @dataclass(frozen=True, kw_only=True)
 class Proximal(PolicyGradient):
-    """A policy gradient with a ratio to the policy that sampled: several steps on a batch are right.
+    """A policy gradient with a ratio to the policy that sampled:
+    several steps on a batch are right.
 
     Attributes:
         epochs: passes over each batch of rollouts.
@@ -488,7 +499,8 @@ class Proximal(PolicyGradient):
 
 @dataclass(frozen=True, kw_only=True)
 class OfGroups(Proximal):
-    """A completion is judged against its siblings: A = (r - mean(r)) / std(r), as in GRPO (arXiv:2402.03300, 4.1.2)."""
+    """A completion is judged against its siblings: A = (r - mean(r)) / std(r),
+    as in GRPO (arXiv:2402.03300, 4.1.2)."""
 
     needs = frozenset({"siblings"})
 

@@ -1,6 +1,6 @@
 r"""CISPO: clipped importance sampling weights (MiniMax-M1, arXiv:2506.13585).
 
-J = 1/Σ|o_i| Σ_i Σ_t sg(clip(ρ, 1 - ε_low, 1 + ε_high)) A log π                             (eq. 4, 5)
+J = 1/Σ|o_i| Σ_i Σ_t sg(clip(ρ, 1 - ε_low, 1 + ε_high)) A log π                           (eq. 4, 5)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 r"""DAPO: decoupled clip and dynamic sampling (arXiv:2503.14476).
 
-J = 1/Σ|o_i| Σ_i Σ_t min[ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A],  A as in GRPO              (eq. 8, 10, 12)
-groups: 0 < right completions < G                                                           (eq. 11)
-R_length = 0, falling to -1 over the last tokens before the limit, -1 beyond it             (eq. 13)
+J = 1/Σ|o_i| Σ_i Σ_t min[ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A],  A as in GRPO       (eq. 8, 10, 12)
+groups: 0 < right completions < G                                                    (eq. 11)
+R_length = 0, falling to -1 over the last tokens before the limit, -1 beyond it      (eq. 13)
 """
 
 from __future__ import annotations

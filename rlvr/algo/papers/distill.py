@@ -37,8 +37,7 @@ class Distill(Proximal):
     equations = "reverse KL, its policy gradient"
     sources = (
         "of the paper's gradient the part of single steps (γ 0), without its length normalisation "
-        "and mix of "
-        "teacher samples, as in later practice; w and one update are ours"
+        "and mix of teacher samples, as in later practice; w and one update are ours"
     )
     reads = frozenset({"teacher_logprobs"})
     takes_rewards = False

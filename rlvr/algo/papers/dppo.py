@@ -22,7 +22,8 @@ __all__ = ["DPPO"]
 
 @dataclass(frozen=True, kw_only=True)
 class DPPO(OfGroups):
-    """Tokens are held by how much probability they move, and not by their ratio, which is wild where it is small.
+    """Tokens are held by how much probability they move, and not by their ratio,
+    which is wild where it is small.
 
     Attributes:
         divergence: tv or kl, of the token against all others.

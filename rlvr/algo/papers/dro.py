@@ -1,7 +1,7 @@
 r"""DRO: direct reward optimisation (arXiv:2405.19107).
 
-L = ½ (r - V(x) - τ log(π(y | x) / π_ref(y | x)))²                                          (eq. 4)
-∇L / τ = -(r - V) ∇log π + τ/2 ∇(log π / π_ref)²                                            (eq. 8, Algorithm 1)
+L = ½ (r - V(x) - τ log(π(y | x) / π_ref(y | x)))²                              (eq. 4)
+∇L / τ = -(r - V) ∇log π + τ/2 ∇(log π / π_ref)²                                (eq. 8, Algorithm 1)
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ __all__ = ["DRO"]
 
 @dataclass(frozen=True, kw_only=True)
 class DRO(Proximal):
-    """A regression of completions' log-probabilities on their scores, right for samples of any policy.
+    """A regression of completions' log-probabilities on their scores,
+    right for samples of any policy.
 
     Attributes:
         tau: τ, the strength of the pull towards the reference policy.
@@ -36,8 +37,7 @@ class DRO(Proximal):
     sources = (
         "eq. 8 divided by τ, as in Algorithm 1.  V is the mean score of the group, as in Kimi k1.5 "
         "(arXiv:2501.12599, 2.3), where the paper trains a second network (DRO-V); τ and the "
-        "number "
-        "of updates are ours"
+        "number of updates are ours"
     )
     needs = frozenset({"siblings"})
     reads = frozenset({"ref_logprobs"})

@@ -1,8 +1,8 @@
 r"""GKD: generalised knowledge distillation (arXiv:2306.13649).
 
-P the teacher's distribution of the next token, Q the policy's, on completions: a share λ is the policy's own, the
-others are a file's                                                                        (Algorithm 1)
-M = β P + (1 - β) Q,   D = β KL(P ‖ M) + (1 - β) KL(Q ‖ M)                                  (generalised JSD)
+P the teacher's distribution of the next token, Q the policy's, on completions:
+a share λ is the policy's own, the others are a file's                             (Algorithm 1)
+M = β P + (1 - β) Q,   D = β KL(P ‖ M) + (1 - β) KL(Q ‖ M)                         (generalised JSD)
 β 0: KL(P ‖ Q), forward;   β 1: KL(Q ‖ P), reverse, which are the limits of its gradient
 """
 
@@ -79,8 +79,8 @@ class GKD(Divergence):
     equations = "generalised JSD, Algorithm 1"
     sources = (
         "the paper tries β of 0.1, 0.5 and 0.9, λ of 0, 0.5 and 1, and prefers own samples; it "
-        "draws a batch's kind "
-        "with probability λ, here each batch has both; top-k and one update are ours"
+        "draws a batch's kind with probability λ, here each batch has both; top-k and one update "
+        "are ours"
     )
 
     student_share: float = 1.0
@@ -92,8 +92,8 @@ class GKD(Divergence):
         if (self.student_share < 1) != (self.texts is not None):
             raise UsageError(
                 f"student_share is {self.student_share:g} and texts {self.texts!r}; give a file of "
-                f"texts with a "
-                "student_share below 1, or neither; on texts alone --algorithm sft trains"
+                "texts with a student_share below 1, or neither; on texts alone --algorithm sft "
+                "trains"
             )
 
 

@@ -20,7 +20,8 @@ __all__ = ["GMPO"]
 
 @dataclass(frozen=True, kw_only=True)
 class GMPO(OfGroups):
-    """The geometric mean of a completion's ratios, each clipped in log space on the side to which it is moved.
+    """The geometric mean of a completion's ratios,
+    each clipped in log space on the side to which it is moved.
 
     Attributes:
         eps: ε: log ratios are kept within ± eps.

@@ -25,7 +25,8 @@ __all__ = ["GRPO"]
 
 @dataclass(frozen=True, kw_only=True)
 class GRPO(Proximal):
-    """Group relative policy optimisation, with one update per batch as in the paper: there the clip cannot act.
+    """Group relative policy optimisation, with one update per batch as in the paper:
+    there the clip cannot act.
 
     Attributes:
         clip: the range in which the ratio is kept.

@@ -1,7 +1,7 @@
 r"""GSPO: group sequence policy optimisation (arXiv:2507.18071).
 
-s_i = (π(y_i | x) / π_old(y_i | x))^{1/|y_i|}                                               (eq. 7)
-J = 1/G Σ_i min[s_i A_i, clip(s_i, 1 - ε, 1 + ε) A_i],  A as in GRPO                        (eq. 5, 6)
+s_i = (π(y_i | x) / π_old(y_i | x))^{1/|y_i|}                                             (eq. 7)
+J = 1/G Σ_i min[s_i A_i, clip(s_i, 1 - ε, 1 + ε) A_i],  A as in GRPO                      (eq. 5, 6)
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ __all__ = ["KLCov"]
 
 @dataclass(frozen=True, kw_only=True)
 class KLCov(OfGroups):
-    """The tokens on which entropy collapses are held near the policy that sampled; the others have no bound.
+    """The tokens on which entropy collapses are held near the policy that sampled;
+    the others have no bound.
 
     Attributes:
         share: k, of the tokens of an update that are held; at least one.
@@ -36,9 +37,8 @@ class KLCov(OfGroups):
     equations = "sec. 4, KL-Cov"
     sources = (
         "sec. 4: k 2e-3 (7B) and 2e-4 (32B), β 1; no clip, and the KL is |log ρ|, as in the "
-        "authors' "
-        "code; verl selects per micro-batch, here it is over the whole update; the number of "
-        "updates is ours"
+        "authors' code; verl selects per micro-batch, here it is over the whole update; the number "
+        "of updates is ours"
     )
     reads = frozenset({"selected"})
     regularised = True

@@ -1,6 +1,6 @@
 r"""KTO: Kahneman-Tversky optimisation (arXiv:2402.01306).
 
-z = max(0, mean gain of completions after prompts that are not theirs)                      (sec. 4.1)
+z = max(0, mean gain of completions after prompts that are not theirs)                    (sec. 4.1)
 loss w_d (1 - σ(β (h - z))) for a right completion, w_u (1 - σ(β (z - h))) for a wrong one  (eq. 8)
 """
 

@@ -22,7 +22,8 @@ __all__ = ["MaxRL"]
 
 @dataclass(frozen=True, kw_only=True)
 class MaxRL(Proximal):
-    """GRPO's advantages with the mean in the place of the std: hard tasks weigh as in maximum likelihood.
+    """GRPO's advantages with the mean in the place of the std:
+    hard tasks weigh as in maximum likelihood.
 
     Attributes:
         clip: the range in which the ratio is kept.

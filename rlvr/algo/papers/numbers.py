@@ -1,4 +1,5 @@
-"""The numbers of an algorithm by flat names, with their types: for flags, files and records.  Needs no torch.
+"""The numbers of an algorithm by flat names, with their types: for flags, files and records.
+Needs no torch.
 
 The name of a number is that of its field, behind that of its part: `clip_high` is `clip.high`.
 """
@@ -47,7 +48,8 @@ __all__ = [
 ]
 
 _BEGINS: Final[Mapping[str, JsonObject]] = {"kl": {"estimator": "k3", "place": "loss"}}
-"""What a part of an algorithm has besides the numbers that are given, where the paper does without this part."""
+"""What a part of an algorithm has besides the numbers that are given,
+where the paper does without this part."""
 OF_THE_RUN: Final = frozenset({"group_size", "temperature", "overlong"})
 """Fields whose flags are the run's, as a run can have them without an algorithm's saying so."""
 

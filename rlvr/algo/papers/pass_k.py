@@ -22,7 +22,8 @@ __all__ = ["PassK"]
 
 @dataclass(frozen=True, kw_only=True)
 class PassK(PolicyGradient):
-    """The gradient of the best score among as many completions as a group has; ties of the best teach nothing."""
+    """The gradient of the best score among as many completions as a group has;
+    ties of the best teach nothing."""
 
     name = "pass_k"
     title = "Pass@k policy gradient"

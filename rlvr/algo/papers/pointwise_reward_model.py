@@ -25,7 +25,10 @@ class PointwiseRewardModel(Judged):
     title = "Pointwise reward model"
     paper = "arXiv:2408.15240"
     equations = "sec. 2, discriminative"
-    sources = "sec. 2, discriminative verifiers: binary cross-entropy; a task's labels weigh 1 together, which is ours"
+    sources = (
+        "sec. 2, discriminative verifiers: binary cross-entropy; "
+        "a task's labels weigh 1 together, which is ours"
+    )
     examples = "labels"
 
     def loss(self, inputs: Inputs) -> Tensor:

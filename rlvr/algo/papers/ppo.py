@@ -1,8 +1,8 @@
 r"""PPO: proximal policy optimisation, clipped (arXiv:1707.06347).
 
-L_clip = mean min[ρ A, clip(ρ, 1 - ε, 1 + ε) A]                                             (eq. 7)
-δ_t = r_t + γ V_{t+1} - V_t,   A_t = Σ_l (γλ)^l δ_{t+l}                                     (eq. 11, 12)
-L = L_clip - c_1 (V - R)²                                                                   (eq. 9)
+L_clip = mean min[ρ A, clip(ρ, 1 - ε, 1 + ε) A]                                         (eq. 7)
+δ_t = r_t + γ V_{t+1} - V_t,   A_t = Σ_l (γλ)^l δ_{t+l}                                 (eq. 11, 12)
+L = L_clip - c_1 (V - R)²                                                               (eq. 9)
 """
 
 from __future__ import annotations

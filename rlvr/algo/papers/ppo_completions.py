@@ -20,7 +20,8 @@ __all__ = ["PPOCompletions"]
 
 @dataclass(frozen=True, kw_only=True)
 class PPOCompletions(OfGroups):
-    """The product of the ratios, where GSPO has their geometric mean: for study, as long ones are soon at the bounds.
+    """The product of the ratios, where GSPO has their geometric mean: for study,
+    as long ones are soon at the bounds.
 
     Attributes:
         clip: the range in which the ratio is kept.

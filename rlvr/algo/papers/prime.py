@@ -1,9 +1,10 @@
 r"""PRIME: process reinforcement through implicit rewards (arXiv:2502.01456).
 
-r_φ(y_t) = β log π_φ(y_t | y_<t) / π_ref(y_t | y_<t)                                       (eq. 3)
-A_{i,t} = Σ_{s ≥ t} γ^{s-t} [r_φ(y_{i,s}) - mean_{j≠i} mean_u r_φ(y_{j,u})] + r_o(y_i) - mean_{j≠i} r_o(y_j)   (eq. 5)
-policy: mean min[ρ A, clip(ρ, 1 - ε, 1 + ε) A]                                              (eq. 6)
-φ: cross-entropy of σ(Σ_t r_φ(y_t)) with the verdict, on the same completions               (Algorithm 1)
+r_φ(y_t) = β log π_φ(y_t | y_<t) / π_ref(y_t | y_<t)                                   (eq. 3)
+A_{i,t} = Σ_{s ≥ t} γ^{s-t} [r_φ(y_{i,s}) - mean_{j≠i} mean_u r_φ(y_{j,u})]
+          + r_o(y_i) - mean_{j≠i} r_o(y_j)                                             (eq. 5)
+policy: mean min[ρ A, clip(ρ, 1 - ε, 1 + ε) A]                                         (eq. 6)
+φ: cross-entropy of σ(Σ_t r_φ(y_t)) with the verdict, on the same completions          (Algorithm 1)
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ class PRIME(Proximal):
     equations = "eq. 3, 5, 6, Algorithm 1"
     sources = (
         "the experiments: β 0.05, 256 prompts × 4, 5e-7 for the policy, 1e-6 for the reward model, "
-        "no KL; clip, γ and "
-        "updates are ours"
+        "no KL; clip, γ and updates are ours"
     )
     printed = Printed(prompts=256, group_size=4, lr=5e-7)
     needs = frozenset({"siblings"})

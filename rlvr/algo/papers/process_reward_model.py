@@ -1,6 +1,7 @@
 r"""A process reward model (Math-Shepherd, arXiv:2312.08935).
 
-loss: cross-entropy of σ(logit) at each step's last token with the share of right continuations   (eq. 4)
+loss: cross-entropy of σ(logit) at each step's last token
+      with the share of right continuations                                              (eq. 4)
 """
 
 from __future__ import annotations

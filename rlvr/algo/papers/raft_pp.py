@@ -35,10 +35,8 @@ class RAFTPP(Proximal):
     equations = "eq. 6"
     sources = (
         "sec. 4: 1024 prompts × 4 in mini-batches of 512, learning rate 1e-6, 4096 tokens; the "
-        "clip "
-        "is PPO's; a group whose scores are all equal is left out, as one without a right "
-        "completion "
-        "has nothing to copy"
+        "clip is PPO's; a group whose scores are all equal is left out, as one without a right "
+        "completion has nothing to copy"
     )
     needs = frozenset({"siblings"})
     printed = Printed(prompts=1024, group_size=4, updates=2, lr=1e-6, max_tokens=4096)

@@ -23,7 +23,8 @@ __all__ = ["ReinforcePP"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePP(OfTokens, Proximal):
-    """PPO without a critic: the KL per token in the reward, returns normalised over the whole batch.
+    """PPO without a critic: the KL per token in the reward,
+    returns normalised over the whole batch.
 
     Attributes:
         clip: the range in which the ratio is kept.

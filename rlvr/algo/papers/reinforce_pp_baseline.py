@@ -22,7 +22,8 @@ __all__ = ["ReinforcePPBaseline"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePPBaseline(Proximal):
-    """Scores centred per group, then normalised over the whole batch, in which a completion counts once per token.
+    """Scores centred per group, then normalised over the whole batch,
+    in which a completion counts once per token.
 
     Attributes:
         clip: the range in which the ratio is kept.

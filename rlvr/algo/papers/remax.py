@@ -28,7 +28,10 @@ class ReMax(PolicyGradient):
     title = "ReMax"
     paper = "arXiv:2310.10505"
     equations = "Algorithm 1, as in verl"
-    sources = "one completion of a prompt, and one update, as Algorithm 1; no KL, which is the paper's choice of reward"
+    sources = (
+        "one completion of a prompt, and one update, as Algorithm 1; "
+        "no KL, which is the paper's choice of reward"
+    )
     needs = frozenset({"once"})
     reads = frozenset({"prefix_values", "boundaries"})
     forks = "greedy"

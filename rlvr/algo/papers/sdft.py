@@ -32,8 +32,7 @@ class SDFT(Divergence):
     equations = "Algorithm 1"
     sources = (
         "Algorithm 1: reverse KL on the policy's samples, a teacher that is a moving average; the "
-        "share α of 0.01, the "
-        "words that show the reference and one update are ours"
+        "share α of 0.01, the words that show the reference and one update are ours"
     )
     teaches_itself = True
 

@@ -25,7 +25,10 @@ class SFT(OfFile):
     title = "Supervised fine-tuning"
     paper = "arXiv:2203.02155"
     equations = "3.5"
-    sources = "3.5, which has 16 epochs and a cosine schedule; one epoch at a time is ours: --steps says how many"
+    sources = (
+        "3.5, which has 16 epochs and a cosine schedule; one epoch at a time is ours: "
+        "--steps says how many"
+    )
     examples = "right"
 
     def loss(self, inputs: Inputs) -> Tensor:

@@ -1,6 +1,6 @@
 r"""SLiC: a hinge on gains (arXiv:2305.10425; on gains, as in RSO, arXiv:2309.06657).
 
-loss max(0, 1 - β (h_w - h_l))                                                              (RSO, 3.2)
+loss max(0, 1 - β (h_w - h_l))                                                            (RSO, 3.2)
 """
 
 from __future__ import annotations

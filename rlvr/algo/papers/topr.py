@@ -22,7 +22,8 @@ __all__ = ["TOPR"]
 
 @dataclass(frozen=True, kw_only=True)
 class TOPR(Proximal):
-    """Good completions are learned as they are, bad ones unlearned only as far as the policy still has them.
+    """Good completions are learned as they are,
+    bad ones unlearned only as far as the policy still has them.
 
     Attributes:
         pivot: c, the score between good and bad; 0 for scores of -1 and 1.
@@ -34,8 +35,7 @@ class TOPR(Proximal):
     equations = "TOPR, a⁺ = b⁺ = 1, a⁻ = 0, b⁻ = 1"
     sources = (
         "weights as in ROLL and verl; there a completion's ratio is that of verl's mean per token "
-        "or "
-        "ROLL's of a token, here the paper's, of the whole completion; the number of updates is "
+        "or ROLL's of a token, here the paper's, of the whole completion; the number of updates is "
         "ours"
     )
     updates = 4

@@ -48,8 +48,7 @@ class TRPO(ActorCritic):
         if self.critic.backbone == "shared":
             raise UsageError(
                 "critic.backbone is 'shared' with trust_region: the value loss would move the "
-                "policy's layers out of "
-                "the region; give the critic its 'own'"
+                "policy's layers out of the region; give the critic its 'own'"
             )
 
     def loss(self, inputs: Inputs) -> Losses:

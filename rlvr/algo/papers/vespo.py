@@ -21,7 +21,8 @@ __all__ = ["VESPO"]
 
 @dataclass(frozen=True, kw_only=True)
 class VESPO(OfGroups):
-    """A completion's weight fades smoothly as its probability leaves that under the policy that sampled it.
+    """A completion's weight fades smoothly as its probability leaves that under the policy that
+    sampled it.
 
     Attributes:
         positive_k, positive_rate: k and λ of completions of advantage 0 or above.
