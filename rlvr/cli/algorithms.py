@@ -1,4 +1,5 @@
-"""`rlvr algorithms`: lists the algorithms, or shows the equations, numbers and sources of one.  Needs no torch."""
+"""`rlvr algorithms`: lists the algorithms, or shows the equations, numbers and sources of one.
+Needs no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ __all__ = ["AlgorithmsCommand"]
 
 @dataclass
 class AlgorithmsCommand:
-    """List the algorithms, or show one: its equations, its numbers with their defaults, and where they stand.
+    """List the algorithms, or show one: its equations, its numbers with their defaults,
+    and where they stand.
 
     `rlvr train --algorithm NAME` trains with one.  NAME may be FILE.py:CLASS or
     PACKAGE.MODULE:CLASS, of your own.

@@ -1,4 +1,5 @@
-"""What several commands share: their arguments, the environments these name, and the files that they write."""
+"""What several commands share: their arguments, the environments these name,
+and the files that they write."""
 
 from __future__ import annotations
 
@@ -59,16 +60,20 @@ EnvironmentArgument: TypeAlias = Annotated[
     Positional[str],
     arg(
         metavar="ENV",
-        help="The environment: its id, or path/to/file.py:name of a class or an object; or a mixture, "
-        "'ENV:WEIGHT ENV:WEIGHT …' with options after commas.",
+        help=(
+            "The environment: its id, or path/to/file.py:name of a class or an object; "
+            "or a mixture, 'ENV:WEIGHT ENV:WEIGHT …' with options after commas."
+        ),
     ),
 ]
 Accept: TypeAlias = Annotated[
     UseAppendAction[tuple[str, ...]],
     arg(
         metavar="PART",
-        help="Part of the identity in which a difference is accepted, and noted: code, inputs (files and variables "
-        "that judging reads) or data; may be repeated.",
+        help=(
+            "Part of the identity in which a difference is accepted, and noted: "
+            "code, inputs (files and variables that judging reads) or data; may be repeated."
+        ),
     ),
 ]
 InputFile: TypeAlias = Annotated[Positional[Path], arg(metavar="FILE")]
@@ -81,36 +86,48 @@ Workers: TypeAlias = Annotated[
 WallSeconds: TypeAlias = Annotated[
     float,
     arg(
-        help="Seconds after which the worker of a completion is killed; the completion is then UNSCORED."
+        help=(
+            "Seconds after which the worker of a completion is killed; "
+            "the completion is then UNSCORED."
+        )
     ),
 ]
 EngineAddress: TypeAlias = Annotated[
     str | None,
     arg(
         metavar="URL",
-        help="Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or "
-        "ray://HOST:PORT.",
+        help=(
+            "Score on other machines: http://HOST:PORT of rlvr serve (several with commas), "
+            "ray://auto or ray://HOST:PORT."
+        ),
     ),
 ]
 PatienceSeconds: TypeAlias = Annotated[
     float,
     arg(
-        help="With --scorer: seconds for which work is sent again while no machine does it; they begin anew with "
-        "each answer.",
+        help=(
+            "With --scorer: seconds for which work is sent again while no machine does it; "
+            "they begin anew with each answer."
+        ),
     ),
 ]
 RewardText: TypeAlias = Annotated[
     str | None,
     arg(
         metavar="EXPRESSION",
-        help='Another reward than the environment\'s own, such as "2*correct - 1 + overlong(4096, 512)"; `rlvr '
-        "rewards` lists the parts.",
+        help=(
+            "Another reward than the environment's own, such as "
+            '"2*correct - 1 + overlong(4096, 512)"; `rlvr rewards` lists the parts.'
+        ),
     ),
 ]
 SandboxLevel: TypeAlias = Annotated[
     str | None,
     arg(
-        help="Level of the sandbox, in environments that run programs: namespaces (the default) or restricted."
+        help=(
+            "Level of the sandbox, in environments that run programs: "
+            "namespaces (the default) or restricted."
+        )
     ),
 ]
 StrictRows: TypeAlias = Annotated[
@@ -119,17 +136,21 @@ StrictRows: TypeAlias = Annotated[
 ChatFlag: TypeAlias = Annotated[
     ChatMode,
     arg(
-        help="How text prompts are sent: on (as a user message of the model's chat template), off (as they are) or "
-        "auto (on if the tokenizer has a template; of a model that a run has saved, as in that "
-        "run).  --chat alone "
-        "is on."
+        help=(
+            "How text prompts are sent: on (as a user message of the model's chat template), off "
+            "(as they are) or auto (on if the tokenizer has a template; of a model that a run has "
+            "saved, as in that run).  --chat alone is on."
+        )
     ),
 ]
 SystemText: TypeAlias = Annotated[
     str | None,
     arg(
         metavar="TEXT",
-        help="System message before prompts that have none; by default what the template does without one.",
+        help=(
+            "System message before prompts that have none; "
+            "by default what the template does without one."
+        ),
     ),
 ]
 TemplateOptions: TypeAlias = Annotated[

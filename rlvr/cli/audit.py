@@ -56,13 +56,16 @@ class AuditCommand:
     file: Annotated[Positional[Path | None], arg(metavar="FILE")] = None
     """File with labelled completions, .jsonl or .parquet."""
     yardstick: str | None = None
-    """Measure verifiers on labelled rows that come with rlvr, instead of an environment on a file: math."""
+    """Measure verifiers on labelled rows that come with rlvr,
+    instead of an environment on a file: math."""
     verifier: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME")] = ()
-    """With --yardstick: rlvr (the default), math-verify, trl, inspect_ai, or path/to/file.py:FUNCTION; repeatable."""
+    """With --yardstick: rlvr (the default), math-verify, trl, inspect_ai, or
+    path/to/file.py:FUNCTION; repeatable."""
     family: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="NAME")] = ()
     """With --yardstick: measure on this family of rows alone; may be repeated."""
     wall_s: float = 15.0
-    """With --yardstick: seconds after which the process of a verifier is killed; the row then counts as stopped."""
+    """With --yardstick: seconds after which the process of a verifier is killed;
+    the row then counts as stopped."""
     memory_mib: MemoryMib = 4096
     label: str = "label"
     """Column that says whether a completion is right."""
@@ -71,11 +74,13 @@ class AuditCommand:
     against: str | None = None
     """Second environment, whose verdicts are compared with those of the first."""
     reward_model: Path | None = None
-    """Measure this reward model against the labels too: RUN/model of `rlvr train --algorithm reward_model`."""
+    """Measure this reward model against the labels too:
+    RUN/model of `rlvr train --algorithm reward_model`."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     against_option: NameValues = ()
-    """Set an option of the second environment; without --against, that is the same environment again."""
+    """Set an option of the second environment; without --against,
+    that is the same environment again."""
     worst: int = 20
     """Number of cases of each kind that the report keeps."""
     html: Path | None = None

@@ -59,9 +59,11 @@ class CheckCommand:
     wall_s: float = WALL_S
     """Seconds after which a completion counts as hanging."""
     labels: Path | None = None
-    """Score these completions too, which a person called right or wrong: a file of `rlvr view --labels`."""
+    """Score these completions too, which a person called right or wrong:
+    a file of `rlvr view --labels`."""
     workers: int | None = None
-    """Number of worker processes; by default one per core where more than 20 tasks are drawn, else one."""
+    """Number of worker processes;
+    by default one per core where more than 20 tasks are drawn, else one."""
     only: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: all)")] = ()
     """Checks to run, out of: tasks references exploits verifier repeats episodes labels."""
     skip: Annotated[tuple[str, ...], arg(help_behavior_hint="(default: none)")] = ()

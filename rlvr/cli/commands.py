@@ -1,4 +1,5 @@
-"""The commands by name: where the class of each is, and its one line of help.  Importing this loads none of them."""
+"""The commands by name: where the class of each is, and its one line of help.
+Importing this loads none of them."""
 
 from __future__ import annotations
 

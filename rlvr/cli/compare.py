@@ -50,7 +50,8 @@ class CompareCommand:
     level: float = 0.95
     """Of the confidence intervals."""
     labels: Path | None = None
-    """Verdicts that a person judged (`rlvr view --labels`): tasks whose verdicts are wrong are a part of their own."""
+    """Verdicts that a person judged (`rlvr view --labels`):
+    tasks whose verdicts are wrong are a part of their own."""
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
     """Write the result to this file: .json, .md (Markdown) or .html (a page); `rlvr view` shows the
     JSON too."""

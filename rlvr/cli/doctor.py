@@ -63,7 +63,8 @@ class DoctorCommand:
     json: bool = False
     """Print all findings as JSON."""
     report: bool = False
-    """Print versions, CPU, kernel, extras and limits as text for an issue; it names no user, host or folder."""
+    """Print versions, CPU, kernel, extras and limits as text for an issue;
+    it names no user, host or folder."""
 
     def run(self, out: Console, err: Console) -> int:
         if self.report and (self.json or self.verbose):

@@ -1,4 +1,5 @@
-"""The `rlvr` command.  Each subcommand is a dataclass: its fields are the flags, its `run` gives the exit code.
+"""The `rlvr` command.  Each subcommand is a dataclass: its fields are the flags,
+its `run` gives the exit code.
 
 The module of a subcommand is imported when it is called, and an optional package when the part that
 needs it is used.
@@ -37,8 +38,7 @@ __all__ = ["main"]
 
 _ABOUT = (
     "Verifiable rewards for reinforcement learning of language models: score completions, check "
-    "environments, train "
-    "and evaluate policies, serve scores over HTTP."
+    "environments, train and evaluate policies, serve scores over HTTP."
 )
 _MORE = (
     "`rlvr COMMAND --help` explains the flags of a command; `rlvr --version` prints the version."
@@ -168,7 +168,8 @@ def _resumes(command: _Command | None) -> bool:
 
 
 class _Stdout:
-    """This process's stdout, which may be full or closed: what was computed and written elsewhere is not lost by that.
+    """This process's stdout, which may be full or closed:
+    what was computed and written elsewhere is not lost by that.
 
     Attributes:
         lost: the first error; what comes after it is dropped.

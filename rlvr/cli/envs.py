@@ -72,7 +72,10 @@ def _show(cls: type[Environment], out: Console) -> None:
     out.print(table)
     for name, named_set in NAMED_SETS.items():
         if named_set.env == cls.id:
-            summary = f"--option data={name}: {named_set.rows} rows of {named_set.hub}, split {named_set.split}"
+            summary = (
+                f"--option data={name}: {named_set.rows} rows of {named_set.hub}, "
+                f"split {named_set.split}"
+            )
             out.print(f"{summary}; licence {named_set.licence}", soft_wrap=True, highlight=False)
 
 

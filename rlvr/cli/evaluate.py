@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["EvalCommand"]
 
 _SAMPLING: Final = (
-    "precision", "max_rows", "max_tokens_in_flight", "sampler", "serve_samplers", "sampler_python", "sampler_key_env",
-    "sampler_folder", "sampler_positions",
+    "precision", "max_rows", "max_tokens_in_flight", "sampler", "serve_samplers", "sampler_python",
+    "sampler_key_env", "sampler_folder", "sampler_positions",
 )  # fmt: skip
 """Flags that say what samples, with the names of a run's settings."""
 
@@ -65,21 +65,24 @@ class EvalCommand:
     """Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.
 
     Example: rlvr eval gsm8k-v4 --model Qwen/Qwen3-0.6B -n 8 -k 1 8 --limit 200 --option split=test
-    Example: rlvr eval gsm8k-v4 --endpoint https://api.openai.com/v1 --model gpt-5-mini --key-env OPENAI_API_KEY
+    Example: rlvr eval gsm8k-v4 --endpoint https://api.openai.com/v1 --model gpt-5-mini
+    --key-env OPENAI_API_KEY
     """
 
     env: EnvironmentArgument
     model: str
-    """Model to evaluate: an id on the Hugging Face hub, or a folder, such as RUN/model of a training run; with
-    --endpoint its name there."""
+    """Model to evaluate: an id on the Hugging Face hub, or a folder,
+    such as RUN/model of a training run; with --endpoint its name there."""
     endpoint: Annotated[str | None, arg(metavar="URL")] = None
-    """Ask a model behind an OpenAI-compatible API, such as http://127.0.0.1:8000/v1, instead of loading one."""
+    """Ask a model behind an OpenAI-compatible API, such as http://127.0.0.1:8000/v1,
+    instead of loading one."""
     sampler: str = "local"
     """What samples, instead of the model in this process: vllm (an engine in this process), or
     addresses of vLLM servers, such as http://a:8000,http://b:8000, which are given the model's
     weights."""
     serve_samplers: int | None = None
-    """Start this many vLLM servers on this machine, which end with the command, and sample from them."""
+    """Start this many vLLM servers on this machine, which end with the command,
+    and sample from them."""
     sampler_python: Path | None = None
     """Python of the environment that has vLLM, for the servers that are started here."""
     sampler_key_env: Annotated[str | None, arg(metavar="VARIABLE")] = None
@@ -91,7 +94,8 @@ class EvalCommand:
     key_env: Annotated[str | None, arg(metavar="VARIABLE")] = None
     """Environment variable that holds the endpoint's key."""
     api: Literal["chat", "completions"] = "chat"
-    """chat: send messages, a text prompt as one of the user; completions: send texts to be continued."""
+    """chat: send messages, a text prompt as one of the user;
+    completions: send texts to be continued."""
     in_flight: int = 32
     """Greatest number of requests to the endpoint at a time."""
     retries: int = 6
@@ -103,7 +107,8 @@ class EvalCommand:
     price: Annotated[tuple[float, float] | None, arg(metavar="DOLLARS DOLLARS")] = None
     """Price of a million tokens of prompts and of completions, to show the cost."""
     rollouts: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Keep every rollout in this file, .jsonl or .parquet; with --endpoint by default ENV-MODEL.rollouts.jsonl."""
+    """Keep every rollout in this file, .jsonl or .parquet;
+    with --endpoint by default ENV-MODEL.rollouts.jsonl."""
     resume: bool = False
     """Continue a run that was stopped, or ask again for completions that could not be had."""
     overwrite: Overwrite = False
@@ -112,7 +117,8 @@ class EvalCommand:
     k: Annotated[tuple[int, ...], arg(aliases=["-k"], help_behavior_hint="(default: 1 and n)")] = ()
     """Values of k for pass@k and maj@k."""
     limit: int | None = None
-    """Evaluate only this many tasks, the first ones; required if the environment generates tasks without end."""
+    """Evaluate only this many tasks, the first ones;
+    required if the environment generates tasks without end."""
     max_tokens: int = 1024
     """Greatest length of a completion, in tokens."""
     temperature: float = 1.0
@@ -136,9 +142,11 @@ class EvalCommand:
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the computation; bf16 computes in bfloat16 over float32 weights."""
     max_rows: int = 256
-    """Number of completions that are sampled side by side; each needs memory for its keys and values."""
+    """Number of completions that are sampled side by side;
+    each needs memory for its keys and values."""
     max_tokens_in_flight: int = MAX_TOKENS_IN_FLIGHT
-    """Number of tokens whose keys and values are kept while sampling; lower it if memory runs out."""
+    """Number of tokens whose keys and values are kept while sampling;
+    lower it if memory runs out."""
     workers: Workers = None
     scorer: EngineAddress = None
     patience_s: PatienceSeconds = 300.0

@@ -40,9 +40,11 @@ __all__ = ["FilterCommand"]
 
 @dataclass
 class FilterCommand:
-    """Keep the tasks that are worth training on: by pass rate, without duplicates, none from a test set.
+    """Keep the tasks that are worth training on: by pass rate, without duplicates,
+    none from a test set.
 
-    Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --max-rate 0.9 --tests test.jsonl
+    Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --max-rate 0.9
+    --tests test.jsonl
 
     Dropped tasks and rows that cannot be read are written to OUT.dropped.jsonl with the reason.
     Exit code 1 if no task is left.
@@ -51,7 +53,8 @@ class FilterCommand:
     file: InputFile
     """File that `rlvr score` wrote; or tasks with prompt and reference, if no rate is asked for."""
     output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
-    """Write the tasks that are kept to this file, .jsonl or .parquet, for `Environment.from_rows`."""
+    """Write the tasks that are kept to this file, .jsonl or .parquet,
+    for `Environment.from_rows`."""
     min_rate: float = 0.0
     """Keep tasks whose pass rate is at least this."""
     max_rate: float = 1.0
@@ -59,11 +62,13 @@ class FilterCommand:
     min_n: int = 0
     """Keep tasks with at least this many scored rollouts."""
     by: Literal["rate", "interval"] = "rate"
-    """rate: drop a task if its pass rate lies outside the limits; interval: only if its whole 95 % interval does."""
+    """rate: drop a task if its pass rate lies outside the limits;
+    interval: only if its whole 95 % interval does."""
     strength: Annotated[Path | None, arg(metavar="REPORT")] = None
     """Report that `rlvr strength --every -o` wrote of these tasks; for --min-strength."""
     min_strength: float = 0.0
-    """Keep tasks that refuse at least this share of wrong work; --by holds here too.  Untested tasks are dropped."""
+    """Keep tasks that refuse at least this share of wrong work; --by holds here too.
+    Untested tasks are dropped."""
     tests: Path | None = None
     """File with a test set whose prompts must not be trained on, .jsonl or .parquet."""
     test_column: str = "prompt"
@@ -71,22 +76,26 @@ class FilterCommand:
     prompt_column: str = "prompt"
     """Column of the prompts in FILE."""
     ngram: int = 13
-    """Drop tasks that share this many words in a row with a test; of a shorter test all its words, from 4 up."""
+    """Drop tasks that share this many words in a row with a test;
+    of a shorter test all its words, from 4 up."""
     keep_duplicates: bool = False
     """Keep all tasks with the same prompt, instead of the first one."""
     near: float | None = None
-    """Drop tasks that share at least this part of their 5-grams with an earlier task, such as 0.8."""
+    """Drop tasks that share at least this part of their 5-grams
+    with an earlier task, such as 0.8."""
     max_characters: int | None = None
     """Drop tasks whose prompt has more characters than this."""
     max_tokens: int | None = None
     """Drop tasks whose prompt has more tokens than this, with what the chat template adds."""
     tokenizer: str | None = None
-    """Count tokens with this tokenizer: a file tokenizer.json, the folder of a model, or its id on the hub."""
+    """Count tokens with this tokenizer: a file tokenizer.json, the folder of a model,
+    or its id on the hub."""
     chat: ChatFlag = "auto"
     system: SystemText = None
     template_option: TemplateOptions = ()
     processes: int | None = None
-    """Number of processes that compare prompts; by default one per core, 0 for none but this one."""
+    """Number of processes that compare prompts;
+    by default one per core, 0 for none but this one."""
     strict: bool = False
     """Stop at the first row that cannot be used, instead of leaving it out."""
     overwrite: Overwrite = False

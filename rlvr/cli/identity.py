@@ -22,7 +22,8 @@ _HELP = "An environment, or a file with scores that rlvr wrote; two are compared
 
 @dataclass
 class IdentityCommand:
-    """Show by what an environment or a file was scored: settings, code, inputs, data; or what differs between two.
+    """Show by what an environment or a file was scored: settings, code, inputs, data;
+    or what differs between two.
 
     Example: rlvr identity scored.jsonl gsm8k-v4
 

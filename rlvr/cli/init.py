@@ -98,7 +98,8 @@ class {title}(rlvr.Environment):
         rng = rlvr.seeded(self.id, self.split, self.terms, index)  # another split has other tasks
         numbers = [rng.randint(100, 99_999) for _ in range(self.terms)]
         prompt = f"Add {{', '.join(map(str, numbers))}}. Put the sum in \\\\boxed{{{{}}}}."
-        return rlvr.Task(f"{{self.id}}/{{self.split}}/{{self.terms}}/{{index}}", prompt, reference=sum(numbers))
+        name = f"{{self.id}}/{{self.split}}/{{self.terms}}/{{index}}"
+        return rlvr.Task(name, prompt, reference=sum(numbers))
 '''
 
 _DATA: Final = '''\
@@ -125,9 +126,11 @@ class {title}(rlvr.Environment):
             yield self.task_from({{**row, "id": str(row.get("id", number))}})
 
     def task_from(self, row):
-        meta = {{"rubric": row["rubric"]}} if "rubric" in row else {{}}  # a row may have criteria of its own
+        # A row may have criteria of its own.
+        meta = {{"rubric": row["rubric"]}} if "rubric" in row else {{}}
         prompt = row["question"] + "\\n\\nPut the answer in <answer> tags."
-        return rlvr.Task(f"{{self.id}}/{{self.split}}/{{row.get('id', 'row')}}", prompt, row["answer"], meta)
+        name = f"{{self.id}}/{{self.split}}/{{row.get('id', 'row')}}"
+        return rlvr.Task(name, prompt, row["answer"], meta)
 
     def example(self, task):
         return f"<answer>{{task.reference}}</answer>"
@@ -161,13 +164,20 @@ class {title}(rlvr.Environment):
         rng = rlvr.seeded(self.id, self.split, index)
         limit = rng.randint(10, 9_999)
         rows = [[rng.randint(0, 10_000) for _ in range(size)] for size in (1, 5, 20, 50)]
-        cases = [{{"input": " ".join(map(str, row)), "output": str(sum(x > limit for x in row))}} for row in rows]
-        prompt = f"Write a Python program that reads integers from a line and prints how many are above {{limit}}."
-        reference = {{"inputs": [c["input"] for c in cases], "outputs": [c["output"] for c in cases]}}
-        return rlvr.Task(f"{{self.id}}/{{self.split}}/{{index}}", prompt, reference, {{"limit": limit}})
+        reference = {{
+            "inputs": [" ".join(map(str, row)) for row in rows],
+            "outputs": [str(sum(x > limit for x in row)) for row in rows],
+        }}
+        prompt = (
+            "Write a Python program that reads integers from a line "
+            f"and prints how many are above {{limit}}."
+        )
+        name = f"{{self.id}}/{{self.split}}/{{index}}"
+        return rlvr.Task(name, prompt, reference, {{"limit": limit}})
 
     def example(self, task):
-        return f"```python\\nprint(sum(int(x) > {{task.meta['limit']}} for x in input().split()))\\n```"
+        program = f"print(sum(int(x) > {{task.meta['limit']}} for x in input().split()))"
+        return f"```python\\n{{program}}\\n```"
 '''
 
 _STYLES: Final = {

@@ -24,7 +24,8 @@ __all__ = ["PairsCommand"]
 
 @dataclass
 class PairsCommand:
-    """Make preference data from scored completions: a correct and a wrong completion of the same task.
+    """Make preference data from scored completions:
+    a correct and a wrong completion of the same task.
 
     Example: rlvr pairs scored.jsonl -o pairs.jsonl
 
@@ -46,7 +47,8 @@ class PairsCommand:
     per_task: int = 2
     """Most pairs of a task; with labels and completions, most completions of each label."""
     unparsed: bool = False
-    """Take completions without an answer as wrong ones too; these pairs teach the form of an answer."""
+    """Take completions without an answer as wrong ones too;
+    these pairs teach the form of an answer."""
     truncated: bool = False
     """Take completions that hit the token limit too; these pairs teach brevity."""
     near: float = 0.2
@@ -54,7 +56,8 @@ class PairsCommand:
     near_only: bool = False
     """Make only pairs of near length."""
     margin_scale: float | None = None
-    """Add the column margin for reward models: this times the difference in credit.  Useful with partial credit."""
+    """Add the column margin for reward models: this times the difference in credit.
+    Useful with partial credit."""
     seed: int = 0
     """Draws between completions that are equally good."""
     strict: bool = False

@@ -19,7 +19,8 @@ __all__ = ["PlotCommand"]
 
 @dataclass
 class PlotCommand:
-    """Draw the curves of a run: reward by part, accuracy, outcomes, unscored, length, entropy, evaluations and more.
+    """Draw the curves of a run: reward by part, accuracy, outcomes, unscored, length, entropy,
+    evaluations and more.
 
     Example: rlvr plot runs/a
     """

@@ -1,4 +1,5 @@
-"""`rlvr process-labels`: labels of steps from Monte-Carlo continuations, for process reward models."""
+"""`rlvr process-labels`: labels of steps from Monte-Carlo continuations, for process reward
+models."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ __all__ = ["ProcessLabelsCommand"]
 
 @dataclass
 class ProcessLabelsCommand:
-    """Sample completions, continue them from the end of every step, and keep how often that leads to a right answer.
+    """Sample completions, continue them from the end of every step,
+    and keep how often that leads to a right answer.
 
     Example: rlvr process-labels gsm8k-v4 --model Qwen/Qwen3-0.6B -o steps.jsonl --tasks 200
 

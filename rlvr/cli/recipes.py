@@ -37,7 +37,8 @@ RECIPES = (
     "swe_lite",
     "vineppo",
 )
-"""Folders of `rlvr.recipes`: their `run` has `RECIPE`; that of `_DEMO` has `DEFAULTS` and `main`, which takes them."""
+"""Folders of `rlvr.recipes`: their `run` has `RECIPE`; that of `_DEMO` has `DEFAULTS` and `main`,
+which takes them."""
 
 _DEMO = "arithmetic_cpu"
 _DEMO_SAYS = "A tiny model made on the spot learns to add by DAPO, in two minutes on a CPU."

@@ -1,4 +1,5 @@
-"""`rlvr referee`: another trainer on cases in which trainers have differed, beside a judge in float64."""
+"""`rlvr referee`: another trainer on cases in which trainers have differed,
+beside a judge in float64."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ __all__ = ["RefereeCommand"]
 
 @dataclass
 class RefereeCommand:
-    """Run another trainer's own code on given tokens, and name what departs from its paper, by the token.
+    """Run another trainer's own code on given tokens, and name what departs from its paper,
+    by the token.
 
     Example: rlvr referee trl --python .venv-trl/bin/python
 

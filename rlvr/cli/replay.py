@@ -41,8 +41,8 @@ class ReplayCommand:
     """File that `rlvr score` wrote, .jsonl or .parquet."""
     workers: Workers = None
     allow: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="PLACE")] = ()
-    """Code that the file may name as environment or in an option, path/to/file.py:Class; may be repeated.  A file of
-    records runs no other code."""
+    """Code that the file may name as environment or in an option, path/to/file.py:Class;
+    may be repeated.  A file of records runs no other code."""
     accept: Accept = ()
     rerun: bool = False
     """Make the calls of recorded episodes again, and report replies that differ."""

@@ -58,8 +58,7 @@ __all__ = ["ScoreCommand"]
 _ENV_HELP = "The environment: its id, or path/to/file.py:name; with --verifier a file to score."
 _FILES_HELP = (
     "Files with completions: JSON lines or arrays, CSV, TSV, Parquet or Arrow, also packed; "
-    "patterns, folders, hub ids "
-    "(owner/name:split), - for stdin."
+    "patterns, folders, hub ids (owner/name:split), - for stdin."
 )
 _FLUSH_S = 0.1  # a kill loses the rows of so long a time; they are scored again
 
@@ -79,9 +78,11 @@ class ScoreCommand:
     env: Annotated[Positional[str], arg(metavar="ENV", help=_ENV_HELP)]
     files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE", help=_FILES_HELP)] = ()
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
-    """Write the scores to this file, .jsonl or .parquet, there when it is whole; - for JSON lines on stdout."""
+    """Write the scores to this file, .jsonl or .parquet, there when it is whole;
+    - for JSON lines on stdout."""
     verifier: str | None = None
-    """Score with this verifier alone, and no environment: a name of `rlvr verifiers`, or path/to/file.py:name."""
+    """Score with this verifier alone, and no environment: a name of `rlvr verifiers`,
+    or path/to/file.py:name."""
     prompt_column: str | None = None
     """Column with the prompt; a dotted path leads into it."""
     reference_column: str | None = None
@@ -575,8 +576,7 @@ class _RemainingRows:
         of_shard = f"; this is shard {self._shard}" if self._shard is not None else ""
         return UsageError(
             f"{what} stands where the stopped run had row {row['id']!r}, as "
-            f"{self._journal.partial} "
-            f"says{of_shard}; pass --overwrite to begin anew"
+            f"{self._journal.partial} says{of_shard}; pass --overwrite to begin anew"
         )
 
     def _recordable(self, line: Line, place: int | None) -> tuple[Item, tuple[bytes, bytes] | None]:

@@ -62,12 +62,14 @@ class ServeCommand:
     without_key: bool = False
     """Listen without an API key, even on an address that other machines can reach."""
     keys: str | None = None
-    """File with a name and a key in each line; read again when it changes, so that keys can be revoked."""
+    """File with a name and a key in each line; read again when it changes,
+    so that keys can be revoked."""
     audit_log: Annotated[Path | None, arg(metavar="FILE")] = None
     """Add a line of JSON for each request to this file: caller, path, rows, outcomes, status, ms,
     identity; no key and no text.  At 64 MiB it becomes FILE.1."""
     processes: int = 1
-    """Number of processes that share the port; each has its own workers, limits and answers for repeated requests."""
+    """Number of processes that share the port; each has its own workers,
+    limits and answers for repeated requests."""
     workers: int | None = None
     """Number of worker processes of each environment in each process; by default one per core and
     one more, since no request ever occupies the last one."""

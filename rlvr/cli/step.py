@@ -23,7 +23,8 @@ __all__ = ["StepCommand"]
 
 @dataclass
 class StepCommand:
-    """Recompute a recorded training step in float64 (verify), compare two (diff), show one, or write test vectors.
+    """Recompute a recorded training step in float64 (verify), compare two (diff), show one,
+    or write test vectors.
 
     Example: rlvr step verify RUN/steps/step-00000010.safetensors
 
@@ -36,17 +37,20 @@ class StepCommand:
     action: Positional[Literal["verify", "diff", "show", "vectors"]]
     """What to do."""
     file: Annotated[Positional[Path], arg(metavar="FILE")]
-    """File that `rlvr train --step-files N` or another trainer's recorder wrote; for vectors the folder to write to."""
+    """File that `rlvr train --step-files N` or another trainer's recorder wrote;
+    for vectors the folder to write to."""
     other: Positional[Annotated[Path | None, arg(metavar="[FILE]")]] = None
     """The second file of `diff`."""
     model: Annotated[str | None, arg(metavar="FOLDER")] = None
-    """The model before the step: `verify` then recomputes log-probabilities and the gradient, too (needs torch)."""
+    """The model before the step:
+    `verify` then recomputes log-probabilities and the gradient, too (needs torch)."""
     reference: Annotated[str | None, arg(metavar="FOLDER")] = None
     """The reference policy, whose log-probabilities are recomputed."""
     teacher: Annotated[str | None, arg(metavar="FOLDER")] = None
     """The teacher, whose log-probabilities are recomputed."""
     algorithm: Annotated[str | None, arg(metavar="FILE.py:CLASS")] = None
-    """Your own algorithm of the recorded run, by whose functions `verify` then judges it (needs torch)."""
+    """Your own algorithm of the recorded run,
+    by whose functions `verify` then judges it (needs torch)."""
     json: bool = False
     """Print the findings of `verify` as JSON."""
 

@@ -50,7 +50,8 @@ class StrengthCommand:
 
     env: EnvironmentArgument
     output: Annotated[Path, arg(aliases=["-o"], metavar="OUT")]
-    """Write the report to this file, as JSON; `rlvr view` shows it, and `rlvr filter --strength` reads it."""
+    """Write the report to this file, as JSON; `rlvr view` shows it,
+    and `rlvr filter --strength` reads it."""
     tasks: int = 20
     """Number of tasks."""
     every: bool = False
@@ -58,8 +59,9 @@ class StrengthCommand:
     works: int = 8
     """Number of wrong works that are made for each task."""
     completions: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Completions that models wrote, with their tasks, as `rlvr score` takes them or a run kept them; tried too.  One
-    with `label` right is right work."""
+    """Completions that models wrote, with their tasks,
+    as `rlvr score` takes them or a run kept them; tried too.
+    One with `label` right is right work."""
     strengthen: Annotated[Path | None, arg(metavar="OUT.jsonl")] = None
     """Write a copy of the environment's data to this file, with cases that refute the wrong work
     that is paid, in its own columns; a manifest beside it says what each case is for."""

@@ -68,13 +68,15 @@ class TrainFlags(Generic[_Numbers]):
     """Take settings from this file: TOML with the names of the flags (`_` for `-`), or the
     config.json of a run, whose folder is then the run.  Flags win."""
     dry_run: FlagCreatePairsOff[bool] = False
-    """Print the settings with where each comes from and the memory forecast, sample and score one group, and stop."""
+    """Print the settings with where each comes from and the memory forecast,
+    sample and score one group, and stop."""
     option: NameValues = ()
     """Set an option of the environment; may be repeated."""
     reward: RewardText = None
     sandbox: SandboxLevel = None
     eval_option: NameValues = ()
-    """Set an option of the environment for evaluation alone, such as data=test.jsonl; may be repeated."""
+    """Set an option of the environment for evaluation alone, such as data=test.jsonl;
+    may be repeated."""
     template_option: TemplateOptions = ()
 
     def _run(self, sources: Sources, out: Console, err: Console) -> int:
@@ -303,7 +305,10 @@ _Launcher = Literal["slurm", "kubernetes", "skypilot"]
 _JOB_HELP = (
     "Print the file that starts the plan's commands on a cluster, and stop.  Not tried on clusters."
 )
-_SIZE_HELP = "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) chooses the sizes."
+_SIZE_HELP = (
+    "--size paper (default), small (one GPU, not tried) or tiny (a laptop's cores) "
+    "chooses the sizes."
+)
 
 
 def _without_size(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -327,8 +332,14 @@ def _with_run_flags(kind: type, numbers: type[object]) -> Any:
     """The class of a recipe's flags, and beside them those that every run has."""
     hints = get_type_hints(TrainFlags, include_extras=True)
     texts = {
-        "config": "Take settings from this file: TOML with the names of the flags, or the config.json of a run.",
-        "dry_run": "Print the settings with where each comes from and the memory forecast, sample one group, and stop.",
+        "config": (
+            "Take settings from this file: "
+            "TOML with the names of the flags, or the config.json of a run."
+        ),
+        "dry_run": (
+            "Print the settings with where each comes from and the memory forecast, "
+            "sample one group, and stop."
+        ),
     }
     shared = [
         (

@@ -90,7 +90,9 @@ def _usual_page(algorithm: Algorithm) -> Iterator[str]:
     yield ""
     yield "Train a policy on an environment.  The same command continues a run that was stopped."
     yield ""
-    yield "Example: rlvr train --env gsm8k-v4 --model Qwen/Qwen3-0.6B --run runs/a --max-tokens 1024"
+    yield (
+        "Example: rlvr train --env gsm8k-v4 --model Qwen/Qwen3-0.6B --run runs/a --max-tokens 1024"
+    )
     yield "Example: rlvr train --config run.toml --run runs/b --clip-high 0.3 --dry-run"
     yield ""
     for flag, text in _ABOVE:

@@ -18,7 +18,8 @@ __all__ = ["VerifiersCommand"]
 
 @dataclass
 class VerifiersCommand:
-    """List the verifiers that `rlvr score --verifier NAME` takes, each with a reference and an example.
+    """List the verifiers that `rlvr score --verifier NAME` takes,
+    each with a reference and an example.
 
     Example: rlvr verifiers
 

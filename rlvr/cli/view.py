@@ -43,10 +43,11 @@ class ViewCommand:
     paths: Annotated[
         Positional[tuple[Path, ...]], arg(metavar="PATH", help_behavior_hint="(at least one)")
     ]
-    """Files that `rlvr score` wrote, .jsonl or .parquet, training runs, step files, and folders with such in them."""
+    """Files that `rlvr score` wrote, .jsonl or .parquet,
+    training runs, step files, and folders with such in them."""
     labels: Path | None = None
-    """Keep what you say of verdicts, right or wrong, in this file, .jsonl; `rlvr audit` takes it.  Without it pages
-    change nothing."""
+    """Keep what you say of verdicts, right or wrong, in this file, .jsonl;
+    `rlvr audit` takes it.  Without it pages change nothing."""
     host: str = "127.0.0.1"
     """Address to listen on; an address that other machines can reach requires RLVR_API_KEY."""
     port: int = 8010

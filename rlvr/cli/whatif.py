@@ -1,4 +1,5 @@
-"""`rlvr whatif`: recorded training steps with other verdicts, or by another algorithm, without training again."""
+"""`rlvr whatif`: recorded training steps with other verdicts, or by another algorithm,
+without training again."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class _Scores(NamedTuple):
 
 @dataclass
 class WhatifCommand:
-    """Say how other verdicts, another reward or another algorithm would have turned the steps of a run.
+    """Say how other verdicts, another reward or another algorithm would have turned the steps of a
+    run.
 
     Example: rlvr whatif runs/math --verifier math
     Example: rlvr whatif runs/math --algorithm dr_grpo
