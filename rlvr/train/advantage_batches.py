@@ -1,6 +1,7 @@
 """What a step of rollouts trains on: rows with advantages, on every rank.
 
-collate ─▶ broadcast ─▶ before (each part, each rank its rows) ─▶ advantages, choose (first rank) ─▶ broadcast
+collate ─▶ broadcast ─▶ before (each part, each rank its rows)
+  ─▶ advantages, choose (first rank) ─▶ broadcast
 """
 
 from __future__ import annotations

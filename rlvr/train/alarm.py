@@ -166,8 +166,8 @@ class Alarms:
         """
         raise AlarmRaised(
             f"on_alarm is 'stop', and step {step} raised an alarm: "
-            f"{self.raised.removeprefix('alarm: ')}. The same "
-            "command goes on from this step, with --on-alarm warn without stopping"
+            f"{self.raised.removeprefix('alarm: ')}. The same command goes on from this step, with "
+            "--on-alarm warn without stopping"
         )
 
     def read_again(self, rows: Iterable[Row], until: int) -> None:
@@ -276,8 +276,8 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
     if 0 < mean < lr:
         return (
             f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves "
-            f"each by about lr in "
-            "one step, which wipes out what the model knows; 1e-6 is usual, and 1e-4 with LoRA"
+            "each by about lr in one step, which wipes out what the model knows; 1e-6 is usual, "
+            "and 1e-4 with LoRA"
         )
     return None
 
@@ -404,7 +404,11 @@ class OpinionAlarm:
     def _verdict(self, rollout: Rollout) -> Verdict:
         with foreign_code() as errors:  # the verifier's
             # made one above
-            opinion = verified(self.opinion.verifier, rollout.text, rollout.task)  # type: ignore[arg-type]
+            opinion = verified(
+                self.opinion.verifier,  # type: ignore[arg-type]
+                rollout.text,
+                rollout.task,
+            )
             return opinion if isinstance(opinion, Verdict) else _await_verdict(opinion)
         name = type(errors[0]).__name__
         return Verdict(Outcome.UNSCORED, why=f"{name}: {errors[0]}")  # as in scoring

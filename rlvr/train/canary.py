@@ -7,12 +7,15 @@ so weights are compared too where the sampler keeps a copy of them in this proce
 An engine keeps its weights to itself.  There are four probes of each one, since none alone is
 enough:
 
-names      that it took are those of its own checkpoint format: a part of the weights is taken without an error
+names      that it took are those of its own checkpoint format: a part of the weights is taken
+           without an error
 version    is the one that was sent
-logprobs   of fixed rows, computed anew: detects weights that did not arrive, such as a stale copy of a tied head
-cache      a token after a long prompt, sampled as completions are.  The engine has read that prompt just before the
-           sync; keys and values of the old weights that are still in its cache would be used here,
-           while the log- probabilities of given rows do not go through that cache
+logprobs   of fixed rows, computed anew: detects weights that did not arrive, such as a stale copy
+           of a tied head
+cache      a token after a long prompt, sampled as completions are.  The engine has read that prompt
+           just before the sync; keys and values of the old weights that are still in its cache
+           would be used here, while the log-probabilities of given rows do not go through that
+           cache
 
 Checksums of the engine's weights are no probe: on a CPU they do not cover the packed copies that it
 computes with.

@@ -1,7 +1,9 @@
 """Checkpoints: complete or absent, with everything that the next step depends on.
 
-step-00000007.pt             what is not in shards, and what the folder beside it has to hold; written last
-step-00000007-a1b2c3d4/      the shards of several ranks (torch.distributed.checkpoint); opens on any number of them
+step-00000007.pt           what is not in shards, and what the folder beside it has to hold;
+                           written last
+step-00000007-a1b2c3d4/    the shards of several ranks (torch.distributed.checkpoint);
+                           opens on any number of them
 
 A run that was killed at any moment and resumed gives the same weights as an uninterrupted one; on a
 CPU, to the last bit.

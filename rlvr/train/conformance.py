@@ -87,7 +87,9 @@ def conforms(algorithm: Algorithm, *, on_ranks: bool = False) -> list[RuleResult
 def _found(trial: _Trial, on_ranks: bool) -> list[RuleResult]:
     rules: dict[str, Callable[[], str]] = {
         "the gradient is the same in one micro-batch, in many, and packed": trial.splitting,
-        "advantages of 0 give no gradient, unless a regulariser is declared": trial.nothing_to_learn,
+        (
+            "advantages of 0 give no gradient, unless a regulariser is declared"
+        ): trial.nothing_to_learn,
         "masked tokens change nothing": trial.masked_tokens,
         "an UNSCORED completion changes no other's advantage": trial.unscored,
         "loss and gradient are finite at log ratios of -20 and 20": trial.far_away,
@@ -180,14 +182,21 @@ class _Trial:
         logprobs = learner.logprobs(rows, learner.policy).tolist()
         noise = random.Random(1)
         self.groups = [
-            Group(group.task, [
-                replace(rollout, behaviour_logprobs=[
-                    logprobs[p * _GROUP + g][t] - noise.gauss(0, 0.7) for t in range(len(rollout.completion_ids))
-                ])
-                for g, rollout in enumerate(group.rollouts)
-            ])
+            Group(
+                group.task,
+                [
+                    replace(
+                        rollout,
+                        behaviour_logprobs=[
+                            logprobs[p * _GROUP + g][t] - noise.gauss(0, 0.7)
+                            for t in range(len(rollout.completion_ids))
+                        ],
+                    )
+                    for g, rollout in enumerate(group.rollouts)
+                ],
+            )
             for p, group in enumerate(groups)
-        ]  # fmt: skip
+        ]
         self.learner, self.batch = learner, self._credit_groups(learner)
 
     def _learner(self, algorithm: Algorithm, **options: Any) -> Learner:
@@ -247,7 +256,10 @@ class _Trial:
             return f"it cannot be trained there: {last}"
         if apart < _TOLERANCE:
             return ""
-        return f"the gradient is off by {apart:.1e} of its norm; compute nothing from the number of rows in `loss`"
+        return (
+            f"the gradient is off by {apart:.1e} of its norm; "
+            "compute nothing from the number of rows in `loss`"
+        )
 
     def splitting(self) -> str:
         in_one = self._gradient(self.learner, self.batch)
@@ -261,8 +273,8 @@ class _Trial:
             if not apart < _TOLERANCE:
                 return (
                     f"{what}: the gradient is off by {apart:.1e} of its norm; a row's loss may "
-                    f"depend on that row "
-                    "alone: compare rows in `advantages`, and choose tokens in `select`"
+                    "depend on that row alone: compare rows in `advantages`, and choose tokens in "
+                    "`select`"
                 )
         return ""
 
@@ -275,7 +287,10 @@ class _Trial:
         norm = float(self._gradient(self.learner, batch).norm())
         if not norm:
             return ""
-        return f"the gradient's norm is {norm:.1e}; if that is meant, set `regularised = True` in the class"
+        return (
+            f"the gradient's norm is {norm:.1e}; "
+            "if that is meant, set `regularised = True` in the class"
+        )
 
     def masked_tokens(self) -> str:
         mask, changed_columns = self.batch.completion_mask, {}
@@ -333,7 +348,10 @@ class _Trial:
             moved = self.batch.behaviour_logprobs - shift
             gradient = self._gradient(self.learner, replace(self.batch, behaviour_logprobs=moved))
             if not gradient.isfinite().all():
-                return f"at {shift:g} the gradient is not; use `inputs.log_ratio`, which is kept in ± 20"
+                return (
+                    f"at {shift:g} the gradient is not; "
+                    "use `inputs.log_ratio`, which is kept in ± 20"
+                )
         return ""
 
     def fields(self) -> str:

@@ -1,6 +1,7 @@
 """The critic: a scalar head that estimates, before each token, the sum of the rewards to come.
 
-values once per batch ─▶ advantages and returns ─▶ per mini-batch: ½ (V - R)², clipped, mean over tokens ─▶ AdamW
+values once per batch ─▶ advantages and returns
+  ─▶ per mini-batch: ½ (V - R)², clipped, mean over tokens ─▶ AdamW
 
 The backbone is the critic's own, a copy of the policy as it began, or the policy's
 (`Critic.backbone`).  A shared one shares weights, not the pass: the layers are run once for the

@@ -1,6 +1,7 @@
 """The update of the policy from a batch with advantages.
 
-before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties ─▶ backward ─▶ clip ─▶ AdamW ─▶ after
+before ─▶ per update: micro-batches, bucketed by length ─▶ loss and penalties
+  ─▶ backward ─▶ clip ─▶ AdamW ─▶ after
 
 What algorithms share, such as KL, critic and corrections, are parts (`rlvr.train.parts`); the
 learner calls them and names none.  Denominators are those of the whole update, so the gradient does
@@ -88,7 +89,8 @@ class Learner:
         self.ranks = ranks = ranks or Ranks()
         self.algorithm = self.config.algorithm
         shape_policy(policy, self.algorithm)
-        # Before the optimiser, whose means are then sharded too; but shards have no second derivatives.
+        # Before the optimiser, whose means are then sharded too;
+        # but shards have no second derivatives.
         policy.shard(ranks, whole=self.algorithm.trust_region is not None)
         self.parameters = [p for p in policy.root.parameters() if p.requires_grad]
         if not self.parameters:

@@ -3,8 +3,8 @@ a full tensor of logits.
 
 Axes: N tokens, H hidden width, V vocabulary, W width of a block.  Full logits would
 be N·V numbers in float32,
-0.6 MB per token at V = 152k, in several copies.  Here one block of N·W logits exists at a time, and only sums per
-token are kept.  The backward pass computes the blocks again.
+0.6 MB per token at V = 152k, in several copies.  Here one block of N·W logits exists at a time, and
+only sums per token are kept.  The backward pass computes the blocks again.
 """
 
 from __future__ import annotations

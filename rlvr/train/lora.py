@@ -395,7 +395,7 @@ def base_of_adapter(folder: Path) -> str | None:
     if not base:
         raise UsageError(
             f"{path} does not say which model the adapter belongs to; write "
-            f"base_model_name_or_path there"
+            "base_model_name_or_path there"
         )
     return str(base)
 

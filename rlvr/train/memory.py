@@ -486,7 +486,10 @@ def _remedy(found: Forecast, config: Config) -> str:
         found.overlap
         and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity
     ):
-        return "Set max_staleness to 0: then sampling and update take turns, and no second copy of the weights is kept"
+        return (
+            "Set max_staleness to 0: "
+            "then sampling and update take turns, and no second copy of the weights is kept"
+        )
     if found.update >= found.sampling and room > found.gradients + found.logits:
         per_token = found.activations / found.micro_tokens
         # Of a pack that ranks read together, each has so many tokens.
@@ -500,7 +503,10 @@ def _remedy(found: Forecast, config: Config) -> str:
         if fitting:
             return f"Lower max_rows to {fitting} or less"
     if config.lora_rank is None:
-        return "Train a LoRA adapter (lora_rank=16), for which gradients and optimiser are small, or a smaller model"
+        return (
+            "Train a LoRA adapter (lora_rank=16), for which gradients and optimiser are small, "
+            "or a smaller model"
+        )
     return "Lower max_tokens, or take a smaller model"
 
 

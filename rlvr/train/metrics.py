@@ -3,7 +3,8 @@
 RUN/config.json       the resolved settings, versions, seeds
 RUN/metrics.jsonl     one object per step
 RUN/tensorboard/      the same, if tensorboard is installed
-RUN/rollouts/         a Parquet file for each step whose rollouts are kept, see `rlvr.train.rollout_log`
+RUN/rollouts/         a Parquet file for each step whose rollouts are kept,
+                      see `rlvr.train.rollout_log`
 RUN/evaluations/      the results of each task at each evaluation, see `rlvr compare`
 RUN/checkpoints/      see `rlvr.train.checkpoint`
 """

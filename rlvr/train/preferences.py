@@ -1,7 +1,8 @@
 """The update from preferences: pairs of completions, labelled completions, or
 right completions alone.
 
-examples of a step ─▶ mini-batches ─▶ micro-batches ─▶ log-probabilities ─▶ gains ─▶ loss of each example ─▶ backward
+examples of a step ─▶ mini-batches ─▶ micro-batches ─▶ log-probabilities ─▶ gains
+  ─▶ loss of each example ─▶ backward
 
 Examples come from the groups that a collector has sampled, or from a file.  Denominators are those
 of the whole mini-batch.

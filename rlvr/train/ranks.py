@@ -1,9 +1,10 @@
 """Several processes that train one model, started by torchrun: FSDP2 shards its weights,
 gradients and optimiser.
 
-rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed ─▶ every rank: its shard's step
-   ▲                                                                                                  │
-   └─────────────────────── whole weights, in buckets, to rank 0's sampler ◀──────────────────────────┘
+rank 0: collect, score ─▶ broadcast batch ─▶ every rank: its rows ─▶ gradients summed
+   ▲                                                                        ▼
+   │                                                           every rank: its shard's step
+   └────────── whole weights, in buckets, to rank 0's sampler ◀─────────────┘
 
 Gathering weights for a layer is a message that all ranks have to take part in, so all make the same
 number of passes through the model: every rank computes the plans of all of them from the same
@@ -119,8 +120,8 @@ class Ranks:
         ]:
             raise UsageError(
                 f"WORLD_SIZE is {count}, and {', '.join(missing)} is not set; start several "
-                f"processes with "
-                "torchrun --nproc-per-node N -m -- rlvr train …, or unset WORLD_SIZE for one"
+                "processes with torchrun --nproc-per-node N -m -- rlvr train …, or unset "
+                "WORLD_SIZE for one"
             )
         rank = os.environ["RANK"]
         if not (count.isdecimal() and rank.isdecimal() and int(rank) < int(count)):

@@ -1,9 +1,12 @@
 """How reward models are trained, on pairs or on the counts of steps.  The head is
 float32 and begins at 0.
 
-bradley_terry     pairs: -log σ(r_w - r_l - margin), with centring               RUN/model scores completions
-step_label_loss   completions with verdicts, cross-entropy                       RUN/model scores completions
-step_label_loss   steps with counts of right continuations, cross-entropy        RUN/model scores steps
+bradley_terry    pairs: -log σ(r_w - r_l - margin), with centring
+                 RUN/model scores completions
+step_label_loss  completions with verdicts, cross-entropy
+                 RUN/model scores completions
+step_label_loss  steps with counts of right continuations, cross-entropy
+                 RUN/model scores steps
 """
 
 from __future__ import annotations

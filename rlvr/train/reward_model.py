@@ -190,8 +190,8 @@ class RewardModel:
         if len(row.prompt_ids) >= self._positions:
             raise UsageError(
                 f"the prompt has {len(row.prompt_ids)} tokens and the reward model "
-                f"{self._positions} positions; leave "
-                "out tasks of such length, or train a model with more"
+                f"{self._positions} positions; leave out tasks of such length, or train a model "
+                "with more"
             )
         fits = len(row.prompt_ids) + len(row.completion_ids) <= self._positions
         return (row, ends) if fits else None

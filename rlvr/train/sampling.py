@@ -54,8 +54,8 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
         if world > 1:
             raise UsageError(
                 f"sampler is {config.sampler!r} in one of {world} processes of torchrun, whose "
-                f"groups vLLM's own would "
-                "meet; sample from servers (--sampler http://…), which run beside them"
+                "groups vLLM's own would meet; sample from servers (--sampler http://…), which "
+                "run beside them"
             )
         with (
             tempfile.TemporaryDirectory(prefix="rlvr-model-") as folder,

@@ -127,14 +127,18 @@ class NumberSchedule:
                 made = cls("towards", float(target), metric=metric, rate=float(*rate or [0.5]))
             elif shape in ("linear", "cosine") and len(words) in (1, 2):
                 # one of both
-                made = cls(shape, float(words[0]), int(words[1]) if words[1:] else None)  # type: ignore[arg-type]
+                made = cls(
+                    shape,  # type: ignore[arg-type]
+                    float(words[0]),
+                    int(words[1]) if words[1:] else None,
+                )
             else:
                 raise ValueError
         except ValueError:
             raise UsageError(
                 f"{text!r} is no schedule; write linear(TO), linear(TO, STEPS), cosine(TO, STEPS) "
-                f"or "
-                "towards(METRIC, TARGET, RATE), such as linear(0.6, 500) or towards(entropy, 0.3)"
+                "or towards(METRIC, TARGET, RATE), such as linear(0.6, 500) or towards(entropy, "
+                "0.3)"
             ) from None
         made._require_sense(str(text))
         return made

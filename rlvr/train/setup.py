@@ -192,8 +192,8 @@ def _require_few(shared: Sequence[str], count: int, trained: str, evaluated: str
     if 100 * len(shared) > count:
         raise UsageError(
             f"{message}, perhaps because one file serves for both: split it with the option "
-            f"split='train[10%:]' and "
-            "eval_split='train[:10%]', name another file in eval_options, or set eval_every=None"
+            "split='train[10%:]' and eval_split='train[:10%]', name another file in eval_options, "
+            "or set eval_every=None"
         )
     if shared:
         warnings.warn(f"{message}, such as {shared[0]!r}", RuntimeWarning, stacklevel=5)
@@ -290,8 +290,8 @@ def require_end(policy: Policy, stop: Sequence[str]) -> None:
     if not ends and not stop:
         raise UsageError(
             "the model has no end token, so every completion would run to its limit: set "
-            "eos_token_id in its "
-            "generation_config.json or eos_token in its tokenizer, or give a stop text"
+            "eos_token_id in its generation_config.json or eos_token in its tokenizer, or give a "
+            "stop text"
         )
     if ends and max(ends) >= size:
         raise UsageError(

@@ -1,7 +1,8 @@
 """Models too big for one device: made without weights, of which each rank reads its rows
 from files of safetensors.
 
-config.json ─▶ layers on the meta device ─▶ `Policy.shard` ─▶ `WeightFiles.fill`: this rank's rows of each tensor
+config.json ─▶ layers on the meta device ─▶ `Policy.shard`
+  ─▶ `WeightFiles.fill`: this rank's rows of each tensor
 """
 
 from __future__ import annotations

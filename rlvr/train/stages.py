@@ -25,7 +25,9 @@ from rlvr.validate import nearest
 __all__ = ["Stages", "collects_otherwise"]
 
 _COLLECTED: Final = frozenset(
-    "env env_options prompts group_size max_tokens max_turns max_tries overlong overlong_cache".split()
+    (
+        "env env_options prompts group_size max_tokens max_turns max_tries overlong overlong_cache"
+    ).split()
 )
 """Settings of which the collector is made."""
 _LEARNED: Final = frozenset("updates lr schedule warmup_steps grad_clip temperature".split())

@@ -52,8 +52,8 @@ def require_steps(settings: ResolvedConfig, env: Environment) -> None:
     reads = settings.algorithm.reads
     if "step_rewards" in reads and settings.step_reward in _OWN and env.single_turn:
         raise UsageError(
-            f"{settings.algorithm.label} needs rewards of steps, and a completion of {env.id} is one "
-            f"turn; give --step-reward, use an environment with several turns, or use grpo"
+            f"{settings.algorithm.label} needs rewards of steps, and a completion of {env.id} is "
+            "one turn; give --step-reward, use an environment with several turns, or use grpo"
         )
 
 
@@ -181,8 +181,8 @@ def _rule_of(source: str, device: str) -> StepRule:
     if ":" not in source:
         raise UsageError(
             f"step_reward is {source!r}; it must be RUN/model of a process reward model, "
-            f"http://HOST:PORT of rlvr "
-            f"serve, implicit:RUN of a run of dpo, FILE.py:FUNCTION, '{FORKS}' or 'turns'"
+            "http://HOST:PORT of rlvr serve, implicit:RUN of a run of dpo, FILE.py:FUNCTION, "
+            f"'{FORKS}' or 'turns'"
         )
     place, _, name = source.rpartition(":")
     function: Any = getattr(module_at(place, f"--step-reward {source}"), name, None)

@@ -47,8 +47,8 @@ def require_tensor_plan(model: PreTrainedModel, size: int) -> None:
     if tuple(map(int, installed.split(".")[:2])) < _LEAST_VERSION:
         least = ".".join(map(str, _LEAST_VERSION))
         raise UsageError(
-            f"tensor_parallel is {size}, which needs transformers {least} or later, and {installed} "
-            f"is installed; leave it out, or run pip install 'transformers>={least}'"
+            f"tensor_parallel is {size}, which needs transformers {least} or later, and "
+            f"{installed} is installed; leave it out, or run pip install 'transformers>={least}'"
         )
     kind, config = model.config.model_type, model.config.get_text_config()
     plan: Mapping[str, str] = model.tp_plan or {}

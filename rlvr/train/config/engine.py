@@ -69,8 +69,8 @@ class EngineSettings(Settings):
         max_rows: Completions sampled in parallel.
         max_tokens_in_flight: Tokens whose keys and values are kept while sampling.  Lower it if
             memory runs out then; long completions are sampled in fewer rows.
-        sampler: What samples: local (the trained model itself), vllm (a vLLM engine in this process), or addresses of
-            vLLM servers, such as http://a:8000,http://b:8000.
+        sampler: What samples: local (the trained model itself), vllm (a vLLM engine in this
+            process), or addresses of vLLM servers, such as http://a:8000,http://b:8000.
         serve_samplers: Start this many vLLM servers on this machine, which end with the run, and
             sample from them.
         sampler_python: Python of the environment that has vLLM, for the servers that are started

@@ -1,4 +1,5 @@
-"""All settings of a run: as written (`Config`), and with every None replaced by its value (`ResolvedConfig`)."""
+"""All settings of a run: as written (`Config`),
+and with every None replaced by its value (`ResolvedConfig`)."""
 
 from __future__ import annotations
 
@@ -206,7 +207,8 @@ class Config(
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedConfig(Config):
-    """The settings that a run uses; made by `Config.resolve`.  No None is left that stands for a default.
+    """The settings that a run uses; made by `Config.resolve`.
+    No None is left that stands for a default.
 
     Attributes:
         algorithm: The algorithm itself, with `overlong` and with the correction that

@@ -78,13 +78,14 @@ class ScoringSettings(Settings):
         strict: Stop at the first row of the environment that cannot be used, instead of leaving it
             out.
         workers: Processes that score completions.  None: one per core.  0: score in this process.
-        scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas), ray://auto or
-            ray://HOST:PORT.  None: on this one.
+        scorer: Score on other machines: http://HOST:PORT of rlvr serve (several with commas),
+            ray://auto or ray://HOST:PORT.  None: on this one.
         accept: Parts of the identity (`code`, `inputs`) in which the continued run may differ from
             how it began.
-        reward_model: Add what a reward model says of completions to the reward: RUN/model of a run with the algorithm
-            reward_model, computed in this process, http://HOST:PORT of rlvr serve --reward-model (several with
-            commas), or implicit:RUN of a run of dpo.  Evaluations stay the verifier's.
+        reward_model: Add what a reward model says of completions to the reward: RUN/model of a run
+            with the algorithm reward_model, computed in this process, http://HOST:PORT of rlvr
+            serve --reward-model (several with commas), or implicit:RUN of a run of dpo.
+            Evaluations stay the verifier's.
         reward_model_weight: What the reward model's score, in [0, 1], is multiplied by; above 0.
             None: 0.2.
         reward_model_bounds: The score is limited to these two numbers first: what a guess can be
@@ -93,10 +94,11 @@ class ScoringSettings(Settings):
             None: as it is.
         teacher: Model that distill and gkd learn from: a local folder, or an id on the hub; with
             the same vocabulary as the model.
-        step_reward: What rewards the steps of a completion, for grpo_process, ppo, a2c and reinforce_pp: RUN/model of a
-            process reward model, http://HOST:PORT of rlvr serve that has one, implicit:RUN of a run of dpo,
-            FILE.py:FUNCTION of a rule (task, steps), which returns a number for each step, or forks (how much likelier
-            a right answer is after the step).  None: the environment's turns.
+        step_reward: What rewards the steps of a completion, for grpo_process, ppo, a2c and
+            reinforce_pp: RUN/model of a process reward model, http://HOST:PORT of rlvr serve that
+            has one, implicit:RUN of a run of dpo, FILE.py:FUNCTION of a rule (task, steps), which
+            returns a number for each step, or forks (how much likelier a right answer is after the
+            step).  None: the environment's turns.
         step_delimiter: Text that ends a step.  None: a line's end.
         bad_steps: How many in a row end the run: mini-batches whose loss or gradient is not finite,
             or steps in which no rollout could be scored.
