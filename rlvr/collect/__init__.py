@@ -1,6 +1,7 @@
 """Collects groups of scored rollouts from an environment, a sampler and a scorer.
 
-cursor ─▶ tasks ─▶ scheduler, Sampler ─▶ Scorer, in the background ─▶ G rollouts = Group ─▶ filters, refill ─▶ Collected
+cursor ─▶ tasks ─▶ scheduler, Sampler ─▶ Scorer, in the background
+  ─▶ G rollouts = Group ─▶ filters, refill ─▶ Collected
 
 collector        `Collector`: as many groups open as a batch is expected to need
 cursor, mixing   the order of tasks, also of a mixture, as numbers from which a run resumes

@@ -1,8 +1,9 @@
 """Collects groups to train on: sample, score and filter, with as many groups open as the
 batch is expected to need.
 
-cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop uniform groups, mask unscored rollouts ─▶ Collected
-   ▲                  │ how many of the open groups will be kept?
+cursor ─▶ Flight: sample, score ─▶ first groups finished? ─▶ drop uniform groups,
+   ▲                  │                                      mask unscored rollouts ─▶ Collected
+   │                  │ how many of the open groups will be kept?
    └──────────────────┘ fewer than the batch needs: open another
 
 A batch is the first groups that can be trained on, in the order of tasks; how fast anything is
@@ -223,8 +224,7 @@ class Collector(Closing):
         if ahead and not isinstance(self.groups.player, Player):
             raise UsageError(
                 f"{self.env.id} owns its loop, which cannot stand still while the weights change: "
-                f"groups cannot be "
-                "collected ahead of it; set max_staleness to 1 or 0"
+                "groups cannot be collected ahead of it; set max_staleness to 1 or 0"
             )
         oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
         before = len(self._flight)
@@ -370,11 +370,9 @@ class Collector(Closing):
             self._has_warned_of_length = True
             warnings.warn(
                 f"the prompt of task {task.id!r} may get {self.groups.limit_of(task)} more tokens, "
-                f"which is "
-                f"{excess} more than the model has positions: tasks that are too long are left "
-                f"out. Lower "
-                "max_tokens, or shorten prompts. This warning comes once; the log counts them as "
-                "dropped/too-long",
+                f"which is {excess} more than the model has positions: tasks that are too long are "
+                "left out. Lower max_tokens, or shorten prompts. This warning comes once; the log "
+                "counts them as dropped/too-long",
                 RuntimeWarning,
                 stacklevel=5,
             )
@@ -447,8 +445,7 @@ class Collector(Closing):
             if state.get(name) != value:
                 raise UsageError(
                     f"this state is of a collector with {name} {state.get(name)!r}, and here it is "
-                    f"{value!r}; resume "
-                    "with the settings that the run began with"
+                    f"{value!r}; resume with the settings that the run began with"
                 )
         flight = Flight(self.groups)
         flight.load_state_dict(state["flight"])
@@ -543,8 +540,7 @@ def _warn_of_fewer(groups: int, prompts: int, tried: int, dropped: Sequence[Drop
         why, count = unscored_reasons(dropped).most_common(1)[0]
         advice.append(
             f"{count} rollouts were not scored because of {why[:200]!r}: that is a failure of "
-            f"scoring, not of the "
-            "policy, and `rlvr doctor` looks for its cause"
+            "scoring, not of the policy, and `rlvr doctor` looks for its cause"
         )
     warnings.warn(
         f"{groups} of {prompts} groups after {tried} tasks; dropped: {counts}. "

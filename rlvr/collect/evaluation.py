@@ -252,10 +252,9 @@ def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> lis
         if len(too_long) == 1:
             warnings.warn(
                 f"the prompt of task {task.id!r} with max_tokens={groups.sampling.max_tokens} "
-                f"behind it is {excess} "
-                "tokens longer than the model's positions: tasks that are too long are left out of "
-                "the evaluation and "
-                "counted. Lower max_tokens, or shorten prompts",
+                f"behind it is {excess} tokens longer than the model's positions: tasks that are "
+                "too long are left out of the evaluation and counted. Lower max_tokens, or "
+                "shorten prompts",
                 RuntimeWarning,
                 stacklevel=3,
             )

@@ -375,12 +375,9 @@ class Flight:
         if again:
             warnings.warn(
                 f"{len(again)} rollouts that were under way when the checkpoint was written, such "
-                f"as one of task "
-                f"{self._open[again[0][0]].index}, do not repeat themselves, and their groups "
-                f"begin anew: the run goes "
-                "on, but not to the last bit. With the same seed and the same actions an "
-                "environment should give the "
-                "same replies",
+                f"as one of task {self._open[again[0][0]].index}, do not repeat themselves, and "
+                "their groups begin anew: the run goes on, but not to the last bit. With the same "
+                "seed and the same actions an environment should give the same replies",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -221,4 +221,5 @@ def cursor_of(env: Environment, *, seed: int, shuffle: bool = True) -> Cursor | 
         env: a mixture or another environment.
         seed, shuffle: see `Cursor`.
     """
-    return (MixtureCursor if env.shares else Cursor)(env, seed=seed, shuffle=shuffle)  # type: ignore[arg-type]
+    kind = MixtureCursor if env.shares else Cursor
+    return kind(env, seed=seed, shuffle=shuffle)  # type: ignore[arg-type]

@@ -1,6 +1,8 @@
 """Plays the episodes of an environment: all that was said in one token sequence.
 
-    prompt with tools │ turn 0 │ reply │ turn 1 │ reply │ … │ turn n      completion_mask is True on the policy's turns
+    prompt with tools │ turn 0 │ reply │ turn 1 │ reply │ … │ turn n
+
+    completion_mask is True on the policy's turns
 
 Each episode is a play of the scheduler.  A reply is encoded as a continuation of the tokens so far,
 and the next turn continues these tokens.  So nothing is tokenised twice, and the trained tokens are
@@ -395,8 +397,7 @@ def _rewards(episode: Episode) -> Sequence[float | None]:
     if len(rewards) != count or not all(reward is None or is_number(reward) for reward in rewards):
         raise EpisodeFailed(
             f"turn_rewards of {env.id} gave {brief(rewards)} for {count} turns; it gives a finite "
-            f"number, or "
-            "None, for each"
+            "number, or None, for each"
         )
     return [None if reward is None else float(reward) for reward in rewards]
 

@@ -2,7 +2,8 @@
 
 prompt │ step 1 │ step 2 │ … │ step S        boundaries b_0 = 0 < b_1 < … < b_S = T, in tokens
        ▲        ▲        ▲       ▲
-      V_0      V_1      V_2     V_S          V_i = mean score of K fresh completions of prompt + first b_i tokens
+      V_0      V_1      V_2     V_S
+V_i = mean score of K fresh completions of prompt + first b_i tokens
 """
 
 from __future__ import annotations

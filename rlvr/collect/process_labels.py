@@ -49,8 +49,7 @@ def process_labels(
     if low < 0 or high > 1:
         raise UsageError(
             f"the reward {groups.env.reward} lies in [{low:g}, {high:g}], and counts of right "
-            f"continuations need one "
-            "in [0, 1]; use the environment's verdict alone"
+            "continuations need one in [0, 1]; use the environment's verdict alone"
         )
     for _, group in _sampled(groups, asked):
         rollouts = [

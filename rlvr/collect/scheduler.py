@@ -11,8 +11,9 @@ is an error instead, it is raised in the play.
 When a result is passed on is the schedule:
 
 - "ready": as soon as it is there.  For engines, whose batches depend on time anyway.
-- "tokens": after a number of decode steps that does not depend on time, waiting for the result if need be.  Which rows
-  are sampled side by side is then the same in every run, so that runs repeat to the last bit.
+- "tokens": after a number of decode steps that does not depend on time, waiting for the result if
+  need be.  Which rows are sampled side by side is then the same in every run, so that runs repeat
+  to the last bit.
 
 Plays can be parked: then nothing is with the sampler, whose weights may change.  A parked play is
 what it was sent so far, and the tokens of the completion that it waits for; from these a checkpoint
@@ -259,11 +260,9 @@ class _Silence:
         )
         if now_s - max(self._last, began) > patience_s:
             raise UsageError(
-                f"{self._name} has returned nothing for {now_s - max(self._last, began):.0f} s, and "
-                f"{len(self._since)} "
-                f"requests are open, such as {name}: it has lost them; look at the engine's log, "
-                f"and abort or return "
-                "every request"
+                f"{self._name} has returned nothing for {now_s - max(self._last, began):.0f} s, "
+                f"and {len(self._since)} requests are open, such as {name}: it has lost them; look "
+                "at the engine's log, and abort or return every request"
             )
 
 

@@ -58,8 +58,7 @@ def require_task(saved: str, task: Task) -> None:
     if saved != task.id:
         raise UsageError(
             f"a saved group belongs to task {saved!r}, and its index now gives {task.id!r}; resume "
-            f"with the tasks that "
-            "the run began with"
+            "with the tasks that the run began with"
         )
 
 

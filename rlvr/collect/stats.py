@@ -96,7 +96,8 @@ def collection_stats(
     curves:
 
         rollouts tokens              numbers of them
-        accuracy reward reward/PART  means over scored rollouts: share CORRECT, total, contribution of each part
+        accuracy reward reward/PART  means over scored rollouts: share CORRECT, total, contribution
+                                     of each part
         reward_std                   standard deviation of the total (population)
         length length_max            mean and greatest number of the policy's tokens
         truncated                    share of rollouts
@@ -109,7 +110,8 @@ def collection_stats(
         batch/accuracy batch/reward  as above, over kept groups
         masked                       kept rollouts without a trained token: unscored, or overlong
         dropped/WHY                  number of dropped groups, for each reason of `Dropped`
-        waste_tokens waste           tokens of dropped groups, and their share of the tokens of all groups
+        waste_tokens waste           tokens of dropped groups, and their share of the tokens of all
+                                     groups
 
     And `generation_s`, `scoring_s`, `scoring_wait_s`, see `Timings`.  The collector adds `rounds`;
     `left`, groups left over for the next call; and `missing`, by how many there are fewer groups
@@ -160,7 +162,8 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
         tools/errors                 share of calls whose reply is an error of the policy's
         tools/seconds                mean wall seconds of a call that was made
         tools/turns                  mean number of turns of an episode
-        tools/NAME/calls             the same for each tool that was called; names that are no tool are left out
+        tools/NAME/calls             the same for each tool that was called; names that are no tool
+                                     are left out
         tools/NAME/errors tools/NAME/seconds
 
     Args:

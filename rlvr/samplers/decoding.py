@@ -1,7 +1,8 @@
 """Batched decoding with refill, one token per row and step.  Axes: B rows, T tokens sampled, L
 columns of the cache, V.
 
-waiting ─▶ read the prompt, once for all its requests ─▶ take a free row ─▶ step, step, … ─▶ finished: the row is free
+waiting ─▶ read the prompt, once for all its requests ─▶ take a free row ─▶ step, step, …
+  ─▶ finished: the row is free
 
 A step runs the model on one token of each row and samples the next one.  A new row begins with the
 last token of its prompt, so that it needs no step of its own.

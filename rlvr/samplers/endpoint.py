@@ -56,7 +56,8 @@ _OUTAGE: Final = 16  # the same for one that has answered; at least twice as man
 
 _TOOLS: Final = (
     "You may call these functions:\n{}\nA call is a JSON object in tags of its own: "
-    '<tool_call>{{"name": NAME, "arguments": OBJECT}}</tool_call>. A message without a call is your answer.'
+    '<tool_call>{{"name": NAME, "arguments": OBJECT}}</tool_call>. '
+    "A message without a call is your answer."
 )
 
 
@@ -379,7 +380,10 @@ class EndpointSampler(Closing):
     def _refusal_of(self, error: openai.APIStatusError) -> Exception:
         """What a status means that no retry has mended."""
         message = error.body.get("message") if isinstance(error.body, Mapping) else None
-        why = f"{self.url}: status {error.status_code}: {self._safe(str(message or error.response.text or error))}"
+        why = (
+            f"{self.url}: status {error.status_code}: "
+            f"{self._safe(str(message or error.response.text or error))}"
+        )
         if error.status_code in (401, 403, 404) and not self._answers:
             key = (
                 f"the variable {self._key_env} holds its key"

@@ -91,8 +91,8 @@ class LocalSampler(TokenSampler):
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise UsageError(
                 f"{type(model).__name__} does not keep its state in past_key_values, as models "
-                f"with attention do, so "
-                "the local sampler cannot use it; choose another model or sampler"
+                "with attention do, so the local sampler cannot use it; choose another model or "
+                "sampler"
             )
         preallocated_cache(model.config, Room())  # refuses layers that it does not know
         self.model = model if dtype is None else _copy_model(model, dtype)
@@ -192,9 +192,8 @@ class LocalSampler(TokenSampler):
                 if self._shared and own_weights[name].data_ptr() != value.data_ptr():
                     raise UsageError(
                         f"this sampler shares the trainer's weights, and {name!r} is not among "
-                        f"those given; give the "
-                        "weights of the same model, or make a sampler with its own: "
-                        "policy.sampler(dtype=torch.float32)"
+                        "those given; give the weights of the same model, or make a sampler with "
+                        "its own: policy.sampler(dtype=torch.float32)"
                     )
                 if not self._shared:
                     own_weights[name].copy_(value)
@@ -276,14 +275,13 @@ class LocalSampler(TokenSampler):
         if positions is not None and length >= positions:
             raise UsageError(
                 f"request {request.id} has {length} tokens and the model {positions} positions: no "
-                f"room is left for "
-                "a completion, so shorten the prompt, or choose a model with more"
+                "room is left for a completion, so shorten the prompt, or choose a model with more"
             )
         if positions is not None and length + limit > positions:
             raise UsageError(
                 f"request {request.id} has {length} tokens and may get {limit} more, and the model "
-                f"has {positions} "
-                f"positions; set max_tokens to {positions - length} or less, or shorten the prompt"
+                f"has {positions} positions; set max_tokens to {positions - length} or less, or "
+                "shorten the prompt"
             )
         if length + limit > self.max_tokens_in_flight:
             raise UsageError(

@@ -2,10 +2,10 @@
 columns, D width of a head.
 
                 origin     first                now
-    buffer        │··········│···················│··········│       columns are steps of the whole batch
+    buffer        │··········│···················│··········│   columns are steps of the whole batch
     row 0                    [prompt────][tokens]▲
-    row 1                        [prompt][tokens]▲                  a row that has just taken another's place
-    row 2                    ▒▒▒▒▒▒[prompt──────]▲
+    row 1                        [prompt][tokens]▲              a row that has just taken another's
+    row 2                    ▒▒▒▒▒▒[prompt──────]▲              place
 
 All rows end in the same column, so that a step writes one column and reads one block, whatever the
 rows' ages.  A row that is finished leaves its place to the next one, whose prompt is written to the
@@ -290,9 +290,8 @@ def _layer(layer: Any, room: Room) -> object:
     if type(layer).__name__ == "DummyLayer":
         return layer
     raise UsageError(
-        f"the local sampler does not know layers that keep their state in a "
-        f"{type(layer).__name__}; choose another "
-        "model or sampler"
+        "the local sampler does not know layers that keep their state in a "
+        f"{type(layer).__name__}; choose another model or sampler"
     )
 
 

@@ -208,21 +208,22 @@ class Sampler(Protocol):
 
     A sampler may also have these attributes:
 
-    - `positions`: the most tokens of prompt and completion together.  Then prompts that are too long are left out and
-      counted, and an episode of several turns that reaches it ends truncated.
-    - `parse(completion_ids, tools)`: reads a turn with calls of tools, as the model's chat template writes them, and
-      gives a `PolicyTurn`.  Without it, calls are read in <tool_call> tags.
-    - `beginning(context)`: the text with which the chat template began the reply after these tokens; then `Sample.text`
-      begins with it.
-    - `steps`: the number of decode steps so far.  What is finished after how many steps has to depend on the requests
-      alone, not on time.  Then the schedule "tokens" is possible, see `rlvr.collect.scheduler`.
+    - `positions`: the most tokens of prompt and completion together.  Then prompts that are too
+      long are left out and counted, and an episode of several turns that reaches it ends truncated.
+    - `parse(completion_ids, tools)`: reads a turn with calls of tools, as the model's chat template
+      writes them, and gives a `PolicyTurn`.  Without it, calls are read in <tool_call> tags.
+    - `beginning(context)`: the text with which the chat template began the reply after these
+      tokens; then `Sample.text` begins with it.
+    - `steps`: the number of decode steps so far.  What is finished after how many steps has to
+      depend on the requests alone, not on time.  Then the schedule "tokens" is possible, see
+      `rlvr.collect.scheduler`.
     - `tokens`: the number of tokens sampled so far, for those who wait.
-    - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The trainer's canary then
-      checks every engine, and more than log-probabilities.
-    - `take_back(ids) -> Mapping[Hashable, Begun]`: drop requests, as `abort` does, and return the tokens of those that
-      have some.  A completion that is under way when the weights change is then submitted again
-      with `Request.begun`, and goes on with the new weights; without this method it is sampled from
-      its beginning again.
+    - `probe(rows, prompt_ids)`: what each of its engines says of its weights, as `Probe`s.  The
+      trainer's canary then checks every engine, and more than log-probabilities.
+    - `take_back(ids) -> Mapping[Hashable, Begun]`: drop requests, as `abort` does, and return the
+      tokens of those that have some.  A completion that is under way when the weights change is
+      then submitted again with `Request.begun`, and goes on with the new weights; without this
+      method it is sampled from its beginning again.
 
     Attributes:
         version: of the current weights.

@@ -1,6 +1,8 @@
 """Samples completions from vLLM servers, which get the policy's weights after every step.
 
-    with ServerSampler(["http://127.0.0.1:8000"], policy.tokenization, model_sizes(policy.model.config)) as sampler:
+    with ServerSampler(
+        ["http://127.0.0.1:8000"], policy.tokenization, model_sizes(policy.model.config)
+    ) as sampler:
         sampler.sync(policy.weights(), version=0)
 
 A request goes to the server with the fewest.  Where a server dies its requests go to the others,
@@ -466,8 +468,7 @@ class ServerSampler(VLLMClient):
         except (UsageError, ServiceFailed) as error:
             raise UsageError(
                 f"{url} has no door for weights ({error}): {START}, or give vLLM "
-                f"VLLM_SERVER_DEV_MODE=1 and "
-                f"--worker-extension-cls {EXTENSION}"
+                f"VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls {EXTENSION}"
             ) from None
         finally:
             note.unlink()

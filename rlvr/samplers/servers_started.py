@@ -102,8 +102,7 @@ class StartedServers(Closing):
             except OSError as error:
                 raise UsageError(
                     f"{command[0]} cannot be started ({error.strerror}); give --sampler-python the "
-                    f"Python of the "
-                    "environment that has vLLM"
+                    "Python of the environment that has vLLM"
                 ) from None
 
     def _path(self, number: int) -> Path:

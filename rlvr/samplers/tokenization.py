@@ -50,7 +50,8 @@ HERMES_TEMPLATE: Final = """
 {%- if message.role != 'system' or not (tools and loop.first) %}{{ message.role }}
 {{ message.content or '' }}
 {%- for call in message.tool_calls or [] -%}
-<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>
+<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}\
+</tool_call>
 {%- endfor %}{{ eos_token }}
 {% endif %}
 {%- endfor %}
@@ -328,15 +329,14 @@ class Tokenization:
         if not getattr(self.tokenizer, "chat_template", None):
             raise UsageError(
                 "the environment has tools, and this tokenizer has no chat template; set "
-                "tokenizer.chat_template = "
-                "rlvr.samplers.HERMES_TEMPLATE, or use a model that was trained for tools"
+                "tokenizer.chat_template = rlvr.samplers.HERMES_TEMPLATE, or use a model that was "
+                "trained for tools"
             )
         if not self._shows_tools:
             raise UsageError(
                 "the environment has tools, and this tokenizer's chat template does not show them; "
-                "set "
-                "tokenizer.chat_template = rlvr.samplers.HERMES_TEMPLATE, or use a model that was "
-                "trained for tools"
+                "set tokenizer.chat_template = rlvr.samplers.HERMES_TEMPLATE, or use a model that "
+                "was trained for tools"
             )
 
     @cached_property
@@ -419,8 +419,7 @@ class Tokenization:
             raise UsageError(
                 "the chat template does not end a turn with calls by an end token of the policy "
                 f"({', '.join(map(repr, self._end_texts))}); add the token that does to the "
-                f"generation config's "
-                "eos_token_id"
+                "generation config's eos_token_id"
             )
         return rendered[min(ends)[0] :]
 

@@ -378,8 +378,7 @@ def _require_vllm() -> None:
     if not is_tested(vllm.__version__):
         raise UsageError(
             f"vLLM {vllm.__version__} is installed, and weights are sent to {TESTED} alone, which "
-            f"was tested; install "
-            "it by constraints-vllm.txt (see docs/using/vllm.md)"
+            "was tested; install it by constraints-vllm.txt (see docs/using/vllm.md)"
         )
 
 

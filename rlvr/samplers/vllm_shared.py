@@ -324,12 +324,11 @@ def require_all_names(given: Iterable[str], expected: Iterable[str]) -> None:
     if missing := sorted(expected - given):
         raise UsageError(
             f"the weights lack {len(missing)} of the {len(expected)} that the engine has, such as "
-            f"{missing[0]}; it "
-            "would keep the old ones, so give the whole state dict"
+            f"{missing[0]}; it would keep the old ones, so give the whole state dict"
         )
     if unknown := sorted(given - expected):
         raise UsageError(
             f"the weights have {len(unknown)} names that the engine does not know, such as "
-            f"{unknown[0]}: its model is "
-            "another one, or is kept in another form than the trainer's, as mixtures of experts are"
+            f"{unknown[0]}: its model is another one, or is kept in another form than the "
+            "trainer's, as mixtures of experts are"
         )

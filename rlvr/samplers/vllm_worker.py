@@ -89,8 +89,15 @@ class WorkerExtension:
             with ExitStack() as stack:
                 paths = sorted(Path(weights).glob("*.safetensors"))
                 files = [stack.enter_context(safe_open(path, framework="pt")) for path in paths]
-                require_all_names([name for file in files for name in file.keys()], expected)  # noqa: SIM118
-                pairs = ((name, file.get_tensor(name)) for file in files for name in file.keys())  # noqa: SIM118
+                require_all_names(
+                    [name for file in files for name in file.keys()],  # noqa: SIM118
+                    expected,
+                )
+                pairs = (
+                    (name, file.get_tensor(name))
+                    for file in files
+                    for name in file.keys()  # noqa: SIM118
+                )
                 self.model_runner.reload_weights(weights_iterator=noted(pairs))
         else:
             require_all_names(weights, expected)
