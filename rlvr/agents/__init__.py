@@ -1,7 +1,8 @@
 """Agents that own their loop: any program that takes a base URL is one episode.
 
-task ─▶ program ⇄ HTTP ⇄ AgentEndpoint ⇄ Sampler          tokens and log-probabilities of every request
-            └─▶ its answer ─▶ verify ─▶ Score ─▶ Rollout, with branches where it talked in several ways
+task ─▶ program ⇄ HTTP ⇄ AgentEndpoint ⇄ Sampler     tokens and log-probabilities of every request
+            └─▶ its answer ─▶ verify ─▶ Score ─▶ Rollout, with branches where it talked in several
+                ways
 
 env            `AgentEnv`: an environment whose episodes are runs of a program
 programs       what a program is: a function, a command, or code in a session

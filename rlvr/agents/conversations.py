@@ -1,7 +1,9 @@
 """What an agent asks for as rows of tokens: a request that extends a former one reuses its tokens.
 
-    user, tool …  │ completion │ tool reply │ completion          one row: each request extends the one before
-                  └ completion of another branch                  a second row, which shares the tokens before it
+    user, tool …  │ completion │ tool reply │ completion    one row: each request extends the one
+                  │                                         before
+                  └ completion of another branch            a second row, which shares the tokens
+                                                            before it
 
 A row is a path through this tree.  Each completion is trained on in one row only, the first that
 has it; where a later row repeats it, it is context.  So nothing is tokenised twice, and no token is

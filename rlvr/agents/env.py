@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -251,9 +251,8 @@ class _AgentPlayer:
             names = ", ".join(sorted(agent.ignored))
             warnings.warn(
                 f"the agent sends {names}, which have no effect here: completions are sampled with "
-                f"the settings of "
-                "the run, which training has to know, and no form of them is enforced. This "
-                "warning comes once",
+                "the settings of the run, which training has to know, and no form of them is "
+                "enforced. This warning comes once",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -279,7 +278,10 @@ class _AgentPlayer:
     def _ended(self, agent: AgentEpisode, call: AgentCall) -> _Ended:
         """Run the program until it ends or has to be stopped."""
         results: queue.SimpleQueue[_Ended] = queue.SimpleQueue()
-        run: Callable[[], None] = lambda: results.put(_outcome(self._env.program, call))  # noqa: E731
+
+        def run() -> None:
+            results.put(_outcome(self._env.program, call))
+
         agent.start()
         threading.Thread(target=run, name=f"rlvr-agent-{call.task}"[:60], daemon=True).start()
         while True:

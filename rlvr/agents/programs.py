@@ -177,8 +177,8 @@ class Command:
                 stdin.write(call.prompt_text.encode("utf-8", "surrogatepass"))
                 stdin.seek(0)
                 process = subprocess.Popen(
-                    [*self.argv], cwd=folder, env=self._variables(call, folder), stdin=stdin, stdout=out, stderr=err,
-                    start_new_session=True,
+                    [*self.argv], cwd=folder, env=self._variables(call, folder), stdin=stdin,
+                    stdout=out, stderr=err, start_new_session=True,
                 )  # fmt: skip
                 call.on_stop(lambda: _kill(process))
                 try:

@@ -1,8 +1,10 @@
 """Code of an agent in a session of the sandbox, which has no network: its requests
 are carried over by calls.
 
-    session: agent's thread ─▶ http://policy/v1, a Unix socket ─▶ queue ┐          a call of the session gives the
-    host:    AgentEndpoint ◀── HTTP ── this module ◀────────────────────┘          requests and takes the answers
+    session: agent's thread ─▶ http://policy/v1, a Unix socket ─▶ queue ┐  a call of the session
+                                                                        │  gives the
+    host:    AgentEndpoint ◀── HTTP ── this module ◀────────────────────┘  requests and takes the
+                                                                           answers
 
 While the policy answers, the session stands still.  So its clocks count the agent's own work alone.
 """
@@ -44,7 +46,9 @@ def _set_up(variables, files):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
-            body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode("utf-8", "replace")
+            body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode(
+                "utf-8", "replace"
+            )
             box = queue.Queue()
             answers[id(box)] = box
             news.put({"id": id(box), "method": self.command, "path": self.path, "body": body,

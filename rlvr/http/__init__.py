@@ -1,8 +1,8 @@
 """`rlvr serve`, and the foundation on which it, the endpoint for agents and `rlvr view` stand.
 
-    socket ──▶ connections: deadlines, limits ──▶ application: host, key, route ──▶ handler ──▶ responses ──▶ socket
-                                                        │
-                                             body within its limits, memory, metrics, draining
+    socket ─▶ connections: deadlines, limits ─▶ application: host, key, route ─▶ handler
+                                                      │                   ─▶ responses ─▶ socket
+                                           body within its limits, memory, metrics, draining
 
 connections       what one connection may take, and which go when there are too many
 application       who may ask, which route answers, what is refused and counted

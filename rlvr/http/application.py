@@ -366,7 +366,10 @@ class Application:
             )
         rights = getattr(caller, "rights", None)
         if route.right and rights is not None and route.right not in rights:
-            message = f"this key has the rights {', '.join(sorted(rights))}; {path[:200]} needs {route.right!r}"
+            message = (
+                f"this key has the rights {', '.join(sorted(rights))}; "
+                f"{path[:200]} needs {route.right!r}"
+            )
             raise Refused(403, "no-right", message)
         return HttpRequest(scope, receive, headers, share, caller, parts)
 

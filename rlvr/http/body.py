@@ -113,7 +113,10 @@ class BodyReader:
                 async with asyncio.timeout(self._limits.body_s):
                     body = await self._receive(request)
             except TimeoutError:
-                message = f"the body was not there within {self._limits.body_s:g} s; send it faster, or less of it"
+                message = (
+                    f"the body was not there within {self._limits.body_s:g} s; "
+                    "send it faster, or less of it"
+                )
                 raise Refused(408, "too-slow", message) from None
         if len(body) <= _AT_ONCE_BYTES:
             return self._parse_body(body, share)

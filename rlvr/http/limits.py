@@ -58,6 +58,5 @@ class HttpLimits:
         if getattr(self, part) > getattr(self, whole):
             raise UsageError(
                 f"{part} is {getattr(self, part)} and {whole} {getattr(self, whole)}; a request of "
-                f"the greatest "
-                f"size has to fit, so {whole} must be at least {part}"
+                f"the greatest size has to fit, so {whole} must be at least {part}"
             )

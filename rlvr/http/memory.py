@@ -42,8 +42,8 @@ class Memory:
                     429,
                     "memory-full",
                     f"the requests under way have {self.held / MIB:.1f} MiB and {over / MIB:.1f} "
-                    f"more would exceed the "
-                    f"limit of {self._mib:g} MiB; ask again in {_RETRY_AFTER_S} s",
+                    f"more would exceed the limit of {self._mib:g} MiB; ask again in "
+                    f"{_RETRY_AFTER_S} s",
                     retry_after_s=_RETRY_AFTER_S,
                 )
             self.held += over

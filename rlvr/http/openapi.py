@@ -54,8 +54,10 @@ def openapi(
         for mode, kind in (("validation", route.reads), ("serialization", route.answers))
         if kind is not None
     ]
-    # its modes are literals
-    schemas, shared = TypeAdapter.json_schemas(inputs, ref_template=_PLACE)  # type: ignore[arg-type]
+    schemas, shared = TypeAdapter.json_schemas(
+        inputs,  # type: ignore[arg-type]  # its modes are literals
+        ref_template=_PLACE,
+    )
     paths: JsonDict = {}
     for number, route in enumerate(routes):
         answer = schemas.get((number, "serialization"))

@@ -63,8 +63,8 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
         if not beyond_this_machine and not ipaddress.ip_address(address[0]).is_loopback:
             raise UsageError(
                 f"{host!r} can be reached from other machines and there is no API key; set "
-                f"RLVR_API_KEY, listen on "
-                "127.0.0.1, or pass --without-key to serve all that can reach it"
+                "RLVR_API_KEY, listen on 127.0.0.1, or pass --without-key to serve all that can "
+                "reach it"
             )
         listening = socket.create_server(address[:2], family=family, backlog=1024)
     except OSError as error:
@@ -190,8 +190,9 @@ class _Server(uvicorn.Server):
         self._connections = Connections(app.state.limits, app.state.metrics)
         config = uvicorn.Config(
             app,
-            # makes a protocol
-            http=functools.partial(Connection, connections=self._connections),  # type: ignore[arg-type]
+            http=functools.partial(  # type: ignore[arg-type]  # makes a protocol
+                Connection, connections=self._connections
+            ),
             interface="asgi3",
             loop="uvloop",
             ws="none" if app.websockets is None else "websockets-sansio",

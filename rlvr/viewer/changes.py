@@ -33,8 +33,7 @@ def step_changes(source: RunSource, step: int, before: int) -> JsonDict:
     def shares(columns: str, where: str = "error IS NULL") -> list[tuple[object, ...]]:
         sql = (
             f"SELECT {columns}, count(*) FILTER (step = ?) AS now, count(*) FILTER (step = ?) AS "
-            f"earlier FROM rows "
-            f"WHERE step IN (?, ?) AND {where} GROUP BY {columns}"
+            f"earlier FROM rows WHERE step IN (?, ?) AND {where} GROUP BY {columns}"
         )
         changes_found = [
             (
@@ -47,9 +46,16 @@ def step_changes(source: RunSource, step: int, before: int) -> JsonDict:
         ]
         return sorted(changes_found, key=lambda it: -abs(it[-1]))[:_MOST]
 
-    means = "avg(total) FILTER (isfinite(total)), avg(length), avg(truncated::INT), avg((outcome = 'unscored')::INT)"
-    by_step = {row[0]: row[1:] for row in ask(f"SELECT step, {means} FROM rows WHERE step IN (?, ?) GROUP BY step",
-                                           [step, before])}  # fmt: skip
+    means = (
+        "avg(total) FILTER (isfinite(total)), avg(length), avg(truncated::INT), "
+        "avg((outcome = 'unscored')::INT)"
+    )
+    by_step = {
+        row[0]: row[1:]
+        for row in ask(
+            f"SELECT step, {means} FROM rows WHERE step IN (?, ?) GROUP BY step", [step, before]
+        )
+    }
     names = ("mean reward", "mean length", "truncated, share", "unscored, share")
     empty = (None,) * len(names)
     numbers = [
@@ -68,17 +74,14 @@ def step_changes(source: RunSource, step: int, before: int) -> JsonDict:
     )
     flipped = ask(
         "WITH shares AS (SELECT task, env, step, avg((outcome = 'correct')::INT) AS correct, "
-        "count(*) AS c FROM rows "
-        "WHERE error IS NULL AND task <> '' AND step <= ? AND outcome <> 'unscored' GROUP BY task, "
-        "env, step), "
-        "earlier AS (SELECT now.task, now.env, max(was.step) AS step FROM shares AS now JOIN "
-        "shares AS was "
-        "ON now.task = was.task AND now.env = was.env AND was.step < now.step WHERE now.step = ? "
-        "GROUP BY now.task, now.env) "
-        "SELECT now.task, now.env, was.step, was.correct, now.correct, now.c FROM shares AS now "
-        "JOIN earlier USING (task, env) JOIN shares AS was "
-        "ON was.task = now.task AND was.env = now.env AND was.step = earlier.step "
-        "WHERE now.step = ? ORDER BY now.correct - was.correct, now.task",
+        "count(*) AS c FROM rows WHERE error IS NULL AND task <> '' AND step <= ? AND outcome <> "
+        "'unscored' GROUP BY task, env, step), earlier AS (SELECT now.task, now.env, max(was.step) "
+        "AS step FROM shares AS now JOIN shares AS was ON now.task = was.task AND now.env = "
+        "was.env AND was.step < now.step WHERE now.step = ? GROUP BY now.task, now.env) SELECT "
+        "now.task, now.env, was.step, was.correct, now.correct, now.c FROM shares AS now JOIN "
+        "earlier USING (task, env) JOIN shares AS was ON was.task = now.task AND was.env = now.env "
+        "AND was.step = earlier.step WHERE now.step = ? ORDER BY now.correct - was.correct, "
+        "now.task",
         [step, step, step],
     )
     return {
@@ -122,8 +125,7 @@ def disagreements(
     second_table = outcome_table(second_rows, by_id=by_id)
     joined = (
         f"FROM (SELECT {key} AS k, n, coalesce(outcome, 'broken') AS outcome, reason FROM rows) AS "
-        f"a "
-        "JOIN other AS b ON a.k = b.k"
+        "a JOIN other AS b ON a.k = b.k"
     )
     [(shared,)] = first.index.query(f"SELECT count(*) {joined}", other=second_table)
     matrix = first.index.query(
@@ -131,15 +133,13 @@ def disagreements(
     )
     reasons = first.index.query(
         f"SELECT a.outcome, a.reason, b.outcome, b.reason, count(*) AS c {joined} WHERE a.outcome "
-        f"<> b.outcome "
-        f"GROUP BY ALL ORDER BY c DESC, 1, 2, 3, 4 LIMIT {_MOST}",
+        f"<> b.outcome GROUP BY ALL ORDER BY c DESC, 1, 2, 3, 4 LIMIT {_MOST}",
         other=second_table,
     )
     where = "a.outcome <> b.outcome" if said is None else "a.outcome = ? AND b.outcome = ?"
     rows = first.index.query(
         f"SELECT a.k, a.n, a.outcome, a.reason, b.n, b.outcome, b.reason {joined} WHERE {where} "
-        f"ORDER BY a.n "
-        f"LIMIT {most}",
+        f"ORDER BY a.n LIMIT {most}",
         said or (),
         other=second_table,
     )

@@ -88,7 +88,8 @@ _LONGEST: Final = {
 _STEP_BITS = 32  # a row's number is its step, and its place among the rows of that step
 _MOST_STEPS = 1 << (63 - _STEP_BITS)  # for a number of 64 bits with a sign
 _OF_ROLLOUTS: Final = (
-    "task", "env", "outcome", "why", "score", "advantage", "length_tokens", "truncated", "dropped", "parts",
+    "task", "env", "outcome", "why", "score", "advantage", "length_tokens", "truncated", "dropped",
+    "parts",
 )  # fmt: skip
 
 
@@ -314,8 +315,7 @@ class Index:
         hits = hits_in_lines(read.texts, needles_of(text), start, end, most)
         sql = (
             "SELECT n FROM (SELECT unnest(?::BIGINT[]) AS hit) ASOF JOIN (SELECT n, place, bytes "
-            "FROM rows "
-            "WHERE step = ?) AS one ON hit >= place WHERE hit < place + bytes ORDER BY n"
+            "FROM rows WHERE step = ?) AS one ON hit >= place WHERE hit < place + bytes ORDER BY n"
         )
         return [n for (n,) in self.query(sql, [hits, step])] if hits else []
 
@@ -604,7 +604,10 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 def _keep_sql(column: str, name: str) -> str:
     """SQL for as much of a text as the tables keep, as `short` does it."""
     limit = _LONGEST[name]
-    return f"CASE WHEN length({column}) > {limit} THEN left({column}, {limit}) || '…' ELSE coalesce({column}, '') END"
+    return (
+        f"CASE WHEN length({column}) > {limit} THEN left({column}, {limit}) || '…' "
+        f"ELSE coalesce({column}, '') END"
+    )
 
 
 def _is_closed(path: Path) -> bool:
@@ -621,12 +624,14 @@ _NUMBER: Final = f"(step << {_STEP_BITS}) + place"
 _ROWS_OF_ROLLOUTS: Final = f"""
     INSERT INTO rows SELECT {_NUMBER}, step, place, 0, place + 1, '', {_keep_sql("task", "task")},
         {_keep_sql("env", "env")},
-    nullif({_keep_sql("outcome", "outcome")}, ''), {_keep_sql("split_part(why, ':', 1)", "reason")}, score, advantage,
+    nullif({_keep_sql("outcome", "outcome")}, ''),
+    {_keep_sql("split_part(why, ':', 1)", "reason")}, score, advantage,
     length_tokens, coalesce(truncated, false), {_keep_sql("dropped", "dropped")}, NULL FROM rollouts
 """
 _PARTS_OF_ROLLOUTS: Final = f"""
     INSERT INTO parts SELECT n, {_keep_sql("part.key", "name")}, part.value
-    FROM (SELECT {_NUMBER} AS n, unnest(map_entries(parts)) AS part FROM rollouts) WHERE part.value IS NOT NULL
+    FROM (SELECT {_NUMBER} AS n, unnest(map_entries(parts)) AS part FROM rollouts)
+    WHERE part.value IS NOT NULL
 """
 
 

@@ -46,7 +46,10 @@ _MOST_STEPS: Final = 1000  # of a table of metrics
 FIELDS: Final = ("completion", "prompt", "reference", "answer", "why", "detail", "meta", "row")
 """The columns of a row whose whole text can be asked for."""
 
-_ROW = "n, step, line, id, task, env, outcome, reason, total, advantage, length, truncated, dropped, error"
+_ROW = (
+    "n, step, line, id, task, env, outcome, reason, total, advantage, length, truncated, "
+    "dropped, error"
+)
 
 templates.globals.update(
     OUTCOMES=OUTCOMES, BROKEN=BROKEN, NOT_CORRECT=NOT_CORRECT, SLICES=SLICES, COLOURS=COLOURS
@@ -70,7 +73,10 @@ def summary(source: Source, filters: Filters) -> JsonDict:
     )
 
     def counts(columns: str, but: str = "TRUE") -> list[tuple[Any, ...]]:
-        sql = f"SELECT {columns}, count(*) AS c FROM rows WHERE {where} AND {but} GROUP BY {columns} ORDER BY c DESC"
+        sql = (
+            f"SELECT {columns}, count(*) AS c FROM rows WHERE {where} AND {but} "
+            f"GROUP BY {columns} ORDER BY c DESC"
+        )
         return ask(f"{sql}, {columns} LIMIT {_MOST_VALUES + 1}", values)
 
     by_outcome: dict[str | None, int] = dict(counts("outcome", "error IS NULL"))
@@ -78,8 +84,7 @@ def summary(source: Source, filters: Filters) -> JsonDict:
     parts = ask(
         "SELECT name, count(*), avg(value) FILTER (isfinite(value)), min(value), max(value), "
         f"count(*) FILTER (value <> 0) FROM parts WHERE n IN (SELECT n FROM rows WHERE {where}) "
-        f"GROUP BY name "
-        f"ORDER BY name LIMIT {_MOST_VALUES}",
+        f"GROUP BY name ORDER BY name LIMIT {_MOST_VALUES}",
         values,
     )
     return {
@@ -109,7 +114,10 @@ def rows_page(source: Source, filters: Filters) -> JsonDict:
     counts = summary(source, filters)
     where, values = counts["where"]
     number = int(filters.page or 0)
-    sql = f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY {filters.sort} LIMIT {_PAGE} OFFSET {number * _PAGE}"
+    sql = (
+        f"SELECT {_ROW} FROM rows WHERE {where} ORDER BY {filters.sort} LIMIT {_PAGE} OFFSET "
+        f"{number * _PAGE}"
+    )
     rows = _records(source, source.index.query(sql, values))
     steps = []
     if filters.task:
@@ -147,8 +155,7 @@ def _slices(
         return None
     counted = source.index.query(
         f"SELECT {SLICES[filters.by]} AS slice, outcome, reason, count(*) AS c FROM rows WHERE "
-        f"{where} "
-        "AND error IS NULL GROUP BY ALL",
+        f"{where} AND error IS NULL GROUP BY ALL",
         values,
     )
     totals: dict[Any, int] = {}
@@ -461,7 +468,8 @@ def run_page(source: RunSource, base: str | None) -> JsonDict:
 
 
 _IN_TABLE: Final = (
-    "accuracy", "reward", "length", "truncated", "unscored", "entropy", "kl", "clipped_high", "waste", "staleness",
+    "accuracy", "reward", "length", "truncated", "unscored", "entropy", "kl", "clipped_high",
+    "waste", "staleness",
 )  # fmt: skip
 
 

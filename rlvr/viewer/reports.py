@@ -159,8 +159,12 @@ def _audit(tree: JsonObject) -> Report:
     report.cases += _cases(tree["cases"])
     if (second := tree.get("disagreement")) is not None:
         report.lines.append(f"Against {second['against']}: they differ in {_rate(second['rate'])}.")
-        accepted = [("both", second["both"]), (tree["env"], second["only_first"]),
-                (second["against"], second["only_second"]), ("neither", second["neither"])]  # fmt: skip
+        accepted = [
+            ("both", second["both"]),
+            (tree["env"], second["only_first"]),
+            (second["against"], second["only_second"]),
+            ("neither", second["neither"]),
+        ]
         report.tables.append(
             ReportTable(f"against {second['against']}", ("accepted by", "count"), accepted)
         )
@@ -206,7 +210,10 @@ def _ranking(ranking: JsonObject) -> ReportTable:
     within, of_all = ranking["within_tasks"], ranking["of_all"]
     rows = [("right before wrong", "no task has both a right and a wrong completion")]
     if within is not None:
-        share = f"{within['value']:.3f} [{within['low']:.3f}, {within['high']:.3f}], mean of {within['tasks']:,} tasks"
+        share = (
+            f"{within['value']:.3f} [{within['low']:.3f}, {within['high']:.3f}], "
+            f"mean of {within['tasks']:,} tasks"
+        )
         rows = [("of a task's pairs, right before wrong", share)]
     for name, value in (
         ("of all pairs, right before wrong", of_all),
@@ -241,8 +248,7 @@ def _check(tree: JsonObject) -> Report:
     )
     report.lines.append(
         f"{tree['completions']:,} completions for {tree['tasks']:,} tasks; a score takes "
-        f"{tree['median_ms']:.2g} ms "
-        f"(median), {tree['slowest_ms']:.3g} ms at most."
+        f"{tree['median_ms']:.2g} ms (median), {tree['slowest_ms']:.3g} ms at most."
     )
     rows = [
         (finding["severity"], finding["hole"], finding["what"], finding["count"], finding["tried"])
@@ -347,10 +353,16 @@ def _strength(tree: JsonObject) -> Report:
     report.tables.append(ReportTable("operators, over tasks", columns, means))
     for task in tree["tasks"]:
         cases = [
-            (f"{case['operator']}{', doubtful' if case['doubtful'] else ''}: {cut_cell(case['given'])}", _facts(case),
-             case["diff"] or case["text"])
+            (
+                (
+                    f"{case['operator']}{', doubtful' if case['doubtful'] else ''}: "
+                    f"{cut_cell(case['given'])}"
+                ),
+                _facts(case),
+                case["diff"] or case["text"],
+            )
             for case in task["cases"]
-        ]  # fmt: skip
+        ]
         cases += [
             (
                 f"right work refused: {case['operator']}",

@@ -1,8 +1,8 @@
 """The HTTP service: environments whose scores are asked for over HTTP (docs/using/serving.md).
 
-    connection ──▶ app: key, size, shape ──▶ EnvironmentQueue ──a chunk of each job in turn──▶ thread ──▶ Scorer.observe
-                                                                                                             │
-                            one response, or NDJSON ◀── read by the event loop ── Job: lines in order ◀──────┘
+    connection ─▶ app: key, size, shape ─▶ EnvironmentQueue ─a chunk of each job in turn─▶ thread
+                                                                             Scorer.observe ◀─┘
+        one response, or NDJSON ◀─ read by the event loop ─ Job: lines in order ◀─┘
 
 The event loop only reads, queues and sends.  Threads of the queue look rows up and score them with
 the scorer's worker processes, which can be killed.  The command is `rlvr serve`; the client is

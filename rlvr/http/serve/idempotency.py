@@ -47,7 +47,10 @@ class IdempotencyCache:
             return None
         job, body = self._jobs[key]
         if body != digest:
-            message = f"request_id {key[2]!r} came before with another body; give each request an id of its own"
+            message = (
+                f"request_id {key[2]!r} came before with another body; "
+                "give each request an id of its own"
+            )
             raise Refused(409, "conflict", message)
         if job.finished and job.refused is not None:
             self.drop(job)

@@ -30,7 +30,8 @@ __all__ = [
 
 ABOUT = """Verifiable rewards over HTTP.
 
-`total` is null exactly where `outcome` is `unscored`: the service failed, not the completion, and 0 would be a reward.
+`total` is null exactly where `outcome` is `unscored`: the service failed, not the completion, \
+and 0 would be a reward.
 Every response is JSON; an error is `{"error": "…"}` and names the value, the rule and the fix."""
 
 MOST_ID_LETTERS = 200
@@ -118,7 +119,9 @@ class ObserveRequest(_Body):
     """Items of a scorer on another machine."""
 
     identities: list[_Name] = Field(
-        description="digests of the identities, see GET /envs, that the scorer has found to be its own"
+        description=(
+            "digests of the identities, see GET /envs, that the scorer has found to be its own"
+        )
     )
     rows: Annotated[list[JsonDict], _listed(list[JsonDict])] = Field(description="a list of rows")
     request_id: _Name | None = Field(None, description=_ID_RULE)

@@ -33,7 +33,10 @@ def items_of(env: Environment, asked: dict[str, object]) -> list[Item]:
             is no reference.
     """
     if env.reward.needs_length:
-        message = f"the reward {env.reward} reads length_tokens, which this shape does not have; send rows to /score"
+        message = (
+            f"the reward {env.reward} reads length_tokens, which this shape does not have; "
+            "send rows to /score"
+        )
         raise Refused(422, "needs-length", message)
     try:
         work = work_of(env, asked)

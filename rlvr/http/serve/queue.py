@@ -1,6 +1,7 @@
 """The queue of an environment: whose rows are scored next, and by how many workers.
 
-    jobs ──▶ ring of owners ──one chunk of each, in turn──▶ thread ──▶ Scorer.observe ──▶ Job: lines in order
+    jobs ─▶ ring of owners ─one chunk of each, in turn─▶ thread ─▶ Scorer.observe
+         ─▶ Job: lines in order
 
 An owner is a caller whose key has a name, else a single request.  It never occupies the last
 worker, so that the next one is served however long the rows of the first take.  Nothing is

@@ -107,7 +107,10 @@ class ScoresResponse:
                     raise self._job.refused
             except TimeoutError:
                 job, limit_s = self._job, self._limits.request_s
-                message = f"{len(job.lines)} of {job.count} rows were scored within {limit_s:g} s; send fewer"
+                message = (
+                    f"{len(job.lines)} of {job.count} rows were scored within "
+                    f"{limit_s:g} s; send fewer"
+                )
                 raise Refused(504, "too-long", message) from None
         except Refused as refused:
             if not writer.began:

@@ -101,7 +101,10 @@ class RewardModelQueue:
         """
         limit = self._limits.queue_rows
         if self.waiting + len(rows) > limit:
-            message = f"{self.waiting} rows wait for the reward model and the limit is {limit}; ask again in 1 s"
+            message = (
+                f"{self.waiting} rows wait for the reward model and the limit is {limit}; "
+                "ask again in 1 s"
+            )
             raise Refused(429, "queue-full", message, retry_after_s=1)
         self.waiting += len(rows)
         try:

@@ -130,7 +130,10 @@ class Service:
         if name is None and len(self.queues) == 1:
             return next(iter(self.queues.values()))
         if not self.queues:
-            message = "this service has a reward model and no environment; start it with one, or ask /rewards"
+            message = (
+                "this service has a reward model and no environment; "
+                "start it with one, or ask /rewards"
+            )
             raise Refused(404, "unknown-env", message)
         if name not in self.queues:
             served = ", ".join(map(repr, self.queues))
@@ -151,7 +154,10 @@ class Service:
         for name, identity in self.identities.items():
             if identity.digest in digests:
                 return self.queues[name]
-        message = "no environment of this service is the one that the scorer has; GET /envs says what is served"
+        message = (
+            "no environment of this service is the one that the scorer has; "
+            "GET /envs says what is served"
+        )
         raise Refused(503, "other-env", message)  # the scorer asks another service
 
     def reward_queue(self, version: str | None) -> RewardModelQueue:
@@ -164,7 +170,10 @@ class Service:
             Refused: there is none, or it has another version.
         """
         if self._rewards is None:
-            message = "this service has no reward model; start it with `rlvr serve --reward-model RUN/model`"
+            message = (
+                "this service has no reward model; "
+                "start it with `rlvr serve --reward-model RUN/model`"
+            )
             raise Refused(404, "no-reward-model", message)
         if version not in (None, self._rewards.version):
             message = (
