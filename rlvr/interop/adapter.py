@@ -1,7 +1,8 @@
 """What the adapters share: a picklable scorer, tasks as JSON text, and the number
 that stands for UNSCORED.
 
-trainer's rows ─task_of─▶ (Task, Completion) × n ─score_batch─▶ Score × n ─reward_value─▶ numbers for the trainer
+trainer's rows ─task_of─▶ (Task, Completion) × n ─score_batch─▶ Score × n
+  ─reward_value─▶ numbers for the trainer
 """
 
 from __future__ import annotations
@@ -162,9 +163,8 @@ def _groups(tasks: Sequence[Task], size: int | None, reward: Reward) -> list[lis
     if short is not None:
         raise UsageError(
             f"the reward {reward} compares groups of {size}, and task {tasks[short[0]].id!r} came "
-            f"with {len(short)} "
-            "completions: give each process whole groups (batch size per device a multiple of the "
-            "group's)"
+            f"with {len(short)} completions: give each process whole groups (batch size per device "
+            "a multiple of the group's)"
         )
     return groups
 
@@ -193,8 +193,7 @@ def refuse_group_reward(env: Environment, trainer: str) -> None:
     if env.reward.group_level:
         raise UsageError(
             f"{trainer} scores one completion at a time, and the reward {env.reward} compares "
-            f"those of a group; leave "
-            "that part out with env.with_reward(…)"
+            "those of a group; leave that part out with env.with_reward(…)"
         )
 
 
@@ -216,8 +215,7 @@ def completion_with_length(
     if count_tokens is None:
         raise UsageError(
             f"the reward {env.reward} reads the length in tokens, and this trainer hands out text "
-            f"alone: give "
-            "count_tokens=lambda text: len(tokenizer(text).input_ids)"
+            "alone: give count_tokens=lambda text: len(tokenizer(text).input_ids)"
         )
     return Completion(text, length_tokens=count_tokens(text))
 

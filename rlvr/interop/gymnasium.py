@@ -294,7 +294,10 @@ class GymVectorEnv(VectorEnv[Any, Any, Any]):
         num_envs: number of environments.
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
 
     def __init__(self, env: Environment, judge: _Judge, num_envs: int) -> None:
         self.num_envs = num_envs

@@ -1,7 +1,7 @@
 """Task folders of harbor as an `Environment`, graded apart; and ours as such folders.
 
-    validate_harbor("tasks/")                   # runs each solution and each empty hand, writes validation.json
-    env = from_harbor("tasks/")                 # a bash session for each episode
+    validate_harbor("tasks/")       # runs each solution and each empty hand, writes validation.json
+    env = from_harbor("tasks/")     # a bash session for each episode
     to_harbor(rlvr.make("bash-v1"), "out/", tasks=20)
 
 A folder loads if its own `validation.json` says that the solution earned 1 and doing nothing 0,

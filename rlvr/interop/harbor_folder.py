@@ -49,8 +49,10 @@ _ROOT: Final = (
 _KEYS: Final[Mapping[str, str]] = {
     "agent": "timeout_sec network_mode",
     "verifier": "timeout_sec env environment_mode network_mode",
-    "environment": "build_timeout_sec docker_image os cpus memory_mb storage_mb gpus env workdir network_mode "
-    "allow_internet",
+    "environment": (
+        "build_timeout_sec docker_image os cpus memory_mb storage_mb gpus env workdir network_mode "
+        "allow_internet"
+    ),
     "solution": "env",
 }
 

@@ -1,7 +1,8 @@
 """One trial of a harbor task in the sandbox: what the policy finds, what it leaves, and
 what the tests make of that.
 
-    begin ─▶ Workplace ─▶ leave ─▶ files ─▶ judge (a fresh session, which gets the tests and these files) ─▶ reward
+    begin ─▶ Workplace ─▶ leave ─▶ files
+          ─▶ judge (a fresh session, which gets the tests and these files) ─▶ reward
 
 Also where the task would have its tests run in the policy's own container: there a process, an
 alias or a variable of the policy could decide.  The files of its writable folders are then what it

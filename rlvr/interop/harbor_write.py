@@ -2,7 +2,8 @@
 
     environment/Dockerfile    a plain Python, with the files that the task begins with in /app
     solution/solve.sh         the environment's own example
-    tests/test.sh             grade.py, with what of rlvr the verdict needs in rlvr.zip: nothing is installed
+    tests/test.sh             grade.py, with what of rlvr the verdict needs in rlvr.zip: nothing is
+                              installed
 
 `[verifier] environment_mode = "separate"` and `artifacts` say that the tests see a copy of /app and
 nothing else of the policy's container.  They read files as data, and import none of them.
@@ -37,10 +38,9 @@ _APP: Final = "/app"
 _REPLY: Final = "reply.txt"
 _ROOMS: Final = (
     "rlvr rlvr.data rlvr.environment rlvr.rewards rlvr.scoring rlvr.workers "
-    "rlvr.environment.ready_tools rlvr.envs rlvr.sandbox "
-    "rlvr.sandbox.guest rlvr.sandbox.languages rlvr.verifiers rlvr.verifiers.code "
-    "rlvr.verifiers.instructions "
-    "rlvr.verifiers.math rlvr.verifiers.math.latex docstring_parser"
+    "rlvr.environment.ready_tools rlvr.envs rlvr.sandbox rlvr.sandbox.guest rlvr.sandbox.languages "
+    "rlvr.verifiers rlvr.verifiers.code rlvr.verifiers.instructions rlvr.verifiers.math "
+    "rlvr.verifiers.math.latex docstring_parser"
 ).split()
 _ASK: Final = f"\n\nWrite your reply to {_APP}/{_REPLY}, and nothing else: that file is judged.\n"
 
@@ -69,7 +69,10 @@ _TEST: Final = """#!/bin/bash
 python3 -I /tests/grade.py
 """
 
-_GRADE: Final = '''"""Judge what was left in /app by the task's own environment.  Files are read and never imported."""
+_GRADE: Final = '''"""Judge what was left in /app by the task's own environment.
+
+Files are read and never imported.
+"""
 
 import json
 import sys
@@ -116,7 +119,8 @@ def main():
         completion = Completion(files.text(made["reply"]) or "")
     score = env.score(task, completion)
     if score.total is None:
-        raise SystemExit(f"unscored: {score.verdict.why}")  # no reward is written: an error, never 0
+        # no reward is written: an error, never 0
+        raise SystemExit(f"unscored: {score.verdict.why}")
     print(score.verdict.outcome.value, score.verdict.why)
     Path("/logs/verifier/reward.json").write_text(json.dumps({"reward": score.total}))
 

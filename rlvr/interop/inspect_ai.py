@@ -1,6 +1,6 @@
 """Tasks of inspect_ai as an `Environment`, and ours as a `Task` of inspect_ai.
 
-    door = from_inspect("path/to/tasks.py:my_task")                 # its solver and scorer, on our endpoint
+    door = from_inspect("path/to/tasks.py:my_task")         # its solver and scorer, on our endpoint
     env = AgentEnv(env=door, program=door.play)
     inspect_ai.eval(to_inspect(rlvr.make("bash-v1"), tasks=20), model="…")
 

@@ -108,8 +108,7 @@ class NemoGymEnv(Environment):
             if session.by_mcp and not first.meta["tools"]:
                 raise UsageError(
                     f"{self.url} has its tools behind MCP alone, and the rows name none: give rows "
-                    f"with "
-                    "responses_create_params.tools"
+                    "with responses_create_params.tools"
                 )
 
     @property

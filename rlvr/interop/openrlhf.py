@@ -327,8 +327,7 @@ def completion_in_query(query: str, prompt: str, ends: Sequence[str] = ENDS) -> 
     if start is None:
         raise DataError(
             f"the query begins with {query[:60]!r} and does not hold its prompt, {prompt[:60]!r}…; "
-            f"raise "
-            "--prompt_max_len (--max_len) if prompts are cut short"
+            "raise --prompt_max_len (--max_len) if prompts are cut short"
         )
     stop = len(query)
     while True:

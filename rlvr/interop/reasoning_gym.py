@@ -1,7 +1,7 @@
 """reasoning-gym: its families of puzzles as environments; its scorers run in a
 process that can be killed.
 
-    env = from_reasoning_gym("gcd", max_numbers=4)         # or rlvr.make("reasoning-gym-v4", family="gcd")
+    env = from_reasoning_gym("gcd", max_numbers=4)  # or rlvr.make("reasoning-gym-v4", family="gcd")
 
 Its generators and scorers are used as they are, with four differences.  A task's seed is a hash of
 family, split and index: reasoning-gym adds the index to the seed, so that neighbouring seeds share
@@ -146,7 +146,8 @@ class ReasoningGym(Environment):
             ) from error
 
         verifier = FamilyVerifier(self.family, self._settings, self.strict, self.wall_s)
-        self.reward = Correct(verifier)  # type: ignore[misc]  # an instance may shadow its class's reward
+        # An instance may shadow its class's reward.
+        self.reward = Correct(verifier)  # type: ignore[misc]
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Starts the scoring process of a `Scorer`'s worker: that takes a second, which no
@@ -276,17 +277,15 @@ def _require_sound(family: str, strict: bool, force: Force) -> None:
     if holes:
         raise UsageError(
             f"reasoning-gym's family {family!r} is refused: {'; '.join(holes)}.  A policy would "
-            f"find that; force=True "
-            "accepts it"
+            "find that; force=True accepts it"
         )
     installed = version("reasoning-gym")
     if family not in measured["families"] or installed != measured["reasoning_gym"]:
         raise UsageError(
             f"reasoning-gym's family {family!r} is refused: its holes were not measured in version "
-            f"{installed}, only "
-            f"those of {len(measured['families'])} families in {measured['reasoning_gym']}.  "
-            f"Install that version; or "
-            "force=True accepts it, better after benchmarks/reasoning_gym_families.py"
+            f"{installed}, only those of {len(measured['families'])} families in "
+            f"{measured['reasoning_gym']}.  Install that version; or force=True accepts it, better "
+            "after benchmarks/reasoning_gym_families.py"
         )
 
 

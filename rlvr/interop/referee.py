@@ -1,6 +1,7 @@
 """Other trainers on the same tokens: cases as step files in, step files out, and the judge between.
 
-cases ──▶ driver in the trainer's own interpreter ──▶ answers ──▶ verify ──▶ equal, declared, departs, not compared
+cases ──▶ driver in the trainer's own interpreter ──▶ answers ──▶ verify
+  ──▶ equal, declared, departs, not compared
 """
 
 from __future__ import annotations

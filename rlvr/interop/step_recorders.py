@@ -66,8 +66,7 @@ def record_trl(trainer: Any, folder: str | Path, *, every: int = 1) -> None:
     if trainer.accelerator.num_processes > 1:
         raise UsageError(
             f"the trainer has {trainer.accelerator.num_processes} processes, of which each sees "
-            f"its rows alone; record "
-            "on one process"
+            "its rows alone; record on one process"
         )
     if getattr(args, "use_liger_kernel", False):
         raise UsageError("use_liger_kernel computes no log-probabilities to record; switch it off")

@@ -338,8 +338,7 @@ def from_trl(
     if ids is not None and ids.default is inspect.Parameter.empty:
         raise UsageError(
             f"{_name(reward_func)} reads completion_ids, and rlvr keeps lengths alone; "
-            f"rlvr.Overlong, Length and "
-            "Repetition do what TRL's functions of this kind do"
+            "rlvr.Overlong, Length and Repetition do what TRL's functions of this kind do"
         )
     if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()) and set(
         _GIVEN

@@ -1,8 +1,10 @@
 """Environments of Prime Intellect's `verifiers`: a taskset, its tools and its rewards as an
 `Environment`; and ours as a taskset.
 
-    env = from_verifiers(MyTaskset(MyConfig()))                                  # theirs, as ours
-    taskset = to_verifiers(rlvr.make("gsm8k-v4"), scorer="http://10.0.0.7:8000")  # ours, for prime-rl and others
+    # theirs, as ours
+    env = from_verifiers(MyTaskset(MyConfig()))
+    # ours, for prime-rl and others
+    taskset = to_verifiers(rlvr.make("gsm8k-v4"), scorer="http://10.0.0.7:8000")
 
 The tasks' prompts, the `@vf.tool` methods of their toolsets, called in this process, and their
 `@vf.reward` methods over the trace.  Harnesses and runtimes are not used: rlvr's own loop plays the
@@ -345,7 +347,7 @@ def _require_plain(taskset: vf.Taskset, one: vf.Task) -> None:
         )
         raise UsageError(
             f"{kind.__name__} needs {what}, which only verifiers' own harness and runtime have: "
-            f"give "
+            "give "
             'loop="theirs" and let AgentEnv play it'
         )
 

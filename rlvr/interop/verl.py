@@ -112,8 +112,8 @@ def _heard() -> Iterator[None]:
         if getattr(manager, "_class_initialized", False):  # one was made in this process
             raise VerlStopped(
                 f"{type(error).__name__}: {error} (verl's reward manager 'limited' makes 0 of an "
-                f"error, so this one "
-                "ends the step; use the manager 'naive', or choose a reward: unscored=0.0)"
+                "error, so this one ends the step; use the manager 'naive', or choose a reward: "
+                "unscored=0.0)"
             ) from error
         raise
 

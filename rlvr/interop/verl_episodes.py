@@ -207,9 +207,8 @@ class VerlEpisodes:
             why = score.verdict.why
         raise Unscored(
             f"task {rollout.task.id!r} was played {self.retries + 1} times and not scored ({why}); "
-            f"verl "
-            "has no way to leave a rollout out, and 0 would be a reward, so the step stops; mend "
-            "the cause"
+            "verl has no way to leave a rollout out, and 0 would be a reward, so the step stops; "
+            "mend the cause"
         )
 
     def close(self) -> None:

@@ -272,9 +272,8 @@ class Ranking:
         within = estimate(self.of_tasks, 0.95)
         return (
             f"right before wrong in {within} of a task's pairs, mean of {within.tasks} tasks; "
-            f"{self.of_all:.3f} of all "
-            f"pairs; mean score {self.mean(True):.3f} of right and {self.mean(False):.3f} of wrong "
-            f"completions"
+            f"{self.of_all:.3f} of all pairs; mean score {self.mean(True):.3f} of right and "
+            f"{self.mean(False):.3f} of wrong completions"
         )
 
 
@@ -382,9 +381,8 @@ class Audit:
             second = self.disagreement
             say(
                 f"against {second.against}: they differ in {second.rate}; it alone accepts "
-                f"{second.only_second}, the "
-                f"first alone {second.only_first}; unscored: {second.unscored}; rows left out: "
-                f"{len(second.left_out)}"
+                f"{second.only_second}, the first alone {second.only_first}; unscored: "
+                f"{second.unscored}; rows left out: {len(second.left_out)}"
             )
 
 

@@ -116,7 +116,9 @@ def canaries(trace: str, answer: str | None) -> Iterator[str]:
         yield f"<answer>{text}</answer>"
     yield f"__import__('pathlib').Path({trace!r}).touch()"
     yield json.dumps({"answer": program})
-    yield f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trace!r}]]"
+    yield (
+        f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trace!r}]]"
+    )
 
 
 def check_reward(env: Environment, found: Findings) -> None:
@@ -173,5 +175,8 @@ def _check_judge(env: Environment, found: Findings) -> None:
         found.add("judge-alone", got=f"its audit {verifier.audit} cannot be read: {error!r}")
         return
     if high > verifier.most_false:
-        got = f"up to {high:.1%} of wrong answers are accepted, by its audit of {rate['n']} wrong ones"
+        got = (
+            f"up to {high:.1%} of wrong answers are accepted, "
+            f"by its audit of {rate['n']} wrong ones"
+        )
         found.add("judge-alone", got=got, wanted=f"at most {verifier.most_false:.1%}")

@@ -189,12 +189,18 @@ def _example(env: Environment, task: Task) -> Iterator[Breach]:
                 "reference-rejected", "the example episode is not CORRECT", score.verdict.why
             )
         elif score.total < high - 1e-9 and not env.reward.group_level:
-            what = f"the example episode earns {score.total:g}, and the reward's upper bound is {high:g}"
+            what = (
+                f"the example episode earns {score.total:g}, "
+                f"and the reward's upper bound is {high:g}"
+            )
             yield "reference-below-maximum", Severity.WARNING, what, ""
     copied = EpisodeRecord.from_dict(json.loads(json.dumps(record.as_dict())))
     replayed = env.score_group(task, [env.completion_of(copied, 1)])[0]
     if replayed != score:
-        what = "the record is verified otherwise the second time: verify must be a pure function of the record"
+        what = (
+            "the record is verified otherwise the second time: "
+            "verify must be a pure function of the record"
+        )
         yield _hole("nondeterministic", what, f"{score.verdict.why}, then {replayed.verdict.why}")
     yield from _twice(env, task, turns, score, high)
 
@@ -273,7 +279,10 @@ def _probe_replies(env: Environment, task: Task) -> tuple[str, list[Breach]]:
                         )
                     )
                 if str(os.getpid()) in call.reply and "getpid" in str(probe):
-                    what = f"the tool {name!r} runs the policy's text in the process that holds the references"
+                    what = (
+                        f"the tool {name!r} runs the policy's text in the process "
+                        "that holds the references"
+                    )
                     breaches.append(_hole("evaluates", what))
                 replies.append(call.reply[:_LONG])
                 if running._over or "session is over" in call.reply:

@@ -94,7 +94,9 @@ _EXPLOITS: Final = {
     "self-graded": "data that say of themselves that they are right",
     "secret-phrase": "a text that stands in the code of the verifier",
     "evaluates": "the text of a completion is run as a program, in the process that scores",
-    "format-outweighs": "a wrong answer in the right form earns as much as a right answer without it",
+    "format-outweighs": (
+        "a wrong answer in the right form earns as much as a right answer without it"
+    ),
     "judge-alone": "a judge decides, with no rule before it and no audit of it",
     "restated": "an expression of the prompt, as the answer: the question, given back",
     "thinking-only": "the right answer inside the thinking part alone",
@@ -368,13 +370,15 @@ class CheckReport:
         if self.completions:
             scope = (
                 f"{self.completions} completions for {self.tasks} tasks in {self.took_s:.1f} s; a "
-                f"score takes "
-                f"{self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; the best "
-                f"constant answer is "
-                f"right for {_share(self.guess)}, no text earns {_number(self.floor)}"
+                f"score takes {self.median_ms:.2g} ms (median), {self.slowest_ms:.3g} ms at most; "
+                f"the best constant answer is right for {_share(self.guess)}, no text earns "
+                f"{_number(self.floor)}"
             )
         else:
-            scope = f"no completion was scored by itself; episodes of {self.tasks} tasks in {self.took_s:.1f} s"
+            scope = (
+                "no completion was scored by itself; "
+                f"episodes of {self.tasks} tasks in {self.took_s:.1f} s"
+            )
         console.print(Plainly(f"{self.env}: {counts_text}; {scope}"), soft_wrap=True)
 
 

@@ -463,11 +463,9 @@ def strength_summary(report: JsonObject) -> list[str]:
         share = f"mean strength {mean['value']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}]"
     lines = [
         f"{report['env']}: {states['weak']} weak, {states['strong']} strong and "
-        f"{states['untested']} untested "
-        f"tasks; {share}",
+        f"{states['untested']} untested tasks; {share}",
         f"of {counts['wrong']} wrong works {counts['paid']} are paid; besides, {counts['open']} "
-        f"paid without a "
-        f"witness, {counts['doubtful']} with a doubtful one, {counts['slow']} slow; "
+        f"paid without a witness, {counts['doubtful']} with a doubtful one, {counts['slow']} slow; "
         f"{counts['right_refused']} of {counts['right']} right works refused",
     ]
     reasons = Counter(task["why"] for task in report["tasks"] if task["state"] == "untested")

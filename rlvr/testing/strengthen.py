@@ -1,7 +1,8 @@
 """Data with stronger tests: cases that refute wrong work which was paid, in
 the data set's own columns.
 
-wrong work that is paid ─▶ its witness becomes a case ─▶ right work still passes? ─▶ a row that reads as the new task
+wrong work that is paid ─▶ its witness becomes a case ─▶ right work still passes?
+  ─▶ a row that reads as the new task
 """
 
 from __future__ import annotations

@@ -182,7 +182,10 @@ def _find_repeated(env: Environment, tasks: Sequence[Task], found: Findings) -> 
             texts.append(text)
             distinct.append(task)
         elif earlier_task.reference != task.reference:
-            got = f"{brief(earlier_task.reference)} at {earlier_task.id!r}, {brief(task.reference)} here"
+            got = (
+                f"{brief(earlier_task.reference)} at {earlier_task.id!r}, "
+                f"{brief(task.reference)} here"
+            )
             found.add("contradiction", Severity.WARNING, task=task.id, got=got)
         else:
             found.add(

@@ -55,7 +55,10 @@ def try_work(
     for member in {env.route(task)[0].id: env.route(task)[0] for task in tasks}.values():
         maker = maker_for(member, workers)
         if maker is None:
-            what = f"no maker of work serves {member.id}, so that wrong-work and right-work were not tried"
+            what = (
+                f"no maker of work serves {member.id}, "
+                "so that wrong-work and right-work were not tried"
+            )
             found.add("not-checked", Severity.NOTE, what)
         else:
             makers[member.id] = maker

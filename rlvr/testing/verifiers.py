@@ -28,15 +28,16 @@ _YARDSTICK_WORD: Final = re.compile(r"(\w+) ?")
 _OTHERS: Final = 3  # other tasks' answers that are put beside the right one
 
 LONG_TEXTS: Final = (
-    "a", "a ", "1", "1 ", "(", "{", "[", "-", "=", "\n", "**", "$", "\\boxed{", "\\boxed{1}", "<answer>",
-    "<answer>1</answer>", "```\n", "Answer: ", "the answer is 1. ", "a or ", '{"a":', "I", "é", "٣", "x^", "1,", "| a ",
-    "- a\n",
+    "a", "a ", "1", "1 ", "(", "{", "[", "-", "=", "\n", "**", "$", "\\boxed{", "\\boxed{1}",
+    "<answer>", "<answer>1</answer>", "```\n", "Answer: ", "the answer is 1. ", "a or ", '{"a":',
+    "I", "é", "٣", "x^", "1,", "| a ", "- a\n",
 )  # fmt: skip
 """Texts that are repeated up to a megabyte."""
 
 _STRANGE: Final[tuple[object, ...]] = (
-    None, True, 5, -1, 10**400, 1.5, float("nan"), float("inf"), "", " ", "\x00", "\ud800", "x", "(", "1" * 5000,
-    b"x", [], [[]], [None], ["", ""], ["x", None], {}, {"": None}, {"a": 1}, {"a": {"b": []}}, [{"kind": 5}],
+    None, True, 5, -1, 10**400, 1.5, float("nan"), float("inf"), "", " ", "\x00", "\ud800", "x",
+    "(", "1" * 5000, b"x", [], [[]], [None], ["", ""], ["x", None], {}, {"": None}, {"a": 1},
+    {"a": {"b": []}}, [{"kind": 5}],
 )  # fmt: skip
 
 

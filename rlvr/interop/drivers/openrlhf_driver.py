@@ -10,8 +10,8 @@ from step_io import Step, TrainerConventions, main, stand_in_for, trainer_name
 stand_in_for(
     (
         "aiohttp bitsandbytes deepspeed fastapi flash_attn gymnasium jsonlines langgraph loralib "
-        "optree peft pylatexenc ray torchdata "
-        "ring_flash_attn tensorboard torchmetrics uvicorn vllm wandb"
+        "optree peft pylatexenc ray torchdata ring_flash_attn tensorboard torchmetrics uvicorn "
+        "vllm wandb"
     ).split()
 )
 

@@ -26,8 +26,8 @@ TrainerConventions: TypeAlias = Mapping[str, object]
 """What a trainer decides where papers leave it open, by name: texts, numbers."""
 
 _FAULTS = (
-    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError, RuntimeError,
-    StopIteration, TypeError, ValueError,
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NotImplementedError,
+    RuntimeError, StopIteration, TypeError, ValueError,
 )  # fmt: skip
 
 
@@ -268,7 +268,11 @@ def stand_in_for(names: tuple[str, ...]) -> list[str]:
                 return None
             if package not in taken:
                 taken.append(package)
-            return importlib.util.spec_from_loader(name, self, is_package=True)  # type: ignore[arg-type]
+            return importlib.util.spec_from_loader(
+                name,
+                self,  # type: ignore[arg-type]
+                is_package=True,
+            )
 
         def create_module(self, spec: ModuleSpec) -> ModuleType:
             return Empty(spec.name)

@@ -465,7 +465,9 @@ def _of_texts(texts: list[str], text: str, may_be_empty: bool) -> Iterator[Calla
     for members in ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):
         alphabet = _alphabet(texts, members)
         if alphabet is not None:
-            yield from rule(lambda value, a=alphabet, m=members: set(value) & set(m) <= a)  # type: ignore[misc]
+            yield from rule(
+                lambda value, a=alphabet, m=members: set(value) & set(m) <= a  # type: ignore[misc]
+            )
     words = [word for known in texts for word in known.split()]
     if len(words) >= 3 * len(set(words)) and all(
         f"'{w}'" in text or f'"{w}"' in text for w in words
@@ -601,7 +603,9 @@ def _limits(text: str, names: Sequence[str]) -> Iterator[Callable[[Input], bool]
     for name, sized, least, most in stated:
         if name in names or len(names) == 1:
             at = names.index(name) if name in names else 0
-            yield lambda args, a=at, b=least, c=most, d=bool(sized): _is_between(args, a, b, c, d)  # type: ignore[misc]
+            yield lambda args, a=at, b=least, c=most, d=bool(sized): (  # type: ignore[misc]
+                _is_between(args, a, b, c, d)
+            )
 
 
 def _range(low: str, below: str, above: str, high: str) -> tuple[float, float]:
@@ -630,7 +634,9 @@ def _relations(known: Sequence[Input]) -> Iterator[Callable[[Input], bool]]:
     for first, second in itertools.permutations(range(count), 2):
         for related in _RELATIONS:
             if all(_holds(related, args, first, second) for args in known):
-                yield lambda args, r=related, a=first, b=second: _holds(r, args, a, b)  # type: ignore[misc]
+                yield lambda args, r=related, a=first, b=second: (  # type: ignore[misc]
+                    _holds(r, args, a, b)
+                )
 
 
 def _holds(related: Callable[[Any, Any], bool], args: Input, one: int, other: int) -> bool:

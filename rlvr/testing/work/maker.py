@@ -2,8 +2,10 @@
 
 @rlvr.testing.work.serves(MyVerifier)
 class MyWork(Maker):
-    def wrong(self, task, rng): ...     # completions that may be wrong, each with the operator that made it
-    def witness(self, task, work): ...  # evidence, found without the verifier, that one is wrong; None if there is none
+    # completions that may be wrong, each with the operator that made it
+    def wrong(self, task, rng): ...
+    # evidence, found without the verifier, that one is wrong; None if there is none
+    def witness(self, task, work): ...
 """
 
 from __future__ import annotations

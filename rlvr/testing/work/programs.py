@@ -595,8 +595,12 @@ def _with_lines(reference: JsonDict, lines: Sequence[str]) -> str | None:
             texts = test.split("\n")
             indent = " " * node.body[-1].col_offset
             return "\n".join(
-                [*texts[: node.end_lineno], *(indent + line for line in lines), *texts[node.end_lineno :]]
-            )  # fmt: skip
+                [
+                    *texts[: node.end_lineno],
+                    *(indent + line for line in lines),
+                    *texts[node.end_lineno :],
+                ]
+            )
     return None
 
 
