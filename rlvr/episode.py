@@ -180,8 +180,7 @@ class EpisodeRecord:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
                 f"the episode {brief(data)} is no record of one ({type(error).__name__}: {error}); "
-                f"give what "
-                "EpisodeRecord.as_dict returned"
+                "give what EpisodeRecord.as_dict returned"
             ) from None
 
 

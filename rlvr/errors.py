@@ -5,14 +5,17 @@
     │   ├── UnknownEnvironment        no such id, with the nearest one that exists
     │   ├── DataError                 a file, row or column that cannot be read; names the line
     │   └── NonConforming             an environment breaks its contract; lists every breach
-    ├── RewardError                   a reward gave NaN or a value outside its bounds, or lacks a length
+    ├── RewardError                   a reward gave NaN or a value outside its bounds,
+    │                                 or lacks a length
     ├── MissingDependency             an optional part is not installed; says how to get it
-    ├── ToolError                     raised by a tool: what the model did wrong in a call, as it is told
+    ├── ToolError                     raised by a tool: what the model did wrong in a call,
+    │                                 as it is told
     └── Unscored                      scoring failed; says nothing about the completion
         ├── WorkerDied                the worker process ended on its own
         ├── WorkerTimeout             it was killed at its limit
         ├── WorkerError               it raised an exception; the traceback is kept
-        ├── IsolationUnavailable      the sandbox cannot give a guarantee here; names it and the remedy
+        ├── IsolationUnavailable      the sandbox cannot give a guarantee here; names it
+        │                             and the remedy
         ├── SandboxFailed             a run failed inside the sandbox (IE): no toolchain, no process
         ├── ServiceFailed             the HTTP service cannot be reached or failed
         └── SamplingFailed            a completion could not be had from the model's endpoint
@@ -58,8 +61,8 @@ __all__ = [
 ]
 
 INSTALL_EXTRA = (
-    "pip install -c constraints.txt '.[{extra}]' in a checkout of rlvr, or "
-    "pip install 'PATH/TO/WHEEL[{extra}]'"
+    "pip install -c constraints.txt '.[{extra}]' in a checkout of rlvr, or pip install "
+    "'PATH/TO/WHEEL[{extra}]'"
 )
 """How to install an extra; `pip install rlvr` finds nothing before the first release."""
 

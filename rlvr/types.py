@@ -104,7 +104,7 @@ class Task:
         if not isinstance(self.prompt, str) and not _is_chat(self.prompt):
             raise TypeError(
                 f"task {self.id!r}: prompt is {brief(self.prompt)}; it must be a string or a "
-                f"non-empty list of "
+                "non-empty list of "
                 "messages like {'role': 'user', 'content': '…'}"
             )
         if type(self.reference) not in _PLAIN:
@@ -296,7 +296,10 @@ def describe_returned(value: object) -> str:
         return brief(value)
     if inspect.iscoroutine(value):
         value.close()  # or Python warns that it was never awaited
-    return f"a {type(value).__name__} that was not awaited; declare the function with `async def`, and await inside it"
+    return (
+        f"a {type(value).__name__} that was not awaited; "
+        "declare the function with `async def`, and await inside it"
+    )
 
 
 def verified(verifier: Verifier, completion: str, task: Task) -> Verdict | Awaitable[Verdict]:
@@ -552,8 +555,7 @@ class Rollout:
             if not stop <= turn.start < turn.stop <= len(self.completion_ids):
                 raise ValueError(
                     f"task {self.task.id!r}: turn [{turn.start}, {turn.stop}) is empty, overlaps "
-                    f"the one before, or "
-                    f"leaves the completion's {len(self.completion_ids)} tokens"
+                    f"the one before, or leaves the completion's {len(self.completion_ids)} tokens"
                 )
             stop = turn.stop
 
@@ -682,6 +684,5 @@ def _plain_scalar(value: Any) -> object:
 def _no_number(value: object) -> DataError:
     return DataError(
         f"the reference is {brief(value)}; a number in it must be one that Python's int or float "
-        f"can hold, or a "
-        "Decimal or Fraction"
+        "can hold, or a Decimal or Fraction"
     )

@@ -118,8 +118,14 @@ def require_number(
         UsageError: the value is no number, outside these limits, or infinite without `infinite`.
     """
     real = isinstance(value, Real) and not isinstance(value, bool)
-    fits = real and (infinite or is_number(value)) and least <= value <= most  # type: ignore[operator]
-    if fits and (above is None or value > above) and (below is None or value < below):  # type: ignore[operator]
+    fits = (
+        real and (infinite or is_number(value)) and least <= value <= most  # type: ignore[operator]
+    )
+    if (
+        fits
+        and (above is None or value > above)  # type: ignore[operator]
+        and (below is None or value < below)  # type: ignore[operator]
+    ):
         return int(value) if is_whole(value) else float(value)  # type: ignore[arg-type]
     rules = [
         f"above {above:g}" if above is not None else "",

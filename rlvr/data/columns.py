@@ -1,7 +1,8 @@
 """Where a row of another tool has its prompt, reference and completion: by flags, or by
 the name of a known layout.
 
-    row ─ layout, or dotted paths of columns ─▶ prompt, reference, completions ─ one row for each completion ─▶ rows
+    row ─ layout, or dotted paths of columns ─▶ prompt, reference, completions
+        ─ one row for each completion ─▶ rows
 
 A completion may be a text, chat messages (the last of the assistant counts), or a list of either:
 then the row becomes as many rows, which answer one task.
@@ -138,11 +139,35 @@ def likely(columns: Iterable[str], what: str) -> str:
 
 
 _LIKELY = {
-    "completion": ("response", "responses", "completions", "output", "outputs", "generation", "generations",
-                   "prediction", "predictions", "predict", "generated_text", "model_output", "text"),
-    "reference": ("ground_truth", "target", "gold", "answer", "solution", "expected", "expected_answer", "label",
-                  "labels", "gts", "reward_model.ground_truth"),
-}  # fmt: skip
+    "completion": (
+        "response",
+        "responses",
+        "completions",
+        "output",
+        "outputs",
+        "generation",
+        "generations",
+        "prediction",
+        "predictions",
+        "predict",
+        "generated_text",
+        "model_output",
+        "text",
+    ),
+    "reference": (
+        "ground_truth",
+        "target",
+        "gold",
+        "answer",
+        "solution",
+        "expected",
+        "expected_answer",
+        "label",
+        "labels",
+        "gts",
+        "reward_model.ground_truth",
+    ),
+}
 
 
 def _is_one_each(value: object, texts: Sequence[str]) -> bool:

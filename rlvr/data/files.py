@@ -1,7 +1,7 @@
 """Files that are whole or absent, also after a power cut: what a name leads to was on the
 disk before it got the name.
 
-write PATH.partial ──▶ fsync ──▶ rename, or link where nothing may be replaced ──▶ fsync of the folder
+write PATH.partial ─▶ fsync ─▶ rename, or link where nothing may be replaced ─▶ fsync of the folder
 """
 
 from __future__ import annotations
@@ -105,8 +105,7 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
         except FileExistsError:
             raise UsageError(
                 f"{path} was made by another program meanwhile and is left as it is; what this run "
-                f"wrote is whole and "
-                f"stands in {partial}: give it another name"
+                f"wrote is whole and stands in {partial}: give it another name"
             ) from None
         except OSError:  # a file system without links
             if path.exists():

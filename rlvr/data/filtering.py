@@ -1,7 +1,8 @@
 """Keeps tasks that are worth training on: by pass rate, without duplicates,
 without those of a test set.
 
-    rows ─▶ tasks with their rollouts counted, in a temporary file ─▶ why some are dropped ─▶ each task, in order
+    rows ─▶ tasks with their rollouts counted, in a temporary file
+         ─▶ why some are dropped ─▶ each task, in order
 
 Ids, counts and reasons are in memory, a few hundred bytes for each task; prompts and all else are
 on disk.  Prompts are compared in several processes, with the same result for any number of them.
@@ -208,8 +209,7 @@ class DroppedTask:
 # The columns of a record that belong to the rollout or the run; all others belong to the task.
 _OF_THE_ROLLOUT: Final = frozenset(
     "outcome total parts value why answer detail completion length_tokens truncated env config "
-    "verifier reward rlvr "
-    "versions row".split()
+    "verifier reward rlvr versions row".split()
 )
 _OF_THE_TASK: Final = frozenset({"id", "task", "reference", "meta"})
 
@@ -332,8 +332,8 @@ class _Tasks:
         if self.column not in row and self.needed:
             raise DataError(
                 f"row {number} has no column {self.column!r}; it has {', '.join(map(repr, row))}: "
-                f"name that of the "
-                "prompts with --prompt-column, or look for neither tests nor duplicates"
+                "name that of the prompts with --prompt-column, or look for neither tests nor "
+                "duplicates"
             )
         prompt = row.get(self.column)
         prompt = "" if prompt is None else prompt

@@ -93,7 +93,8 @@ def sources(given: str) -> list[str]:
     if _is_hub_id(given):
         return [given]
     if glob.has_magic(given):
-        paths = sorted(file for file in glob.glob(given, recursive=True) if Path(file).is_file())  # noqa: PTH207
+        matches = glob.glob(given, recursive=True)  # noqa: PTH207
+        paths = sorted(file for file in matches if Path(file).is_file())
         if not paths:
             raise DataError(f"{given}: no file fits this pattern")
         return paths

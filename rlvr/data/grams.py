@@ -1,6 +1,7 @@
 """Which texts share 5-grams, for any number of texts: what grows with their length is on disk.
 
-    texts ─▶ 5-grams of each, as numbers ─▶ a file ─▶ those that two texts share, with their first ten holders ─▶ pairs
+    texts ─▶ 5-grams of each, as numbers ─▶ a file
+          ─▶ those that two texts share, with their first ten holders ─▶ pairs
 
 In memory are about 50 bytes for each text, and tables of a fixed size.  Numbers of 64 bits stand
 for 5-grams: that two of a hundred million are taken for one another has a chance of 3e-4.

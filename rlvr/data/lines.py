@@ -166,12 +166,14 @@ def stamped(line: bytes) -> bytes:
 
 
 _NO_FIT = (
-    "damaged or edited since it was written: its checksum does not fit "
-    "(without rlvr_crc32 it is read as it stands)"
+    "damaged or edited since it was written: its checksum does not fit (without rlvr_crc32 it is "
+    "read as it stands)"
 )
 _UNLIKE = {
     True: "it has no checksum, and the lines before have: it is damaged, or of another file",
-    False: "it has a checksum, and the lines before have none: they are damaged, or of another file",
+    False: (
+        "it has a checksum, and the lines before have none: they are damaged, or of another file"
+    ),
 }
 
 

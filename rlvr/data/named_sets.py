@@ -145,8 +145,10 @@ NAMED_SETS: Final = MappingProxyType(
 """By name."""
 
 _REFUSED: Final = {
-    "livecodebench": "its hidden tests are pickles, which run code when they are read; write them to JSON first, and "
-    "give that file to code-stdio-v3",
+    "livecodebench": (
+        "its hidden tests are pickles, which run code when they are read; "
+        "write them to JSON first, and give that file to code-stdio-v3"
+    ),
 }
 
 

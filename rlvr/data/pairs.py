@@ -1,6 +1,7 @@
 """Preference data from verified completions: pairs, labelled completions, right completions.
 
-    rows ─▶ candidates of each task ─▶ pairs that are drawn ─▶ the texts of these, in a second reading of the file
+    rows ─▶ candidates of each task ─▶ pairs that are drawn
+         ─▶ the texts of these, in a second reading of the file
 
 A pair has a CORRECT and a WRONG completion of one task.  UNSCORED completions are in none: that
 they could not be scored says nothing about them.  The columns are TRL's: prompt, chosen, rejected;
@@ -625,8 +626,8 @@ def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
     if needs_both and len(labels) == 1:
         raise DataError(
             f"all {len(items)} rows of {path} have the label {items[0].label}, and right ones can "
-            f"be told from wrong "
-            "ones only where there are both; add completions with the other label"
+            "be told from wrong ones only where there are both; add completions with the other "
+            "label"
         )
     return items
 
@@ -765,8 +766,7 @@ def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
             return content
     raise DataError(
         f"{where}: {name} is {brief(value)}; it must be a text or, after chat messages, a list "
-        f"with one message of "
-        "the assistant"
+        "with one message of the assistant"
     )
 
 

@@ -42,8 +42,7 @@ _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 _OF_ROWS = "group score scored truncated owner bootstrap row_weights margins".split()
 _OF_TOKENS = (
     "token_ids mask used kept behaviour_logprobs old_logprobs ref_logprobs teacher_logprobs values "
-    "implicit_rewards "
-    "advantages returns"
+    "implicit_rewards advantages returns"
 ).split()
 _OF_UPDATES = (
     "logprobs weights entropies entropy_weights divergences divergence_weights selected"

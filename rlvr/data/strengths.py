@@ -57,8 +57,7 @@ class Strengths:
         if known is not None and known.digest != digest_of_reference(reference):
             raise DataError(
                 f"{self.source} is of other data: its task {task!r} has another reference; run "
-                f"rlvr strength on "
-                "these data"
+                "rlvr strength on these data"
             )
         return known
 

@@ -30,8 +30,7 @@ def load_fast_tokenizer(name: str) -> Any:
     except ImportError:
         raise UsageError(
             "lengths in tokens need the package `tokenizers`, which the extra `train` installs; "
-            "--max-characters "
-            "needs none"
+            "--max-characters needs none"
         ) from None
     path = Path(name)
     file = path / "tokenizer.json" if path.is_dir() else path
@@ -47,8 +46,7 @@ def load_fast_tokenizer(name: str) -> Any:
     ) as error:  # the errors of the hub's library, and of a parser in Rust, share no root
         raise DataError(
             f"tokenizer {name!r}: {type(error).__name__}: {str(error)[:200]}; give a file "
-            f"tokenizer.json, a model's "
-            "folder that has one, or its id on the hub"
+            "tokenizer.json, a model's folder that has one, or its id on the hub"
         ) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -4,11 +4,11 @@
 `split` and an index determine a task; the same task and completion always give the same verdict.
 Tasks are addressed by index, so that shuffling, sharding and resuming need only a position.
 
-    class Sums(rlvr.Environment):                # annotated names are options: Sums(terms=4, split="test")
+    class Sums(rlvr.Environment):         # annotated names are options: Sums(terms=4, split="test")
         terms: int = 3
-        reward = Correct(MathVerifier())         # or define verify(task, completion) yourself
+        reward = Correct(MathVerifier())  # or define verify(task, completion) yourself
 
-        def task(self, index): ...               # or tasks(), for a finite set
+        def task(self, index): ...        # or tasks(), for a finite set
 
 An episode has one reply, unless the class has tools, a simulated user, or an `open` of its own.
 """
@@ -64,7 +64,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Environment", "RowsEnv", "require_environment", "require_one_reply"]
 
-_PLAIN_METHODS = "example find observe reference_of reset score score_group step task task_from task_of tasks".split()
+_PLAIN_METHODS = (
+    "example find observe reference_of reset score score_group step task task_from task_of tasks"
+).split()
 
 # A class with one of them plays episodes of several turns.
 _HOOKS = ("setup", "tools", "user", "final", "grade", "open")
@@ -145,7 +147,8 @@ class Environment(Stepping):
         own_init = "__init__" in cls.__dict__
         dataclass(kw_only=True, eq=False)(cls)
         if not own_init:
-            cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]  # before __post_init__ uses them
+            # before __post_init__ uses them
+            cls.__init__ = _checking(cls.__init__)  # type: ignore[method-assign]
         if "id" not in cls.__dict__:
             # until `register` sets it; never inherited, since the seeds of tasks depend on it
             cls.id = cls.__name__
@@ -156,14 +159,14 @@ class Environment(Stepping):
             if iscoroutinefunction(method) or isasyncgenfunction(method):
                 raise UsageError(
                     f"{cls.__name__}.{name} is async; of an environment's methods only verify may "
-                    f"be: make it a plain "
-                    "def, and let it call asyncio.run(…) if it has to wait for something"
+                    "be: make it a plain def, and let it call asyncio.run(…) if it has to wait for "
+                    "something"
                 )
         require_whole(f"{cls.__name__}.max_concurrent", cls.max_concurrent, 1)
         if bool(cls.outputs) != (cls.grade is not Environment.grade):
             raise UsageError(
-                f'{cls.__name__}: outputs and grade belong together: outputs = ("src/**.py",) names the files that '
-                "grade(task, box) judges"
+                f"{cls.__name__}: outputs and grade belong together: "
+                'outputs = ("src/**.py",) names the files that grade(task, box) judges'
             )
 
     def __post_init__(self) -> None:
@@ -202,8 +205,7 @@ class Environment(Stepping):
         if named and cls.verify is not Environment.verify:
             raise UsageError(
                 f"{cls.__name__} defines verify, and its reward {reward} names a verifier too; "
-                f"write Correct() for "
-                "the verdict of verify, or drop verify"
+                "write Correct() for the verdict of verify, or drop verify"
             )
 
     @classmethod
@@ -372,8 +374,7 @@ class Environment(Stepping):
         if self._verifier is None:
             raise UsageError(
                 f"{type(self).__name__} cannot tell right from wrong: define verify(self, task, "
-                f"completion), or name a "
-                "verifier, reward = Correct(MathVerifier())"
+                "completion), or name a verifier, reward = Correct(MathVerifier())"
             )
         return verified(self._verifier, completion, task)
 

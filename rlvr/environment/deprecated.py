@@ -38,7 +38,6 @@ class MultiTurnEnv(Environment):
     def __init_subclass__(cls, **kwargs: object) -> None:
         raise UsageError(
             f"{cls.__name__}: rlvr.MultiTurnEnv is gone; derive from rlvr.Environment, make the "
-            f"prompt in "
-            "task(index), answer a turn in user(task, transcript), and judge the record in "
-            "verify(task, episode)"
+            "prompt in task(index), answer a turn in user(task, transcript), and judge the record "
+            "in verify(task, episode)"
         )

@@ -177,8 +177,11 @@ class Mixture(Environment):
                 )
             self._shares[share.name] = share
         members = self.members.values()
-        self.plays = Episode if all(env.single_turn for env in members) else TurnsEpisode  # type: ignore[misc]
-        self.reward = _Routed(tuple((name, self.env_of(name).reward) for name in self.shares))  # type: ignore[misc]
+        single_turn = all(env.single_turn for env in members)
+        self.plays = Episode if single_turn else TurnsEpisode  # type: ignore[misc]
+        self.reward = _Routed(  # type: ignore[misc]
+            tuple((name, self.env_of(name).reward) for name in self.shares)
+        )
         self.max_concurrent = max(  # type: ignore[misc]
             (env.max_concurrent for env in members if env.is_async),
             default=64,
@@ -204,8 +207,9 @@ class Mixture(Environment):
     @staticmethod
     def _describe_share(given: object) -> dict[str, object]:
         share = _share(given)
-        is_object = isinstance(share.env, Environment)
-        env, options = (share.env.id, share.env.config) if is_object else (share.env, share.options)  # type: ignore[union-attr]
+        env, options = share.env, share.options
+        if isinstance(env, Environment):
+            env, options = env.id, env.config
         fields = {"env": env, "weight": share.weight, "name": share.name, "options": dict(options)}
         return fields | {"group_size": share.group_size, "max_tokens": share.max_tokens}
 
@@ -256,8 +260,8 @@ class Mixture(Environment):
             UsageError: always.
         """
         raise UsageError(
-            "a mixture has the rewards of its environments; change them by "
-            "mixture.each(lambda share, env: env.with_reward(env.reward + …))"
+            "a mixture has the rewards of its environments; change them by mixture.each(lambda "
+            "share, env: env.with_reward(env.reward + …))"
         )
 
     def with_reward_text(self, text: str, load: Callable[[str], object]) -> Mixture:

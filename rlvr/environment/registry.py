@@ -293,8 +293,7 @@ def object_at(place: str, *, what: str = "environment") -> Any:
     if allowed is not None and place not in allowed:
         raise UntrustedPlace(
             f"the {what} {place!r} is code that a record names, and only you name code: look at "
-            f"it, then pass "
-            f"--allow {place} (in Python allow=[{place!r}])"
+            f"it, then pass --allow {place} (in Python allow=[{place!r}])"
         )
     file, _, name = place.rpartition(":")
     try:
@@ -352,8 +351,8 @@ def _made(id: str, config: JsonObject) -> Environment:
     if not isinstance(env, Environment):
         raise UnknownEnvironment(
             f"{id!r} is {brief(value)}{f', which gave {brief(env)}' if env is not value else ''}; "
-            f"name an environment "
-            "class, an environment, or a function without arguments that gives one"
+            "name an environment class, an environment, or a function without arguments that "
+            "gives one"
         )
     if config:
         raise UsageError(
@@ -384,8 +383,7 @@ def _unknown_error(id: str) -> str:
     if id in _RETIRED:
         return (
             f"environment {id!r} is retired: its verdicts have changed, so records of it cannot be "
-            f"repeated; its "
-            f"successor is {_RETIRED[id]!r}"
+            f"repeated; its successor is {_RETIRED[id]!r}"
         )
     ids = environment_ids()
     if not ids:

@@ -1,4 +1,5 @@
-"""An episode with tools or a simulated user: its state, its thread, its budgets, and the record of what was called.
+"""An episode with tools or a simulated user: its state, its thread, its budgets,
+and the record of what was called.
 
 Everything of an episode that the author wrote (`setup`, tools, `user`, `final`, the state's
 `close`) runs in one thread of the episode's own, one after another.  So a connection that belongs
@@ -216,8 +217,8 @@ class ToolEpisode(TurnsEpisode):
         return [reply_message(call) for call in self._turns[index].calls]
 
     def _user(self) -> dict[str, object] | None:
-        """The simulated user's message; None at the end.  One that takes too long follows a turn of the policy, which
-        must not gain by it: the episode is WRONG."""
+        """The simulated user's message; None at the end.  One that takes too long follows a turn of
+        the policy, which must not gain by it: the episode is WRONG."""
         try:
             user = self._call_own("user", partial(self.env.user, self.task, self.record.messages))
         except _TooLong as late:
@@ -237,8 +238,8 @@ class ToolEpisode(TurnsEpisode):
             raise UsageError(f"the episode of task {self.task.id!r} is over; open another one")
 
     def call(self, name: str, arguments: Mapping[str, object], *, id: str = "") -> ToolCall:
-        """Make one call outside of a turn's text, for callers that read calls themselves.  It is one turn of the
-        record.
+        """Make one call outside of a turn's text, for callers that read calls themselves.  It is
+        one turn of the record.
 
         Args:
             name: of the tool.
@@ -389,7 +390,10 @@ class ToolEpisode(TurnsEpisode):
         if self._over:
             return self._over
         if self._seconds >= self.limits.episode_seconds:
-            return f"no time is left, all {self.limits.episode_seconds:g} seconds of calls are used; answer now"
+            return (
+                f"no time is left, all {self.limits.episode_seconds:g} seconds of calls are used; "
+                "answer now"
+            )
         return ""
 
     def _reply(self, tool: Tool, running: _Running) -> tuple[str, bool]:
@@ -498,8 +502,8 @@ class ToolEpisode(TurnsEpisode):
             if next(_lost) > _LOST_MOST:
                 raise RlvrError(
                     f"{_LOST_MOST} calls of tools hang in this process, the last in {self.env.id}: "
-                    f"Python code cannot "
-                    "be ended from outside; let tools work in a sandbox session, or bound them"
+                    "Python code cannot be ended from outside; let tools work in a sandbox "
+                    "session, or bound them"
                 )
         raise _LateError
 

@@ -496,8 +496,7 @@ class _Sum(Reward):
             if name in leaves and name in self.right.names:
                 raise UsageError(
                     f"{self}: two parts are named {name!r}; give one of them another name=…, or "
-                    f"scale one part "
-                    "instead of adding it twice"
+                    "scale one part instead of adding it twice"
                 )
         _require_finite(self)
 
@@ -617,8 +616,8 @@ class _Clipped(_Unary):
     def __post_init__(self) -> None:
         if self.label in self.inner.names:
             raise UsageError(
-                f"{self.inner} is already clipped to [{show_number(self.low)}, {show_number(self.high)}]; "
-                f"once will do"
+                f"{self.inner} is already clipped to [{show_number(self.low)}, "
+                f"{show_number(self.high)}]; once will do"
             )
 
     @property
@@ -636,7 +635,10 @@ class _Clipped(_Unary):
         return clipped, parts | {self.label: clipped - total}
 
     def __str__(self) -> str:
-        return f"{_bracket(self.inner, _Sum, _Scaled)}.clip({show_number(self.low)}, {show_number(self.high)})"
+        return (
+            f"{_bracket(self.inner, _Sum, _Scaled)}.clip({show_number(self.low)}, "
+            f"{show_number(self.high)})"
+        )
 
 
 def _merge_leaves(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[_Leaf, ...]:

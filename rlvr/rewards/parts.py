@@ -110,9 +110,9 @@ class Overlong(Part):
 class Repetition(Part):
     """Minus the share of word n-grams that occurred before, in [-1, 0].
 
-    -(1 - distinct / all) over the text's n-grams: the penalty of "Demystifying Long Chain-of-Thought"
-    (arXiv:2502.03373) without its weight, which is a factor such as `0.1 *`.  Case is
-    ignored; in scripts without spaces (Han, Kana) each character is a word.  A text with
+    -(1 - distinct / all) over the text's n-grams: the penalty of "Demystifying Long
+    Chain-of-Thought" (arXiv:2502.03373) without its weight, which is a factor such as `0.1 *`.
+    Case is ignored; in scripts without spaces (Han, Kana) each character is a word.  A text with
     fewer than `ngram` words gives 0.
 
     Args:
@@ -200,8 +200,8 @@ class Language(Part):
 
     The paper counts words of the target language and does not say how it identifies them.  Here
     py3langid (extra `language`) identifies the language of each sentence, and a word counts if its
-    sentence is in the language and the word in the sentence's main script, so that "I think, 所以 the
-    answer" loses.  Formulas, code, numbers and single letters do not count; a text of fewer than 24
+    sentence is in the language and the word in the sentence's main script, so that "I think, 所以
+    the answer" loses.  Formulas, code, numbers and single letters do not count; a text of fewer than 24
     letters, too short to identify, gives 1.  Closely related languages (Danish and Norwegian,
     Croatian and Serbian) are confused: use it to distinguish distant languages.
 

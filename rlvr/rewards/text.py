@@ -81,7 +81,10 @@ def _blank(text: str) -> bool:
 # ------------------------------------------------------------------------------ words and languages
 
 # Scripts written without spaces: Thai, Lao, Tibetan, Myanmar, Khmer, Kana, Han.
-_UNSPACED = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+_UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
+    "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+)
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 # Marks that `re` does not count as letters: accents, Hebrew and Arabic points, the vowels of Indian
 # scripts.

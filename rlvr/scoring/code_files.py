@@ -46,14 +46,16 @@ _STARTED = ("sitecustomize", "usercustomize")
 """What Python runs before all else, where it is there: it may change anything."""
 
 _DECIDES_NOTHING = re.compile(
-    r"rlvr(\.(cli|collect|console|display|engines|errors|extras|http|serve|train|viewer|workers)(\..*)?"
+    r"rlvr(\.(cli|collect|console|display|engines|errors|extras|http|serve|train|viewer|workers)"
+    r"(\..*)?"
     r"|\.data(\.(?!columns$).*)?"
     r"|\.scoring(\.(?!items$|ordering$|scorer$).*)?)?"
 )
 """Modules that carry, keep or show; a change there is no other judge."""
 
 _IMPORT = re.compile(
-    rb"(?:^|[;:])[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+([^\n;]+))",
+    rb"(?:^|[;:])[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\n;]*)|import[ \t]+"
+    rb"([^\n;]+))",
     re.MULTILINE,
 )
 _WORD = re.compile(rb"[A-Za-z_]\w*")

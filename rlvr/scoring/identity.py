@@ -2,7 +2,8 @@
 asks, trains or replays.
 
     settings   environment, options, reward, verifier, what their objects hold
-    code       digests of files, rlvr's and one's own; versions of packages, Python, SQLite, toolchains
+    code       digests of files, rlvr's and one's own; versions of packages, Python, SQLite,
+               toolchains
     inputs     files that judging opened, and variables that it read
     data       digests of blocks of the input's rows
 

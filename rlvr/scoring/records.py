@@ -255,8 +255,7 @@ def require_same_run(
     if missing := _READ.difference(row):
         raise UsageError(
             f"{partial}, row {row.get('id')!r} lacks {', '.join(sorted(missing))}; no run leaves "
-            f"this behind, so it "
-            "cannot be resumed: pass --overwrite to begin anew"
+            "this behind, so it cannot be resumed: pass --overwrite to begin anew"
         )
     for name, value in run.items():
         if (name != "identity" or strict) and row.get(name) != value:
@@ -361,8 +360,7 @@ def _another(
             return ""
         return (
             f"the records have the identity {recorded}, and here it is {now.digest}; what differs "
-            f"is not known, as the "
-            "file that says it is not beside them"
+            "is not known, as the file that says it is not beside them"
         )
     try:
         require_same(now, known.without("data"), "this replay", "what is replayed", accept)
@@ -383,8 +381,7 @@ def _require_isolation(config: Mapping[str, object], allow: Collection[str]) -> 
     if missing and "allow_missing" not in allow:
         raise UntrustedPlace(
             f"the records run programs without {missing[0]!r} of the sandbox; if you know where "
-            f"they are from, pass "
-            "--allow allow_missing"
+            "they are from, pass --allow allow_missing"
         )
 
 

@@ -1,7 +1,7 @@
 """Scores for many completions, in worker processes that can be killed: a bad
 item never affects another.
 
-    rows ──▶ Item ──chunks──▶ Engine: env.observe ──▶ Observation ──▶ reward.combine ──▶ Scored, in order
+    rows ─▶ Item ─chunks─▶ Engine: env.observe ─▶ Observation ─▶ reward.combine ─▶ Scored, in order
 
 The engine is a pool of processes on this machine, or something that reaches such pools on other
 machines (`rlvr.scoring.engines`).  The completions of an async environment go to the pool one by

@@ -190,8 +190,7 @@ def read_totals(
         if shard.rows != first.rows:
             raise UsageError(
                 f"{file} is of an input of {shard.rows} rows, {files[0]} of one of {first.rows}; "
-                f"score all shards of "
-                "one input"
+                "score all shards of one input"
             )
         shard_identity = Identity.from_dict(shard.identity)
         identity.add(shard_identity, str(file), accept, here=str(files[0]))

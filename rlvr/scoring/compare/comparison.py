@@ -210,7 +210,10 @@ class Comparison:
             return (
                 "All tasks differ equally, so that nothing is known of what could have been seen."
             )
-        text = f"{_tasks(difference.tasks)} could have shown {difference.detectable:.3f} with power 0.8"
+        text = (
+            f"{_tasks(difference.tasks)} could have shown "
+            f"{difference.detectable:.3f} with power 0.8"
+        )
         if (
             difference.p < _ALPHA
             or difference.tasks_needed is None

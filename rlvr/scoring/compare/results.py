@@ -277,8 +277,7 @@ def _finite(value: Any, path: Path, where: str) -> float:
     if not math.isfinite(number):
         raise DataError(
             f"{path}: the total {where} is {show_value(value)}; it must be a finite number, or "
-            f"null for "
-            "UNSCORED: score the file again"
+            "null for UNSCORED: score the file again"
         )
     return number
 

@@ -43,8 +43,7 @@ def engine_of(text: str, *, patience_s: float = PATIENCE_S) -> Engine:
     if not text.startswith(("http://", "https://")):
         raise UsageError(
             f"--scorer {text[:60]}: write http://HOST:PORT of `rlvr serve` (several with commas), "
-            f"ray://auto or "
-            "ray://HOST:PORT"
+            "ray://auto or ray://HOST:PORT"
         )
     addresses = [part.strip() for part in text.split(",") if part.strip()]
     return Services(addresses, patience_s=patience_s)

@@ -203,8 +203,7 @@ class RayCluster(RemoteEngine):
         except (OSError, OverflowError) as error:
             raise ServiceFailed(
                 f"no Ray cluster answers at {self._address}: {last_line(error)}; start one with "
-                f"`ray start --head`, or "
-                "mend the address"
+                "`ray start --head`, or mend the address"
             ) from None
         except (RuntimeError, ValueError) as error:  # such as another version of Ray or Python
             raise UsageError(f"Ray at {self._address}: {last_line(error)}") from None

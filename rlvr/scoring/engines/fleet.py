@@ -204,7 +204,10 @@ class Fleet:
             _log.warning("%s runs no task: %s", host_of(node), last_line(error))
             return False
         if lack:
-            reason = f"{host_of(node)} has no rlvr ({lack}); install there what is here, in the Python that runs Ray"
+            reason = (
+                f"{host_of(node)} has no rlvr ({lack}); "
+                "install there what is here, in the Python that runs Ray"
+            )
             self._left_out[node["NodeID"]] = reason
             _log.warning("a node is left out: %s", reason)
         return not lack

@@ -176,8 +176,7 @@ class _Service:
         if reads != self._reads:
             raise UsageError(
                 f"the reward model at {url} judges {str(reads)[:60]}, and {self._reads} are to be "
-                f"judged; serve one "
-                "that was trained for these"
+                "judged; serve one that was trained for these"
             )
         return version
 

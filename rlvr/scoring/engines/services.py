@@ -27,7 +27,8 @@ _MOST_AT_ONCE = 32  # requests for one service
 class Services(RemoteEngine):
     """Services that were started with `rlvr serve`, on any machines.
 
-        with rlvr.Scorer(env, engine=Services(["http://10.0.0.7:8000", "http://10.0.0.8:8000"])) as scorer: ...
+        machines = Services(["http://10.0.0.7:8000", "http://10.0.0.8:8000"])
+        with rlvr.Scorer(env, engine=machines) as scorer: ...
 
     Each must serve the scorer's environment, with the same options (but for `data` and `split`:
     tasks are sent with their completions), code and inputs: their identities are compared, at the
