@@ -14,9 +14,10 @@ REACHING: Final = r"""
 SYS = lambda x86, arm: arm if ARM else x86
 def call(number, *args):
     return libc.syscall(number, *args)
-for name in ("/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/root/etc/shadow", "/proc/1/cwd/.",
-             "/proc/kcore", "/proc/kmsg", "/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/sys/kernel",
-             "/proc/sysrq-trigger", "/run", "/etc/hostname", "/etc/machine-id"):
+for name in ("/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/root/etc/shadow",
+             "/proc/1/cwd/.", "/proc/kcore", "/proc/kmsg", "/dev/mem", "/dev/kmsg", "/dev/vda",
+             "/dev/sda", "/sys/kernel", "/proc/sysrq-trigger", "/run", "/etc/hostname",
+             "/etc/machine-id"):
     @attack("files")
     def _():
         if os.path.isdir(name):
@@ -26,7 +27,8 @@ for name in ("/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/root/etc
 for kind in ("mem", "mountinfo", "mounts"):
     @attack("environment")
     def _():
-        return kind != "mem" and "/.cache/" in open("/proc/self/" + kind).read() and "a path of the host in " + kind
+        shown = kind != "mem" and "/.cache/" in open("/proc/self/" + kind).read()
+        return shown and "a path of the host in " + kind
 @attack("environment")
 def _():
     one, other = socket.socketpair()
@@ -62,8 +64,10 @@ def _():
     return call(SYS(310, 270), 1, vector, 1, vector, 1, 0) >= 0 and "read the memory of pid 1"
 @attack("privileges")
 def _():
-    for name, number, args in (("setresuid", SYS(117, 147), (0, 0, 0)), ("setgid", SYS(106, 144), (0,)),
-                               ("setgroups", SYS(116, 159), (0, 0)), ("chroot", SYS(161, 51), (b".",))):
+    for name, number, args in (
+        ("setresuid", SYS(117, 147), (0, 0, 0)), ("setgid", SYS(106, 144), (0,)),
+        ("setgroups", SYS(116, 159), (0, 0)), ("chroot", SYS(161, 51), (b".",)),
+    ):
         if call(number, *args) == 0:
             return name + " succeeded"
 @attack("privileges")
@@ -71,16 +75,20 @@ def _():
     for flag in (0x20000, 0x2000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
         if call(SYS(272, 97), flag) == 0:
             return f"unshare {flag:#x} succeeded"
-for name, number in dict(add_key=SYS(248, 217), keyctl=SYS(250, 219), fanotify_init=SYS(300, 262),
-                         open_by_handle_at=SYS(304, 265), kexec_load=SYS(246, 104), init_module=SYS(175, 105),
-                         delete_module=SYS(176, 106), swapon=SYS(167, 224), quotactl=SYS(179, 60),
-                         memfd_secret=447, open_tree=428, move_mount=429, fsopen=430, fsmount=432, mount_setattr=442,
-                         io_uring_enter=426, io_uring_register=427, process_madvise=440, settimeofday=SYS(164, 170),
-                         sethostname=SYS(170, 161), syslog=SYS(103, 116), acct=SYS(163, 89), move_pages=SYS(279, 239),
-                         kcmp=SYS(312, 272), pidfd_getfd=438, sched_setaffinity=SYS(203, 122)).items():
+forbidden = dict(
+    add_key=SYS(248, 217), keyctl=SYS(250, 219), fanotify_init=SYS(300, 262),
+    open_by_handle_at=SYS(304, 265), kexec_load=SYS(246, 104), init_module=SYS(175, 105),
+    delete_module=SYS(176, 106), swapon=SYS(167, 224), quotactl=SYS(179, 60), memfd_secret=447,
+    open_tree=428, move_mount=429, fsopen=430, fsmount=432, mount_setattr=442, io_uring_enter=426,
+    io_uring_register=427, process_madvise=440, settimeofday=SYS(164, 170),
+    sethostname=SYS(170, 161), syslog=SYS(103, 116), acct=SYS(163, 89), move_pages=SYS(279, 239),
+    kcmp=SYS(312, 272), pidfd_getfd=438, sched_setaffinity=SYS(203, 122),
+)
+for name, number in forbidden.items():
     @attack("system-calls")
     def _():
-        refused = call(number, -1, 0, 0, 0, 0) < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM)
+        failed = call(number, -1, 0, 0, 0, 0) < 0
+        refused = failed and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM)
         return not refused and name + " is let through"
 @attack("system-calls")
 def _():

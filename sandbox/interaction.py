@@ -1,6 +1,7 @@
 """A program and an interactor that talk to each other, as seen from the host.
 
-program in its slot ◀── pipes ──▶ interactor in its slot, whose box carries what is said (guest/exchange.py)
+program in its slot ◀── pipes ──▶ interactor in its slot,
+                                  whose box carries what is said (guest/exchange.py)
 """
 
 from __future__ import annotations

@@ -35,8 +35,12 @@ _WATCHED: Final = "pid 1 of the run, which looks every 10 ms"
 _BOX: Final = "the run's parent, which looks every 10 ms"
 
 _UNSCOPED: Final = {
-    "processes-untouched": "Landlock: no tracing; seccomp: each signal is asked of the run's parent",
-    "tree": "signals to all descendants, from a parent that is asked for new ones, adopts and reaps",
+    "processes-untouched": (
+        "Landlock: no tracing; seccomp: each signal is asked of the run's parent"
+    ),
+    "tree": (
+        "signals to all descendants, from a parent that is asked for new ones, adopts and reaps"
+    ),
 }
 
 LEVELS: Final[Mapping[str, Level]] = {
@@ -46,7 +50,9 @@ LEVELS: Final[Mapping[str, Level]] = {
             "files": "mount namespace: a root of its own, made of a few read-only mounts",
             "names-unseen": "mount namespace: a root of its own",
             "writes": "mount namespace: all of it read-only",
-            "environment": "a process started by exec with an environment and descriptors of our own",
+            "environment": (
+                "a process started by exec with an environment and descriptors of our own"
+            ),
             "network": "network namespace without interfaces; seccomp: Unix sockets only",
             "processes-unseen": "pid namespace, /proc of the run's own",
             "processes-untouched": "pid and ipc namespaces",
@@ -66,9 +72,13 @@ LEVELS: Final[Mapping[str, Level]] = {
     "restricted": Level(
         "restricted",
         rests_on={
-            "files": "Landlock: the interpreter's and the system's libraries can be opened for reading",
+            "files": (
+                "Landlock: the interpreter's and the system's libraries can be opened for reading"
+            ),
             "writes": "Landlock: the scratch folder; seccomp: no change of modes, owners and times",
-            "environment": "a process started by exec with an environment and descriptors of our own",
+            "environment": (
+                "a process started by exec with an environment and descriptors of our own"
+            ),
             "network": "seccomp: no sockets but the two ends of a pair",
             "processes-untouched": "Landlock: a scope for signals and tracing; seccomp",
             "privileges": "no_new_privs, empty capability sets",
@@ -76,13 +86,21 @@ LEVELS: Final[Mapping[str, Level]] = {
             "cpu": "clocks of all processes, read by the run's parent",
             "wall": "the run's parent",
             "memory": _BOX,
-            "processes": "seccomp: each new process and thread is asked of the run's parent, which counts",
+            "processes": (
+                "seccomp: each new process and thread is asked of the run's parent, which counts"
+            ),
             "output": "memfds under RLIMIT_FSIZE",
             "fresh": "the scratch folder is emptied after each run",
-            "tree": "a signal to all of a Landlock scope, from a parent that adopts orphans and reaps all",
+            "tree": (
+                "a signal to all of a Landlock scope, "
+                "from a parent that adopts orphans and reaps all"
+            ),
         },
         missing={
-            "names-unseen": "whether a file exists, its size and times can be asked for; so can the name of the host",
+            "names-unseen": (
+                "whether a file exists, its size and times can be asked for; "
+                "so can the name of the host"
+            ),
             "processes-unseen": "whether a process number is in use can be asked",
             "disk": f"more than the limits ends the run, but only {_BOX}, sees it",
         },

@@ -46,10 +46,8 @@ _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for 
 _PRELOAD: Final = (
     "abc argparse array ast bisect builtins calendar collections collections.abc contextlib copy "
     "dataclasses datetime decimal enum fractions functools heapq inspect io itertools json keyword "
-    "locale "
-    "math numbers operator pprint queue random re statistics string struct sys textwrap threading "
-    "time timeit "
-    "tokenize traceback types typing warnings weakref"
+    "locale math numbers operator pprint queue random re statistics string struct sys textwrap "
+    "threading time timeit tokenize traceback types typing warnings weakref"
 ).split()
 
 

@@ -47,7 +47,10 @@ PROMISES: Final = {
 }
 
 _REMEDY: Final = {
-    "memory": "give this user a cgroup with the memory controller (systemd: Delegate=yes; Docker: --cgroupns=private)",
+    "memory": (
+        "give this user a cgroup with the memory controller (systemd: Delegate=yes; "
+        "Docker: --cgroupns=private)"
+    ),
     "system-calls": "use a kernel with CONFIG_SECCOMP_FILTER",
 }
 _LEVEL_REMEDY: Final = "use the level that has it, Sandbox(), on a host with namespaces"
@@ -91,8 +94,9 @@ def _():
     with open(canary["target"], "w") as file:
         file.write("written")
     return False  # the host looks whether it is there
-for change in (lambda path: os.chmod(path, 0o600), lambda path: os.utime(path, (1, 1)), lambda path: os.unlink(path),
-               lambda path: os.truncate(path, 0), lambda path: os.close(os.open(path, os.O_TRUNC)),
+for change in (lambda path: os.chmod(path, 0o600), lambda path: os.utime(path, (1, 1)),
+               lambda path: os.unlink(path), lambda path: os.truncate(path, 0),
+               lambda path: os.close(os.open(path, os.O_TRUNC)),
                lambda path: os.rename(path, path + "2"), lambda path: os.link(path, path + "3")):
     @attack("writes")
     def _():
@@ -146,16 +150,20 @@ for pid in {canary["pid"], os.getppid()} - {0, 1, 2}:  # numbers that a pid name
         return "may signal another process"
 @attack("processes-unseen")
 def _():
-    others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
+    pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    others = [pid for pid in pids if int(pid) not in (1, os.getpid())]
     return others and f"processes {others}"
 @attack("processes-untouched")
 def _():
     return libc.syscall(117 if ARM else 101, 16, 1, 0, 0) == 0 and "traced pid 1"
 @attack("privileges")
 def _():
-    status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
-    sets = {name: status[name].strip() for name in ("CapEff", "CapPrm", "CapInh", "CapAmb") if int(status[name], 16)}
-    return (sets and f"capabilities {sets}") or (status["NoNewPrivs"].strip() != "1" and "privileges can be gained")
+    lines = open("/proc/self/status").read().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    kinds = ("CapEff", "CapPrm", "CapInh", "CapAmb")
+    sets = {name: status[name].strip() for name in kinds if int(status[name], 16)}
+    gains = status["NoNewPrivs"].strip() != "1"
+    return (sets and f"capabilities {sets}") or (gains and "privileges can be gained")
 @attack("privileges")
 def _():
     os.setuid(0)
@@ -174,7 +182,8 @@ for name, numbers in calls.items():
     @attack("system-calls")
     def _():
         # with senseless arguments a call that exists fails in other ways
-        refused = libc.syscall(number, -1, 0, 0, 0, 0) < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM)
+        failed = libc.syscall(number, -1, 0, 0, 0, 0) < 0
+        refused = failed and ctypes.get_errno() in (errno.ENOSYS, errno.EPERM)
         return not refused and name + " is let through"
 for folder in canary["scratch"]:
     @attack("fresh")

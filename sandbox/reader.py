@@ -1,8 +1,8 @@
 """The reader: a process of ours that reads what untrusted programs wrote, so
 that the caller need not.
 
-    caller ── work, descriptors ──▶ pool's worker ── fork ──▶ child: reads, compares, and writes a record per case
-           ◀── records, what became of it ──┘
+    caller ─ work, descriptors ─▶ pool's worker ─ fork ─▶ child: reads, compares,
+           ◀─ records, what became of it ─┘                      and writes a record per case
 
 No text is too dear to read: the kernel limits the child's memory and CPU time
 (`workers.fork_server`).  A child that goes over them, or crashes by a signal of its own, was given

@@ -34,13 +34,13 @@ _UNKNOWN: Final = (
     "and for root --cap-add SYS_ADMIN)"
 )
 _INSTEAD: Final = (
-    'or run with fewer guarantees, by Landlock, with Sandbox(level="restricted") or --sandbox restricted; '
-    'or score on another host with "rlvr serve" (docs/using/serving.md)'
+    'or run with fewer guarantees, by Landlock, with Sandbox(level="restricted") or --sandbox '
+    'restricted; or score on another host with "rlvr serve" (docs/using/serving.md)'
 )
 _LANDLOCK: Final = (
     "use Linux 5.13 or newer with Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in the kernel's "
-    "lsm= list), in a "
-    'container whose seccomp profile lets landlock_create_ruleset through; or score on another host with "rlvr serve" '
+    "lsm= list), in a container whose seccomp profile lets landlock_create_ruleset through; "
+    'or score on another host with "rlvr serve" '
     "(docs/using/serving.md)"
 )
 

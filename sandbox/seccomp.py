@@ -1,6 +1,7 @@
 """Which system calls a guest may make: an allow-list, compiled to a seccomp filter.
 
-    ALLOW, FILTERED, …: name → rule ──▶ program("x86_64") ──▶ bytes ──▶ the guest: prctl(PR_SET_SECCOMP, …, bytes)
+    ALLOW, FILTERED, …: name → rule ──▶ program("x86_64") ──▶ bytes
+                                    ──▶ the guest: prctl(PR_SET_SECCOMP, …, bytes)
 
 The namespaces decide what a call can reach; this list keeps guests away from the rest of the
 kernel, where the next hole will be.  What is not on it gets ENOSYS, the answer of an older kernel:
@@ -89,47 +90,48 @@ def _only(argument: int, values: str, error: int) -> Switch:
 _ALLOWED: Final = """
     # reading and writing
     read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
-    pwritev 296 70, preadv2 327 286, pwritev2 328 287, lseek 8 62, sendfile 40 71, copy_file_range 326 285,
+    pwritev 296 70, preadv2 327 286, pwritev2 328 287, lseek 8 62, sendfile 40 71,
+    copy_file_range 326 285,
     # files and folders: the mount namespace decides which
     open 2 -, openat 257 56, creat 85 -, close 3 57, close_range 436 436, dup 32 23, dup2 33 -,
     dup3 292 24, pipe 22 -, pipe2 293 59, stat 4 -, lstat 6 -, fstat 5 80, newfstatat 262 79,
     statx 332 291, statfs 137 43, fstatfs 138 44, access 21 -, faccessat 269 48, faccessat2 439 439,
     getdents 78 -, getdents64 217 61, readlink 89 -, readlinkat 267 78, getcwd 79 17, chdir 80 49,
-    fchdir 81 50, umask 95 166, mkdir 83 -, mkdirat 258 34, rmdir 84 -, rename 82 -, renameat 264 38,
-    renameat2 316 276, link 86 -, linkat 265 37, symlink 88 -, symlinkat 266 36, unlink 87 -,
-    unlinkat 263 35, truncate 76 45, ftruncate 77 46, fallocate 285 47, flock 73 32, chmod 90 -,
-    fchmod 91 52, fchmodat 268 53, chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54, utime 132 -,
-    utimes 235 -, futimesat 261 -, utimensat 280 88, getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10,
-    listxattr 194 11, llistxattr 195 12, flistxattr 196 13,
+    fchdir 81 50, umask 95 166, mkdir 83 -, mkdirat 258 34, rmdir 84 -, rename 82 -,
+    renameat 264 38, renameat2 316 276, link 86 -, linkat 265 37, symlink 88 -, symlinkat 266 36,
+    unlink 87 -, unlinkat 263 35, truncate 76 45, ftruncate 77 46, fallocate 285 47, flock 73 32,
+    chmod 90 -, fchmod 91 52, fchmodat 268 53, chown 92 -, fchown 93 55, lchown 94 -,
+    fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88, getxattr 191 8,
+    lgetxattr 192 9, fgetxattr 193 10, listxattr 194 11, llistxattr 195 12, flistxattr 196 13,
     # memory
     brk 12 214, mmap 9 222, munmap 11 215, mremap 25 216, mprotect 10 226, msync 26 227,
     membarrier 324 283,
     # waiting
     poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_create 213 -, epoll_create1 291 20,
     epoll_ctl 233 21, epoll_wait 232 -, epoll_pwait 281 22, epoll_pwait2 441 441, eventfd 284 -,
-    eventfd2 290 19, signalfd 282 -, signalfd4 289 74, timerfd_create 283 85, timerfd_settime 286 86,
-    timerfd_gettime 287 87,
+    eventfd2 290 19, signalfd 282 -, signalfd4 289 74, timerfd_create 283 85,
+    timerfd_settime 286 86, timerfd_gettime 287 87,
     # time
-    time 201 -, gettimeofday 96 169, clock_gettime 228 113, clock_getres 229 114, clock_nanosleep 230 115,
-    nanosleep 35 101, alarm 37 -, getitimer 36 102, setitimer 38 103, timer_create 222 107,
-    timer_settime 223 110, timer_gettime 224 108, timer_getoverrun 225 109, timer_delete 226 111,
-    times 100 153, getrusage 98 165,
+    time 201 -, gettimeofday 96 169, clock_gettime 228 113, clock_getres 229 114,
+    clock_nanosleep 230 115, nanosleep 35 101, alarm 37 -, getitimer 36 102, setitimer 38 103,
+    timer_create 222 107, timer_settime 223 110, timer_gettime 224 108, timer_getoverrun 225 109,
+    timer_delete 226 111, times 100 153, getrusage 98 165,
     # threads
     futex 202 98, set_robust_list 273 99, set_tid_address 218 96, rseq 334 293, sched_yield 24 124,
     getcpu 309 168, gettid 186 178, sched_getaffinity 204 123, sched_getparam 143 121,
     sched_getscheduler 145 120, sched_getattr 315 275, sched_get_priority_max 146 125,
     sched_get_priority_min 147 126, sched_rr_get_interval 148 127, getpriority 140 141,
     # processes: the pid namespace decides which
-    fork 57 -, vfork 58 -, execve 59 221, exit 60 93, exit_group 231 94, wait4 61 260, waitid 247 95,
-    pidfd_open 434 434, getpid 39 172, getppid 110 173, getpgid 121 155, getpgrp 111 -, getsid 124 156,
-    setpgid 109 154, setsid 112 157, setrlimit 160 164, getrlimit 97 163, capget 125 90, getuid 102 174,
-    geteuid 107 175, getgid 104 176, getegid 108 177, getresuid 118 148, getresgid 120 150,
-    getgroups 115 158,
+    fork 57 -, vfork 58 -, execve 59 221, exit 60 93, exit_group 231 94, wait4 61 260,
+    waitid 247 95, pidfd_open 434 434, getpid 39 172, getppid 110 173, getpgid 121 155,
+    getpgrp 111 -, getsid 124 156, setpgid 109 154, setsid 112 157, setrlimit 160 164,
+    getrlimit 97 163, capget 125 90, getuid 102 174, geteuid 107 175, getgid 104 176,
+    getegid 108 177, getresuid 118 148, getresgid 120 150, getgroups 115 158,
     # signals
     kill 62 129, tkill 200 130, tgkill 234 131, pidfd_send_signal 424 424, rt_sigaction 13 134,
     rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136, rt_sigsuspend 130 133,
-    rt_sigtimedwait 128 137, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240, sigaltstack 131 132,
-    pause 34 -, restart_syscall 219 128,
+    rt_sigtimedwait 128 137, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
+    sigaltstack 131 132, pause 34 -, restart_syscall 219 128,
     # local sockets
     bind 49 200, listen 50 201, accept 43 202, accept4 288 242, connect 42 203, getsockname 51 204,
     getpeername 52 205, sendto 44 206, recvfrom 45 207, sendmsg 46 211, recvmsg 47 212,
@@ -142,8 +144,8 @@ _ALLOWED: Final = """
 # on a file that it may only read, would flush the host's disks as often as a guest likes, and
 # fadvise() empties the host's page cache.
 _DONE: Final = """
-    sync 162 81, syncfs 306 267, fsync 74 82, fdatasync 75 83, sync_file_range 277 84, fadvise64 221 223,
-    readahead 187 213,
+    sync 162 81, syncfs 306 267, fsync 74 82, fdatasync 75 83, sync_file_range 277 84,
+    fadvise64 221 223, readahead 187 213,
 """
 
 # The answer of a file system without attributes: shutil.copy2 and cp -p go on after this one, not
@@ -158,16 +160,18 @@ _UNSUPPORTED: Final = """
 # and undo a pinning to cores.
 _REFUSED: Final = """
     ptrace 101 117, mount 165 40, umount2 166 39, chroot 161 51, pivot_root 155 41, unshare 272 97,
-    setns 308 268, capset 126 91, setuid 105 146, setgid 106 144, setreuid 113 145, setregid 114 143,
-    setresuid 117 147, setresgid 119 149, setgroups 116 159, sched_setaffinity 203 122,
-    sched_setscheduler 144 119, sched_setparam 142 118, sched_setattr 314 274,
+    setns 308 268, capset 126 91, setuid 105 146, setgid 106 144, setreuid 113 145,
+    setregid 114 143, setresuid 117 147, setresgid 119 149, setgroups 116 159,
+    sched_setaffinity 203 122, sched_setscheduler 144 119, sched_setparam 142 118,
+    sched_setattr 314 274,
 """
 
 # Each with a rule of its own, below.
 _FILTERED: Final = """
     clone 56 220, socket 41 198, socketpair 53 199, setsockopt 54 208, ioctl 16 29, fcntl 72 25,
     prctl 157 167, arch_prctl 158 -, madvise 28 233, personality 135 92, prlimit64 302 261,
-    getsockopt 55 209, setpriority 141 140, mknod 133 -, mknodat 259 33, memfd_create 319 279, clone3 435 435,
+    getsockopt 55 209, setpriority 141 140, mknod 133 -, mknodat 259 33, memfd_create 319 279,
+    clone3 435 435,
 """
 
 # CLONE_NEW*, and CLONE_PARENT: the new process would be a child of pid 1 that pid 1 did not start.
@@ -270,7 +274,9 @@ RESTRICTED: Final[Mapping[str, Rule]] = {
     # removed, and not at these. They do nothing and say that it worked, as programs call them after
     # what did.
     **dict.fromkeys(
-        "chmod fchmod fchmodat chown fchown lchown fchownat utime utimes futimesat utimensat".split(),
+        (
+            "chmod fchmod fchmodat chown fchown lchown fchownat utime utimes futimesat utimensat"
+        ).split(),
         refuse(0),
     ),
     # Sockets of the host, by a path or a name: Landlock does not keep programs from those with a

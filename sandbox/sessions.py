@@ -327,8 +327,8 @@ class Session:
         if self._frozen:
             raise UsageError(
                 "the episode is over, and no code runs in its session any more, since what runs "
-                "there "
-                "can be bought: declare outputs and define grade(task, box), which gets a fresh box"
+                "there can be bought: declare outputs and define grade(task, box), which gets a "
+                "fresh box"
             )
 
     def _require_ours(self) -> None:

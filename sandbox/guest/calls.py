@@ -5,9 +5,10 @@ the questions of a process of tests (`remote`), one at a time.  The program shar
 may write answers itself, but only values, which its functions may return anyway.  Expected values
 are never in this process.
 
-    calls:    [name, [argument], {name: argument}, [function]], a line each; `THEN` has the functions
-    replies:  [0, "value", v], a line each, numbered as the calls; [0, "items", [v]] for an iterator, which equals no
-              list; [0, "error", type, message]
+    calls:    [name, [argument], {name: argument}, [function]], a line each; `THEN` has the
+              functions
+    replies:  [0, "value", v], a line each, numbered as the calls; [0, "items", [v]] for an
+              iterator, which equals no list; [0, "error", type, message]
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ item that they put there."""
 
 PAIRED: dict[str, Callable[[Any, Any], object]] = {
     f"__{name}__": getattr(operator, f"__{name}__")
-    for name in "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor eq lt le gt ge".split()
+    for name in (
+        "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor eq lt le gt ge"
+    ).split()
 }
 """What tests may ask of two objects, both of the program."""
 
@@ -88,7 +91,9 @@ _EAGER = frozenset(type(iter(made)) for made in _MADE)
 
 THEN: dict[str, Callable[[Any], object]] = {
     name: getattr(builtins, name)
-    for name in "abs bool dict float frozenset int len list max min round set sorted str sum tuple".split()
+    for name in (
+        "abs bool dict float frozenset int len list max min round set sorted str sum tuple"
+    ).split()
 }
 """What may be done to a result before it is sent; it is worth no more than a return value."""
 

@@ -298,7 +298,9 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _DECODERS: dict[str, Callable[[_Decoder, Any], object]] = {
     **{
         name: getattr(_Decoder, "to_" + name)
-        for name in "array complex datetime decimal defaultdict deque fraction int named set time".split()
+        for name in (
+            "array complex datetime decimal defaultdict deque fraction int named set time"
+        ).split()
     },
     **{kind.__name__: partial(_of_ints, kind) for kind in (date, range, timedelta)},
     # its own __init__ adds

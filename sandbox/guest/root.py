@@ -1,10 +1,11 @@
 """The file system that a slot sees: some folders of the host, read-only, on an empty tmpfs.
 
-/usr/lib, /usr/bin, the interpreter …   bound read-only, as the host's plan says
-/box/{home,tmp,shm}                     mounted afresh by each box; /tmp and /dev/shm lead there
-/app, /logs …                           folders of /box/home that were asked for at these names, writable
-/dev                                    null zero full random urandom
-/proc                                   of the run's own processes
+/usr/lib, /usr/bin, the interpreter …  bound read-only, as the host's plan says
+/box/{home,tmp,shm}                    mounted afresh by each box; /tmp and /dev/shm lead there
+/app, /logs …                          folders of /box/home that were asked for at these names,
+                                       writable
+/dev                                   null zero full random urandom
+/proc                                  of the run's own processes
 """
 
 from __future__ import annotations

@@ -69,7 +69,9 @@ class _Result(unittest.TestResult):
     def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
         self._case(test, "fail", "an expected failure did not come")
 
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: N802
+    def addSubTest(  # noqa: N802
+        self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any
+    ) -> None:
         if err is not None:
             self._case(subtest, *describe_failure(err[1]))
 

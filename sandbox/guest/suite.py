@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Case", "OUTCOMES", "SuiteResults", "main", "read_suite_cases"]
 
 _READS_OUTPUT = re.compile(
-    r"\b(?:capsys|capfd|capsysbinary|redirect_std\w+|monkeypatch|mocker|unittest\.mock)\b|\bsys\.std(?:out|err|in)\s*=[^=]"
+    r"\b(?:capsys|capfd|capsysbinary|redirect_std\w+|monkeypatch|mocker|unittest\.mock)\b|"
+    r"\bsys\.std(?:out|err|in)\s*=[^=]"
 )
 
 OUTCOMES = ("pass", "fail", "error", "skip")

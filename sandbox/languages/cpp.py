@@ -21,7 +21,8 @@ ROW = ProgramLanguage(
     fences=("cpp", "c++", "cc", "cxx", "cpp17", "c++17", "cpp20", "c++20", "cpp23", "c++23"),
     opens=re.compile(
         r"\s*(?:#\s*(?:include|define|pragma)|//|/\*|(?:auto|bool|char|class|const"
-        r"|constexpr|double|inline|int|long|namespace|static|struct|template|typedef|unsigned|using|void)\b)"
+        r"|constexpr|double|inline|int|long|namespace|static|struct|template|typedef|unsigned|"
+        r"using|void)\b)"
     ),
     time_factor=1.0,
     standard="gnu++17",

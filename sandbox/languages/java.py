@@ -65,7 +65,8 @@ ROW = ProgramLanguage(
     dies=(1,),
     fences=("java", "java8", "java11", "java17", "java21"),
     opens=re.compile(
-        r"\s*(?:import\s+[\w.]+|package\s+[\w.]+|//|/\*|(?:public|final|abstract|class|record|enum|interface)\b)"
+        r"\s*(?:import\s+[\w.]+|package\s+[\w.]+|//|/\*|"
+        r"(?:public|final|abstract|class|record|enum|interface)\b)"
     ),
     entry=entry,
     grammar=Grammar(

@@ -15,8 +15,8 @@ ROW = ProgramLanguage(
     dies=(1,),
     fences=("javascript", "js", "node", "mjs"),
     opens=re.compile(
-        r"""\s*(?: ['"]use\ strict | (?:const|let|var|function|class|async|import)\b | // | /\* | require\( | console\.
-        | process\. )""",
+        r"""\s*(?: ['"]use\ strict | (?:const|let|var|function|class|async|import)\b | // | /\*
+        | require\( | console\. | process\. )""",
         re.VERBOSE,
     ),
     grammar=Grammar("tree_sitter_javascript", "number"),

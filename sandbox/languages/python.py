@@ -12,10 +12,11 @@ ROW = ProgramLanguage(
     fences=("python", "python3", "py", "py3", "pypy", "pypy3"),
     # Prose begins with two words in a row.
     opens=re.compile(
-        r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|nonlocal|pass|raise|return|try|while|with
-        | yield)\b
+        r"""\s*(?: (?:assert|async|class|def|del|for|from|global|if|import|nonlocal|pass|raise
+        |return|try|while|with|yield)\b
         | [@\#] | \"\"\" | ''' | [(\[][^()\[\]\n]++[)\]]\s*+=
-        | \*?[A-Za-z_][\w.]*+\s*+(?:[(\[=]|[-+*/%|&^]=|(?:,\s*+\*?\w++\s*+)++=|:\s*+[\w.]++(?:\[[^\n=]*+)?\s*+=) )""",
+        | \*?[A-Za-z_][\w.]*+\s*+(?:[(\[=]|[-+*/%|&^]=|(?:,\s*+\*?\w++\s*+)++=
+        | :\s*+[\w.]++(?:\[[^\n=]*+)?\s*+=) )""",
         re.VERBOSE,
     ),
     calls=True,

@@ -35,7 +35,8 @@ ROW = ProgramLanguage(
     dies=(1,),
     fences=("typescript", "ts"),
     opens=re.compile(
-        r"\s*(?:import\s|(?:const|let|var|function|class|interface|type|enum|async)\b|//|/\*|console\.)"
+        r"\s*(?:import\s|(?:const|let|var|function|class|interface|type|enum|async)\b|//|/\*|"
+        r"console\.)"
     ),
     grammar=Grammar("tree_sitter_typescript", "number", function="language_typescript"),
 )
