@@ -45,8 +45,7 @@ def _draw_summing(rng: Random) -> _Made:
     word = rng.choice(rows)[0]
     request = (
         f"stock.csv has the columns item and count. Write the sum of the counts of {word!r}, a "
-        f"number alone, to "
-        "total.txt."
+        "number alone, to total.txt."
     )
     before = {"stock.csv": "item,count\n" + "".join(f"{item},{count}\n" for item, count in rows)}
     return (
@@ -90,8 +89,7 @@ def _draw_log_task(rng: Random) -> _Made:
     worst = [name.removeprefix("logs/") for name, count in counts.items() if count == highest]
     request = (
         "Find the file in the folder logs with the most lines that begin with ERROR (of several, "
-        "the alphabetically "
-        "first), and write its name, without the folder, to worst.txt."
+        "the alphabetically first), and write its name, without the folder, to worst.txt."
     )
     return request, before, {**before, "worst.txt": f"{min(worst)}\n"}
 
@@ -130,7 +128,10 @@ class Bash(rlvr.Environment):
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         request, before, after = rng.choice(_KINDS)(rng)
-        prompt = f"{request}\n\nYou have a bash session in the folder with these files. When you are done, say so."
+        prompt = (
+            f"{request}\n\nYou have a bash session in the folder with these files. "
+            "When you are done, say so."
+        )
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, after, {"files": before})
 
     def setup(self, task: rlvr.Task) -> object:

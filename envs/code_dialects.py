@@ -32,9 +32,9 @@ _CONTEST_LANGUAGES: Final = {2: "cpp", 3: "python", 4: "java"}
 _UNPACKED: Final = 256 << 20  # bytes of one row's compressed tests
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(\w*)")
 _UNITS: Final = {
-    "": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "millisecond": 1e-3, "milliseconds": 1e-3,
-    "mb": 1.0, "mib": 1.0, "megabyte": 1.0, "megabytes": 1.0, "gb": 1024.0, "gigabyte": 1024.0, "gigabytes": 1024.0,
-    "kb": 1 / 1024, "kilobytes": 1 / 1024,
+    "": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "millisecond": 1e-3,
+    "milliseconds": 1e-3, "mb": 1.0, "mib": 1.0, "megabyte": 1.0, "megabytes": 1.0, "gb": 1024.0,
+    "gigabyte": 1024.0, "gigabytes": 1024.0, "kb": 1 / 1024, "kilobytes": 1 / 1024,
 }  # fmt: skip
 
 

@@ -54,7 +54,12 @@ _STEPS: Final = (
     _Step("int", "int", "max({x}, {c})", "the larger of {x} and {c}", _SMALL),
     _Step("int", "int", "min({x}, {c})", "the smaller of {x} and {c}", _SMALL),
     _Step("int", "str", "str({x})", "{x} as a string"),
-    _Step("int", "list", "list(range({x} % 7))", "the list of the integers from 0 up to, without, {x} modulo 7"),
+    _Step(
+        "int",
+        "list",
+        "list(range({x} % 7))",
+        "the list of the integers from 0 up to, without, {x} modulo 7",
+    ),
     _Step("str", "int", "len({x})", "the length of {x}"),
     _Step("str", "int", "{x}.count({c!r})", "how often {c!r} occurs in {x}", tuple("abe")),
     _Step("str", "str", "{x}.upper()", "{x} in upper case"),
@@ -66,16 +71,38 @@ _STEPS: Final = (
     _Step("str", "str", "{x}.replace({c!r}, '')", "{x} without every {c!r}", tuple("abe")),
     _Step("list", "int", "len({x})", "the length of {x}"),
     _Step("list", "int", "sum({x})", "the sum of {x}"),
-    _Step("list", "int", "max({x}, default={c})", "the largest item of {x}, or {c} if it is empty", (0, 1)),
+    _Step(
+        "list",
+        "int",
+        "max({x}, default={c})",
+        "the largest item of {x}, or {c} if it is empty",
+        (0, 1),
+    ),
     _Step("list", "int", "{x}.count({c})", "how often {c} occurs in {x}", _SMALL[:4]),
     _Step("list", "list", "sorted({x})", "{x} in ascending order"),
     _Step("list", "list", "{x}[::-1]", "{x} reversed"),
     _Step("list", "list", "{x} + [{c}]", "{x} with {c} appended", _SMALL),
-    _Step("list", "list", "[v + {c} for v in {x}]", "the list of each item of {x} plus {c}", _SMALL),
-    _Step("list", "list", "[v * {c} for v in {x}]", "the list of each item of {x} times {c}", _SMALL[1:]),
-    _Step("list", "list", "[v for v in {x} if v > {c}]", "the items of {x} greater than {c}", _SMALL),
-    _Step("list", "list", "[v for v in {x} if v % {c} == 0]", "the items of {x} divisible by {c}", (2, 3)),
-)  # fmt: skip
+    _Step(
+        "list", "list", "[v + {c} for v in {x}]", "the list of each item of {x} plus {c}", _SMALL
+    ),
+    _Step(
+        "list",
+        "list",
+        "[v * {c} for v in {x}]",
+        "the list of each item of {x} times {c}",
+        _SMALL[1:],
+    ),
+    _Step(
+        "list", "list", "[v for v in {x} if v > {c}]", "the items of {x} greater than {c}", _SMALL
+    ),
+    _Step(
+        "list",
+        "list",
+        "[v for v in {x} if v % {c} == 0]",
+        "the items of {x} divisible by {c}",
+        (2, 3),
+    ),
+)
 
 _CONDITIONS: Final = (
     _Step("int", "bool", "{x} > {c}", "{x} is greater than {c}", _SMALL),

@@ -90,5 +90,8 @@ class Game24(Puzzle):
         solution = solve24([(Fraction(number), str(number)) for number in numbers])
         if solution is None:
             return None
-        prompt = f"Make 24 from the numbers {', '.join(map(str, numbers))}. {_HOW.format(all=', and use all of them')}"
+        prompt = (
+            f"Make 24 from the numbers {', '.join(map(str, numbers))}. "
+            f"{_HOW.format(all=', and use all of them')}"
+        )
         return Made(prompt, {"numbers": numbers, "target": 24, "all": True}, solution)

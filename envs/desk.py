@@ -55,11 +55,9 @@ class Desk(rlvr.Environment):
         rules = "\n".join(f"{code}: {text}" for code, text in world.RULES.items())
         prompt = (
             f"{world.ABOUT} Use the tools. What you write without a call goes to the user: ask "
-            f"what you need to know, "
-            "with a question mark; the conversation ends with your first message without one. Do "
-            "no more than the "
-            f"user wants. What a rule forbids you do not do, but tell the user the rule's "
-            f"code.\n\n{rules}\n\n"
+            "what you need to know, with a question mark; the conversation ends with your first "
+            "message without one. Do no more than the user wants. What a rule forbids you do not "
+            f"do, but tell the user the rule's code.\n\n{rules}\n\n"
             f"The user writes: {errand.opening}"
         )
         after = copy.deepcopy(db)

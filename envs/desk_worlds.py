@@ -35,8 +35,12 @@ TODAY: Final = 200
 _FIRST: Final = (
     "Ada Bruno Chen Dalia Emeka Farid Greta Hiro Ivana Jonas Kofi Lena Mira Nils Olga Paul".split()
 )
-_LAST: Final = "Arnt Berg Cole Dahl Ekman Falk Grau Holm Iversen Jung Kern Lund Moser Noll Okafor Petit".split()
-_GOODS: Final = "lamp kettle desk chair rug clock mirror vase shelf heater blanket teapot radio bench stool fan".split()
+_LAST: Final = (
+    "Arnt Berg Cole Dahl Ekman Falk Grau Holm Iversen Jung Kern Lund Moser Noll Okafor Petit"
+).split()
+_GOODS: Final = (
+    "lamp kettle desk chair rug clock mirror vase shelf heater blanket teapot radio bench stool fan"
+).split()
 _STREETS: Final = "Mill Oak Harbour Station Church Garden Bridge Market River Hill".split()
 _REASONS: Final = ("a strike", "the flood", "an illness", "a power cut")
 _TOPICS: Final = "budget launch hiring safety travel design review training supply legal".split()
@@ -130,7 +134,10 @@ class Shop(World):
         "S2": f"Goods are taken back up to 30 days after the order's day; today is day {TODAY}.",
         "S3": "The address of an order is changed only while the order is open.",
         "S4": "A voucher is used once, and for an open order.",
-        "S5": "Nothing is done or said about orders of a customer whose e-mail address is unknown to the shop.",
+        "S5": (
+            "Nothing is done or said about orders of a customer whose e-mail address is unknown to "
+            "the shop."
+        ),
     }
     WISHES = ("cancel", "take_back", "move", "voucher", "price", "more")
     REFUSED = ("late_cancel", "late_return", "late_move", "used_voucher", "stranger")
@@ -350,7 +357,10 @@ class Shop(World):
         arguments = {"customer": row["customer"], "product": row["product"], "count": count}
         action = ("place_order", {**arguments, "address": address})
         must_hear = (_euros(count * row["cents"]),)
-        opening = f"I love the {good} that I ordered. I want more of them; what do they cost together, in euros?"
+        opening = (
+            f"I love the {good} that I ordered. I want more of them; "
+            "what do they cost together, in euros?"
+        )
         return Errand(opening, facts, (action,), must_hear)
 
     def _stranger(self, rng: Random, db: Tables) -> Errand:

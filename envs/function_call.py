@@ -153,11 +153,16 @@ def _parameter_schemas(kinds: dict[str, str]) -> dict[str, object]:
 def _request(rng: Random, name: str) -> tuple[str, str, dict[str, object]]:
     on = rng.random() < 0.5
     words: dict[str, object] = {
-        "city": rng.choice(_CITIES), "unit": rng.choice(("celsius", "fahrenheit")), "minutes": rng.randint(2, 90),
-        "label": rng.choice(("tea", "rice", "nap", "run")), "amount": rng.randint(100, 9999) / 100, "on": on,
-        "name": rng.choice(("Ada", "Chen", "Farid", "Greta")), "room": rng.choice(("kitchen", "hall", "attic")),
+        "city": rng.choice(_CITIES),
+        "unit": rng.choice(("celsius", "fahrenheit")),
+        "minutes": rng.randint(2, 90),
+        "label": rng.choice(("tea", "rice", "nap", "run")),
+        "amount": rng.randint(100, 9999) / 100,
+        "on": on,
+        "name": rng.choice(("Ada", "Chen", "Farid", "Greta")),
+        "room": rng.choice(("kitchen", "hall", "attic")),
         "values": [rng.randint(1, 99) for _ in range(rng.randint(3, 5))],
-    }  # fmt: skip
+    }
     text, kinds = _TOOLS[name]
     return (
         text.format(**words, state="on" if on else "off"),

@@ -143,10 +143,9 @@ class Wordle(rlvr.Environment):
         secret = rlvr.seeded(self.id, self.split, index).choice(words)
         prompt = (
             f"Find my English word of five letters in {self.turns} guesses. Write one guess in "
-            f"each turn, in brackets, "
-            "such as [crane]. I answer with five signs: G for a letter in its place, Y for one in "
-            "another place, - for "
-            "one that the word does not have, or not once more."
+            "each turn, in brackets, such as [crane]. I answer with five signs: G for a letter in "
+            "its place, Y for one in another place, - for one that the word does not have, or not "
+            "once more."
         )
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, secret)
 

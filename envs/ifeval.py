@@ -21,43 +21,60 @@ _LONGEST: Final = 200_000  # characters of a ground truth
 _TULU: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "verify_keywords": ("keywords:existence", {"keyword_list": "keywords"}),
     "verify_keyword_frequency": ("keywords:frequency", {"word": "keyword", "N": "frequency"}),
-    "validate_forbidden_words": ("keywords:forbidden_words", {"forbidden_words": "forbidden_words"}),
-    "verify_letter_frequency": ("keywords:letter_frequency", {"letter": "letter", "N": "let_frequency"}),
+    "validate_forbidden_words": (
+        "keywords:forbidden_words",
+        {"forbidden_words": "forbidden_words"},
+    ),
+    "verify_letter_frequency": (
+        "keywords:letter_frequency",
+        {"letter": "letter", "N": "let_frequency"},
+    ),
     "validate_response_language": ("language:response_language", {"language": "language"}),
     "verify_paragraph_count": ("length_constraints:number_paragraphs", {"N": "num_paragraphs"}),
     "validate_word_constraint": (
-        "length_constraints:number_words", {"N": "num_words", "quantifier": "relation"}
+        "length_constraints:number_words",
+        {"N": "num_words", "quantifier": "relation"},
     ),
     "verify_sentence_constraint": (
-        "length_constraints:number_sentences", {"N": "num_sentences", "quantifier": "relation"}
+        "length_constraints:number_sentences",
+        {"N": "num_sentences", "quantifier": "relation"},
     ),
     "validate_paragraphs": (
         "length_constraints:nth_paragraph_first_word",
         {"N": "num_paragraphs", "i": "nth_paragraph", "first_word": "first_word"},
     ),
-    "verify_postscript": ("detectable_content:postscript", {"postscript_marker": "postscript_marker"}),
+    "verify_postscript": (
+        "detectable_content:postscript",
+        {"postscript_marker": "postscript_marker"},
+    ),
     "validate_placeholders": ("detectable_content:number_placeholders", {"N": "num_placeholders"}),
     "verify_bullet_points": ("detectable_format:number_bullet_lists", {"N": "num_bullets"}),
     "validate_title": ("detectable_format:title", {}),
     "validate_choice": ("detectable_format:constrained_response", {}),
     "validate_highlighted_sections": (
-        "detectable_format:number_highlighted_sections", {"N": "num_highlights"}
+        "detectable_format:number_highlighted_sections",
+        {"N": "num_highlights"},
     ),
     "validate_sections": (
-        "detectable_format:multiple_sections", {"N": "num_sections", "section_splitter": "section_spliter"}
+        "detectable_format:multiple_sections",
+        {"N": "num_sections", "section_splitter": "section_spliter"},
     ),
     "validate_json_format": ("detectable_format:json_format", {}),
-    "validate_repeat_prompt": ("combination:repeat_prompt", {"original_prompt": "prompt_to_repeat"}),
+    "validate_repeat_prompt": (
+        "combination:repeat_prompt",
+        {"original_prompt": "prompt_to_repeat"},
+    ),
     "validate_two_responses": ("combination:two_responses", {}),
     "validate_uppercase": ("change_case:english_capital", {}),
     "validate_lowercase": ("change_case:english_lowercase", {}),
     "validate_frequency_capital_words": (
-        "change_case:capital_word_frequency", {"N": "capital_frequency", "quantifier": "capital_relation"}
+        "change_case:capital_word_frequency",
+        {"N": "capital_frequency", "quantifier": "capital_relation"},
     ),
     "validate_end": ("startend:end_checker", {"end_phrase": "end_phrase"}),
     "validate_quotation": ("startend:quotation", {}),
     "validate_no_commas": ("punctuation:no_comma", {}),
-}  # fmt: skip
+}
 """Tülu 3's functions (arXiv:2411.15124) as our kinds, with the names of their arguments."""
 
 _EXACTLY: Final = {"keywords:frequency": "relation", "keywords:letter_frequency": "let_relation"}

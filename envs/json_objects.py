@@ -83,10 +83,8 @@ class JSONObjects(Generator):
         prompt = (
             f"{order['customer']} from {order['city']} orders {wishes}, with "
             f"{'express' if order['express'] else 'ordinary'} delivery. Write the order as one "
-            f"JSON object, with the "
-            f"items in this order, that fits this JSON Schema:\n{schema}".replace("'", '"').replace(
-                "False", "false"
-            )
+            "JSON object, with the items in this order, that fits this JSON Schema:\n"
+            f"{schema}".replace("'", '"').replace("False", "false")
         )
         reference = {"schema": schema, "whole": {**order, "items": items}}
         return rlvr.Task(f"{self.id}/{self.split}/{self.items}/{index}", prompt, reference)

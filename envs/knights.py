@@ -20,8 +20,7 @@ __all__ = ["Knights"]
 _NAMES = "Ann Bob Carl Dora Emil Flora Greta Hugo Ida Jonas Karla Ludo Mira Nils Olga Paul".split()
 _HOW = (
     "Every person is either a knight, who always tells the truth, or a knave, who always lies. "
-    "{said} Who is what? "
-    "Give every name with its role between <answer> and </answer>, such as "
+    "{said} Who is what? Give every name with its role between <answer> and </answer>, such as "
     "<answer>{names}</answer>."
 )
 

@@ -10,21 +10,23 @@ from typing import Final
 __all__ = ["named_salt", "reaction_sides", "write_equation"]
 
 _CATIONS: Final = {
-    "Li": ("lithium", 1), "Na": ("sodium", 1), "K": ("potassium", 1), "NH4": ("ammonium", 1), "Mg": ("magnesium", 2),
-    "Ca": ("calcium", 2), "Sr": ("strontium", 2), "Ba": ("barium", 2), "Zn": ("zinc", 2), "Fe": ("iron(III)", 3),
-    "Al": ("aluminium", 3), "Cr": ("chromium(III)", 3), "Ni": ("nickel(II)", 2), "Ag": ("silver", 1),
-    "Cu": ("copper(II)", 2), "Pb": ("lead(II)", 2),
+    "Li": ("lithium", 1), "Na": ("sodium", 1), "K": ("potassium", 1), "NH4": ("ammonium", 1),
+    "Mg": ("magnesium", 2), "Ca": ("calcium", 2), "Sr": ("strontium", 2), "Ba": ("barium", 2),
+    "Zn": ("zinc", 2), "Fe": ("iron(III)", 3), "Al": ("aluminium", 3), "Cr": ("chromium(III)", 3),
+    "Ni": ("nickel(II)", 2), "Ag": ("silver", 1), "Cu": ("copper(II)", 2), "Pb": ("lead(II)", 2),
 }  # fmt: skip
 _ANIONS: Final = {
-    "F": ("fluoride", 1), "Cl": ("chloride", 1), "Br": ("bromide", 1), "I": ("iodide", 1), "NO3": ("nitrate", 1),
-    "OH": ("hydroxide", 1), "ClO4": ("perchlorate", 1), "O": ("oxide", 2), "S": ("sulfide", 2), "SO4": ("sulfate", 2),
-    "SO3": ("sulfite", 2), "CO3": ("carbonate", 2), "CrO4": ("chromate", 2), "PO4": ("phosphate", 3),
+    "F": ("fluoride", 1), "Cl": ("chloride", 1), "Br": ("bromide", 1), "I": ("iodide", 1),
+    "NO3": ("nitrate", 1), "OH": ("hydroxide", 1), "ClO4": ("perchlorate", 1), "O": ("oxide", 2),
+    "S": ("sulfide", 2), "SO4": ("sulfate", 2), "SO3": ("sulfite", 2), "CO3": ("carbonate", 2),
+    "CrO4": ("chromate", 2), "PO4": ("phosphate", 3),
 }  # fmt: skip
 _ACIDS: Final = ("Cl", "Br", "NO3", "SO4", "PO4", "ClO4")
 _INSOLUBLE: Final = (
-    ("Ag", "Cl"), ("Ag", "Br"), ("Ag", "PO4"), ("Ag", "CrO4"), ("Ba", "SO4"), ("Ba", "CO3"), ("Ba", "PO4"),
-    ("Ca", "CO3"), ("Ca", "PO4"), ("Ca", "F"), ("Sr", "SO4"), ("Sr", "PO4"), ("Fe", "OH"), ("Al", "OH"), ("Cr", "OH"),
-    ("Cu", "OH"), ("Ni", "OH"), ("Zn", "PO4"), ("Pb", "I"), ("Pb", "SO4"), ("Pb", "CrO4"), ("Mg", "PO4"), ("Cu", "S"),
+    ("Ag", "Cl"), ("Ag", "Br"), ("Ag", "PO4"), ("Ag", "CrO4"), ("Ba", "SO4"), ("Ba", "CO3"),
+    ("Ba", "PO4"), ("Ca", "CO3"), ("Ca", "PO4"), ("Ca", "F"), ("Sr", "SO4"), ("Sr", "PO4"),
+    ("Fe", "OH"), ("Al", "OH"), ("Cr", "OH"), ("Cu", "OH"), ("Ni", "OH"), ("Zn", "PO4"),
+    ("Pb", "I"), ("Pb", "SO4"), ("Pb", "CrO4"), ("Mg", "PO4"), ("Cu", "S"),
 )  # fmt: skip
 _BASES: Final = ("Li", "Na", "K", "Ca", "Sr", "Ba", "Mg", "Al", "Fe", "Zn")
 _BURNT: Final = ("Li", "Mg", "Ca", "Zn", "Al", "Cr", "Ni", "Cu")

@@ -43,8 +43,9 @@ class Rows(rlvr.Environment):
     sandbox: str = "namespaces"
 
     def __post_init__(self) -> None:
+        verifier = _make_verifier(self.verifier, self.settings, self.sandbox)
         # an instance may shadow it
-        self.reward = rlvr.Correct(_make_verifier(self.verifier, self.settings, self.sandbox))  # type: ignore[misc]
+        self.reward = rlvr.Correct(verifier)  # type: ignore[misc]
 
     def tasks(self) -> Iterator[rlvr.Task]:
         if not self.data:

@@ -104,8 +104,8 @@ class Search(rlvr.Environment):
     Options:
         data: rows with the columns `question` and `answer`, a text or a list of texts; with
             `corpus`.
-        corpus: the file or folder that is searched, see `rlvr.environment.ready_tools.Corpus`.  Without both, a
-            made-up world.
+        corpus: the file or folder that is searched, see `rlvr.environment.ready_tools.Corpus`.
+            Without both, a made-up world.
         people: number of people of that world, each with a firm.
         passages: that a search gives.
         credit: "em" for exact match alone, "f1" for partial credit.

@@ -55,21 +55,39 @@ _THEMES: Final[tuple[_Theme, ...]] = (
 _POOL: Final = 32
 """Fillings from which those of a task are chosen."""
 _QUESTIONS: Final = (
-    ("the {value} of each row of {many} whose {label} is '{x}', with duplicates",
-     "SELECT {value} FROM {many} WHERE {label} = '{x}'"),
-    ("the number of rows of {many} with {value} above {n}", "SELECT COUNT(*) FROM {many} WHERE {value} > {n}"),
+    (
+        "the {value} of each row of {many} whose {label} is '{x}', with duplicates",
+        "SELECT {value} FROM {many} WHERE {label} = '{x}'",
+    ),
+    (
+        "the number of rows of {many} with {value} above {n}",
+        "SELECT COUNT(*) FROM {many} WHERE {value} > {n}",
+    ),
     ("each different {label} in {many}, once", "SELECT DISTINCT {label} FROM {many}"),
-    ("the name of each of the {one} and the sum of its {value} in {many}; leave out those without rows",
-     "SELECT o.name, SUM(m.{value}) FROM {one} o JOIN {many} m ON m.owner = o.id GROUP BY o.id"),
-    ("the names of the {one} whose {group} is '{g}', in descending order of id",
-     "SELECT name FROM {one} WHERE {group} = '{g}' ORDER BY id DESC"),
-    ("the names of the {one} that have no row in {many}",
-     "SELECT name FROM {one} WHERE id NOT IN (SELECT owner FROM {many})"),
-    ("each {group} of the {one} with the number of {one} in it, in alphabetical order",
-     "SELECT {group}, COUNT(*) FROM {one} GROUP BY {group} ORDER BY {group}"),
-    ("the id of each row of {many} with the greatest {value} of all",
-     "SELECT id FROM {many} WHERE {value} = (SELECT MAX({value}) FROM {many})"),
-)  # fmt: skip
+    (
+        (
+            "the name of each of the {one} and the sum of its {value} in {many}; "
+            "leave out those without rows"
+        ),
+        "SELECT o.name, SUM(m.{value}) FROM {one} o JOIN {many} m ON m.owner = o.id GROUP BY o.id",
+    ),
+    (
+        "the names of the {one} whose {group} is '{g}', in descending order of id",
+        "SELECT name FROM {one} WHERE {group} = '{g}' ORDER BY id DESC",
+    ),
+    (
+        "the names of the {one} that have no row in {many}",
+        "SELECT name FROM {one} WHERE id NOT IN (SELECT owner FROM {many})",
+    ),
+    (
+        "each {group} of the {one} with the number of {one} in it, in alphabetical order",
+        "SELECT {group}, COUNT(*) FROM {one} GROUP BY {group} ORDER BY {group}",
+    ),
+    (
+        "the id of each row of {many} with the greatest {value} of all",
+        "SELECT id FROM {many} WHERE {value} = (SELECT MAX({value}) FROM {many})",
+    ),
+)
 
 
 @rlvr.register("sql-v4")

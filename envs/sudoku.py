@@ -76,8 +76,7 @@ def _prompt_of(puzzle: list[list[int]]) -> str:
     high, wide = box_shape(size)
     return (
         f"Fill the empty cells (.) of this sudoku with 1 to {size}, so that each row, column and "
-        f"box "
-        f"of {high} rows and {wide} columns has every digit once.\n\n{_text(puzzle)}\n\n"
+        f"box of {high} rows and {wide} columns has every digit once.\n\n{_text(puzzle)}\n\n"
         f"Give all {size} rows between <answer> and </answer>."
     )
 

@@ -171,14 +171,12 @@ class SweLite(rlvr.Environment):
             parts.append(f"To be changed: {', '.join(places)}.")
         parts.append(
             "All that docstrings say holds. Hidden tests with other inputs decide; they see src "
-            "alone, and what is "
-            "right now has to stay right."
+            "alone, and what is right now has to stay right."
         )
         if self.tools:
             parts.append(
-                f"You have a bash session in the folder above src. Some tests are in tests: "
-                f"{_RUN}. When you are "
-                "done, say so."
+                "You have a bash session in the folder above src. Some tests are in tests: "
+                f"{_RUN}. When you are done, say so."
             )
         else:
             parts += [

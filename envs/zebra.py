@@ -76,8 +76,7 @@ class Zebra(Puzzle):
 def _how(houses: int, kinds: list[str]) -> str:
     return (
         f"Give one line for each house from 1 to {houses}, with {', '.join(kinds)} in this order "
-        f"and commas "
-        "between them, between <answer> and </answer>."
+        "and commas between them, between <answer> and </answer>."
     )
 
 

@@ -3,12 +3,12 @@ where ours differ and why.
 
 The map of `rlvr.recipes`, whose folders are a recipe each:
 
-recipe                   `Recipe`, `RecipeSetting`, `load_recipe`; this file
-flags                    a recipe's settings and environments as flags
-common                   training by a recipe, and the report at its end
-plan, jobs               what a size takes on its devices; files that start it on a cluster
+recipe             `Recipe`, `RecipeSetting`, `load_recipe`; this file
+flags              a recipe's settings and environments as flags
+common             training by a recipe, and the report at its end
+plan, jobs         what a size takes on its devices; files that start it on a cluster
 tiny_sizes, tiny_models  size tiny: tasks for a laptop's cores, and models made for them
-others                   `run.py` has a recipe's `RECIPE`, or a demonstration's `main`; README.md says why
+others             `run.py` has a recipe's `RECIPE`, or a demonstration's `main`; README.md says why
 
 Contract: `RECIPE`, a `Recipe`, in `run.py` of a folder; or a `.toml` or `.py` of your own.
 Sees all rooms; `cli` finds recipes by name.

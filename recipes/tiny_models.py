@@ -27,7 +27,8 @@ _TEMPLATE: Final = """
 {%- if message.role == 'tool' %}>{{ message.content }}
 {%- elif message.role == 'assistant' %}{{ message.content }}
 {%- for call in message.tool_calls or [] -%}
-<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}</tool_call>
+<tool_call>{{ {'name': call.function.name, 'arguments': call.function.arguments} | tojson }}\
+</tool_call>
 {%- endfor %}{{ eos_token }}
 {%- else %}{% if tools %}({{ tools[0].function.name }}) {% endif %}{{ message.content }}{% endif %}
 {%- endfor %}
@@ -169,4 +170,5 @@ def _rows_of_turns(
 def _write_call(turn: rlvr.Ask | rlvr.PolicyTurn) -> str:
     """A call as the template writes it."""
     assert isinstance(turn, rlvr.Ask)
-    return f"<tool_call>{json.dumps({'name': turn.name, 'arguments': dict(turn.arguments)})}</tool_call>"
+    call = json.dumps({"name": turn.name, "arguments": dict(turn.arguments)})
+    return f"<tool_call>{call}</tool_call>"

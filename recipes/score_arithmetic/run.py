@@ -92,7 +92,10 @@ def answer(env: rlvr.Environment, index: int, rng: Random) -> rlvr.Item:
     kind = rng.choices(["right", "wrong", "malformed", "hostile"], weights=[50, 30, 15, 5])[0]
     text = {
         "right": f"Step by step … so the answer is \\boxed{{{task.reference}}}.",
-        "wrong": f"Step by step … so the answer is \\boxed{{{task.reference + rng.choice([-10, -1, 1, 2])}}}.",
+        "wrong": (
+            "Step by step … so the answer is "
+            f"\\boxed{{{task.reference + rng.choice([-10, -1, 1, 2])}}}."
+        ),
         "malformed": rng.choice(
             [f"It is {task.reference}, I think.", "\\boxed{}", "", "Let me see, carry the one, and"]
         ),
