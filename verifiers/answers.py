@@ -152,7 +152,8 @@ _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
 _SENTENCE_END = re.compile(r"(?<!\\)[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"答案(?:是|为|為)?[:：]?|"
-    r"^[#*_ \t]{0,12}+(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}(?:is\b|are\b|=|:)[*_ \t:}]{0,6}"
+    r"^[#*_ \t]{0,12}+(?:the )?(?:final )?answer[*_ \t]{0,8}$|\banswer\b[*_ ]{0,4}"
+    r"(?:is\b|are\b|=|:)[*_ \t:}]{0,6}"
     r"(?:(?:clearly|therefore|thus|hence|simply|definitely|indeed|obviously)\b[*_ \t,:]{1,6})?",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -200,7 +201,8 @@ _BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be wi
 _NEAR = 80  # characters before it in which it may be denied
 _ASIDE = r"(?:(?:no|wait|hmm|actually|sorry|oops|unfortunately)[\s,.!…—–-]{1,4})"
 _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
-    rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?[^\s.!?]{{1,40}}(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
+    rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?[^\s.!?]{{1,40}}"
+    rf"(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
     re.IGNORECASE,
 )
 _LEAST_WORD = 4  # characters: what takes an answer back, such as "not ", has no fewer
@@ -224,9 +226,8 @@ _CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a bo
 _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
 _DENIED = re.compile(
     r"\b(?:(?:is|are|was|be|does|do) (?:certainly |definitely |clearly )?not|can ?not|never|n['’]t|"
-    r"is(?= anything (?:but|except))|(?:is|was|be)n['’]t)(?: (?:ever )?(?:be|equal|equal to|anything but))?"
-    + _OPENED
-    + r"\Z",
+    r"is(?= anything (?:but|except))|(?:is|was|be)n['’]t)"
+    r"(?: (?:ever )?(?:be|equal|equal to|anything but))?" + _OPENED + r"\Z",
     re.IGNORECASE,
 )
 _NOT_RIGHT = (
@@ -244,13 +245,17 @@ _WITHDRAWN = re.compile(
     rf"(?:(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT})|"
     rf"[.!?\n]\s{{0,4}}{_ASIDE}{{1,3}}{_IT_IS_NOT}|"
     rf"(?:\A|[.!?\n]\s{{0,4}}){_ASIDE}{{0,3}}(?:"
-    r"(?:i|let me) (?:now |hereby |must |have to )?(?:retract|withdraw|take (?:that|this|it) back)\b|"
+    r"(?:i|let me) (?:now |hereby |must |have to )?"
+    r"(?:retract|withdraw|take (?:that|this|it) back)\b|"
     r"i (?:made|have made) an? (?:mistake|error)\b|"
     r"(?:scratch|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
     re.IGNORECASE,
 )
 _BULLET = r"[\s*_#>•.()\d-]{0,12}(?:\(?(?:[ivx]{1,4}|[a-z])[).] )?"
-_KIND = r"(?:option|case|candidate|possibility|alternative|choice|scenario|(?:possible )?answer|solution|guess)"
+_KIND = (
+    r"(?:option|case|candidate|possibility|alternative|choice|scenario|(?:possible )?answer|"
+    r"solution|guess)"
+)
 _CANDIDATE = re.compile(
     rf"{_BULLET}(?:{_KIND}s? ?#?(?:\d+|[a-z]|one|two)\b|"
     rf"(?:the )?(?:first|second|third|one|other|another) {_KIND}\b|"
@@ -258,18 +263,21 @@ _CANDIDATE = re.compile(
     re.IGNORECASE,
 )
 _ALSO = re.compile(
-    rf"{_BULLET}(?:alternatively|another {_KIND}|or(?: else| maybe| perhaps)?|perhaps|maybe|possibly|"
+    rf"{_BULLET}(?:alternatively|another {_KIND}|or(?: else| maybe| perhaps)?|perhaps|maybe|"
+    r"possibly|"
     r"it (?:could|might|may)(?: also)? be)\b",
     re.IGNORECASE,
 )
 _SAYS_WHY = re.compile(
-    r"\b(?:wait|actually|wrong|incorrect|mistake|error|correct|instead|but|however|contradict\w*|not|no|so|thus|hence|"
+    r"\b(?:wait|actually|wrong|incorrect|mistake|error|correct|instead|but|however|contradict\w*|"
+    r"not|no|so|thus|hence|"
     r"therefore|discard|reject\w*)\b",
     re.IGNORECASE,
 )
 _REJECTED = re.compile(rf"(?:\bnot|n['’]t|\bneither){_OPENED}\Z", re.IGNORECASE)
 _INSTEAD = re.compile(
-    r"[\s,;:.—–-]{0,8}(?:but|rather|instead|actually|(?:it|that)(?:['’]s| is)|the (?:\w{1,12} )?answer is)\b",
+    r"[\s,;:.—–-]{0,8}(?:but|rather|instead|actually|(?:it|that)(?:['’]s| is)|the "
+    r"(?:\w{1,12} )?answer is)\b",
     re.IGNORECASE,
 )
 _CORRECTS = re.compile(
@@ -281,7 +289,8 @@ _OTHERS_ANSWER = re.compile(  # "The reference answer is \\boxed{6}" behind one'
     re.IGNORECASE,
 )
 _NAMES_BOX = re.compile(  # "I put it in \\boxed{}"
-    r"(?:\b(?:in|into|inside|within|with|using|use|an?|the|by|as|and)|[`'\"“‘(\[])[\s*_$`'\"“‘\\(\[]{0,8}\Z",
+    r"(?:\b(?:in|into|inside|within|with|using|use|an?|the|by|as|and)|[`'\"“‘(\[])"
+    r"[\s*_$`'\"“‘\\(\[]{0,8}\Z",
     re.IGNORECASE,
 )
 _HAS_LETTER = re.compile(r"[^\W\d_]")

@@ -70,9 +70,10 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
 
     The reference is a mapping:
 
-        functions  the schemas that the model saw: name, parameters.properties (with their types), parameters.required
-        calls      a list; each maps one function to its arguments, and each argument to the accepted values; "" among
-                   them means that it may be left out
+        functions  the schemas that the model saw: name, parameters.properties (with their types),
+                   parameters.required
+        calls      a list; each maps one function to its arguments, and each argument to the
+                   accepted values; "" among them means that it may be left out
 
     The rules: as many calls as asked for, in any order; the function's name as it is; every
     required argument, and none that the schema does not have; the type that the schema names, where
@@ -423,7 +424,10 @@ def _fault(call: Call, wanted: tuple[str, JsonObject], functions: JsonObject) ->
         if argument not in properties or argument not in accepted:
             return f"extra-argument: {str(argument)[:80]}"
         if not _is_typed(value, properties[argument], accepted[argument]):
-            return f"other-type: {argument} is {type(value).__name__}, not {properties[argument].get('type')}"
+            return (
+                f"other-type: {argument} is {type(value).__name__}, "
+                f"not {properties[argument].get('type')}"
+            )
         if not any(
             _accepts(value, choice) for choice in accepted[argument] if choice != "" or value == ""
         ):

@@ -1,6 +1,6 @@
 r"""Chemical formulas and balanced equations: read as data, and compared by their atoms and charges.
 
-2H2 + O2 -> 2H2O      \ce{2 H2 + O2 -> 2 H2O}      2\mathrm{H}_2 + \mathrm{O}_2 \rightarrow 2\mathrm{H_2O}
+2H2 + O2 -> 2H2O    \ce{2 H2 + O2 -> 2 H2O}  2\mathrm{H}_2 + \mathrm{O}_2 \rightarrow 2\mathrm{H_2O}
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ Pu:244
 _LONGEST: Final = 600  # characters of an answer
 _MOST: Final = 10_000  # a coefficient or a count of atoms
 _ARROW: Final = re.compile(
-    r"\\(?:long)?rightarrow|\\to(?![a-z])|\\rightleftharpoons|\\longrightarrow|<=>|⇌|-{1,3}>|→|⟶|={1,3}>|={1,2}"
+    r"\\(?:long)?rightarrow|\\to(?![a-z])|\\rightleftharpoons|\\longrightarrow|<=>|⇌|-{1,3}>|→|⟶|"
+    r"={1,3}>|={1,2}"
 )
 _MARKUP: Final = re.compile(r"\\(?:ce|text|mathrm|mathbf|rm|textrm)(?![A-Za-z])|\\[,;:! ]|\$|~")
 _STATE: Final = re.compile(r"_?\s*\{?\((?:s|l|g|aq)\)\}?")
@@ -67,16 +68,19 @@ _RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻]")
 _CHARGE: Final = re.compile(r"\^\s*(?:\{\s*(\d?)\s*([+-])\s*\}|(\d?)([+-]))")
 # Of SO42- and Hg22+ the second digit is the charge, of Fe3+ the only one: no metal is a chain.
 _PLAIN_CHARGE: Final = re.compile(
-    r"(?:(?<=[A-Za-z)]\d)|(?<![A-Za-z\d)\]])(?P<metal>Li|Be|Na|Mg|Al|Ca|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|Cu|Zn|"
+    r"(?:(?<=[A-Za-z)]\d)|(?<![A-Za-z\d)\]])(?P<metal>Li|Be|Na|Mg|Al|Ca|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|"
+    r"Cu|Zn|"
     r"Sr|Ag|Cd|Sn|Ba|La|Ce|Pt|Au|Pb|Bi|U))(?P<size>\d)(?P<sign>\+(?=\s*(?:\+|$))|-(?!>))"
 )
 _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>))")
 _TERM: Final = re.compile(r"(?:\(?(\d{1,5})\)?[·*]?)?(\D.*)")
 _TAGS: Final = re.compile(r"<(/?)su([bp])>")
 _LEAD: Final = re.compile(  # "The formula is", "The balanced equation is" and "Nickel(II) sulfate:"
-    r"\A(?:(?:the )?(?:(?:balanced|chemical|net|ionic|overall) ){0,3}(?:equation|reaction)(?: is)?:? |"
+    r"\A(?:(?:the )?(?:(?:balanced|chemical|net|ionic|overall) ){0,3}(?:equation|reaction)"
+    r"(?: is)?:? |"
     r"(?:the )?(?:[a-z]{4,10} )?formula (?:(?:of|for) .{1,60}? )?is:? |"
-    r"(?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}(?:ide|ate|ite|acid|ane|ene|ol|water|ammonia): )",
+    r"(?:[a-z]{3,20}(?:\([IVX]+\))?[ -])*[a-z]{0,15}"
+    r"(?:ide|ate|ite|acid|ane|ene|ol|water|ammonia): )",
     re.IGNORECASE,
 )
 _BALANCED: Final = re.compile(r"\s*\((?:already )?balanced\)\Z", re.IGNORECASE)
@@ -115,7 +119,8 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
     """Verifies a balanced equation, a formula or a quantity; the reference says
     which of the three is asked.
 
-        >>> ChemistryVerifier().verify("<answer>O2 + 2 H2 -> 2 H2O</answer>", "2 H2 + O2 -> 2 H2O").why
+        >>> equation = "2 H2 + O2 -> 2 H2O"
+        >>> ChemistryVerifier().verify("<answer>O2 + 2 H2 -> 2 H2O</answer>", equation).why
         'balanced'
 
     An equation must have the species of the reference on the same sides, in any order, be balanced

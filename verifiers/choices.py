@@ -23,7 +23,8 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of the options, in order."""
 
 _NAMED = (
-    r"(?:(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?[: ]*|"
+    r"(?:(?:the )?(?:final |best |correct |right )?(?:answer|option|choice)(?: (?:is|would be))?"
+    r"[: ]*|"
     r"(?:so|thus|hence|therefore),? |it(?:['’]s| is) |i (?:choose|pick|select) )"
 )
 _LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):]?", re.IGNORECASE)
@@ -69,8 +70,10 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     letter, "B. 5", "5", or an equal number such as "10/2".
 
         >>> asked = {"options": ["4", "5"], "answer": "5"}
-        >>> ChoiceVerifier().verify(r"So \boxed{B}", asked).why, ChoiceVerifier().verify("B", asked).why
-        ('same-choice', 'no-answer')
+        >>> ChoiceVerifier().verify(r"So \boxed{B}", asked).why
+        'same-choice'
+        >>> ChoiceVerifier().verify("B", asked).why
+        'no-answer'
 
     The reasons: `same-choice` is CORRECT; `no-answer empty-box unclosed-box` and `no-such-choice`
     UNPARSED; `another-choice`, `hedged` (two letters, a letter with the text of another option, or

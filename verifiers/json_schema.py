@@ -32,10 +32,10 @@ class JSONVerifier(BaseVerifier[Answer, "_Asked"]):
     The reference is a mapping:
 
         schema  a JSON Schema, draft 2020-12 unless its `$schema` says otherwise; references to
-        other documents are
-                refused, and so are patterns that cannot be matched in linear time, see
-                `rlvr.verifiers.patterns`
-        values  maps JSON pointers (RFC 6901) to the values that must stand there: {"/name": "Ada", "/tags/0": "x"}
+                other documents are refused, and so are patterns that cannot be matched in linear
+                time, see `rlvr.verifiers.patterns`
+        values  maps JSON pointers (RFC 6901) to the values that must stand there:
+                {"/name": "Ada", "/tags/0": "x"}
         whole   instead of `values`: the whole document
 
     Equality is JSON's: 1 and 1.0 are one number, true and 1 are not, the order of keys does not

@@ -48,8 +48,7 @@ _WORD = re.compile(r"[^\W\d_][\w'’]*(?:-[^\W\d_][\w'’]*)*")
 _ROLES = frozenset(("knight", "knave", "spy", "liar", "normal", "truth-teller"))
 _LINKS = frozenset(
     "a an the is are was and both all so thus therefore hence while but also name names role roles "
-    "person people "
-    "type identity only".split()
+    "person people type identity only".split()
 )
 _BETWEEN = re.compile(r"(?:[\s.,;:=()\[\]|&\"'{}→>*•+\-–—]|\d{1,2}[.)])*")
 
@@ -158,7 +157,8 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
 
 
 _LABEL = re.compile(
-    r"(?:house|row|position|no\.?|#)?\s*#?(\d)\s*(?:[:.)]|->|→|-(?=\s)|$)|(?:house|row|position)\s*(\d)\s*",
+    r"(?:house|row|position|no\.?|#)?\s*#?(\d)\s*(?:[:.)]|->|→|-(?=\s)|$)|"
+    r"(?:house|row|position)\s*(\d)\s*",
     re.IGNORECASE,
 )
 _RULE = re.compile(r"[-:|+= ]+")
@@ -388,8 +388,8 @@ _TIMES = re.compile(r"(?<=[\d)])\s*[xX]\s*(?=[\d(])")
 class _Parser:
     """Reads an expression over exact fractions.
 
-        sum = product (("+" | "-") product)*        product = sign (("*" | "/") sign | bracket)*
-        sign = "-" sign | atom                      atom = number | bracket        bracket = "(" sum ")"
+        sum = product (("+" | "-") product)*    product = sign (("*" | "/") sign | bracket)*
+        sign = "-" sign | atom                  atom = number | bracket        bracket = "(" sum ")"
 
     Attributes:
         used: the numbers in it, in order.

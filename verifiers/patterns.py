@@ -90,8 +90,7 @@ def read_pattern(pattern: str) -> Pattern:
         why = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise DataError(
             f"the pattern {brief(pattern)} cannot be used: {why}; it is matched in linear time, "
-            f"without look-around "
-            "and back-references"
+            "without look-around and back-references"
         ) from None
 
 

@@ -30,7 +30,8 @@ _NAME: Final = re.compile(
     r"(?:\\approx|\\sim|≈|~|(?i:approximately|about|roughly|approx\.?)(?= ))?\s*"
 )
 _WAY: Final = re.compile(  # a reference says no direction, so an answer may
-    r",?\s*\(?(?:(?:directed|pointing|acting|vertically|horizontally|due) )*(?:(?:down|up|in|out|for|back)wards?|"
+    r",?\s*\(?(?:(?:directed|pointing|acting|vertically|horizontally|due) )*"
+    r"(?:(?:down|up|in|out|for|back)wards?|"
     r"to the (?:right|left|north|south|east|west)|(?:north|south|east|west)(?:wards?)?)\)?\Z",
     re.IGNORECASE,
 )

@@ -64,7 +64,8 @@ _VULGAR: Final = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _NUMBER: Final = re.compile(
     rf"""(?P<sign>[-+−–]?)\s?(?:US(?=\$))?(?P<before>[$€£¥]?)\s?(?P<minus>[-−]?)
     (?:(?P<whole>\d{{1,3}}(?:,\d{{3}})+|\d{{1,40}})?(?P<part>\.\d{{1,40}})?
-       (?:[eE](?P<power>[+-]?\d{{1,3}})|\s?(?:×|x|\*|\\times|·)\s?10\s?\^?\s?\{{?(?P<ten>[+\-−]?\d{{1,3}})\}}?)?
+       (?:[eE](?P<power>[+-]?\d{{1,3}})
+         |\s?(?:×|x|\*|\\times|·)\s?10\s?\^?\s?\{{?(?P<ten>[+\-−]?\d{{1,3}})\}}?)?
        (?:\s?(?P<vulgar>[{_VULGAR}])|\s?/\s?(?P<under>\d{{1,40}}))?)
     \s?(?P<scale>hundred|thousand|million|billion|trillion|dozen)?
     \s?(?P<unit>[%°$€£¥]?\s?[^\d\s].{{0,30}}|[%°$€£¥])?""",
@@ -98,13 +99,15 @@ _PERCENT: Final = re.compile(r"\bper ?cent|%", re.IGNORECASE)
 _PER_CENT: Final = re.compile(r"\bper cent\b", re.IGNORECASE)
 _AND_LAST: Final = re.compile(r",? and |(?<=[^\W\d_])(?: ?/ ?|; )(?=[^\W\d_])")
 _LEAD_IN: Final = re.compile(
-    r"(?:(?:so|thus|hence|therefore),? )?(?:it|that|this|they)(?:['’]s|['’]re| is| was| are| were) ",
+    r"(?:(?:so|thus|hence|therefore),? )?(?:it|that|this|they)"
+    r"(?:['’]s|['’]re| is| was| are| were) ",
     re.IGNORECASE,
 )
 _UNSURE: Final = r"(?!(?:only|just|merely|simply|sure|certain\w*|really|quite|\w+ly)\b)"
 _CHOSEN: Final = re.compile(
     rf"not {_UNSURE}[^,;]{{1,80}}?,? but (?:rather )?(?P<but>.{{1,200}})|"
-    rf"(?P<kept>[^,;]{{1,200}}?)(?:(?:, (?:and )?not|,? rather than|,? instead of) {_UNSURE}[^,;]{{1,80}}|"
+    rf"(?P<kept>[^,;]{{1,200}}?)(?:(?:, (?:and )?not|,? rather than|,? instead of) {_UNSURE}"
+    rf"[^,;]{{1,80}}|"
     r" \(not [^(),;]{1,80}\))",
     re.IGNORECASE,
 )
@@ -114,21 +117,17 @@ _LONGEST_PROMPT: Final = 20_000
 _MOST_CORE: Final = 4  # words around the core of a sentence that may belong to the answer
 _NEUTRAL: Final = frozenset(
     "a an the is are was were be been being am it it's its this that that's these those there "
-    "there's here he she they "
-    "his her their we you i has have had having do does did of in on at by to for from with as "
-    "named called known "
-    "exactly only just precisely simply so thus hence therefore sure certainly course year answer "
-    "use lies flows runs located situated".split()
+    "there's here he she they his her their we you i has have had having do does did of in on at "
+    "by to for from with as named called known exactly only just precisely simply so thus hence "
+    "therefore sure certainly course year answer use lies flows runs located situated".split()
 )
 """Words that say nothing beside an answer."""
 _DOUBTFUL: Final = frozenset(
     "or and but not no never none neither nor cannot can't isn't aren't wasn't weren't don't "
-    "doesn't didn't won't "
-    "without except unless if maybe perhaps possibly probably likely could might may either both "
-    "more less fewer least "
-    "over under about around approximately almost nearly roughly up before after between until "
-    "half twice double "
-    "triple quarter minus negative plus times squared cubed root reciprocal inverse opposite former".split()
+    "doesn't didn't won't without except unless if maybe perhaps possibly probably likely could "
+    "might may either both more less fewer least over under about around approximately almost "
+    "nearly roughly up before after between until half twice double triple quarter minus negative "
+    "plus times squared cubed root reciprocal inverse opposite former".split()
 )
 """Words that change what stands beside them, in a question too."""
 _TURNING: Final = frozenset("of than like as".split())

@@ -65,8 +65,9 @@ _MAKING: Final = _ALLOWED | {
     sqlite3.SQLITE_REINDEX,  # of the index that is made
 }
 _UNREPEATABLE: Final = {
-    "random", "randomblob", "current_date", "current_time", "current_timestamp", "load_extension", "zeroblob",
-    "changes", "total_changes", "last_insert_rowid", "sqlite_version", "sqlite_source_id", "fts3_tokenizer",
+    "random", "randomblob", "current_date", "current_time", "current_timestamp", "load_extension",
+    "zeroblob", "changes", "total_changes", "last_insert_rowid", "sqlite_version",
+    "sqlite_source_id", "fts3_tokenizer",
 }  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STATEMENT: Final = re.compile(
@@ -78,7 +79,8 @@ _STATEMENT: Final = re.compile(
 )
 # What dumps have around their tables; it does nothing to an empty database, and is not run.
 _PROLOGUE: Final = re.compile(
-    r"(?:\s|--[^\n]*\n)*+(?:BEGIN\b|COMMIT\b|END\b|PRAGMA\s+foreign_keys\b|DROP\s+TABLE\s+IF\s+EXISTS\b)",
+    r"(?:\s|--[^\n]*\n)*+(?:BEGIN\b|COMMIT\b|END\b|PRAGMA\s+foreign_keys\b|"
+    r"DROP\s+TABLE\s+IF\s+EXISTS\b)",
     re.IGNORECASE,
 )
 _QUOTED: Final = re.compile(
@@ -97,11 +99,12 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
     The reference is a mapping:
 
         schema    the CREATE TABLE statements
-        fillings  a list; each maps a table to its rows, `{"pets": [[1, "Rex"], …]}`; if it is missing, the rows that
-                  the schema inserts are one.  To a single one, two are added: every other row, and
-                  the rest.
+        fillings  a list; each maps a table to its rows, `{"pets": [[1, "Rex"], …]}`; if it is
+                  missing, the rows that the schema inserts are one.  To a single one, two are
+                  added: every other row, and the rest.
         query     the reference query
-        ordered   whether the order of the rows counts; if it is missing, it does where the query has an outer ORDER BY
+        ordered   whether the order of the rows counts; if it is missing, it does where the query
+                  has an outer ORDER BY
 
     The rows are compared as a multiset, or as a list if the order counts; columns by their place,
     not their name. Numbers are equal within 1e-9 of their size.  Rows that tie in the ORDER BY may
@@ -166,7 +169,10 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                     return Verdict(Outcome.UNPARSED, why=why, answer=query_shown)
                 return Verdict(Outcome.WRONG, why=why, answer=query_shown)
             if not _same(rows, expected, prepared.ordered):
-                why = f"other-rows: {len(rows)} rows where {len(expected)} are right, filling {number}"
+                why = (
+                    f"other-rows: {len(rows)} rows where {len(expected)} are right, "
+                    f"filling {number}"
+                )
                 if _same(rows, expected, ordered=False):
                     why = f"other-order: in filling {number}"
                 return Verdict(Outcome.WRONG, why=why, answer=query_shown)
@@ -427,8 +433,7 @@ def _prepare_reference(text: str, verifier: SQLVerifier) -> _Known:
     if all(_same(rows, results[0], ordered) for rows in results):
         raise DataError(
             f"the reference query {brief(query)} gives the same rows on every filling, so that a "
-            f"constant would be "
-            "right; give fillings on which they differ"
+            "constant would be right; give fillings on which they differ"
         )
     return _Known(scripts, results, ordered)
 

@@ -12,7 +12,8 @@ from typing import Final
 __all__ = ["query_slips"]
 
 _TOKEN: Final = re.compile(
-    r"""(?P<quoted>'(?:[^']|'')*+')|(?P<number>\b\d+\b)|(?P<word>[A-Za-z_][\w.]*+)|(?P<sign>[<>]=|<>|!=|[<>=*])""",
+    r"(?P<quoted>'(?:[^']|'')*+')|(?P<number>\b\d+\b)|(?P<word>[A-Za-z_][\w.]*+)"
+    r"|(?P<sign>[<>]=|<>|!=|[<>=*])",
     re.ASCII,
 )
 _SIGNS: Final = {
@@ -20,8 +21,8 @@ _SIGNS: Final = {
     "=": ("<>", ">="), "<>": ("=",), "!=": ("=",),
 }  # fmt: skip
 _WORDS: Final = {
-    "AND": ("OR",), "OR": ("AND",), "NOT": ("",), "DISTINCT": ("",), "DESC": ("", "ASC"), "ASC": ("DESC",),
-    "LEFT": ("",), "IN": ("NOT IN",), "UNION": ("UNION ALL",),
+    "AND": ("OR",), "OR": ("AND",), "NOT": ("",), "DISTINCT": ("",), "DESC": ("", "ASC"),
+    "ASC": ("DESC",), "LEFT": ("",), "IN": ("NOT IN",), "UNION": ("UNION ALL",),
 }  # fmt: skip
 _AGGREGATES: Final = ("SUM", "AVG", "MIN", "MAX", "COUNT", "TOTAL")
 _CLAUSES: Final = ("WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT")

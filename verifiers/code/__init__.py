@@ -1,7 +1,8 @@
 """Verification of programs: does the program in a completion do what its reference asks?
 
 completion ─ program ─▶ program ┐
-reference ─ cases.read ─▶ cases ┴ judge ═══▶ sandbox: runs, calls, tests ═══▶ values and outputs ─ compare ─▶ verdict
+reference ─ cases.read ─▶ cases ┴ judge ═▶ sandbox: runs, calls, tests ═▶ values and outputs
+                                                                      ─ compare ─▶ verdict
 
 verifier                   `CodeVerifier`
 program, continuation      the program in a completion; code that continues a prompt

@@ -1,8 +1,8 @@
 """Turns tests made of asserts into calls: one process instead of two, and a case for each assert.
 
-    assert f([1, 2], 3) == [3]            ──▶   CallCase("f", ([1, 2], 3), {}, [3])
-    assert sorted(f("ab")) == ["a"]       ──▶   CallCase("f", ("ab",), {}, ["a"], then=("sorted",))
-    assert abs(f(1.5) - 0.5) < 1e-6       ──▶   CallCase("f", (1.5,), {}, 0.5, "near", tolerance=1e-6)
+    assert f([1, 2], 3) == [3]           ──▶  CallCase("f", ([1, 2], 3), {}, [3])
+    assert sorted(f("ab")) == ["a"]      ──▶  CallCase("f", ("ab",), {}, ["a"], then=("sorted",))
+    assert abs(f(1.5) - 0.5) < 1e-6      ──▶  CallCase("f", (1.5,), {}, 0.5, "near", tolerance=1e-6)
 
 Loops over known values, names and pure functions of them are worked out here (`expressions`).  Only
 tests whose meaning the calls keep exactly are turned into calls; any other tests run in a process

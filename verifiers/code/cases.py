@@ -3,13 +3,14 @@ values, or a suite of tests.
 
 In records and data sets the cases are plain JSON:
 
-    {"inputs": ["1 2\\n"], "outputs": ["3\\n"]}                          standard input and output
-    {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}              calls, of a function or of `class Solution`
-    {"test": "assert add(1, 2) == 3", "style": "asserts"}               a suite: also "check", "unittest", "pytest"
-
-    {"inputs": ["37\n"], "interactor": {"source": "…"}}                 an interactor, which is given the input;
-                                                                      "solution": {"source": "…"}, a
-                                                                      right program
+    {"inputs": ["1 2\\n"], "outputs": ["3\\n"]}
+        standard input and output
+    {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}
+        calls, of a function or of `class Solution`
+    {"test": "assert add(1, 2) == 3", "style": "asserts"}
+        a suite: also "check", "unittest", "pytest"
+    {"inputs": ["37\\n"], "interactor": {"source": "…"}}
+        an interactor, which is given the input; "solution": {"source": "…"}, a right program
 
 The first two may also have `cpu_s` and `memory_mib`, limits of one case, and the first a checker
 program: `{"checker": {"source": "…", "language": "python", "protocol": "testlib"}}`; see
@@ -47,7 +48,10 @@ __all__ = [
 _STYLES: Final = ("check", "asserts", "unittest", "pytest")
 # starter code uses `List[int]`, and the contests' judges import it
 _TYPING: Final = "from typing import *"
-_FORMS = "{'inputs': […], 'outputs': […]}, the same with 'fn_name' or 'interactor', or {'test': '…', 'style': '…'}"
+_FORMS = (
+    "{'inputs': […], 'outputs': […]}, the same with 'fn_name' or 'interactor', "
+    "or {'test': '…', 'style': '…'}"
+)
 
 
 @dataclass(frozen=True, slots=True)

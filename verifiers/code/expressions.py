@@ -27,10 +27,30 @@ _STEPS: Final = 100_000  # in one test
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     function.__name__: function
     for function in (
-        abs, bool, bytes, chr, dict, enumerate, float, frozenset, int, len, list, max, min, ord, range, reversed, set,
-        sorted, str, sum, tuple, zip,
+        abs,
+        bool,
+        bytes,
+        chr,
+        dict,
+        enumerate,
+        float,
+        frozenset,
+        int,
+        len,
+        list,
+        max,
+        min,
+        ord,
+        range,
+        reversed,
+        set,
+        sorted,
+        str,
+        sum,
+        tuple,
+        zip,
     )
-}  # fmt: skip
+}
 _TYPES: Final = (bool, bytes, complex, dict, float, frozenset, int, list, set, str, tuple)
 _MATH: Final = frozenset("pi e tau inf nan sqrt floor ceil fabs".split())
 _OPERATIONS: Final[dict[type[ast.operator], Callable[[Any, Any], object]]] = {

@@ -1,9 +1,10 @@
 """`judge`: runs a program on its cases and says which of them it passes.
 
-    StdioCase   a run for each; a comparator or a checker compares its output with the expected one, or an interactor
-                talks with it (interactive)
+    StdioCase   a run for each; a comparator or a checker compares its output with the expected one,
+                or an interactor talks with it (interactive)
     CallCase    one run for all; the values come back as plain data, and are compared
-    TestSuite   plain asserts become calls; other tests run in a process of their own, beside the program's
+    TestSuite   plain asserts become calls; other tests run in a process of their own, beside the
+                program's
 
 In none of them does the expected output or value enter the process that runs the program; and
 nothing that the program wrote is read in this one: a reader does that (reading), and sends a record

@@ -36,7 +36,8 @@ _AC, _WA, _RE, _IE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.RE, CaseVerdict
 _SAID: Final = 1 << 16  # bytes of stderr that are searched for a message
 _TAIL: Final = 1000
 _ERROR = re.compile(
-    rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n((?:Uncaught )?\w*Error: [^\n]+)\n    at "
+    rb"(?:\A|\n)([\w./-]++:\d+:\d+: (?:fatal )?error: [^\n]+)|\n"
+    rb"((?:Uncaught )?\w*Error: [^\n]+)\n    at "
 )
 
 

@@ -42,7 +42,8 @@ _TOTAL_CPU_S, _TOTAL_WALL_S = 20.0, 24.0
 class CodeVerifier(BaseVerifier[str, CodeReference]):
     """Verifies programs: does the completion's program pass the reference's cases?
 
-        >>> CodeVerifier().verify("```python\\nprint(int(input()) + 1)\\n```", {"inputs": ["1"], "outputs": ["2"]}).why
+        >>> cases = {"inputs": ["1"], "outputs": ["2"]}
+        >>> CodeVerifier().verify("```python\\nprint(int(input()) + 1)\\n```", cases).why
         'AC'
 
     The reference is plain JSON: see `rlvr.verifiers.code.cases`.  The reasons: `AC` is CORRECT;

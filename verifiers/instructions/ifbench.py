@@ -91,10 +91,12 @@ def _conjunctions(text: str, strict: bool, small_n: int) -> str:
     return _at_least(len(used), small_n, "different conjunctions")
 
 
-_NAMES = """Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Ethan Charlotte Alexander Amelia Benjamin
-    Harper Leo Zoe Daniel Chloe Samuel Lily Matthew Grace Owen Abigail Gabriel Ella Jacob Scarlett Nathan Victoria
-    Elijah Layla Nicholas Audrey David Hannah Christopher Penelope Thomas Nora Andrew Aria Joseph Claire Ryan Stella
-    Jonathan""".split()
+_NAMES = """
+    Emma Liam Sophia Jackson Olivia Noah Ava Lucas Isabella Mason Mia Ethan Charlotte Alexander
+    Amelia Benjamin Harper Leo Zoe Daniel Chloe Samuel Lily Matthew Grace Owen Abigail Gabriel Ella
+    Jacob Scarlett Nathan Victoria Elijah Layla Nicholas Audrey David Hannah Christopher Penelope
+    Thomas Nora Andrew Aria Joseph Claire Ryan Stella Jonathan
+""".split()
 
 
 @_kind("count:person_names", N=COUNT)
@@ -697,7 +699,9 @@ def _then_bullets(text: str, strict: bool) -> str:
 @_kind("format:title_case")
 def _title_case(text: str, strict: bool) -> str:
     minor = frozenset(
-        "a an and as at but by for from if in nor of off on or per so the to up via with yet".split()
+        (
+            "a an and as at but by for from if in nor of off on or per so the to up via with yet"
+        ).split()
     )
     for at, word in enumerate(words_by(text, strict)):
         if strict:
@@ -856,9 +860,11 @@ def _alphabet_story(text: str, strict: bool) -> str:
     return ""
 
 
-_CAPITALS = """Reykjavik Helsinki Oslo Tallinn Stockholm Riga Moscow Copenhagen Vilnius Minsk Dublin Berlin Amsterdam
-    Warsaw London Brussels Prague Luxembourg Paris Vienna Bratislava Budapest Vaduz Chisinau Bern Ljubljana
-    Zagreb""".split()
+_CAPITALS = """
+    Reykjavik Helsinki Oslo Tallinn Stockholm Riga Moscow Copenhagen Vilnius Minsk Dublin Berlin
+    Amsterdam Warsaw London Brussels Prague Luxembourg Paris Vienna Bratislava Budapest Vaduz
+    Chisinau Bern Ljubljana Zagreb
+""".split()
 
 
 @_kind("custom:european_capitals_sort")

@@ -21,7 +21,8 @@ from rlvr.verifiers.instructions.triples import FOLLOWING
 __all__ = ["least_words", "senseless", "topic_share"]
 
 _LOOKED_AT: Final = 40_000  # characters
-# The first sign of a pattern is one that the search can jump to; what must not stand before it follows.
+# The first sign of a pattern is one that the search can jump to;
+# what must not stand before it follows.
 _WORD: Final = re.compile(r"[A-Za-z](?<![\w@/.:\\].)[A-Za-z]*+(?:['’][A-Za-z]+)?(?![\w@/\\])")
 _ARTICLE: Final = re.compile(
     r"[AaTt](?<![\w'’-].)(?:(?<=a)n?|(?<=A)(?:n|N|(?![.)]))|(?<=[Tt])he|(?<=T)HE)(?![\w'’-])"
@@ -42,45 +43,48 @@ _MIXED: Final = re.compile(r"\b(?:[A-Za-z]+\d+|\d+[A-Za-z]{2,})\w*\b")
 # What no noun phrase begins with, so that no article stands before it.
 _FUNCTION: Final = frozenset(
     "a an the of in on at by for from with and or but as is are was were be been am do does did "
-    "has have had that this "
-    "these those it its he she they them his her their you your we our i my me if then than so "
-    "such can could will "
-    "would shall should may might must which who whom whose what when where why how there into "
-    "after before against between "
-    "through during to not no here over under about up down out off".split()
+    "has have had that this these those it its he she they them his her their you your we our i my "
+    "me if then than so such can could will would shall should may might must which who whom whose "
+    "what when where why how there into after before against between through during to not no here "
+    "over under about up down out off".split()
 )
 _OTHER_LANGUAGES: Final = frozenset(
     "de la el los las en que un una por con para es y le les et des du une dans est pour qui der "
-    "die das und ist nicht "
-    "ein eine zu den mit von il di che per una sono gli na ya wa kwa ni katika het een van niet "
-    "dat och att det som en "
-    "är på og ikke til yang dan untuk dengan ini itu ang ng sa mga bir ve bu için się nie jest do "
-    "o a os da em não uma "
-    "jak że ja on ei se että olen".split()
+    "die das und ist nicht ein eine zu den mit von il di che per una sono gli na ya wa kwa ni "
+    "katika het een van niet dat och att det som en är på og ikke til yang dan untuk dengan ini "
+    "itu ang ng sa mga bir ve bu için się nie jest do o a os da em não uma jak że ja on ei se että "
+    "olen".split()
 ) - {"a", "on", "do", "per", "die", "den", "o", "y", "van", "dan", "bu", "dat"}
 _REFUSAL: Final = re.compile(
     r"(?:i'?m|i am|we are) (?:really |very |so |truly )?(?:sorry|afraid|unable|not able)\b|"
-    r"\bas an? (?:large )?(?:language model|ai)\b|\bi (?:cannot|can'?t|can not|won'?t|am unable to) "
+    r"\bas an? (?:large )?(?:language model|ai)\b|\bi "
+    r"(?:cannot|can'?t|can not|won'?t|am unable to) "
     r"(?:help|assist|do|fulfil|comply|provide|create|write|answer|generate|complete|continue)",
     re.IGNORECASE,
 )
 _EMPTY: Final = re.compile(
-    r"(?:ok(?:ay)?|sure|yes|certainly|of course|absolutely|done|understood|got it|no problem|great|alright|thanks?|"
+    r"(?:ok(?:ay)?|sure|yes|certainly|of course|absolutely|done|understood|got it|no problem|"
+    r"great|alright|thanks?|"
     r"thank you|here (?:it )?(?:is|are)(?: the| your| a)?(?: (?!you\b)\w+){0,2}"
-    r"(?: (?:that )?you(?:'ve)? (?:asked|requested|wanted)(?: for)?)?|as (?:you )?(?:asked|requested)|"
+    r"(?: (?:that )?you(?:'ve)? (?:asked|requested|wanted)(?: for)?)?|as (?:you )?"
+    r"(?:asked|requested)|"
     r"i hope this helps|let me know[^.!?\n]*)[\s.,!:;…-]*",
     re.IGNORECASE,
 )
 _FILLER: Final = re.compile(
     r"\s*[\[(<]?(?:todo\b|(?:insert|your) [\w ]{1,40} here\b)|.{0,80}?\blorem ipsum\b|"
     r"\s*(?:sorry,? )?i (?:really |honestly )?(?:do not|don['’]?t) know\b|"
-    r"\s*(?:sure[,!.]? |okay[,!.]? )?(?:i['’]?ll|i will|let me|i am going to|i['’]?m going to) (?:now )?"
-    r"(?:write|create|compose|draft|provide|give|make|explain|describe|answer)\b[^.!?\n]*[.!?:]*\s*\Z",
+    r"\s*(?:sure[,!.]? |okay[,!.]? )?(?:i['’]?ll|i will|let me|i am going to|i['’]?m going to) "
+    r"(?:now )?"
+    r"(?:write|create|compose|draft|provide|give|make|explain|describe|answer)\b[^.!?\n]*"
+    r"[.!?:]*\s*\Z",
     re.IGNORECASE,
 )
 _LONG: Final = re.compile(
-    r"\b(?:essay|stor(?:y|ies)|article|blog|speech|letter|e-?mail|report|script|review|resume|cv|proposal|summary|"
-    r"summari[sz]e|sum up|describe|discuss|explain|elaborate|itinerary|lyrics|dialogue|advertisement|biography|"
+    r"\b(?:essay|stor(?:y|ies)|article|blog|speech|letter|e-?mail|report|script|review|resume|cv|"
+    r"proposal|summary|"
+    r"summari[sz]e|sum up|describe|discuss|explain|elaborate|itinerary|lyrics|dialogue|"
+    r"advertisement|biography|"
     r"guide|rap|poem|limerick|essays|"
     r"write|tell|compose|draft|something about|pitch|template|press release|cover letter)\b",
     re.IGNORECASE,
@@ -107,7 +111,8 @@ _CONDENSED: Final = re.compile(
     re.IGNORECASE,
 )
 _NAMES: Final = re.compile(
-    r"\?|\b(?:what|who|which|when|where|is|are|does|can|nick ?names?|names?|title|slogan|json|word|answer|yes|no)\b",
+    r"\?|\b(?:what|who|which|when|where|is|are|does|can|nick ?names?|names?|title|slogan|json|"
+    r"word|answer|yes|no)\b",
     re.IGNORECASE,
 )
 

@@ -43,7 +43,10 @@ PUNCTUATION: Final = string.punctuation
 _NO_PUNCTUATION = str.maketrans("", "", PUNCTUATION)
 
 _WORD = re.compile(r"[^\W_]+(?:['’\-.,][^\W_]+)*")
-_NO_SPACES = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+_NO_SPACES = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
+    "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+)
 _UNSPACED = re.compile(f"[{_NO_SPACES}]")
 _LETTER = rf"(?:(?![{_NO_SPACES}])[^\W_])"
 _WORD_OR_SIGN = re.compile(rf"[{_NO_SPACES}]|{_LETTER}+(?:['’\-.,]{_LETTER}+)*")
@@ -245,7 +248,8 @@ def has_word(word: str, text: str, *, inflected: bool = False) -> bool:
 
 
 _UNSEEN = re.compile(
-    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]"
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]"
 )
 
 
@@ -291,11 +295,13 @@ def fenced_alone(text: str) -> str:
 # Begins with a set of characters, which the search jumps to; what must stand before them is looked
 # at afterwards.
 _END = re.compile(
-    r"[.!?。！？।؟\n](?:(?<!\n)(?<![.!?。！？।؟]{2})[.!?。！？।؟]*+[\"'”’)\]*_]*+(?=\s|$)|(?<=[。！？।])(?![.!?。！？।؟])|"
+    r"[.!?。！？।؟\n](?:(?<!\n)(?<![.!?。！？।؟]{2})[.!?。！？।؟]*+[\"'”’)\]*_]*+(?=\s|$)|(?<=[。！？।])"
+    r"(?![.!?。！？।؟])|"
     r"(?<=\n)[^\S\n]*+\n)"
 )
 _ABBREVIATION = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|etc|e\.g|i\.e|approx|No|Inc|Ltd|Co|Fig|al|cf)|\b[A-Z]|^\s*\d{1,3})\.$"
+    r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|etc|e\.g|i\.e|approx|No|Inc|Ltd|Co|Fig|al|cf)|\b[A-Z]|"
+    r"^\s*\d{1,3})\.$"
 )
 
 
@@ -323,7 +329,10 @@ def sentences(text: str) -> list[str]:
 
 
 _KEPT, _STOP = "\ue000", "\ue001"  # a dot that ends nothing; the end of a sentence
-_STARTER = r"(?:(?:Mr|Mrs|Ms|Dr|Prof|Capt|Cpt|Lt|Wherever)|(?:He|She|It|They|Their|Our|We|But|However|That|This)\s)"
+_STARTER = (
+    r"(?:(?:Mr|Mrs|Ms|Dr|Prof|Capt|Cpt|Lt|Wherever)|"
+    r"(?:He|She|It|They|Their|Our|We|But|However|That|This)\s)"
+)
 _REWRITES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -368,7 +377,8 @@ def reference_sentences(text: str) -> list[str]:
 _SPLIT = re.compile(r"\.{2,}|--+|[;@#$%&?!()\[\]{}<>\"“”„«»‘’…]|`+|[:,](?=\D|$)")
 _CONTRACTION = re.compile(r"(?<=[^' ])('[sSmMdD]|'ll|'LL|'re|'RE|'ve|'VE|n't|N'T|')(?=$)")
 _JOINED = re.compile(
-    r"(?i)\b(can)(?=not\b)|\b(d)(?='ye\b)|\b(gim)(?=me\b)|\b(gon)(?=na\b)|\b(got)(?=ta\b)|\b(lem)(?=me\b)|"
+    r"(?i)\b(can)(?=not\b)|\b(d)(?='ye\b)|\b(gim)(?=me\b)|\b(gon)(?=na\b)|\b(got)(?=ta\b)|\b(lem)"
+    r"(?=me\b)|"
     r"\b(wan)(?=na(?:\s|$))|\b(more)(?='n\b)"
 )
 _FINAL_DOT = re.compile(r"(?<=[^.])\.(?=[\])}>\"'»”’ ]*$)")
