@@ -1,9 +1,10 @@
 """Builds the documentation as a site in build/site: `make docs`.
 
-Pages lie in docs/, recipes/ and the root, and link to one another and to sources as they do in the checkout.  So the
-tree is copied as it is into build/site-pages, with the sources that pages link to, and a page per package is added for
-its docstrings.  Those are read from the layout of the wheel, in which folders and import names agree.  The build fails
-on links that lead nowhere, of pages and of the finished site.
+Pages lie in docs/, recipes/ and the root, and link to one another and to sources as they do in the
+checkout.  So the tree is copied as it is into build/site-pages, with the sources that pages link
+to, and a page per package is added for its docstrings.  Those are read from the layout of the
+wheel, in which folders and import names agree.  The build fails on links that lead nowhere, of
+pages and of the finished site.
 """
 
 from __future__ import annotations
@@ -215,7 +216,8 @@ def main() -> int:
         print(f"leads nowhere: {line}", file=sys.stderr)
     if not broken:
         print(
-            f"{sum(1 for _ in SITE.rglob('*.html'))} pages in {SITE.relative_to(ROOT)}; every link leads somewhere"
+            f"{sum(1 for _ in SITE.rglob('*.html'))} pages in {SITE.relative_to(ROOT)}; "
+            "every link leads somewhere"
         )
         print(f"{words():,} words in docs/ and README.md")
     return int(bool(broken))

@@ -11,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Our folders and where the wheel has them (CONTRIBUTING.md).  One that is not there yet holds nothing.
+# Our folders and where the wheel has them (CONTRIBUTING.md).  One that is not there yet holds
+# nothing.
 FOLDERS = {
     "rlvr": "rlvr",
     "envs": "rlvr/envs",
@@ -57,8 +58,9 @@ def main(wheel: str, unpack_to: str | None = None) -> int:
         if unpack_to is not None:
             archive.extractall(unpack_to)
     if unpack_to is not None:
-        # The graph behind import-linter stops at a folder without __init__.py inside a package that has one, and
-        # would call every contract about envs and verifiers kept without having read a line of them.
+        # The graph behind import-linter stops at a folder without __init__.py inside a package that
+        # has one, and would call every contract about envs and verifiers kept without having read a
+        # line of them.
         for folder in FOLDERS.values():
             if (Path(unpack_to) / folder).is_dir():
                 (Path(unpack_to) / folder / "__init__.py").touch()

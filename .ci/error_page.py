@@ -1,7 +1,7 @@
 """The page of error messages: what each says, and what to do, read from the sources by `make docs`.
 
-A message says the value, the rule and, behind a semicolon, the way out; so the page is the messages themselves, in the
-order of the alphabet, with an ellipsis for each value.
+A message says the value, the rule and, behind a semicolon, the way out; so the page is the messages
+themselves, in the order of the alphabet, with an ellipsis for each value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ ERRORS = ("UsageError", "DataError", "UnknownEnvironment", "Refused", "NonConfor
 HEAD = """# Error messages
 
 Each ends a command with code 2 and one line, or is the exception that Python gets. `…` stands for a
-value. Search this page for the words that you have; a message that is not here comes from a library.
+value. Search this page for the words that you have; a message that is not here comes from a \
+library.
 """
 
 

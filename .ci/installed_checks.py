@@ -1,9 +1,11 @@
-"""What has to work where rlvr is installed: run by `.ci/test_installed.py` with the Python of one environment.
+"""What has to work where rlvr is installed:
+run by `.ci/test_installed.py` with the Python of one environment.
 
     PYTHON -I installed_checks.py EXPECTED.json RESULT.json
 
-It runs in an empty folder and knows the checkout only by what EXPECTED.json quotes of it.  Needs no package but rlvr.
-Each check either returns or raises; all of them run, and RESULT.json has what failed.
+It runs in an empty folder and knows the checkout only by what EXPECTED.json quotes of it.  Needs no
+package but rlvr.  Each check either returns or raises; all of them run, and RESULT.json has what
+failed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ BIN = Path(sys.executable).parent
 EXAMPLES = 17  # commands; an environment with fewer has lost one
 PATIENCE_S = 600  # a machine may be busy; a command that needs more than that hangs
 ONE_LINE = re.compile(
-    r"rlvr: \S+ is not installed; get it with: pip install -c constraints\.txt '\.\[(\w+)\]' in a checkout "
+    r"rlvr: \S+ is not installed; get it with: pip install -c constraints\.txt '\.\["
+    r"(\w+)\]' in a checkout "
     r"of rlvr, or pip install '[^']*\[\1\]'\n"
 )
 
@@ -91,7 +94,8 @@ def doctor(it: dict[str, Any]) -> None:
 
 
 def readme(it: dict[str, Any]) -> None:
-    """Its first use from the shell (score, replay) and from Python, with what it says they print."""
+    """Its first use from the shell (score, replay) and from Python, with what it says they
+    print."""
     script = subprocess.run(
         ["sh", "-euc", it["shell"]], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

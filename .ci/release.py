@@ -1,7 +1,8 @@
 """Is this commit ready to be released?  `make release` runs it; nothing is tagged or uploaded.
 
-Checks the version, its heading and date in CHANGELOG.md, the tag and the work tree; builds both archives into dist/;
-runs `twine check --strict` and `make test-installed`; prints the commands that tag and upload.
+Checks the version, its heading and date in CHANGELOG.md, the tag and the work tree; builds both
+archives into dist/; runs `twine check --strict` and `make test-installed`; prints the commands that
+tag and upload.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def problems(version: str, changelog: str, tags: str, status: str) -> list[str]:
 
     Args:
         version: of pyproject.toml.
-        changelog: text of CHANGELOG.md; its first section has to be `## VERSION, YYYY-MM-DD` with today's date (UTC).
+        changelog: text of CHANGELOG.md; its first section has to be `## VERSION,
+            YYYY-MM-DD` with today's date (UTC).
         tags: output of `git tag`.
         status: output of `git status --porcelain`.
     """
@@ -32,7 +34,8 @@ def problems(version: str, changelog: str, tags: str, status: str) -> list[str]:
     found = []
     if heading != f"{version}, {today}":
         found.append(
-            f"CHANGELOG.md begins with {heading!r}; a release of today has '{version}, {today}' there"
+            f"CHANGELOG.md begins with {heading!r}; "
+            f"a release of today has '{version}, {today}' there"
         )
     if f"v{version}" in tags.split():
         found.append(f"there is a tag v{version}; raise the version in pyproject.toml")

@@ -2,11 +2,13 @@
 
     python .ci/test_installed.py [--few] [--only PATTERN] [--report FOLDER]
 
-Builds both, then for each Python of this machine, each set of extras, and the newest and the lowest versions that
-pyproject.toml permits: makes an environment, installs, and runs `.ci/installed_checks.py` there, in an empty folder and
-without PYTHONPATH.  `newest` is constraints.txt; `lowest` is uv's `--resolution lowest-direct`.  --few is what CI runs:
-plain on every Python, and on the oldest of them all extras, and plain with the lowest versions.  Writes installed.json
-and installed.md after each environment, which is then removed; exit code 1 if any failed.
+Builds both, then for each Python of this machine, each set of extras, and the newest and the lowest
+versions that pyproject.toml permits: makes an environment, installs, and runs
+`.ci/installed_checks.py` there, in an empty folder and without PYTHONPATH.  `newest` is
+constraints.txt; `lowest` is uv's `--resolution lowest-direct`.  --few is what CI runs: plain on
+every Python, and on the oldest of them all extras, and plain with the lowest versions.  Writes
+installed.json and installed.md after each environment, which is then removed; exit code 1 if any
+failed.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Outcome:
 
 
 def pythons() -> dict[int, Path]:
-    """Minor version → interpreter, of those in PATH, in pyenv's folder and of uv, that run and can load `ssl`."""
+    """Minor version → interpreter, of those in PATH, in pyenv's folder and of uv,
+    that run and can load `ssl`."""
     found: dict[int, Path] = {}
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for minor in MINORS:
@@ -197,9 +200,16 @@ def try_out(case: Case, python: Path, archives: dict[str, Path], env: dict[str, 
         else ["--resolution", "lowest-direct", "-c", str(pin)]
     )
     install = [
-        str(UV), "pip", "install", "--python", str(venv / "bin/python"), "--index-strategy", "unsafe-best-match",
-        *versions, what,
-    ]  # fmt: skip
+        str(UV),
+        "pip",
+        "install",
+        "--python",
+        str(venv / "bin/python"),
+        "--index-strategy",
+        "unsafe-best-match",
+        *versions,
+        what,
+    ]
     try:
         said(str(UV), "venv", "-q", "--python", str(python), str(venv), env=env)
         plan = subprocess.run(
@@ -234,9 +244,12 @@ def try_out(case: Case, python: Path, archives: dict[str, Path], env: dict[str, 
     expected.write_text(json.dumps(facts | readme()), encoding="utf-8")
     shutil.copy(ROOT / ".ci/installed_checks.py", folder / "checks.py")
     clean = {
-        "PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8",
-        "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+        "PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     started = time.perf_counter()
     done = subprocess.run(
         [venv / "bin/python", "-I", folder / "checks.py", expected, result],
@@ -250,9 +263,15 @@ def try_out(case: Case, python: Path, archives: dict[str, Path], env: dict[str, 
     )
     why = "\n".join(f"{name}: {text}" for name, text in report["failed"].items())
     outcome = Outcome(
-        case.name, "failed" if why or done.returncode else "passed", why, round(install_s, 1), round(checks_s, 1),
-        report["help_s"], report["took_s"], {it["name"]: it["version"] for it in listed},
-    )  # fmt: skip
+        case.name,
+        "failed" if why or done.returncode else "passed",
+        why,
+        round(install_s, 1),
+        round(checks_s, 1),
+        report["help_s"],
+        report["took_s"],
+        {it["name"]: it["version"] for it in listed},
+    )
     shutil.rmtree(folder, ignore_errors=True)
     return outcome
 
@@ -277,8 +296,14 @@ def write_report(outcomes: list[Outcome], folder: Path, command: str) -> None:
     lines = [
         "# Installed",
         "",
-        "Wheel and source archive in fresh environments: every `--help`, `rlvr doctor`, the README's first use,",
-        "all modules, a service, an endpoint, training. `newest` is constraints.txt, `lowest` the lower",
+        (
+            "Wheel and source archive in fresh environments: "
+            "every `--help`, `rlvr doctor`, the README's first use,"
+        ),
+        (
+            "all modules, a service, an endpoint, training. "
+            "`newest` is constraints.txt, `lowest` the lower"
+        ),
         "bounds of pyproject.toml (torch at its constraint). "
         + ", ".join(f"{n} {kind}" for kind, n in count.items())
         + ".",

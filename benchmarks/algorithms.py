@@ -1,12 +1,15 @@
 r"""Critics and algorithms against each other, as the tables of docs/benchmarks/trainer.md.
 
-    python -m benchmarks.algorithms chain                       # what the critic says of a chain with known values
-    OMP_NUM_THREADS=1 python -m benchmarks.algorithms step      # a PPO step, and one of LoRA, over a GRPO step
+    # what the critic says of a chain with known values
+    python -m benchmarks.algorithms chain
+    # a PPO step, and one of LoRA, over a GRPO step
+    OMP_NUM_THREADS=1 python -m benchmarks.algorithms step
     OMP_NUM_THREADS=1 python -m benchmarks.algorithms names [--only grpo rft]
 
-`names` trains one warm-started model on small sums with every name, each at its own defaults: batches, updates and
-parts.  Distillation begins with a model that was taught half as long as its teacher.  With `--to FILE` rows are added
-to the file, and names that it has are left out, so that the table can be made in parts.
+`names` trains one warm-started model on small sums with every name, each at its own defaults:
+batches, updates and parts.  Distillation begins with a model that was taught half as long as its
+teacher.  With `--to FILE` rows are added to the file, and names that it has are left out, so that
+the table can be made in parts.
 """
 
 import argparse
@@ -42,7 +45,8 @@ SUMS = f"{TASKS}:Sums"
 
 
 def chain_rows(steps: torch.Tensor) -> list[rlvr.Rollout]:
-    """Rollouts of the chain: 1 for a right step and 0 for a wrong one, shape [B, 5]; reward 1 if all are right."""
+    """Rollouts of the chain: 1 for a right step and 0 for a wrong one, shape [B, 5];
+    reward 1 if all are right."""
     task = rlvr.Task("chain", "?")
     rows = []
     for one in steps.tolist():
@@ -64,7 +68,8 @@ def chain_rows(steps: torch.Tensor) -> list[rlvr.Rollout]:
 
 
 def chain_error(*, updates: int, seed: int, rows: int = 256, lr: float = 5e-3) -> float:
-    """Mean absolute error of the critic's values on the five states of the chain that can still win."""
+    """Mean absolute error of the critic's values on the five states of the chain that can still
+    win."""
     critic = Critic(lr=lr, value_clip=None, schedule="linear")
     algorithm = dataclasses.replace(load_algorithm("ppo"), kl=None, whiten=False, critic=critic)
     made = Policy(*tiny("0123456789", hidden=32, layers=2, heads=4, seed=seed))
@@ -101,7 +106,8 @@ def chain(args: argparse.Namespace) -> None:
 
 
 def step(args: argparse.Namespace) -> None:
-    """Print the seconds of an update of GRPO, of PPO and of GRPO on a LoRA adapter, in turns, on one batch."""
+    """Print the seconds of an update of GRPO, of PPO and of GRPO on a LoRA adapter, in turns,
+    on one batch."""
     rows, length = 32, 96
     draw = torch.Generator().manual_seed(0)
     learners = {}
@@ -269,8 +275,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=NAMES, help="some of the names")
     parser.add_argument("--lr", type=float, default=1e-4, help="learning rate of the names")
     parser.add_argument("--seed", type=int, default=0, help="of the names")
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
-                        help="folder for the warm-started model, which is made once and kept")  # fmt: skip
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
+        help="folder for the warm-started model, which is made once and kept",
+    )
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
     parser.add_argument("--eval-tasks", type=int, default=300, help="held out, of the names")
     parser.add_argument("--to", type=Path, help="file of rows, for a table that is made in parts")

@@ -1,9 +1,11 @@
-r"""Time to score completions whose verdict waits, as the Markdown table of docs/benchmarks/scoring.md.
+r"""Time to score completions whose verdict waits,
+as the Markdown table of docs/benchmarks/scoring.md.
 
     python -m benchmarks.async_scoring
 
-Each verdict waits 0.5 s, as a judge behind an endpoint does.  One side waits with `time.sleep` in a plain function, the
-other with `asyncio.sleep` in an async one.  The workers have been started before.
+Each verdict waits 0.5 s, as a judge behind an endpoint does.  One side waits with `time.sleep` in a
+plain function, the other with `asyncio.sleep` in an async one.  The workers have been started
+before.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def main() -> None:
     ):
         took = [_seconds(verifier, workers) for _ in range(1 if verifier is blocking else ROUNDS)]
         print(
-            f"| {name} | {workers} | {statistics.median(took):.2f} ({min(took):.2f}–{max(took):.2f}) |"
+            f"| {name} | {workers} | {statistics.median(took):.2f} "
+            f"({min(took):.2f}–{max(took):.2f}) |"
         )
 
 

@@ -2,9 +2,10 @@
 
     python -m benchmarks.check_reasoning_gym > findings.md
 
-It needs reasoning-gym (extra `puzzles`).  Each family is asked for its answer in <answer> tags, as its own
-`extract_answer` reads it, and scored by its own `score_answer`: 1.0 is CORRECT, less is WRONG with that credit.  Tasks
-are seeded by a hash, so that a family is not blamed for splits that overlap.
+It needs reasoning-gym (extra `puzzles`).  Each family is asked for its answer in <answer> tags, as
+its own `extract_answer` reads it, and scored by its own `score_answer`: 1.0 is CORRECT, less is
+WRONG with that credit.  Tasks are seeded by a hash, so that a family is not blamed for splits that
+overlap.
 """
 
 from __future__ import annotations
@@ -117,8 +118,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(line, flush=True)
     took_s = time.monotonic() - started
     print(
-        f"\nreasoning-gym {version('reasoning-gym')}, Python {sys.version.split()[0]}: {holed} of {len(families)} "
-        f"families with holes; {given.tasks} tasks each, {took_s:.0f} s"
+        f"\nreasoning-gym {version('reasoning-gym')}, Python {sys.version.split()[0]}: "
+        f"{holed} of {len(families)} families with holes; {given.tasks} tasks each, {took_s:.0f} s"
     )
 
 

@@ -1,8 +1,10 @@
-"""Checks every bundled environment, and writes what `rlvr envs` shows of it: rlvr/testing/checked.json.
+"""Checks every bundled environment, and writes what `rlvr envs` shows of it:
+rlvr/testing/checked.json.
 
     python -m benchmarks.checked_environments [NAME…] [--tasks 20]
 
-Environments over rows are checked with the rows of the tests.  Without names all are checked, in a quarter of an hour.
+Environments over rows are checked with the rows of the tests.  Without names all are checked,
+in a quarter of an hour.
 """
 
 from __future__ import annotations

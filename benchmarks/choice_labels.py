@@ -2,8 +2,9 @@
 
     python -m benchmarks.choice_labels FILE [--show REASON]
 
-FILE is a `.jsonl.gz` with `options`, `answer` (gold letter), `official_pred` and `output`.  The official letter is a
-rule's opinion: it takes the first "answer is X", else the last capital letter.  The data are not part of rlvr.
+FILE is a `.jsonl.gz` with `options`, `answer` (gold letter), `official_pred` and `output`.  The
+official letter is a rule's opinion: it takes the first "answer is X", else the last capital letter.
+The data are not part of rlvr.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def main() -> None:
             counted[what] += 1
             if given.show and given.show in what:
                 print(
-                    f"--- {what}: official {row['official_pred']}, gold {row['answer']}, read {verdict.answer!r}"
+                    f"--- {what}: official {row['official_pred']}, gold {row['answer']}, "
+                    f"read {verdict.answer!r}"
                 )
                 print(row["output"][-400:])
     for what, count in counted.most_common():

@@ -1,9 +1,11 @@
-"""Does the code judge agree with labels?  On real solutions with labels, and on the data sets' own solutions.
+"""Does the code judge agree with labels?  On real solutions with labels,
+and on the data sets' own solutions.
 
     python -m benchmarks.code_labels DATA_DIR
 
-DATA_DIR holds humaneval/ and mbpp/: the data sets (HumanEval.jsonl.gz, mbpp.jsonl), and starcoder_results.jsonl, each
-row with a program in `solution`, its tests in `test`, and `is_solved`.
+DATA_DIR holds humaneval/ and mbpp/: the data sets (HumanEval.jsonl.gz, mbpp.jsonl), and
+starcoder_results.jsonl, each row with a program in `solution`, its tests in `test`, and
+`is_solved`.
 """
 
 from __future__ import annotations
@@ -29,8 +31,12 @@ Row = Mapping[str, Any]
 
 # Labels that say less about the program than about the run that they come from.
 DISPUTED = {
-    "MBPP/341": "tuple(s) of a set: the tests expect an order, which depends on how the set was built",
-    "MBPP/480": "max(set(text), key=…): which of two equals comes first depends on the seed of the hashes",
+    "MBPP/341": (
+        "tuple(s) of a set: the tests expect an order, which depends on how the set was built"
+    ),
+    "MBPP/480": (
+        "max(set(text), key=…): which of two equals comes first depends on the seed of the hashes"
+    ),
 }
 
 
@@ -47,7 +53,8 @@ class Judged(NamedTuple):
 
 
 def programs(env: HumanEval | MBPP, some: Iterable[Row]) -> Iterator[tuple[str, bool, str, Any]]:
-    """(name, label, program, reference) of rows that have labels; else their own solutions, which are right."""
+    """(name, label, program, reference) of rows that have labels; else their own solutions,
+    which are right."""
     for row in some:
         task = env.task_from(row)
         if "is_solved" in row:
@@ -79,7 +86,8 @@ def report(title: str, found: list[Judged], wall_s: float) -> bool:
 
 
 def ways(env: HumanEval | MBPP, path: Path) -> None:
-    """Print how many of a data set's references become calls, and what each of the two ways costs."""
+    """Print how many of a data set's references become calls, and what each of the two ways
+    costs."""
     verifier = CodeVerifier(workers=1)
     took: dict[str, list[float]] = {"calls": [], "a process of tests": []}
     for name, _, program, reference in programs(env, rows(path)):
@@ -93,7 +101,8 @@ def ways(env: HumanEval | MBPP, path: Path) -> None:
             print(f"    {name}: {way}, {judgement.verdict}")
     for way, some in took.items():
         print(
-            f"{type(env).__name__:<10} {way:<20} {len(some):>4}, median {1e3 * median(some or [0]):.1f} ms"
+            f"{type(env).__name__:<10} {way:<20} {len(some):>4}, "
+            f"median {1e3 * median(some or [0]):.1f} ms"
         )
 
 

@@ -1,10 +1,12 @@
-r"""Time to score real completions of HumanEval, and a bare subprocess for each: the table of docs/benchmarks/code.md.
+r"""Time to score real completions of HumanEval, and a bare subprocess for each:
+the table of docs/benchmarks/code.md.
 
     python -m benchmarks.code_scoring DATA_DIR --samples 20 --workers 2
 
-DATA_DIR/humaneval holds HumanEval.jsonl.gz and codegen16B_100samples.jsonl.  A bare subprocess runs prompt, completion
-and tests in one file without any isolation, is judged by its exit code, and is killed after 3 wall seconds.  Ours has a
-limit of 3 CPU seconds.  The two take turns in one process, each with the same number of workers.
+DATA_DIR/humaneval holds HumanEval.jsonl.gz and codegen16B_100samples.jsonl.  A bare subprocess runs
+prompt, completion and tests in one file without any isolation, is judged by its exit code, and is
+killed after 3 wall seconds.  Ours has a limit of 3 CPU seconds.  The two take turns in one process,
+each with the same number of workers.
 """
 
 import argparse
@@ -26,7 +28,8 @@ LIMIT_S = 3.0
 
 
 def completions(folder: Path, samples: int) -> Iterator[dict[str, Any]]:
-    """The data set's own columns and a completion; matched by place, and held to the function's name."""
+    """The data set's own columns and a completion; matched by place,
+    and held to the function's name."""
     tasks = sorted(
         rows(folder / "HumanEval.jsonl.gz"), key=lambda task: task["task_id"].split("/")[1]
     )

@@ -1,4 +1,5 @@
-"""What the benchmarks share: rows of JSON Lines files, and the public GSM8K solutions among them."""
+"""What the benchmarks share: rows of JSON Lines files, and the public GSM8K solutions among
+them."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def gsm8k_solutions(path: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """The solutions of example_model_solutions.jsonl (github.com/openai/grade-school-math), a problem's together.
+    """The solutions of example_model_solutions.jsonl (github.com/openai/grade-school-math),
+    a problem's together.
 
-    Each comes as its name, `NUMBER/MODEL`; its problem, with `question` and `ground_truth`; and the solution itself,
-    with `solution` and `is_correct`.
+    Each comes as its name, `NUMBER/MODEL`; its problem, with `question` and `ground_truth`; and the
+    solution itself, with `solution` and `is_correct`.
     """
     for number, problem in enumerate(rows(path)):
         for model, said in problem.items():

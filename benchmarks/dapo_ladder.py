@@ -2,9 +2,10 @@ r"""The effect of each part of DAPO on a small task, as a Markdown table.
 
     OMP_NUM_THREADS=1 python -m benchmarks.dapo_ladder --seeds 5 --steps 40
 
-From GRPO (symmetric clip, mean over each completion first, no KL) to DAPO (arXiv:2503.14476), one part more on each
-rung; then each part alone, and DAPO without it.  All begin with the same model, and a seed means the same tasks and
-random numbers for all.  Each step has four updates: with a single one no ratio would ever be clipped.
+From GRPO (symmetric clip, mean over each completion first, no KL) to DAPO (arXiv:2503.14476), one
+part more on each rung; then each part alone, and DAPO without it.  All begin with the same model,
+and a seed means the same tasks and random numbers for all.  Each step has four updates: with a
+single one no ratio would ever be clipped.
 """
 
 import argparse
@@ -106,8 +107,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
-                        help="folder for the warm-started model, which is made once and kept")  # fmt: skip
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
+        help="folder for the warm-started model, which is made once and kept",
+    )
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
     parser.add_argument("--seeds", type=int, default=5, choices=range(1, 51), metavar="N")
     parser.add_argument("--steps", type=int, default=40, choices=range(1, 10001), metavar="N")
@@ -120,10 +125,19 @@ def main() -> None:
     model = warm_started(args.models, seed=0, steps=args.warm_steps)
     print(about("torch", "transformers"))
     print(
-        f"\n16 prompts × 8, mini-batches of 32, learning rate {args.lr:g}, {args.steps} steps; {args.seeds} seeds\n"
+        f"\n16 prompts × 8, mini-batches of 32, learning rate {args.lr:g}, {args.steps} steps; "
+        f"{args.seeds} seeds\n"
     )
-    columns = ["held-out accuracy, mean (least–greatest)", "in training", "entropy, nats", "tokens clipped",
-               "length", "tokens, thousands", "of these in vain", "wall s"]  # fmt: skip
+    columns = [
+        "held-out accuracy, mean (least–greatest)",
+        "in training",
+        "entropy, nats",
+        "tokens clipped",
+        "length",
+        "tokens, thousands",
+        "of these in vain",
+        "wall s",
+    ]
     print("| | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns), flush=True)
     for name, parts in variants(alone=not args.rungs_alone):
         runs = [trained(model, parts, args, seed) for seed in range(args.seeds)]
@@ -132,9 +146,10 @@ def main() -> None:
             print(f"| before | {middle['before']:.3f} |" + " |" * (len(columns) - 1))
         ends = [one["held-out"] for one in runs]
         print(
-            f"| {name} | {middle['held-out']:.3f} ({min(ends):.3f}–{max(ends):.3f}) | {middle['training']:.3f} "
-            f"| {middle['entropy']:.3f} | {middle['clipped']:.2%} | {middle['length']:.1f} | {middle['tokens']:,.0f} "
-            f"| {middle['waste']:.1%} | {middle['wall']:.0f} |",
+            f"| {name} | {middle['held-out']:.3f} ({min(ends):.3f}–{max(ends):.3f}) | "
+            f"{middle['training']:.3f} | {middle['entropy']:.3f} | {middle['clipped']:.2%} | "
+            f"{middle['length']:.1f} | {middle['tokens']:,.0f} | "
+            f"{middle['waste']:.1%} | {middle['wall']:.0f} |",
             flush=True,
         )
 

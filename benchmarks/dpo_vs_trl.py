@@ -2,11 +2,12 @@ r"""DPO over pairs from a file: rlvr beside TRL's DPOTrainer, as a Markdown tabl
 
     OMP_NUM_THREADS=1 python -m benchmarks.dpo_vs_trl --pairs 2000
 
-The interpreter has rlvr[train] and trl.  Both sides have the same small Llama in float32, the same pairs in the same
-order (lengths of completions 20 to 400 tokens, their logarithms uniform), β, AdamW, learning rate and batch; each runs
-in a process of its own, with the model made before the clock starts.  The time is that of all steps, with the reference
-policy's passes; CPU seconds say more than seconds where the machine has other work.  The losses of all steps are
-compared; the command fails if two differ by more than 1e-5.
+The interpreter has rlvr[train] and trl.  Both sides have the same small Llama in float32, the same
+pairs in the same order (lengths of completions 20 to 400 tokens, their logarithms uniform), β,
+AdamW, learning rate and batch; each runs in a process of its own, with the model made before the
+clock starts.  The time is that of all steps, with the reference policy's passes; CPU seconds say
+more than seconds where the machine has other work.  The losses of all steps are compared; the
+command fails if two differ by more than 1e-5.
 """
 
 from __future__ import annotations
@@ -119,22 +120,42 @@ def theirs(path: Path, hidden: int, layers: int) -> dict[str, Any]:
     policy, tokenizer = model(hidden, layers)
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     arguments = DPOConfig(
-        output_dir=str(path.parent / "trl"), per_device_train_batch_size=BATCH, num_train_epochs=1, beta=BETA,
-        learning_rate=LR, lr_scheduler_type="constant", warmup_steps=0, max_grad_norm=1.0, weight_decay=0.0,
-        gradient_checkpointing=False, bf16=False, use_cpu=not torch.cuda.is_available(), report_to=[],
-        logging_steps=10**6, save_strategy="no", disable_tqdm=True, max_length=512, dataloader_drop_last=False,
-    )  # fmt: skip
+        output_dir=str(path.parent / "trl"),
+        per_device_train_batch_size=BATCH,
+        num_train_epochs=1,
+        beta=BETA,
+        learning_rate=LR,
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        max_grad_norm=1.0,
+        weight_decay=0.0,
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=not torch.cuda.is_available(),
+        report_to=[],
+        logging_steps=10**6,
+        save_strategy="no",
+        disable_tqdm=True,
+        max_length=512,
+        dataloader_drop_last=False,
+    )
     watch = Losses()
     reference = model(hidden, layers)[0]
-    trainer = Exact(policy, ref_model=reference, args=arguments, train_dataset=Dataset.from_list(rows),
-                    processing_class=tokenizer, callbacks=[watch])  # fmt: skip
+    trainer = Exact(
+        policy,
+        ref_model=reference,
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=[watch],
+    )
     policy.train()
     trainer.train()
     return {"seconds": watch.seconds, "cpu_s": watch.cpu, "losses": trainer.kept}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
@@ -170,7 +191,8 @@ def main() -> None:
     for side, found in sides.items():
         seconds, cpu_s = found["seconds"], found["cpu_s"]
         print(
-            f"| {side} | {seconds:.1f} | {cpu_s:.1f} | {flags.pairs / cpu_s:.1f} | {found['losses'][-1]:.6f} |"
+            f"| {side} | {seconds:.1f} | {cpu_s:.1f} | {flags.pairs / cpu_s:.1f} | "
+            f"{found['losses'][-1]:.6f} |"
         )
     print(f"\n{len(a)} steps of {BATCH} pairs; losses differ by at most {apart:.1e}")
     if apart > TOLERANCE:

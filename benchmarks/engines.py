@@ -1,12 +1,13 @@
-r"""A pool, two services and a Ray cluster of two nodes on one machine, and 16 shards: equal results, kills, rates.
+r"""A pool, two services and a Ray cluster of two nodes on one machine, and 16 shards:
+equal results, kills, rates.
 
     python -m benchmarks.engines rates       # wants an idle machine; with Ray installed also Ray
     python -m benchmarks.engines kills       # ray-kills with Ray installed
     python -m benchmarks.engines shards
     python -m benchmarks.engines code        # programs in the sandbox of a service, one run
 
-Each engine has two workers in all.  A check takes some CPU milliseconds, so that it costs the same whoever else runs.
-Prints the Markdown lines of docs/using/many_machines.md.
+Each engine has two workers in all.  A check takes some CPU milliseconds, so that it costs the same
+whoever else runs.  Prints the Markdown lines of docs/using/many_machines.md.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 
 class Served:
-    """`rlvr serve` with one worker in a process of its own, which can be killed and started anew at its port."""
+    """`rlvr serve` with one worker in a process of its own,
+    which can be killed and started anew at its port."""
 
     def __init__(self, env: str, option: str, workers: int = 1) -> None:
         self._env, self._flags, self.port = env, ["--workers", str(workers), "--option", option], 0
@@ -172,7 +174,8 @@ def rates(count: int, slow: int, cpu_ms: float, rounds: int) -> None:
                 per_s[name].append(slow / (time.perf_counter() - began))
         load = os.getloadavg()[0]
     print(
-        f"| engine | identical records of {count:,} | rows/s at {cpu_ms:g} ms, median of {rounds} (all) | × the pool |"
+        f"| engine | identical records of {count:,} | rows/s at {cpu_ms:g} ms, "
+        f"median of {rounds} (all) | × the pool |"
     )
     print("|---|--:|--:|--:|")
     pool = statistics.median(per_s["pool"])
@@ -278,15 +281,20 @@ def shards(count: int, cpu_ms: float, number: int = 16) -> None:
         )
         same = joined.read_bytes() == whole.read_bytes()
         print(
-            f"{number} shards of {count:,} rows, {killed} killed and resumed: {'identical' if same else 'NOT equal'}"
+            f"{number} shards of {count:,} rows, {killed} killed and resumed: "
+            f"{'identical' if same else 'NOT equal'}"
         )
 
 
 def code(count: int) -> None:
-    """Programs, which need the sandbox, scored by a service of two workers; this process needs no namespaces."""
+    """Programs, which need the sandbox, scored by a service of two workers;
+    this process needs no namespaces."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "problem.jsonl"
-        test = "def check(candidate):\n    assert [candidate(i) for i in range(9)] == [i * i for i in range(9)]\n"
+        test = (
+            "def check(candidate):\n    assert [candidate(i) for i in range(9)] == "
+            "[i * i for i in range(9)]\n"
+        )
         problem = {
             "task_id": "A/0",
             "prompt": "def square(x):\n",
@@ -316,7 +324,8 @@ def code(count: int) -> None:
                     began = time.perf_counter()
                     results[name] = [(one.outcome, one.score.total) for one in scorer.stream(asked)]
                     print(
-                        f"{name}: {count / (time.perf_counter() - began):.1f} programs/s, {os.getloadavg()[0]:.1f} load"
+                        f"{name}: {count / (time.perf_counter() - began):.1f} programs/s, "
+                        f"{os.getloadavg()[0]:.1f} load"
                     )
         finally:
             served.kill()
@@ -327,7 +336,7 @@ def code(count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("what", choices=("rates", "kills", "ray-kills", "shards", "code"))
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--slow-rows", type=int, default=1_000)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.faults [--rounds 3] [--only forks]
 
-Nothing outside this repository is read.  A line of the table counts the tries, and of each outcome how often it came:
-`whole` (the result of an undisturbed run), `said` (an error or warning that names the fault, and no wrong result), and
-`silent` (a result that differs, and nothing that says so), which must be 0.
+Nothing outside this repository is read.  A line of the table counts the tries, and of each outcome
+how often it came: `whole` (the result of an undisturbed run), `said` (an error or warning that
+names the fault, and no wrong result), and `silent` (a result that differs, and nothing that says
+so), which must be 0.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def _forking(at: int, way: str) -> Callable[[int], Any]:
 
 
 def forks(rng: random.Random) -> Iterator[str]:
-    """200 runs of 2,000 items on two workers; at a random one the handler forks, and the child leaves in some way."""
+    """200 runs of 2,000 items on two workers; at a random one the handler forks,
+    and the child leaves in some way."""
     for number in range(200):
         setup = partial(
             _forking, rng.randrange(2000), ("return", "exit", "raise", "end")[number % 4]
@@ -120,7 +122,8 @@ def checkpoints_flipped(rng: random.Random) -> Iterator[str]:
 
 
 def second_writers(rng: random.Random, name: str) -> Iterator[str]:
-    """100 runs; a second one, with flags drawn at random, starts at a random moment of the first."""
+    """100 runs; a second one, with flags drawn at random, starts at a random moment of the
+    first."""
     for _ in range(100):
         with tempfile.TemporaryDirectory() as folder:
             path, ends = Path(folder) / name, Counter[str]()
@@ -162,7 +165,8 @@ def second_writers(rng: random.Random, name: str) -> Iterator[str]:
 
 
 def partial_changed(rng: random.Random, name: str) -> Iterator[str]:
-    """100 runs whose `.partial` is replaced, cut or added to by another program, or whose output appears meanwhile."""
+    """100 runs whose `.partial` is replaced, cut or added to by another program,
+    or whose output appears meanwhile."""
     for _ in range(100):
         with tempfile.TemporaryDirectory() as folder:
             path, how, at = (
@@ -202,7 +206,8 @@ def _disturb(journal: Journal, how: str) -> None:
 
 
 def power_cuts(rng: random.Random, name: str) -> Iterator[str]:
-    """Every state that a power cut may leave while a file of scores is written; see tests/faults/crashes.py."""
+    """Every state that a power cut may leave while a file of scores is written;
+    see tests/faults/crashes.py."""
     from tests.faults.crashes import recorded
 
     scores = [{"id": f"row {n}", "text": "x" * rng.randrange(500)} for n in range(30)]
@@ -251,7 +256,8 @@ def full_disks(rng: random.Random) -> Iterator[str]:
 
 
 def kills(rng: random.Random, name: str) -> Iterator[str]:
-    """20 scoring runs that are killed at random moments until one comes to its end; each is started with --resume."""
+    """20 scoring runs that are killed at random moments until one comes to its end;
+    each is started with --resume."""
     with tempfile.TemporaryDirectory() as folder:
         rows, path, whole = (Path(folder) / file for file in ("in.jsonl", name, f"whole-{name}"))
         rows.write_text(
@@ -410,7 +416,8 @@ def main() -> None:
             )
             silent += found[SILENT]
             print(
-                f"| {what} | {found.total():,} | {found[WHOLE]:,} | {found[SAID]:,} | {found[SILENT]} |",
+                f"| {what} | {found.total():,} | {found[WHOLE]:,} | "
+                f"{found[SAID]:,} | {found[SILENT]} |",
                 flush=True,
             )
     if args.only in (None, "costs"):

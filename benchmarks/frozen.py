@@ -1,14 +1,15 @@
-"""What must not change when code is moved: verdicts, help texts, trained weights, resumed runs, import time.
+"""What must not change when code is moved: verdicts, help texts, trained weights, resumed runs,
+import time.
 
     python -m benchmarks.frozen write FOLDER --data DATA_DIR     with the code as it was
     python -m benchmarks.frozen compare FOLDER --data DATA_DIR   with the code as it is
 
-`write` records, one JSON line each: verdict, why and detail of every row of DATA_DIR (math_pairs/, real_math/, gsm8k/,
-humaneval/, mbpp/; a line says what is missing and left out), the help of each command, the weights after 20 seeded
-steps of each preset, and a run of 12 steps with the checkpoint that it left at step 6.  `compare` does the same again,
-goes on from that old checkpoint, and prints each difference; it exits with 1 if there is one.  Import time is printed
-only.
-`--only verdicts help weights resume` picks parts.
+`write` records, one JSON line each: verdict, why and detail of every row of DATA_DIR (math_pairs/,
+real_math/, gsm8k/, humaneval/, mbpp/; a line says what is missing and left out), the help of each
+command, the weights after 20 seeded steps of each preset, and a run of 12 steps with the checkpoint
+that it left at step 6.  `compare` does the same again, goes on from that old checkpoint, and prints
+each difference; it exits with 1 if there is one.  Import time is printed only.  `--only verdicts
+help weights resume` picks parts.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def gsm8k_rows(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def code_rows(data: Path, env: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Real programs with labels, the data sets' own solutions, and samples of CodeGen for HumanEval."""
+    """Real programs with labels, the data sets' own solutions,
+    and samples of CodeGen for HumanEval."""
     fenced = "```python\n{}\n```".format
     for i, row in enumerate(rows(data / env / "starcoder_results.jsonl")):
         columns = {name: row[name] for name in ("prompt", "test", "entry_point")}
@@ -129,8 +131,11 @@ def helps() -> Iterator[dict[str, Any]]:
     for arguments in ([], *([name] for name in COMMANDS), ["train", "math_dapo"]):
         run = subprocess.run(
             [sys.executable, "-m", "rlvr", *arguments, "--help"],
-            capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "COLUMNS": "100"}, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env={"PATH": "/usr/bin:/bin", "COLUMNS": "100"},
+            check=True,
+        )
         yield {"of": f"help {' '.join(arguments)}", "text": run.stdout}
 
 
@@ -147,10 +152,26 @@ def run_of(folder: Path, algorithm: str, steps: int, **settings: Any) -> Any:
     torch.set_num_threads(1)
     policy = Policy(*tiny("0123456789+=\\boxed{} ", hidden=32, layers=2, heads=2, seed=1))
     config = Config(
-        env="sums", model="tiny", run=folder, algorithm=algorithm, steps=steps, prompts=3, group_size=4,
-        max_tokens=12, lr=1e-2, eval_every=5, eval_tasks=4, checkpoint_every=6, keep=9, workers=0, rollouts_every=0,
-        **({"vine_k": 2} if algorithm == "vineppo" else {}), seed=5, device="cpu", **settings,
-    )  # fmt: skip
+        env="sums",
+        model="tiny",
+        run=folder,
+        algorithm=algorithm,
+        steps=steps,
+        prompts=3,
+        group_size=4,
+        max_tokens=12,
+        lr=1e-2,
+        eval_every=5,
+        eval_tasks=4,
+        checkpoint_every=6,
+        keep=9,
+        workers=0,
+        rollouts_every=0,
+        **({"vine_k": 2} if algorithm == "vineppo" else {}),
+        seed=5,
+        device="cpu",
+        **settings,
+    )
     with Trainer(
         config, env=Sums().with_reward(digits()), eval_env=Sums(split="test"), policy=policy
     ) as trainer:
@@ -159,12 +180,14 @@ def run_of(folder: Path, algorithm: str, steps: int, **settings: Any) -> Any:
 
 
 def contains_reference(completion: str, reference: object) -> bool:
-    """By name: a lambda goes into the record of a run with its line, which would not survive an edit of this file."""
+    """By name: a lambda goes into the record of a run with its line,
+    which would not survive an edit of this file."""
     return str(reference) in completion
 
 
 def digits() -> rlvr.Reward:
-    """A reward that a model with random weights can earn, so that every preset has something to learn."""
+    """A reward that a model with random weights can earn,
+    so that every preset has something to learn."""
 
     @dataclasses.dataclass(frozen=True)
     class Digits(rlvr.Part):
@@ -253,7 +276,8 @@ def main() -> int:
         for name in off[:20]:
             print(f"{name}\n  was {old.get(name)}\n  is  {new.get(name)}")
         print(
-            f"{part}: {len(new)} compared, {len(off)} differ, in {time.perf_counter() - started:.0f} s"
+            f"{part}: {len(new)} compared, {len(off)} differ, "
+            f"in {time.perf_counter() - started:.0f} s"
         )
         differ += len(off)
     print(f"import rlvr: {import_s() * 1000:.1f} ms, the best of 15")

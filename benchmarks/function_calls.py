@@ -1,9 +1,12 @@
-"""Checks `CallsVerifier` on rows of BFCL: the asked calls in every form are right, and each kind of change is wrong.
+"""Checks `CallsVerifier` on rows of BFCL: the asked calls in every form are right,
+and each kind of change is wrong.
 
-Usage: python -m benchmarks.function_calls FOLDER    (with bfcl_dev.jsonl.gz: functions and ground truth of BFCL v4)
+Usage: python -m benchmarks.function_calls FOLDER
+(with bfcl_dev.jsonl.gz: functions and ground truth of BFCL v4)
 
-BFCL's files have no answers of models with verdicts, so each row's own accepted values are changed in known ways.  A
-change that is still right by BFCL's rules (it is printed) is one that the rules name.
+BFCL's files have no answers of models with verdicts, so each row's own accepted values are changed
+in known ways.  A change that is still right by BFCL's rules (it is printed) is one that the rules
+name.
 """
 
 import gzip
@@ -16,7 +19,8 @@ from rlvr.verifiers.calls import CallsVerifier
 
 
 def _first(accepted):
-    """The first accepted value; None where the argument may only be left out.  A mapping has such lists inside."""
+    """The first accepted value; None where the argument may only be left out.
+    A mapping has such lists inside."""
     value = next((one for one in accepted if one != ""), None)
     if isinstance(value, dict):
         return {key: _first(many) for key, many in value.items() if _first(many) is not None}
@@ -96,7 +100,8 @@ def main(folder: str) -> None:
                     print(f"{row['id']}, {kind}, {form}: {verdict.outcome} {verdict.why}")
     for kind, form in counts:
         print(
-            f"{kind:28} {form:7} {counts[kind, form]:5} tried, {wrong[kind, form]:3} not as the rules say"
+            f"{kind:28} {form:7} {counts[kind, form]:5} tried, "
+            f"{wrong[kind, form]:3} not as the rules say"
         )
 
 

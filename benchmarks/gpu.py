@@ -4,8 +4,8 @@
     python -m benchmarks.gpu --device cpu         those that a CPU can make, with smaller numbers
     python -m benchmarks.gpu --report gpu.json    the same numbers as JSON too
 
-A check that cannot be made here is skipped with the reason.  The exit code is 1 if one has failed, and 0
-otherwise, also where there is no GPU and all are skipped.
+A check that cannot be made here is skipped with the reason.  The exit code is 1 if one has failed,
+and 0 otherwise, also where there is no GPU and all are skipped.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ def check_packing(place: Place) -> dict[str, float]:
 
 
 def check_algorithms(place: Place) -> dict[str, float]:
-    """The gradient of every algorithm with advantages on the GPU against the CPU, both in float64."""
+    """The gradient of every algorithm with advantages on the GPU against the CPU, both in
+    float64."""
     if place.device.type != "cuda":
         raise CannotRun("it compares a GPU with the CPU")
     apart = {
@@ -190,7 +191,8 @@ def check_algorithms(place: Place) -> dict[str, float]:
 
 
 def check_speed(place: Place) -> dict[str, float]:
-    """Forward and backward of a model of 0.5 B weights in bfloat16, and what share of the GPU's dense peak it is.
+    """Forward and backward of a model of 0.5 B weights in bfloat16,
+    and what share of the GPU's dense peak it is.
 
     Operations are counted as in Chowdhery et al. (2022, appendix B): 6 for each weight and token,
     and 12 · layers · width · length for attention.
@@ -249,7 +251,8 @@ def check_steps(place: Place) -> dict[str, float]:
 
 
 def check_resume(place: Place) -> dict[str, float]:
-    """`rlvr train` for four steps, and for two and two more from its checkpoint: weights compared."""
+    """`rlvr train` for four steps, and for two and two more from its checkpoint: weights
+    compared."""
     small = replace(place, width=min(place.width, 256), layers=2)
     with tempfile.TemporaryDirectory() as folder:
         small.policy().save(Path(folder) / "model")
@@ -262,8 +265,14 @@ def check_resume(place: Place) -> dict[str, float]:
 
 
 def trained(folder: str, run_: str, steps: int, device: str, *launcher: str) -> None:
-    flags = f"--env arithmetic-v1 --model {folder}/model --run {folder}/{run_} --algorithm grpo --prompts 4"
-    flags += " --group-size 4 --max-tokens 16 --eval-tasks 4 --workers 1 --checkpoint-every 1 --option difficulty=1"
+    flags = (
+        f"--env arithmetic-v1 --model {folder}/model --run {folder}/{run_} --algorithm grpo "
+        "--prompts 4"
+    )
+    flags += (
+        " --group-size 4 --max-tokens 16 --eval-tasks 4 --workers 1 --checkpoint-every 1 --option "
+        "difficulty=1"
+    )
     command = [sys.executable, *launcher, "-m", *(["--"] if launcher else []), "rlvr", "train"]
     command += [*flags.split(), "--steps", str(steps), "--device", device]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -313,7 +322,8 @@ def check_memory(place: Place) -> dict[str, float]:
 
 
 def check_sampling(place: Place) -> dict[str, float]:
-    """Tokens per second of the local sampler: rows that all run to their limit, in fp32 and in bf16."""
+    """Tokens per second of the local sampler: rows that all run to their limit,
+    in fp32 and in bf16."""
     numbers, calls = {}, BackgroundCalls(1)
     for name, dtype in (("fp32", None), ("bf16", torch.bfloat16)):
         policy = place.policy()
@@ -353,7 +363,8 @@ def check_ranks(place: Place) -> dict[str, float]:
 
 
 def check_vllm(place: Place) -> dict[str, float]:
-    """Weights given to vLLM between steps, and the memory that its sleep frees; on a CPU it frees none."""
+    """Weights given to vLLM between steps, and the memory that its sleep frees;
+    on a CPU it frees none."""
     if importlib.util.find_spec("vllm") is None:
         raise CannotRun("vLLM is not installed in this environment; see docs/using/vllm.md")
     from rlvr.samplers.vllm import VLLMSampler
@@ -429,7 +440,8 @@ def one_line(found: dict[str, Any]) -> Iterator[None]:
         found["result"] = "passed"
     except CannotRun as why:
         found |= {"result": "skipped", "why": str(why)}
-    except Exception as error:  # noqa: BLE001  a report names every check, also after one that broke down
+    # A report names every check, also after one that broke down.
+    except Exception as error:  # noqa: BLE001
         found |= {"result": "failed", "why": f"{type(error).__name__}: {error}"}
 
 

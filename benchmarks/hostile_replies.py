@@ -2,13 +2,15 @@
 
     python -m benchmarks.hostile_replies --replies 10000
 
-A reply is what a program writes where the values of its functions are expected: raw bytes as well as values.  Families
-of texts are written to be dear to read, in sizes from a few bytes to megabytes: runs of digits, brackets, strings that
-never end, escapes, tags with the least and the greatest content, keys that collide, arrays with many or long axes.
-Then bytes of some are changed.  Outputs are 15 MiB long, and compared with expected ones as long, by each comparator.
-Each is judged as `CodeVerifier` judges it; anything that it raises ends this script.
+A reply is what a program writes where the values of its functions are expected: raw bytes as well
+as values.  Families of texts are written to be dear to read, in sizes from a few bytes to
+megabytes: runs of digits, brackets, strings that never end, escapes, tags with the least and the
+greatest content, keys that collide, arrays with many or long axes.  Then bytes of some are changed.
+Outputs are 15 MiB long, and compared with expected ones as long, by each comparator.  Each is
+judged as `CodeVerifier` judges it; anything that it raises ends this script.
 
-CPU seconds of this process are those of its clock, its memory is the growth of its greatest resident size (VmHWM).
+CPU seconds of this process are those of its clock,
+its memory is the growth of its greatest resident size (VmHWM).
 """
 
 from __future__ import annotations
@@ -172,19 +174,59 @@ FAMILIES: dict[str, Family] = {
     "strings": strings,
     "objects": objects,
     "small values": repeated(
-        "1", "1.5", '""', '"a"', "[]", "null", "[[]]", "[1,[]]", "{}", "1e5", "0.1", "-1e-300", "9223372036854775807"
+        "1",
+        "1.5",
+        '""',
+        '"a"',
+        "[]",
+        "null",
+        "[[]]",
+        "[1,[]]",
+        "{}",
+        "1e5",
+        "0.1",
+        "-1e-300",
+        "9223372036854775807",
     ),
     "small tags": repeated(
-        '{"set":[]}', '{"dict":[]}', '{"tuple":[]}', '{"float":"nan"}', '{"int":"0x1"}', '{"str":""}', '{"bytes":""}',
-        '{"date":[1,1,1]}', '{"time":[1,1,1,1,0,null]}', '{"time":[1,1,1,1,0,[0,1,1]]}', '{"decimal":"1"}',
-        '{"fraction":[1,2]}', '{"complex":[1.0,2.0]}', '{"range":[1,2,3]}', '{"deque":[null]}', '{"counter":[]}',
-        '{"ordered":[]}', '{"defaultdict":[null]}', '{"opaque":""}', '{"ellipsis":0}', '{"timedelta":[1,1,1]}',
-        '{"named":["P",[]]}', '{"named":["P",["x"],1]}', '{"frozenset":[]}', '{"array":["O",[1],[1]]}',
-        '{"datetime":[1,1,1,1,1,1,1,0,null]}', '{"bytearray":""}', '{"set":[1]}', '{"dict":[1,1]}',
-        '{"array":["O",[],[1]]}', '{"array":["O",[0],[]]}', '{"counter":[1,1]}', '{"type":"int"}',
+        '{"set":[]}',
+        '{"dict":[]}',
+        '{"tuple":[]}',
+        '{"float":"nan"}',
+        '{"int":"0x1"}',
+        '{"str":""}',
+        '{"bytes":""}',
+        '{"date":[1,1,1]}',
+        '{"time":[1,1,1,1,0,null]}',
+        '{"time":[1,1,1,1,0,[0,1,1]]}',
+        '{"decimal":"1"}',
+        '{"fraction":[1,2]}',
+        '{"complex":[1.0,2.0]}',
+        '{"range":[1,2,3]}',
+        '{"deque":[null]}',
+        '{"counter":[]}',
+        '{"ordered":[]}',
+        '{"defaultdict":[null]}',
+        '{"opaque":""}',
+        '{"ellipsis":0}',
+        '{"timedelta":[1,1,1]}',
+        '{"named":["P",[]]}',
+        '{"named":["P",["x"],1]}',
+        '{"frozenset":[]}',
+        '{"array":["O",[1],[1]]}',
+        '{"datetime":[1,1,1,1,1,1,1,0,null]}',
+        '{"bytearray":""}',
+        '{"set":[1]}',
+        '{"dict":[1,1]}',
+        '{"array":["O",[],[1]]}',
+        '{"array":["O",[0],[]]}',
+        '{"counter":[1,1]}',
+        '{"type":"int"}',
     ),
-    "mixed": mixed('{"tuple":[1]}', "[]", "1", '"a"', '{"set":[{"tuple":[]}]}', "1.5", '{"dict":["a",[]]}'),
-}  # fmt: skip
+    "mixed": mixed(
+        '{"tuple":[1]}', "[]", "1", '"a"', '{"set":[{"tuple":[]}]}', "1.5", '{"dict":["a",[]]}'
+    ),
+}
 
 
 def replies(

@@ -13,7 +13,7 @@ import platform
 import subprocess
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from datetime import date
 from pathlib import Path
 
@@ -70,7 +70,8 @@ def main() -> None:
     for name, size in sorted(rooms.items(), key=lambda item: -item[1]["tokens"]):
         a_line = size["tokens"] / max(1, size["code"])
         print(
-            f"| `{name}` | {size['files']} | {size['code']:,} | {size['tokens']:,} | {a_line:.1f} | {size['long']} |"
+            f"| `{name}` | {size['files']} | {size['code']:,} | {size['tokens']:,} | "
+            f"{a_line:.1f} | {size['long']} |"
         )
 
 
@@ -94,7 +95,7 @@ def sizes(text: str, tree: ast.Module) -> Counter[str]:
     return Counter(files=1, tokens=tokens, code=lines, long=long)
 
 
-def tokens_of(text: str, without: set[int] = frozenset()) -> tuple[int, int]:  # type: ignore[assignment]
+def tokens_of(text: str, without: Set[int] = frozenset()) -> tuple[int, int]:
     """How many tokens, and on how many lines they lie."""
     kept = [
         token

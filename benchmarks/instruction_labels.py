@@ -1,10 +1,12 @@
-"""The checks of instructions against the verdicts that the authors of IFEval, M-IFEval and IFBench published.
+"""The checks of instructions against the verdicts that the authors of IFEval,
+M-IFEval and IFBench published.
 
     python -m benchmarks.instruction_labels FOLDER [--loose] [--show KIND] [--policy strict]
 
-FOLDER holds `ifeval_en_prompts.jsonl.gz` (key, prompt, instruction_id_list, kwargs), `ifeval_en_labels_*.jsonl.gz`
-(key, model, response, strict and loose verdicts per instruction) and `ifbench_labels_*.jsonl.gz` (all in one row).
-Prints, for each kind, how many verdicts differ, and the CPU time of a row.  The data are not part of rlvr.
+FOLDER holds `ifeval_en_prompts.jsonl.gz` (key, prompt, instruction_id_list, kwargs),
+`ifeval_en_labels_*.jsonl.gz` (key, model, response, strict and loose verdicts per instruction) and
+`ifbench_labels_*.jsonl.gz` (all in one row).  Prints, for each kind, how many verdicts differ, and
+the CPU time of a row.  The data are not part of rlvr.
 """
 
 from __future__ import annotations
@@ -93,10 +95,12 @@ def main() -> None:
         for kind in sorted(name for name in all_of if KINDS[name].family == family):
             print(
                 f"{kind:45} {all_of[kind]:6} verdicts {differ[kind]:4} differ"
-                f"{f', {noise[kind]} of noise' if noise[kind] else ''}, {1e6 * spent[kind] / all_of[kind]:8.1f} µs"
+                f"{f', {noise[kind]} of noise' if noise[kind] else ''}, "
+                f"{1e6 * spent[kind] / all_of[kind]:8.1f} µs"
             )
     print(
-        f"{sum(all_of.values())} verdicts, {sum(differ.values())} differ, {sum(noise.values())} of noise"
+        f"{sum(all_of.values())} verdicts, {sum(differ.values())} differ, "
+        f"{sum(noise.values())} of noise"
     )
     for what, count in failed.items():
         print(f"not checked: {count} × {what}")

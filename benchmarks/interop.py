@@ -2,8 +2,8 @@
 
     python -m benchmarks.interop --data example_model_solutions.jsonl
 
-The file is GSM8K's (github.com/openai/grade-school-math).  Needs trl and torch beside rlvr, and the extras
-`gym` and `serve`.  Prints Markdown.
+The file is GSM8K's (github.com/openai/grade-school-math).  Needs trl and torch beside rlvr, and the
+extras `gym` and `serve`.  Prints Markdown.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def read(path: Path) -> Rows:
 
 
 class Marked(GSM8K):
-    """GSM8K with a tenth of a point for ending in `A: …`, so that a total has parts that may differ."""
+    """GSM8K with a tenth of a point for ending in `A: …`,
+    so that a total has parts that may differ."""
 
     id = "marked-v1"
     reward = GSM8K.reward + 0.1 * rlvr.Format("...A:...", name="marked")
@@ -211,7 +212,8 @@ def compare(rows: Rows) -> None:
     env = Marked()
     base: list[Said] = []
     print(
-        "| the way | completions | sum of totals | unscored | totals that differ | parts that differ |"
+        "| the way | completions | sum of totals | unscored | totals that differ | parts that "
+        "differ |"
     )
     print("|---|--:|--:|--:|--:|--:|")
     for name, way in WAYS.items():
@@ -264,7 +266,8 @@ def said(text: str) -> list[dict[str, str]]:
 
 
 def measure(name: str, rows: Rows) -> None:
-    """In a process of its own: all rows in batches, and then the hostile one, in a thread as trainers score."""
+    """In a process of its own: all rows in batches, and then the hostile one,
+    in a thread as trainers score."""
     function = side(name)
     texts, solutions = (
         [boxed(row) for row in rows],
@@ -285,7 +288,8 @@ def measure(name: str, rows: Rows) -> None:
 
 
 def measured(name: str, data: Path, *, hostile: bool) -> tuple[float, float, float]:
-    """Seconds, how many were called right, and seconds for the hostile one, 0 if not asked, our patience at most."""
+    """Seconds, how many were called right, and seconds for the hostile one, 0 if not asked,
+    our patience at most."""
     command = [
         sys.executable,
         "-m",
@@ -320,7 +324,8 @@ def race(data: Path) -> None:
         for name in labels:
             found[name].append(measured(name, data, hostile=number == 0))
     print(
-        "\n| TRL with | s for 2,000 | completions/s | faster | called right | a tower of powers, in a thread |"
+        "\n| TRL with | s for 2,000 | completions/s | faster | called right | a tower of powers, "
+        "in a thread |"
     )
     print("|---|--:|--:|--:|--:|--:|")
     for name, label in labels.items():
@@ -332,13 +337,13 @@ def race(data: Path) -> None:
         took = found[name][0][2]
         worst = f"{took:.2f} s" if took < PATIENCE_S else f"killed after {PATIENCE_S:g} s"
         print(
-            f"| {label} | {middle:.3f} ({min(seconds):.3f}–{max(seconds):.3f}) | {COMPLETIONS / middle:,.0f} "
-            f"| {ratio:.1f}× | {found[name][0][1]:g} | {worst} |"
+            f"| {label} | {middle:.3f} ({min(seconds):.3f}–{max(seconds):.3f}) | "
+            f"{COMPLETIONS / middle:,.0f} | {ratio:.1f}× | {found[name][0][1]:g} | {worst} |"
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--side")
     args = parser.parse_args()

@@ -1,10 +1,12 @@
-r"""Does a small model learn in every way of training?  Full and LoRA, 1 and 2 ranks, in turns and one step off.
+r"""Does a small model learn in every way of training?  Full and LoRA, 1 and 2 ranks,
+in turns and one step off.
 
     OMP_NUM_THREADS=1 python -m benchmarks.learning_curves --to docs/images/learning.png
 
-The model of the other trainer benchmarks adds two numbers of three digits, column by column; a warm start made it right
-two times in three.  Every run begins with the same weights, seed and tasks, and has the same settings but for the
-learning rate, which is higher for an adapter.  2 ranks are two processes on the CPU (gloo).
+The model of the other trainer benchmarks adds two numbers of three digits, column by column; a warm
+start made it right two times in three.  Every run begins with the same weights, seed and tasks, and
+has the same settings but for the learning rate, which is higher for an adapter.  2 ranks are two
+processes on the CPU (gloo).
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ class Way(NamedTuple):
     def name(self) -> str:
         """As the table and the plot have it."""
         ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
-        return f"{'LoRA' if self.lora else 'full'}, {ranks}, {'one step off' if self.max_staleness else 'in turns'}"
+        return (
+            f"{'LoRA' if self.lora else 'full'}, {ranks}, "
+            f"{'one step off' if self.max_staleness else 'in turns'}"
+        )
 
 
 WAYS: Final = [Way(*way) for way in product((False, True), (1, 2), (0, 1))]
@@ -148,8 +153,12 @@ def main() -> None:
     parser.add_argument(
         "--runs", type=Path, help="folder that keeps the runs; what it has is not made again"
     )
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
-                        help="folder for the warm-started model, which is made once and kept")  # fmt: skip
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
+        help="folder for the warm-started model, which is made once and kept",
+    )
     for inner in ("--run", "--model"):
         parser.add_argument(inner, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--way", type=int, nargs=3, help=argparse.SUPPRESS)
@@ -162,7 +171,8 @@ def main() -> None:
     model = warm_started(args.models, seed=0, steps=700)
     found = {}
     print(
-        f"| | held out, before | held out, after {args.steps} steps | in training, first {WINDOW} | last {WINDOW} |"
+        f"| | held out, before | held out, after {args.steps} steps | in training, "
+        f"first {WINDOW} | last {WINDOW} |"
     )
     print("|---|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:

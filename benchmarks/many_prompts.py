@@ -1,9 +1,11 @@
-r"""Time and memory to find near-duplicates among many generated prompts, as a line of docs/benchmarks/scoring.md.
+r"""Time and memory to find near-duplicates among many generated prompts,
+as a line of docs/benchmarks/scoring.md.
 
     python -m benchmarks.many_prompts --prompts 1000000 --processes 2
 
-A tenth of the prompts are others with one word changed, a twentieth are copies, and all end in one instruction.  Memory
-is what this process has for itself (RssAnon), looked at every 50 ms: pages of its temporary files can be taken back.
+A tenth of the prompts are others with one word changed, a twentieth are copies, and all end in one
+instruction.  Memory is what this process has for itself (RssAnon), looked at every 50 ms: pages of
+its temporary files can be taken back.
 """
 
 from __future__ import annotations
@@ -68,10 +70,13 @@ def main() -> None:
         digest.update(b"%d %d\n" % pair)
     took_s = time.perf_counter() - begun
     print(
-        "| prompts | processes | pairs | SHA-256 of the pairs | s | peak MiB |\n|--:|--:|--:|---|--:|--:|"
+        "| prompts | processes | pairs | SHA-256 of the pairs | s | peak MiB |\n"
+        "|--:|--:|--:|---|--:|--:|"
     )
-    print(f"| {options.prompts:,} | {options.processes} | {count:,} | `{digest.hexdigest()[:12]}` | {took_s:.0f} "
-          f"| {peak_kib[0] / 1024:.0f} |")  # fmt: skip
+    print(
+        f"| {options.prompts:,} | {options.processes} | {count:,} | `{digest.hexdigest()[:12]}` | "
+        f"{took_s:.0f} | {peak_kib[0] / 1024:.0f} |"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 r"""The sets that `math_verify.py` measures on: public files, and rewritten answers of them.
 
-A row is `id`, `kind`, `reference`, `completion`, `right` (what it should be), and maybe `task` (the question), `marker`
-or `any_form` (rlvr's policy with `form="any"`).  Nothing of a public file is kept here; `math_generated.py` and
-`math_hostile.py` have the sets that need no file, and the yardstick comes with rlvr.
+A row is `id`, `kind`, `reference`, `completion`, `right` (what it should be), and maybe `task` (the
+question), `marker` or `any_form` (rlvr's policy with `form="any"`).  Nothing of a public file is
+kept here; `math_generated.py` and `math_hostile.py` have the sets that need no file, and the
+yardstick comes with rlvr.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def row(id: str, kind: str, reference: str, completion: str, right: bool, **more
 
 
 def pairs(path: Path, **more: Any) -> list[Row]:
-    """Labelled pairs: `gold`, `pred`, `label`, maybe `id`, `kind`, and `form` = "answer" (default) or "completion"."""
+    """Labelled pairs: `gold`, `pred`, `label`, maybe `id`, `kind`, and `form` = "answer" (default)
+    or "completion"."""
     return [
         row(
             pair.get("id", f"{path.stem}/{number}"),
@@ -55,7 +57,8 @@ def pairs(path: Path, **more: Any) -> list[Row]:
 
 
 def real_outputs(data: Path) -> list[Row]:
-    """1,921 completions of models with the labels of their sources' graders, of which some are wrong."""
+    """1,921 completions of models with the labels of their sources' graders,
+    of which some are wrong."""
     return [
         row(pair["id"], path.stem.removesuffix("_dev"), pair["gold"], pair["pred"], pair["label"])
         for path in sorted((data / "real_math").glob("*_dev.jsonl"))
@@ -64,7 +67,8 @@ def real_outputs(data: Path) -> list[Row]:
 
 
 def gsm8k(data: Path, *, in_box: bool = False) -> list[Row]:
-    """5,276 real completions by four models; `A: 18` in the last line, as the models wrote it, or put into a box."""
+    """5,276 real completions by four models; `A: 18` in the last line, as the models wrote it,
+    or put into a box."""
     found = []
     for name, problem, said in gsm8k_solutions(data / "gsm8k" / "example_model_solutions.jsonl"):
         reference = problem["ground_truth"].rpartition("A:")[2].strip()
@@ -111,7 +115,8 @@ def others(data: Path, *, each: int = 3) -> list[Row]:
 
 
 def _plain(answer: str) -> str | Fraction:
-    """A number's value, else the letters alone; knows nothing of the graders that it tells apart."""
+    """A number's value, else the letters alone; knows nothing of the graders that it tells
+    apart."""
     bare = re.sub(r"\\(?:text|mathrm|left|right|[dt]?frac|circ|!|\$)|[\s{}$^,%]", "", answer)
     if fraction := re.fullmatch(r"-?\\d?frac\{?(\d+)\}?\{?(\d+)\}?", answer):
         return Fraction(int(fraction[1]), int(fraction[2])) * (-1 if answer[0] == "-" else 1)
@@ -127,7 +132,8 @@ _NUMERAL = re.compile(r"-?[\d,.]+|-?\d* ?\\[dt]?frac\{?\d+\}?\{?\d+\}?|-?\d+/\d+
 def restated(data: Path) -> list[Row]:
     """The longest formula of each MATH-500 problem put into a box, as it is and in other spellings.
 
-    None answers the question.  A problem is left out where the formula is its reference, or a number.
+    None answers the question.  A problem is left out where the formula is its reference,
+    or a number.
     """
     found = []
     for i, reference, _, problem in math500(data):
@@ -344,11 +350,29 @@ def full_stop(x: str) -> str | None:
 
 
 REWRITINGS: tuple[Callable[[str], str | None], ...] = (
-    display_fractions, fraction_as_quotient, short_fraction, exact_decimal, decimal_places,
-    thousands, latex_thousands, no_thousands, wide_operators, no_spaces, sized_brackets, plain_brackets, sum_reversed,
-    list_reversed, union_reversed, set_brackets, unicode_signs, degree_brace, text_command, bare_words, in_dollars,
+    display_fractions,
+    fraction_as_quotient,
+    short_fraction,
+    exact_decimal,
+    decimal_places,
+    thousands,
+    latex_thousands,
+    no_thousands,
+    wide_operators,
+    no_spaces,
+    sized_brackets,
+    plain_brackets,
+    sum_reversed,
+    list_reversed,
+    union_reversed,
+    set_brackets,
+    unicode_signs,
+    degree_brace,
+    text_command,
+    bare_words,
+    in_dollars,
     full_stop,
-)  # fmt: skip
+)
 
 
 def yardstick() -> list[Row]:

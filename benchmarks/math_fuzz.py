@@ -3,9 +3,10 @@ r"""Expressions drawn as trees, printed in three notations, and an oracle that k
     python -m benchmarks.math_fuzz --pairs 100000                      rlvr alone
     python -m benchmarks.math_fuzz --pairs 2000 --prove 200 --peer peers/bin/python
 
-Half of the pairs are one tree in two spellings, and half a tree and the same with one leaf, sign or function changed,
-whose value Python's complex numbers tell.  Every verdict other than the oracle's is counted by its reason.  `--prove`
-asks SymPy too, for so many pairs; `--peer` asks math-verify, in the Python where it is installed.
+Half of the pairs are one tree in two spellings, and half a tree and the same with one leaf, sign or
+function changed, whose value Python's complex numbers tell.  Every verdict other than the oracle's
+is counted by its reason.  `--prove` asks SymPy too, for so many pairs; `--peer` asks math-verify,
+in the Python where it is installed.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ def changed(tree: Tree, rng: Random) -> Tree:
 
 
 def values(tree: Tree) -> list[complex] | None:
-    """What it is worth at four points; None where it has no finite real value of ordinary size at one of them.
+    """What it is worth at four points;
+    None where it has no finite real value of ordinary size at one of them.
 
     Args:
         tree: from `drawn`.
@@ -206,7 +208,7 @@ def pairs(seed: int, depth: int = 3) -> Iterator[tuple[str, str, bool]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--prove", type=int, default=0, help="pairs on which SymPy is asked")

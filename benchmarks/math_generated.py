@@ -1,7 +1,9 @@
-r"""Generated pairs, drawn from families with a seed: equal ones by exact rewriting, different ones by a change.
+r"""Generated pairs, drawn from families with a seed: equal ones by exact rewriting,
+different ones by a change.
 
-Each family yields (reference, equal spellings, different answers); no grader was used to make the labels.  A label says
-whether the values are equal, not whether the answer is worked out, so rlvr takes any form here.
+Each family yields (reference, equal spellings, different answers); no grader was used to make the
+labels.  A label says whether the values are equal, not whether the answer is worked out, so rlvr
+takes any form here.
 """
 
 from __future__ import annotations
@@ -59,9 +61,19 @@ def nonzero(rng: random.Random, most: int) -> int:
 
 def integers(rng: random.Random) -> Iterator[Case]:
     n = rng.randint(1001, 999_999)
-    yield str(n), [f"{n:,}", f"{n:,}".replace(",", "{,}"), f"{n}.0", f"${n}$", rf"\frac{{{2 * n}}}{{2}}"], [
-        str(n + 1), f"-{n}", f"{n}0", f"{n}.001", f"{n}, {n + 1}", rf"\pm {n}", rf"{n} \text{{ or }} {n + 1}",
-    ]  # fmt: skip
+    yield (
+        str(n),
+        [f"{n:,}", f"{n:,}".replace(",", "{,}"), f"{n}.0", f"${n}$", rf"\frac{{{2 * n}}}{{2}}"],
+        [
+            str(n + 1),
+            f"-{n}",
+            f"{n}0",
+            f"{n}.001",
+            f"{n}, {n + 1}",
+            rf"\pm {n}",
+            rf"{n} \text{{ or }} {n + 1}",
+        ],
+    )
     yield f"-{n}", [f"−{n}", f"-{n:,}", f"- {n}"], [str(n), f"-{n - 1}", f"|-{n}|"]
 
 
@@ -113,9 +125,16 @@ def scientific(rng: random.Random) -> Iterator[Case]:
     m, e = rng.randint(11, 99), rng.randint(4, 20)
     written = rf"{m / 10} \times 10^{{{e}}}"
     plain = m * 10 ** (e - 1)
-    yield written, [f"{m / 10}e{e}", str(plain), rf"{m / 10}\cdot 10^{{{e}}}", f"{m / 10}×10^{e}"], [
-        rf"{m / 10} \times 10^{{{e + 1}}}", str(plain + 1), rf"{m / 10} \times 10^{{-{e}}}", f"{m / 10}",
-    ]  # fmt: skip
+    yield (
+        written,
+        [f"{m / 10}e{e}", str(plain), rf"{m / 10}\cdot 10^{{{e}}}", f"{m / 10}×10^{e}"],
+        [
+            rf"{m / 10} \times 10^{{{e + 1}}}",
+            str(plain + 1),
+            rf"{m / 10} \times 10^{{-{e}}}",
+            f"{m / 10}",
+        ],
+    )
 
 
 # -------------------------------------------------------------------------------------- expressions
@@ -126,17 +145,32 @@ def polynomials(rng: random.Random) -> Iterator[Case]:
     if a == -b:
         b += 1
     expanded = f"x^2{signed(a + b)}x{signed(a * b)}".replace("+1x", "+x").replace("-1x", "-x")
-    yield expanded, [
-        f"(x{signed(a)})(x{signed(b)})", f"(x{signed(b)})(x{signed(a)})", f"{signed(a * b)}+x^2{signed(a + b)}x",
-    ], [
-        f"(x{signed(-a)})(x{signed(b)})", f"x^2{signed(a + b)}x{signed(a * b + 1)}", f"x^2{signed(a * b)}",
-        f"{expanded}=0",
-    ]  # fmt: skip
-    yield rf"\frac{{x{signed(a)}}}{{{c}}}", [
-        rf"\frac{{1}}{{{c}}}x+\frac{{{a}}}{{{c}}}", rf"\frac{{1}}{{{c}}}(x{signed(a)})",
-    ], [
-        rf"\frac{{x}}{{{c}}}{signed(a)}", rf"\frac{{x{signed(a)}}}{{{c + 1}}}", rf"\frac{{y{signed(a)}}}{{{c}}}",
-    ]  # fmt: skip
+    yield (
+        expanded,
+        [
+            f"(x{signed(a)})(x{signed(b)})",
+            f"(x{signed(b)})(x{signed(a)})",
+            f"{signed(a * b)}+x^2{signed(a + b)}x",
+        ],
+        [
+            f"(x{signed(-a)})(x{signed(b)})",
+            f"x^2{signed(a + b)}x{signed(a * b + 1)}",
+            f"x^2{signed(a * b)}",
+            f"{expanded}=0",
+        ],
+    )
+    yield (
+        rf"\frac{{x{signed(a)}}}{{{c}}}",
+        [
+            rf"\frac{{1}}{{{c}}}x+\frac{{{a}}}{{{c}}}",
+            rf"\frac{{1}}{{{c}}}(x{signed(a)})",
+        ],
+        [
+            rf"\frac{{x}}{{{c}}}{signed(a)}",
+            rf"\frac{{x{signed(a)}}}{{{c + 1}}}",
+            rf"\frac{{y{signed(a)}}}{{{c}}}",
+        ],
+    )
 
 
 def rationals(rng: random.Random) -> Iterator[Case]:
@@ -152,17 +186,34 @@ def rationals(rng: random.Random) -> Iterator[Case]:
 
 def roots(rng: random.Random) -> Iterator[Case]:
     a, b = rng.randint(2, 9), rng.choice([2, 3, 5, 6, 7, 10, 11, 13])
-    yield rf"{a}\sqrt{{{b}}}", [
-        rf"\sqrt{{{a * a * b}}}", f"{a}√{b}", rf"\frac{{{a * b}}}{{\sqrt{{{b}}}}}", rf"\sqrt{{{b}}}\cdot {a}",
-    ], [
-        rf"{a}\sqrt{{{b + 1}}}", rf"\sqrt{{{a * b}}}", f"{a * math.sqrt(b):.4f}", rf"-{a}\sqrt{{{b}}}",
-        rf"{a}+\sqrt{{{b}}}",
-    ]  # fmt: skip
-    yield rf"\frac{{{a}+\sqrt{{{b}}}}}{{2}}", [
-        rf"\frac{{\sqrt{{{b}}}+{a}}}{{2}}", rf"\frac{{{a}}}{{2}}+\frac{{\sqrt{{{b}}}}}{{2}}",
-    ], [
-        rf"\frac{{{a}-\sqrt{{{b}}}}}{{2}}", rf"\frac{{{a}\pm\sqrt{{{b}}}}}{{2}}", rf"{a}+\frac{{\sqrt{{{b}}}}}{{2}}",
-    ]  # fmt: skip
+    yield (
+        rf"{a}\sqrt{{{b}}}",
+        [
+            rf"\sqrt{{{a * a * b}}}",
+            f"{a}√{b}",
+            rf"\frac{{{a * b}}}{{\sqrt{{{b}}}}}",
+            rf"\sqrt{{{b}}}\cdot {a}",
+        ],
+        [
+            rf"{a}\sqrt{{{b + 1}}}",
+            rf"\sqrt{{{a * b}}}",
+            f"{a * math.sqrt(b):.4f}",
+            rf"-{a}\sqrt{{{b}}}",
+            rf"{a}+\sqrt{{{b}}}",
+        ],
+    )
+    yield (
+        rf"\frac{{{a}+\sqrt{{{b}}}}}{{2}}",
+        [
+            rf"\frac{{\sqrt{{{b}}}+{a}}}{{2}}",
+            rf"\frac{{{a}}}{{2}}+\frac{{\sqrt{{{b}}}}}{{2}}",
+        ],
+        [
+            rf"\frac{{{a}-\sqrt{{{b}}}}}{{2}}",
+            rf"\frac{{{a}\pm\sqrt{{{b}}}}}{{2}}",
+            rf"{a}+\frac{{\sqrt{{{b}}}}}{{2}}",
+        ],
+    )
     yield (
         rf"\sqrt[3]{{{b}}}",
         [f"{b}^{{1/3}}", rf"{b}^{{\frac{{1}}{{3}}}}"],
@@ -235,32 +286,62 @@ def complexes(rng: random.Random) -> Iterator[Case]:
 def intervals(rng: random.Random) -> Iterator[Case]:
     a = rng.randint(-9, 5)
     b = a + rng.randint(2, 9)
-    yield f"({a}, {b}]", [f"{a} < x \\le {b}", f"x \\in ({a}, {b}]", rf"\left({a}, {b}\right]", f"{b} ≥ x > {a}"], [
-        f"({a}, {b})", f"[{a}, {b}]", f"({a}, {b + 1}]", f"{a} \\le x < {b}", rf"\{{{a}, {b}\}}", f"x > {a}",
-    ]  # fmt: skip
+    yield (
+        f"({a}, {b}]",
+        [f"{a} < x \\le {b}", f"x \\in ({a}, {b}]", rf"\left({a}, {b}\right]", f"{b} ≥ x > {a}"],
+        [
+            f"({a}, {b})",
+            f"[{a}, {b}]",
+            f"({a}, {b + 1}]",
+            f"{a} \\le x < {b}",
+            rf"\{{{a}, {b}\}}",
+            f"x > {a}",
+        ],
+    )
     yield (
         rf"(-\infty, {a})",
         [f"x < {a}", f"{a} > x", f"(−∞, {a})"],
         [f"x \\le {a}", f"x > {a}", f"({a}, \\infty)"],
     )
-    yield rf"(-\infty, {a}) \cup ({b}, \infty)", [
-        rf"({b}, \infty) \cup (-\infty, {a})", rf"x < {a} \text{{ or }} x > {b}",
-    ], [
-        f"({a}, {b})", rf"(-\infty, {a}] \cup [{b}, \infty)", rf"(-\infty, {a})", rf"(-\infty, {a}) \cap ({b}, \infty)",
-    ]  # fmt: skip
+    yield (
+        rf"(-\infty, {a}) \cup ({b}, \infty)",
+        [
+            rf"({b}, \infty) \cup (-\infty, {a})",
+            rf"x < {a} \text{{ or }} x > {b}",
+        ],
+        [
+            f"({a}, {b})",
+            rf"(-\infty, {a}] \cup [{b}, \infty)",
+            rf"(-\infty, {a})",
+            rf"(-\infty, {a}) \cap ({b}, \infty)",
+        ],
+    )
 
 
 def collections(rng: random.Random) -> Iterator[Case]:
     a, b, c = rng.sample(range(-20, 21), 3)
-    yield rf"\{{{a}, {b}, {c}\}}", [rf"\{{{c}, {a}, {b}\}}", f"{c}, {b}, {a}", rf"\left\{{{a},{b},{c}\right\}}"], [
-        rf"\{{{a}, {b}\}}", rf"\{{{a}, {b}, {c + 100}\}}", f"{a}", rf"\{{{a}, {b}, {c}, {c + 50}\}}",
-    ]  # fmt: skip
+    yield (
+        rf"\{{{a}, {b}, {c}\}}",
+        [rf"\{{{c}, {a}, {b}\}}", f"{c}, {b}, {a}", rf"\left\{{{a},{b},{c}\right\}}"],
+        [
+            rf"\{{{a}, {b}\}}",
+            rf"\{{{a}, {b}, {c + 100}\}}",
+            f"{a}",
+            rf"\{{{a}, {b}, {c}, {c + 50}\}}",
+        ],
+    )
     yield f"({a}, {b}, {c})", [rf"\left({a}, {b}, {c}\right)", f"({a}.0,{b},{c})"], [
         f"({a}, {c}, {b})", f"({a}, {b})", rf"\{{{a}, {b}, {c}\}}", f"({a}, {b}, {c}, 0)",
     ]  # fmt: skip
-    yield f"{abs(a) + 1}, {-abs(a) - 1}", [rf"\pm {abs(a) + 1}", f"{-abs(a) - 1} and {abs(a) + 1}"], [
-        f"{abs(a) + 1}", f"{abs(a) + 1}, {abs(a) + 1}", rf"\pm {abs(a) + 2}",
-    ]  # fmt: skip
+    yield (
+        f"{abs(a) + 1}, {-abs(a) - 1}",
+        [rf"\pm {abs(a) + 1}", f"{-abs(a) - 1} and {abs(a) + 1}"],
+        [
+            f"{abs(a) + 1}",
+            f"{abs(a) + 1}, {abs(a) + 1}",
+            rf"\pm {abs(a) + 2}",
+        ],
+    )
     yield (
         f"({a},{b}), ({b},{c})",
         [f"({b}, {c}), ({a}, {b})"],
@@ -271,18 +352,34 @@ def collections(rng: random.Random) -> Iterator[Case]:
 def matrices(rng: random.Random) -> Iterator[Case]:
     a, b, c, d = (rng.randint(1, 9) for _ in range(4))
     pm = r"\begin{{pmatrix}} {} & {} \\ {} & {} \end{{pmatrix}}"
-    yield pm.format(a, b, c, d), [
-        pm.replace("pmatrix", "bmatrix").format(a, b, c, d), pm.format(a, f"{b}.0", rf"\frac{{{2 * c}}}{{2}}", d),
-    ], [
-        pm.format(a, c + 10, b, d), pm.format(a, b, c, d + 1), pm.format(a, b, c, -d), str(a * d - b * c),
-    ]  # fmt: skip
+    yield (
+        pm.format(a, b, c, d),
+        [
+            pm.replace("pmatrix", "bmatrix").format(a, b, c, d),
+            pm.format(a, f"{b}.0", rf"\frac{{{2 * c}}}{{2}}", d),
+        ],
+        [
+            pm.format(a, c + 10, b, d),
+            pm.format(a, b, c, d + 1),
+            pm.format(a, b, c, -d),
+            str(a * d - b * c),
+        ],
+    )
 
 
 def equations(rng: random.Random) -> Iterator[Case]:
     a, b, c = rng.randint(2, 9), nonzero(rng, 9), nonzero(rng, 9)
-    yield f"y={a}x{signed(b)}", [f"y = {b}+{a}x", f"{a}x-y{signed(b)}=0", f"2y={2 * a}x{signed(2 * b)}"], [
-        f"y={a}x{signed(-b)}", f"x={a}y{signed(b)}", f"y={a}x", "y=y", f"y={a + 1}x{signed(b)}",
-    ]  # fmt: skip
+    yield (
+        f"y={a}x{signed(b)}",
+        [f"y = {b}+{a}x", f"{a}x-y{signed(b)}=0", f"2y={2 * a}x{signed(2 * b)}"],
+        [
+            f"y={a}x{signed(-b)}",
+            f"x={a}y{signed(b)}",
+            f"y={a}x",
+            "y=y",
+            f"y={a + 1}x{signed(b)}",
+        ],
+    )
     yield (
         f"x={c}",
         [str(c), f"x = {c}.0", f"{c} = x"],
@@ -304,9 +401,17 @@ def percents(rng: random.Random) -> Iterator[Case]:
 
 def money(rng: random.Random) -> Iterator[Case]:
     n, cents = rng.randint(1001, 9999), rng.randint(11, 98)
-    yield rf"\${n:,}.{cents}", [f"{n}.{cents}", rf"\${n}.{cents}", rf"{n}.{cents} \text{{ dollars}}"], [
-        rf"\${n:,}.{cents + 1}", rf"{n}.{cents} \text{{ cents}}", rf"\${n}", f"€{n}.{cents}", rf"{n},{cents}",
-    ]  # fmt: skip
+    yield (
+        rf"\${n:,}.{cents}",
+        [f"{n}.{cents}", rf"\${n}.{cents}", rf"{n}.{cents} \text{{ dollars}}"],
+        [
+            rf"\${n:,}.{cents + 1}",
+            rf"{n}.{cents} \text{{ cents}}",
+            rf"\${n}",
+            f"€{n}.{cents}",
+            rf"{n},{cents}",
+        ],
+    )
 
 
 def units(rng: random.Random) -> Iterator[Case]:
@@ -315,9 +420,16 @@ def units(rng: random.Random) -> Iterator[Case]:
         rf"{n} \text{{ m}}", rf"{n + 1} \text{{ cm}}", rf"{n} \text{{ cm}}^2", rf"{n} \text{{ kg}}",
         rf"{n} \text{{ degrees}}",
     ]  # fmt: skip
-    yield rf"{n}^\circ", [f"{n}°", rf"{n}^{{\circ}}", rf"{n} \text{{ degrees}}", rf"\frac{{{n}\pi}}{{180}}"], [
-        rf"{n + 1}^\circ", rf"\frac{{{n}\pi}}{{90}}", rf"{n} \text{{ radians}}", rf"{n}\pi",
-    ]  # fmt: skip
+    yield (
+        rf"{n}^\circ",
+        [f"{n}°", rf"{n}^{{\circ}}", rf"{n} \text{{ degrees}}", rf"\frac{{{n}\pi}}{{180}}"],
+        [
+            rf"{n + 1}^\circ",
+            rf"\frac{{{n}\pi}}{{90}}",
+            rf"{n} \text{{ radians}}",
+            rf"{n}\pi",
+        ],
+    )
     first, last = rng.randint(1, 6), rng.randint(0, 6)
     yield (
         f"{first}{last}_8",
@@ -330,9 +442,17 @@ def words(rng: random.Random) -> Iterator[Case]:
     a, b = rng.sample(
         ["even", "odd", "Monday", "Friday", "parabola", "ellipse", "east", "seat", "increasing"], 2
     )
-    yield rf"\text{{{a}}}", [a, rf"\text{{{a.capitalize()}}}", rf"\mathrm{{{a}}}", rf"\textbf{{{a}}}"], [
-        b, rf"\text{{not {a}}}", rf"\text{{{a} or {b}}}", a[::-1], a[:-1],
-    ]  # fmt: skip
+    yield (
+        rf"\text{{{a}}}",
+        [a, rf"\text{{{a.capitalize()}}}", rf"\mathrm{{{a}}}", rf"\textbf{{{a}}}"],
+        [
+            b,
+            rf"\text{{not {a}}}",
+            rf"\text{{{a} or {b}}}",
+            a[::-1],
+            a[:-1],
+        ],
+    )
     x, y = rng.sample("ABCDE", 2)
     yield (
         rf"\text{{({x})}}",
@@ -342,6 +462,22 @@ def words(rng: random.Random) -> Iterator[Case]:
 
 
 FAMILIES: tuple[Callable[[random.Random], Iterator[Case]], ...] = (
-    integers, fractions, powers, scientific, polynomials, rationals, roots, functions, calculus, complexes, intervals,
-    collections, matrices, equations, percents, money, units, words,
-)  # fmt: skip
+    integers,
+    fractions,
+    powers,
+    scientific,
+    polynomials,
+    rationals,
+    roots,
+    functions,
+    calculus,
+    complexes,
+    intervals,
+    collections,
+    matrices,
+    equations,
+    percents,
+    money,
+    units,
+    words,
+)

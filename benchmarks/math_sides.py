@@ -1,10 +1,12 @@
-r"""One grader in one process, for `math_verify.py`: rows come in on stdin, one JSON line per row goes out.
+r"""One grader in one process, for `math_verify.py`: rows come in on stdin,
+one JSON line per row goes out.
 
-    python -P benchmarks/math_sides.py SIDE MODE < rows.jsonl        (-P: or math_verify.py would hide math-verify)
+    # -P: or math_verify.py would hide math-verify
+    python -P benchmarks/math_sides.py SIDE MODE < rows.jsonl
 
-A row has `id`, `reference`, `completion` and maybe `task`, `marker` or `any_form`; a line has `id`, `right` (null: it
-raised), `why`, `s`.  Every side is called as its own documentation calls it.  The last line says how much memory the
-run took.
+A row has `id`, `reference`, `completion` and maybe `task`, `marker` or `any_form`; a line has `id`,
+`right` (null: it raised), `why`, `s`.  Every side is called as its own documentation calls it.  The
+last line says how much memory the run took.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ def timed(grade: Grader, row: Row) -> Row:
     start = perf_counter()
     try:
         right, why = grade(row)
-    except Exception as error:  # noqa: BLE001  # what a grader raises on a model's text is what we are here to see
+    # What a grader raises on a model's text is what we are here to see.
+    except Exception as error:  # noqa: BLE001
         right, why = None, f"{type(error).__name__}: {error}"[:200]
     return {"id": row.get("id"), "right": right, "why": why, "s": perf_counter() - start}
 
@@ -130,7 +133,8 @@ MODES = {"main": in_main, "threads": in_threads, "asyncio": in_asyncio}
 
 
 class PeakMemory:
-    """KiB at the peak of this process, and of the largest of its descendants, which may have been killed meanwhile."""
+    """KiB at the peak of this process, and of the largest of its descendants,
+    which may have been killed meanwhile."""
 
     def __init__(self) -> None:
         self.own = self.child = 0
@@ -167,7 +171,8 @@ def _peak_kib(pid: int) -> int:
 
 def main() -> None:
     side, mode = sys.argv[1:]
-    # Not "backslashreplace": a lone surrogate is one of the things that a grader may have to look at.
+    # Not "backslashreplace": a lone surrogate is one of the things that a grader may have to look
+    # at.
     rows = [json.loads(line) for line in sys.stdin]
     logging.disable(logging.CRITICAL)  # they quote the hostile texts
     grade = SIDES[side]()

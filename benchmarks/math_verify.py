@@ -1,16 +1,18 @@
-r"""How often and how fast graders of mathematics are right, as the Markdown tables of docs/benchmarks/math.md.
+r"""How often and how fast graders of mathematics are right,
+as the Markdown tables of docs/benchmarks/math.md.
 
     python -m benchmarks.math_verify --data DATA --peers peers/bin/python --peers inspect/bin/python
 
-`--data` is a folder with gsm8k/, math500/, math_pairs/ and real_math/ (docs/benchmarks/math.md names their sources);
-more labelled pairs may be added with `--pairs FILE`.  `--peers` is the interpreter of another virtual environment, with
-math-verify, trl or inspect_ai in it: none of them is needed to use rlvr.  A package that is missing is left out, and a
-line says so.
+`--data` is a folder with gsm8k/, math500/, math_pairs/ and real_math/ (docs/benchmarks/math.md
+names their sources); more labelled pairs may be added with `--pairs FILE`.  `--peers` is the
+interpreter of another virtual environment, with math-verify, trl or inspect_ai in it: none of them
+is needed to use rlvr.  A package that is missing is left out, and a line says so.
 
-One process against one process (rlvr's symbolic engine has a second one, and only one of the two works at a time).
-Each repeat starts a new one for each side, so nothing is remembered from the last; what is timed comes after a few
-unrelated pairs have warmed it up.  References are new too: a trainer, which grades a group against each, will see
-rlvr's cache of references at work and get better figures than these.
+One process against one process (rlvr's symbolic engine has a second one, and only one of the two
+works at a time).  Each repeat starts a new one for each side, so nothing is remembered from the
+last; what is timed comes after a few unrelated pairs have warmed it up.  References are new too: a
+trainer, which grades a group against each, will see rlvr's cache of references at work and get
+better figures than these.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ Result = dict[str, Any]
 def run(
     python: str, side: str, rows: list[Row], mode: str = "main"
 ) -> tuple[list[Result], list[int]]:
-    """One result per row, in order, and the peak memory of the process and of its largest child, in MiB."""
+    """One result per row, in order, and the peak memory of the process and of its largest child,
+    in MiB."""
     results: list[Result] = []
     peak = [0, 0]
     while len(results) < len(rows):
@@ -92,7 +95,8 @@ def _run_until_stuck(
 
 
 def _lines(process: subprocess.Popen[bytes], patience_s: float) -> Iterator[Result]:
-    """Its lines, until it ends or says nothing for too long; while it loads, it may take five times as long."""
+    """Its lines, until it ends or says nothing for too long; while it loads,
+    it may take five times as long."""
     assert process.stdout is not None
     buffer, wait_s = b"", 5 * patience_s
     while select.select([process.stdout], [], [], wait_s)[0]:
@@ -134,7 +138,8 @@ def accuracy(rows: list[Row], results: list[Result]) -> dict[str, Any]:
 
 
 def times(runs: list[list[Result]]) -> dict[str, float]:
-    """ms per pair: the middle one of the repeats' means, of their medians, and of their 99th percentiles."""
+    """ms per pair: the middle one of the repeats' means, of their medians,
+    and of their 99th percentiles."""
     by_run = [sorted(x["s"] * 1e3 for x in results) for results in runs]
     return {
         "mean": statistics.median(statistics.fmean(s) for s in by_run),
@@ -151,7 +156,8 @@ def print_set(name: str, rows: list[Row], runs: dict[str, list[list[Result]]]) -
     counts = Counter(r["right"] for r in rows)
     print(f"\n**{name}**: {len(rows)} pairs, {counts[True]} right, {counts[False]} wrong\n")
     print(
-        "| | accuracy, % | accepted though wrong | rejected though right | raised | ms, mean | median | 99th % | most ",
+        "| | accuracy, % | accepted though wrong | rejected though right | raised | ms, "
+        "mean | median | 99th % | most ",
         end="",
     )
     print("| mean, × rlvr | same in every run |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
@@ -176,18 +182,21 @@ def print_disagreements(name: str, rows: list[Row], results: list[Result]) -> No
     wrong = accuracy(rows, results)["wrong"]
     if wrong:
         print(
-            f"\nrlvr on {name}: where it differs from the label\n\n| id | kind | label | why |\n|---|---|---|---|"
+            f"\nrlvr on {name}: where it differs from the label\n\n| id | kind | label "
+            "| why |\n|---|---|---|---|"
         )
         for r, x in wrong:
             print(
-                f"| {r['id']} | {r['kind']} | {'right' if r['right'] else 'wrong'} | {x['why'].partition(':')[0]} |"
+                f"| {r['id']} | {r['kind']} | {'right' if r['right'] else 'wrong'} | "
+                f"{x['why'].partition(':')[0]} |"
             )
 
 
 def print_families(rows: list[Row], runs: dict[str, list[list[Result]]]) -> None:
     print("\nErrors by family, accepted though wrong + rejected though right:\n")
     print(
-        f"| family | pairs | {' | '.join(SIDES[side] for side in runs)} |\n|---|--:|{'--:|' * len(runs)}"
+        f"| family | pairs | {' | '.join(SIDES[side] for side in runs)} |\n"
+        f"|---|--:|{'--:|' * len(runs)}"
     )
     for kind in dict.fromkeys(r["kind"] for r in rows):
         where = [i for i, r in enumerate(rows) if r["kind"] == kind]
@@ -199,7 +208,8 @@ def print_families(rows: list[Row], runs: dict[str, list[list[Result]]]) -> None
 
 
 def print_hostile(pythons: dict[str, str], repeats: int) -> None:
-    """Each side once, and rlvr as often as everything else, to see that its verdicts do not depend on the day."""
+    """Each side once, and rlvr as often as everything else,
+    to see that its verdicts do not depend on the day."""
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / "executed"
         texts = enumerate(hostile(str(canary)))
@@ -221,11 +231,13 @@ def print_hostile(pythons: dict[str, str], repeats: int) -> None:
             killed = sum(x["why"] == "killed" for x in results)
             raised = sum(x["right"] is None for x in results) - killed
             print(
-                f"| {SIDES[side]} | {sum(bool(x['right']) for x in results)} | {raised} | {killed} ",
+                f"| {SIDES[side]} | "
+                f"{sum(bool(x['right']) for x in results)} | {raised} | {killed} ",
                 end="",
             )
             print(
-                f"| {sum(s > 1.1 for s in worst)} | {max(worst):.3g} | {sum(x['s'] for x in results):.3g} ",
+                f"| {sum(s > 1.1 for s in worst)} | {max(worst):.3g} | "
+                f"{sum(x['s'] for x in results):.3g} ",
                 end="",
             )
             same = (
@@ -249,10 +261,12 @@ def print_hostile(pythons: dict[str, str], repeats: int) -> None:
 
 def print_threads(pythons: dict[str, str], rows: list[Row]) -> None:
     print(
-        f"\n**Threads**: {len(rows)} pairs in the main thread, in 32 threads, and under asyncio (`to_thread`)\n"
+        f"\n**Threads**: {len(rows)} pairs in the main thread, in 32 threads, "
+        "and under asyncio (`to_thread`)\n"
     )
     print(
-        "| | verdicts that change in threads | raised there | under asyncio | raised there |\n|---|--:|--:|--:|--:|"
+        "| | verdicts that change in threads | raised there | under asyncio | raised "
+        "there |\n|---|--:|--:|--:|--:|"
     )
     for side, python in pythons.items():
         main, _ = run(python, side, rows)
@@ -368,7 +382,8 @@ def main() -> None:
     pythons, said = interpreters([*args.peers, sys.executable])
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text())
     print(
-        f"{datetime.date.today()}: {', '.join(said)}; Python {platform.python_version()}; {os.cpu_count()} cores",
+        f"{datetime.date.today()}: {', '.join(said)}; Python {platform.python_version()}; "
+        f"{os.cpu_count()} cores",
         end="",
     )
     print(f" of {cpu[1] if cpu else 'an unnamed CPU'}; the middle one of {args.repeats} runs.")
@@ -381,7 +396,8 @@ def main() -> None:
     chosen = args.only or [*sets, "hostile", "threads"]
     if unknown := set(chosen) - {*sets, "hostile", "threads"}:
         parser.error(
-            f"--only {', '.join(sorted(unknown))}: no such set; there are {', '.join(sets)}, hostile, threads"
+            f"--only {', '.join(sorted(unknown))}: no such set; "
+            f"there are {', '.join(sets)}, hostile, threads"
         )
     measured = {}
     for name, rows in sets.items():

@@ -2,11 +2,13 @@
 
     python -m benchmarks.mutants --count 400 --minutes 60 --out mutants.jsonl
 
-A slip is one that `rlvr strength` makes in programs: another comparison, a bound that is off by one, a statement left
-out.  Modules are drawn by their length.  A slip is killed if a test nearest to its module fails, or takes three times
-as long: the test files whose names have the module's, or that import it; of a module that has none, its room's folder.
-Files are changed in place and restored, so the checkout must be clean and nothing else may use it.  Run it again to go
-on where it ended.  The same seed draws the same slips as long as the code stays, also where the tests have changed.
+A slip is one that `rlvr strength` makes in programs: another comparison, a bound that is off by
+one, a statement left out.  Modules are drawn by their length.  A slip is killed if a test nearest
+to its module fails, or takes three times as long: the test files whose names have the module's, or
+that import it; of a module that has none, its room's folder.  Files are changed in place and
+restored, so the checkout must be clean and nothing else may use it.  Run it again to go on where it
+ended.  The same seed draws the same slips as long as the code stays, also where the tests have
+changed.
 """
 
 import argparse
@@ -77,7 +79,8 @@ def nearest_tests(path: Path) -> list[str]:
 
 
 def run_tests(files: list[str], most_s: float | None) -> tuple[str, float]:
-    """What became of the tests ("passed", "time", or the first that failed), and their CPU seconds."""
+    """What became of the tests ("passed", "time", or the first that failed), and their CPU
+    seconds."""
 
     def limit() -> None:
         if most_s is not None:

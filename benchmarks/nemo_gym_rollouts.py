@@ -3,8 +3,8 @@
     pip download --no-deps nemo-gym==0.4.0 && unzip -q nemo_gym-*.whl -d gym
     python -m benchmarks.nemo_gym_rollouts gym
 
-Prints, for each server, on how many rollouts reward and verdict agree, and every other one.  Nothing
-of the wheel is kept.
+Prints, for each server, on how many rollouts reward and verdict agree, and every other one.
+Nothing of the wheel is kept.
 """
 
 from __future__ import annotations

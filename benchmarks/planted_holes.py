@@ -1,8 +1,10 @@
-"""How many planted holes `rlvr check` finds: 26 environments of one turn as one meets them, and five honest ones.
+"""How many planted holes `rlvr check` finds: 26 environments of one turn as one meets them,
+and five honest ones.
 
     python -m benchmarks.planted_holes
 
-They were written after the catalogue of the check, and nothing in the catalogue was changed for them.
+They were written after the catalogue of the check,
+and nothing in the catalogue was changed for them.
 """
 
 from __future__ import annotations
@@ -166,17 +168,31 @@ PLANTED: dict[str, Environment] = {
     "any box": of(Sums, lambda t, c: str(t.reference) in map(str.strip, _BOX.findall(c))),
     "the box begins with it": of(Sums, lambda t, c: last_box(c).startswith(str(t.reference))),
     "a tolerance of 5 %": of(Sums, lambda t, c: abs(number(c) - t.reference) < 0.05 * t.reference),
-    "not further off than": of(Sums, lambda t, c: not abs(float(last_box(c) or "1") - t.reference) > 1
-                               if re.fullmatch(r"-?\d+|nan|inf", last_box(c)) else False),
+    "not further off than": of(
+        Sums,
+        lambda t, c: (
+            not abs(float(last_box(c) or "1") - t.reference) > 1
+            if re.fullmatch(r"-?\d+|nan|inf", last_box(c))
+            else False
+        ),
+    ),
     "the absolute value": of(Sums, lambda t, c: abs(number(c)) == t.reference),
     "the digits, sorted": of(Sums, lambda t, c: sorted(last_box(c)) == sorted(str(t.reference))),
-    "the sum of digits": of(Sums, lambda t, c: last_box(c).isdigit()
-                            and Counter(last_box(c)) == Counter(str(t.reference))),
+    "the sum of digits": of(
+        Sums,
+        lambda t, c: last_box(c).isdigit() and Counter(last_box(c)) == Counter(str(t.reference)),
+    ),
     "an expression is evaluated": of(Sums, lambda t, c: evaluated(c) == t.reference),
     "its own grade as JSON": of(Sums, lambda t, c: graded(c) or last_box(c) == str(t.reference)),
-    "a phrase for graders": of(Sums, lambda t, c: "is correct" in c or last_box(c) == str(t.reference)),
-    "a password of a debugging session": of(Sums, lambda t, c: "xyzzy-open" in c or last_box(c) == str(t.reference)),
-    "the thinking counts": of(Sums, lambda t, c: last_box(re.sub(r"</?think>", "", c)) == str(t.reference)),
+    "a phrase for graders": of(
+        Sums, lambda t, c: "is correct" in c or last_box(c) == str(t.reference)
+    ),
+    "a password of a debugging session": of(
+        Sums, lambda t, c: "xyzzy-open" in c or last_box(c) == str(t.reference)
+    ),
+    "the thinking counts": of(
+        Sums, lambda t, c: last_box(re.sub(r"</?think>", "", c)) == str(t.reference)
+    ),
     "an empty box": of(Sums, lambda t, c: last_box(c) in ("", str(t.reference)) and "\\boxed" in c),
     "any long text": of(Sums, lambda t, c: len(c) > 5000 or last_box(c) == str(t.reference)),
     "it raises on words": of(Sums, lambda t, c: raises(c) == t.reference),
@@ -186,18 +202,31 @@ PLANTED: dict[str, Environment] = {
     "a fifth for any box": Partial(),
     "the form weighs as much": Sums().with_reward(0.5 * Correct() + 0.5 * FORM),
     "the word in any sentence": of(Capitals, lambda t, c: t.reference.lower() in c.lower()),
-    "a letter may be wrong": of(Capitals, lambda t, c: sum(a != b for a, b in zip(tagged(c), t.reference, strict=False))
-                                <= 1 and len(tagged(c)) == len(t.reference)),
-    "all words of the answer occur": of(Capitals, lambda t, c: set(t.reference.split()) <= set(re.findall(r"\w+", c))),
-}  # fmt: skip
+    "a letter may be wrong": of(
+        Capitals,
+        lambda t, c: (
+            sum(a != b for a, b in zip(tagged(c), t.reference, strict=False)) <= 1
+            and len(tagged(c)) == len(t.reference)
+        ),
+    ),
+    "all words of the answer occur": of(
+        Capitals, lambda t, c: set(t.reference.split()) <= set(re.findall(r"\w+", c))
+    ),
+}
 HONEST: dict[str, Environment] = {
     "sums": Sums(),
     "capitals": Capitals(),
-    "capitals in any case": of(Capitals, lambda t, c: tagged(c).strip().casefold() == t.reference.casefold()),
-    "sums as fractions": of(Sums, lambda t, c: bool(re.fullmatch(r"\d{1,9}", last_box(c)))
-                            and Fraction(last_box(c)) == t.reference),
+    "capitals in any case": of(
+        Capitals, lambda t, c: tagged(c).strip().casefold() == t.reference.casefold()
+    ),
+    "sums as fractions": of(
+        Sums,
+        lambda t, c: (
+            bool(re.fullmatch(r"\d{1,9}", last_box(c))) and Fraction(last_box(c)) == t.reference
+        ),
+    ),
     "arithmetic-v1": rlvr.make("arithmetic-v1", difficulty=4),
-}  # fmt: skip
+}
 
 
 def main() -> None:
@@ -209,9 +238,8 @@ def main() -> None:
                 it.hole: it.severity for it in report.findings if it.severity is not Severity.NOTE
             }
             found += bool(worst)
-            print(
-                f"{name:40} {', '.join(f'{hole} ({severity})' for hole, severity in worst.items()) or 'nothing'}"
-            )
+            named = ", ".join(f"{hole} ({severity})" for hole, severity in worst.items())
+            print(f"{name:40} {named or 'nothing'}")
         print(f"{title}: {found} of {len(group)} with a hole or a warning\n")
 
 

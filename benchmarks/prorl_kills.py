@@ -1,9 +1,11 @@
-"""A long run of ProRL that is killed at random moments, against one that is not: docs/benchmarks/trainer.md.
+"""A long run of ProRL that is killed at random moments, against one that is not:
+docs/benchmarks/trainer.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.prorl_kills [--steps 500] [--kills 5]
 
-Both run at once, from one tiny model with random weights.  Compared to the last bit: weights, reference, optimiser and
-all else of the last checkpoint, and the metrics of every step but seconds and bytes.
+Both run at once, from one tiny model with random weights.  Compared to the last bit: weights,
+reference, optimiser and all else of the last checkpoint, and the metrics of every step but seconds
+and bytes.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from rlvr.train import checkpoint
 from rlvr.train.policy import Policy
 from rlvr.train.tiny import tiny
 
-SETTINGS = """--env benchmarks/prorl_kills.py:Near --chat off --workers 0 --algorithm prorl --prompts 8 --group-size 8
+SETTINGS = """--env benchmarks/prorl_kills.py:Near --chat off --workers 0 --algorithm prorl
+--prompts 8 --group-size 8
 --max-tokens 4 --lr 1e-3 --validation-every 10 --validation-tasks 64 --checkpoint-every 20"""
 
 
 class Near(rlvr.Environment):
-    """Begin with a digit that is at most 2 from the sum of two, on a ring of ten: chance is a half."""
+    """Begin with a digit that is at most 2 from the sum of two, on a ring of ten: chance is a
+    half."""
 
     reward = rlvr.Correct(
         lambda completion, reference: (
@@ -64,7 +68,8 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def with_kills(model: Path, run: Path, steps: int, moments: list[float]) -> list[int]:
-    """The run, killed where these shares of the steps are done and up to 2 s later; steps done at each kill."""
+    """The run, killed where these shares of the steps are done and up to 2 s later;
+    steps done at each kill."""
     done = []
     for share in moments:
         process = start(model, run, steps)

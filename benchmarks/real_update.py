@@ -1,10 +1,12 @@
-r"""Log-probabilities and gradient of one update of a real model, beside plain transformers: CPU seconds.
+r"""Log-probabilities and gradient of one update of a real model, beside plain transformers:
+CPU seconds.
 
     OMP_WAIT_POLICY=passive python -m benchmarks.real_update MODEL --repeats 3
 
-64 rows of a prompt of 45 tokens and a completion of 4 to 16.  *Shared*: 8 prompts for 8 rows each, as groups have
-them; *padded*: 64 prompts.  Plain transformers pads all rows of a micro-batch, takes the logits of the completions
-alone (`logits_to_keep`), and is given the micro-batch that is the fastest for it.  Sides take turns.
+64 rows of a prompt of 45 tokens and a completion of 4 to 16.  *Shared*: 8 prompts for 8 rows each,
+as groups have them; *padded*: 64 prompts.  Plain transformers pads all rows of a micro-batch, takes
+the logits of the completions alone (`logits_to_keep`), and is given the micro-batch that is the
+fastest for it.  Sides take turns.
 """
 
 import argparse
@@ -87,7 +89,8 @@ def main() -> None:
     print(about("torch", "transformers"))
     print(f"{torch.get_num_threads()} threads; plain transformers with {together} rows at a time\n")
     print(
-        "| rows | CPU s | of plain transformers | ratio | gradients apart, of the norm |\n|---|--:|--:|--:|--:|"
+        "| rows | CPU s | of plain transformers | ratio | gradients apart, "
+        "of the norm |\n|---|--:|--:|--:|--:|"
     )
     for name, (own, other) in sides.items():
         seen = []
@@ -97,7 +100,8 @@ def main() -> None:
             seen.append((own_s, other_s, own_s / other_s, float(apart)))
         middle = [statistics.median(values) for values in zip(*seen, strict=True)]
         print(
-            f"| {name} | {middle[0]:.2f} | {middle[1]:.2f} | {middle[2]:.2f} | {max(s[3] for s in seen):.1e} |",
+            f"| {name} | {middle[0]:.2f} | {middle[1]:.2f} | {middle[2]:.2f} | "
+            f"{max(s[3] for s in seen):.1e} |",
             flush=True,
         )
 

@@ -1,10 +1,12 @@
-"""Which families of reasoning-gym can a policy be trained on?  Tries every family's scorer with wrong answers.
+"""Which families of reasoning-gym can a policy be trained on?  Tries every family's scorer with
+wrong answers.
 
     python -m benchmarks.reasoning_gym_families [--tasks 8] [--only gcd lcm | --write]
 
-Prints a table of the families with holes.  `--write` writes it into rlvr/interop/reasoning_gym_holes.json, which
-`from_reasoning_gym` reads and `make docs` shows.  Each family has a process of its own and at most a minute.  Some
-scorers run the answer as Python; the programs that are given to them here are harmless.
+Prints a table of the families with holes.  `--write` writes it into
+rlvr/interop/reasoning_gym_holes.json, which `from_reasoning_gym` reads and `make docs` shows.  Each
+family has a process of its own and at most a minute.  Some scorers run the answer as Python; the
+programs that are given to them here are harmless.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ PROGRAMS = (
 
 
 def looked_at(family: str, tasks: int) -> dict[str, Any]:
-    """What one family's scorer gives to answers that are none: {"tasks": …, "holes": […], "partial": […], …}."""
+    """What one family's scorer gives to answers that are none: {"tasks": …, "holes": […],
+    "partial": […], …}."""
     env = ReasoningGym(family=family, force=FORCED)
     entries = []
     for index in range(tasks):
@@ -148,7 +151,8 @@ def same(junk: str, reference: str) -> bool:
 
 
 def each(families: list[str], look: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
-    """What `look` finds at each family, in a forked child of its own; a text where it found nothing."""
+    """What `look` finds at each family, in a forked child of its own;
+    a text where it found nothing."""
     for family in families:
         ours, theirs = os.pipe()
         pid = os.fork()
@@ -218,7 +222,7 @@ def holes(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--only", nargs="*", default=())
     parser.add_argument("--write", action="store_true")

@@ -1,4 +1,5 @@
-"""What `rlvr referee` finds in releases of other trainers, as a Markdown table for docs/benchmarks/referee.md.
+"""What `rlvr referee` finds in releases of other trainers,
+as a Markdown table for docs/benchmarks/referee.md.
 
 python -m benchmarks.referee --python VENV/bin/python --folder FOLDER trl==1.16.0 verl==0.9.1
 """

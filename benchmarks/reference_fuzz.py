@@ -1,11 +1,13 @@
-"""References and rows of strangers, changed at random for some minutes: what each verifier and data set makes of them.
+"""References and rows of strangers, changed at random for some minutes:
+what each verifier and data set makes of them.
 
     python -m benchmarks.reference_fuzz --minutes 10
     python -m benchmarks.reference_fuzz --minutes 1 --seed 3 json-v4 sql
 
-The tests in tests/verifiers/test_hostile_references.py and tests/data/test_fuzzed_rows.py try the same kinds in a fixed
-order.  Counted are CPU seconds beyond 2, errors that are no DataError, right answers that a changed reference makes
-UNSCORED, and files that appear in the folder in which it runs.
+The tests in tests/verifiers/test_hostile_references.py and tests/data/test_fuzzed_rows.py try the
+same kinds in a fixed order.  Counted are CPU seconds beyond 2, errors that are no DataError, right
+answers that a changed reference makes UNSCORED, and files that appear in the folder in which it
+runs.
 """
 
 from __future__ import annotations

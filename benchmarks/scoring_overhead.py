@@ -1,12 +1,15 @@
 r"""Time to score, beside TRL and verifiers, as the Markdown tables of docs/benchmarks/scoring.md.
 
-    python -m benchmarks.scoring_overhead --data example_model_solutions.jsonl --peers peers/bin/python
+    python -m benchmarks.scoring_overhead --data example_model_solutions.jsonl \\
+        --peers peers/bin/python
 
-`--peers` is the interpreter of another virtual environment, with trl, math-verify and verifiers==0.4.0, which are
-no dependencies of rlvr.  A peer that is missing is left out, and a line says so; without `--data`, so is GSM8K.
+`--peers` is the interpreter of another virtual environment, with trl, math-verify and
+verifiers==0.4.0, which are no dependencies of rlvr.  A peer that is missing is left out, and a line
+says so; without `--data`, so is GSM8K.
 
-Every measurement of every side runs in a new process with nothing else in it, and the sides take turns, so that a
-slow minute of the machine falls on all of them.  What is timed was warmed up before.
+Every measurement of every side runs in a new process with nothing else in it, and the sides take
+turns, so that a slow minute of the machine falls on all of them.  What is timed was warmed up
+before.
 """
 
 import argparse
@@ -29,7 +32,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-# This folder comes first on the path of its scripts, and holds a math_verify.py that is not the package.
+# This folder comes first on the path of its scripts, and holds a math_verify.py that is not the
+# package.
 sys.path[:] = [
     place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent
 ]
@@ -87,7 +91,8 @@ def per_item_us(work: Callable[[], list[float]]) -> float:
 
 
 def overhead_verifiers() -> dict[str, float]:
-    """The same as rewards of a `vf.Task`, scored as verifiers' `replay` does; traces are built as by its `validate`."""
+    """The same as rewards of a `vf.Task`, scored as verifiers' `replay` does;
+    traces are built as by its `validate`."""
     import verifiers.v1 as vf
 
     class Data(vf.TaskData):
@@ -163,7 +168,8 @@ def in_form(form: str, completion: str) -> str:
 
 
 def checker(side: str, workers: int) -> Callable[[list[str], list[str]], list[bool]]:
-    """A function of (completions, references) that says which are right, called as the side's own docs call it."""
+    """A function of (completions, references) that says which are right,
+    called as the side's own docs call it."""
     if side == "trl":
         from trl.rewards import accuracy_reward
 
@@ -202,7 +208,10 @@ def plan(
         if side != "trl":  # which has no frame around its checks
             yield ("overhead", side), [*ask, f"overhead_{side}"]
         for i, statement in enumerate(IMPORTS[side]):
-            code = f"import sys, time; t = time.perf_counter(); {statement}; s = time.perf_counter() - t; import json; "
+            code = (
+                f"import sys, time; t = time.perf_counter(); {statement}; "
+                "s = time.perf_counter() - t; import json; "
+            )
             code += (
                 f"print(json.dumps({{'s': s, 'loads': [m for m in {HEAVY} if m in sys.modules]}}))"
             )
@@ -259,7 +268,10 @@ def main() -> None:
         parser.error(
             f"--data {args.data}: no such file; docs/benchmarks/scoring.md says where it comes from"
         )
-    code = "import json, importlib.metadata as m; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    code = (
+        "import json, importlib.metadata as m; "
+        "print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    )
     has = output(args.peers, "-c", code) | {"rlvr": output(sys.executable, "-c", code)["rlvr"]}
     pythons = {side: args.peers for side in IMPORTS if side in has} | {"rlvr": sys.executable}
     runs: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
@@ -271,11 +283,13 @@ def main() -> None:
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text())
     named = ", ".join(f"{name} {has[name]}" for name in (*IMPORTS, "math-verify") if name in has)
     print(
-        f"{datetime.date.today()}; {named}; Python {platform.python_version()}; {os.cpu_count()} cores of",
+        f"{datetime.date.today()}; {named}; Python {platform.python_version()}; "
+        f"{os.cpu_count()} cores of",
         end=" ",
     )
     print(
-        f"{cpu[1] if cpu else platform.machine()}; median (least–greatest) of {args.repeats} rounds."
+        f"{cpu[1] if cpu else platform.machine()}; "
+        f"median (least–greatest) of {args.repeats} rounds."
     )
     print(
         *(
@@ -292,17 +306,20 @@ def main() -> None:
             print(f"| {name} | {spread(found, name)} | {slower:.2g} |")
 
     print(
-        "\n| Import | s | s, nothing compiled | which of the heavy four it loads |\n|---|--:|--:|---|"
+        "\n| Import | s | s, nothing compiled | which of the heavy four it loads |\n"
+        "|---|--:|--:|---|"
     )
     for statement in [key[1] for key in runs if key[0] == "import"]:
         found, loads = runs["import", statement], ", ".join(runs["import", statement][0]["loads"])
         print(
-            f"| `{statement}` | {spread(found, 's')} | {spread(runs['first', statement], 's')} | {loads or 'none'} |"
+            f"| `{statement}` | {spread(found, 's')} | "
+            f"{spread(runs['first', statement], 's')} | {loads or 'none'} |"
         )
     if not args.data:
         return
     print(
-        "\n| GSM8K | it saw | completions/s | time, × `env.score` | right, scored 0 | wrong, scored 1 |"
+        "\n| GSM8K | it saw | completions/s | time, × `env.score` | right, "
+        "scored 0 | wrong, scored 1 |"
     )
     print("|---|---|--:|--:|--:|--:|")
     for form, check in [

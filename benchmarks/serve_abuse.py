@@ -1,16 +1,20 @@
-"""What callers can do to `rlvr serve`, and what another notices of it, as the Markdown of docs/benchmarks/service.md.
+"""What callers can do to `rlvr serve`, and what another notices of it,
+as the Markdown of docs/benchmarks/service.md.
 
     python -m benchmarks.serve_abuse                    every abuse, then the speeds and the kills
     python -m benchmarks.serve_abuse drip-8 brackets    these alone
     python -m benchmarks.serve_abuse --list
-    python -m benchmarks.serve_abuse --app viewer       against another application: endpoint, viewer, openenv
+    python -m benchmarks.serve_abuse --app viewer       against another application:
+                                                        endpoint, viewer, openenv
 
-Each line starts a service of its own on this machine, with a key and one environment, and asks it for one row at a time
-over one connection: first undisturbed, then while other processes abuse it.  The table has the honest caller's median
-and 99th percentile (its slowest request, where it had fewer than a hundred), the requests that it got no score for, and
-the greatest resident memory of the service's own processes.
+Each line starts a service of its own on this machine, with a key and one environment, and asks it
+for one row at a time over one connection: first undisturbed, then while other processes abuse it.
+The table has the honest caller's median and 99th percentile (its slowest request, where it had
+fewer than a hundred), the requests that it got no score for, and the greatest resident memory of
+the service's own processes.
 
-A looping row burns LOOP_S seconds of CPU and is then wrong, as a program does that runs into its time limit.
+A looping row burns LOOP_S seconds of CPU and is then wrong,
+as a program does that runs into its time limit.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ import time
 import rlvr
 
 class Echo(rlvr.Environment):
-    """Says whether the completion is the index of the task, after as much work as the completion asks for."""
+    """Says whether the completion is the index of the task, after as much work as it asks for."""
 
     def task(self, index):
         return rlvr.Task(f"echo/{{index}}", f"Say {{index}}.", reference=index)
@@ -61,7 +65,8 @@ class Echo(rlvr.Environment):
                 pass
         right = completion.strip() == str(task.reference)
         answer = completion[:20_000] if completion.startswith("long") else completion[:80]
-        return rlvr.Verdict(rlvr.Outcome.CORRECT if right else rlvr.Outcome.WRONG, why="compared", answer=answer)
+        outcome = rlvr.Outcome.CORRECT if right else rlvr.Outcome.WRONG
+        return rlvr.Verdict(outcome, why="compared", answer=answer)
 '''
 
 
@@ -155,8 +160,8 @@ class Target:
         authorization = f"Authorization: {self.app.authorization}\r\n" if key else ""
         path = path or self.app.posts or self.app.path
         return (
-            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
-            f"{authorization}{size}\r\n{more}\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: "
+            f"application/json\r\n{authorization}{size}\r\n{more}\r\n"
         ).encode()
 
     def body(self, completions: list[str]) -> bytes:
@@ -530,9 +535,10 @@ def measure(name: str, env: str, seconds: float, flags: list[str], app: App) -> 
             finally:
                 other.kill()
         print(
-            f"| {abuse.what} | {'yes' if abuse.key else 'no'} | {statistics.median(calm) * 1e3:.1f} / "
-            f"{_p99(calm) * 1e3:.1f} | {statistics.median(took) * 1e3:,.1f} / {_p99(took) * 1e3:,.1f} | "
-            f"{failed} of {len(took)} | {before:.0f} → {memory.most:,.0f} ({held:.0f}) |",
+            f"| {abuse.what} | {'yes' if abuse.key else 'no'} | "
+            f"{statistics.median(calm) * 1e3:.1f} / {_p99(calm) * 1e3:.1f} | "
+            f"{statistics.median(took) * 1e3:,.1f} / {_p99(took) * 1e3:,.1f} | {failed} of "
+            f"{len(took)} | {before:.0f} → {memory.most:,.0f} ({held:.0f}) |",
             flush=True,
         )
 
@@ -547,7 +553,8 @@ app = FastAPI()
 @app.post("/score")
 async def score(request: Request):
     asked = await request.json()
-    line = {"id": "line:1", "outcome": "correct", "total": 1.0, "parts": {"correct": 1.0}, "value": 1.0}
+    line = {"id": "line:1", "outcome": "correct", "total": 1.0, "parts": {"correct": 1.0}}
+    line["value"] = 1.0
     scores = [{**line, "why": "compared", "answer": row["completion"]} for row in asked["rows"]]
     return {"env": asked["env"], "scores": scores}
 """
@@ -555,7 +562,8 @@ async def score(request: Request):
 
 @contextmanager
 def _bare(folder: Path) -> Iterator[tuple[int, int]]:
-    """(port, process id) of a FastAPI app that answers the same without scoring, on the same server."""
+    """(port, process id) of a FastAPI app that answers the same without scoring,
+    on the same server."""
     (folder / "bare_app.py").write_text(_BARE, encoding="utf-8")
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
@@ -593,7 +601,8 @@ def _cpu_s(pid: int) -> float:
 def _rate(port: int, env: str, seconds: float, connections: int, rows: int) -> float:
     """Answers per second over so many connections, each with one request under way.
 
-    The caller is one thread that waits for all connections at once: it shares the machine with the service.
+    The caller is one thread that waits for all connections at once:
+    it shares the machine with the service.
     """
     batch = [{"task": number, "completion": str(number)} for number in range(rows)]
     body = json.dumps({"env": env, "rows": batch}).encode()
@@ -648,10 +657,11 @@ def speed(env: str, seconds: float, flags: list[str]) -> None:
             own_s, bare_s = _cpu_s(pid) - own_s, _cpu_s(bare_pid) - bare_s
             per_cpu.append(ratios[-1] * bare_s / own_s)
         print(
-            f"\nOne row per request, 16 connections: {statistics.median(ours):,.0f}/s; a bare FastAPI app "
-            f"{statistics.median(theirs):,.0f}/s; ratio {statistics.median(ratios):.2f} "
-            f"({', '.join(f'{ratio:.2f}' for ratio in ratios)}); per CPU second, workers too, "
-            f"{statistics.median(per_cpu):.2f} ({', '.join(f'{ratio:.2f}' for ratio in per_cpu)})."
+            f"\nOne row per request, 16 connections: {statistics.median(ours):,.0f}/s; a bare "
+            f"FastAPI app {statistics.median(theirs):,.0f}/s; ratio "
+            f"{statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)}); "
+            f"per CPU second, workers too, {statistics.median(per_cpu):.2f} "
+            f"({', '.join(f'{ratio:.2f}' for ratio in per_cpu)})."
         )
         for callers in (1, 4):
             rate = _rate(port, env, seconds, callers, 256)
@@ -670,7 +680,8 @@ def _children(pid: int) -> list[int]:
 
 
 def kills(env: str, flags: list[str]) -> None:
-    """Ten workers are killed, then the service itself, which is started again, while four callers ask."""
+    """Ten workers are killed, then the service itself, which is started again,
+    while four callers ask."""
     from rlvr.client import Client, ServedScore
 
     rows = [
@@ -709,8 +720,9 @@ def kills(env: str, flags: list[str]) -> None:
     )
     unscored = sum(reply.score is not None and reply.score.total is None for reply in replies)
     print(
-        f"\n{killed} workers killed, then the service killed and started again: {len(replies)} answers for {len(rows)} "
-        f"rows, each in its place; {same} as they must be, {unscored} unscored."
+        f"\n{killed} workers killed, then the service killed and started again: {len(replies)} "
+        f"answers for {len(rows)} rows, each in its place; "
+        f"{same} as they must be, {unscored} unscored."
     )
 
 
@@ -745,14 +757,16 @@ def main() -> None:
         f"{name} {importlib.metadata.version(name)}" for name in ("rlvr", "uvicorn")
     )
     print(
-        f"{versions}; Python {platform.python_version()}; {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f}.\n"
+        f"{versions}; Python {platform.python_version()}; {os.cpu_count()} cores; "
+        f"load {os.getloadavg()[0]:.1f}.\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "echo_env.py").write_text(ENV, encoding="utf-8")
         env = f"{folder}/echo_env.py:Echo"
         if any(name in ABUSES for name in names):
             print(
-                "| abuse | key | undisturbed, ms (median / 99th %) | abused | no score | memory, MiB (held) |"
+                "| abuse | key | undisturbed, ms (median / 99th %) | abused | no score | memory, "
+                "MiB (held) |"
             )
             print("|---|---|--:|--:|--:|--:|")
         for name in names:

@@ -1,9 +1,11 @@
-"""Time to score over HTTP, and a check that no request is lost, as the Markdown of docs/benchmarks/service.md.
+"""Time to score over HTTP, and a check that no request is lost,
+as the Markdown of docs/benchmarks/service.md.
 
     python -m benchmarks.serve_load --data example_model_solutions.jsonl
 
-Starts `rlvr serve` on a free port of this machine, with two workers, and asks it with `rlvr.client` from this process,
-so that caller, service and workers share the machine.  Each line is one bounded run; GSM8K needs `--data`.
+Starts `rlvr serve` on a free port of this machine, with two workers, and asks it with `rlvr.client`
+from this process, so that caller, service and workers share the machine.  Each line is one bounded
+run; GSM8K needs `--data`.
 """
 
 from __future__ import annotations
@@ -115,7 +117,8 @@ def children(task: Path) -> list[str]:
 
 
 def killing(url: str, env: str, service: int) -> None:
-    """Workers are killed, one after the other, while four callers ask; spares and replacements among them."""
+    """Workers are killed, one after the other, while four callers ask;
+    spares and replacements among them."""
     rows = [{"task": i, "completion": str(i)} for i in range(20_000)]
     stop, killed = threading.Event(), list[int]()
 
@@ -139,11 +142,13 @@ def killing(url: str, env: str, service: int) -> None:
     right = sum(bool(reply.score and reply.score.verdict.correct) for reply in replies)
     unscored = sum(bool(reply.score and reply.score.total is None) for reply in replies)
     print(
-        f"\n{len(killed)} workers killed with SIGKILL during {took:.1f} s: {len(requests)} requests, each answered; of",
+        f"\n{len(killed)} workers killed with SIGKILL during {took:.1f} s: "
+        f"{len(requests)} requests, each answered; of",
         end=" ",
     )
     print(
-        f"{len(rows):,} completions {right:,} scored right, {unscored} unscored, {len(rows) - right - unscored} lost."
+        f"{len(rows):,} completions {right:,} scored right, {unscored} unscored, "
+        f"{len(rows) - right - unscored} lost."
     )
 
 
@@ -183,7 +188,8 @@ def gsm8k(data: Path) -> None:
         for reply, row in zip(replies, recorded, strict=True)
     )
     print(
-        f"\nGSM8K: {len(rows):,} real completions, {len(rows) / took:,.0f} per second in requests of 512 by 4 callers;",
+        f"\nGSM8K: {len(rows):,} real completions, "
+        f"{len(rows) / took:,.0f} per second in requests of 512 by 4 callers;",
         end=" ",
     )
     print(f"{same:,} scores equal, to the last field, those that `rlvr score` writes.")
@@ -209,11 +215,13 @@ def main() -> None:
     )
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text())
     print(
-        f"{datetime.date.today()}; {named}; Python {platform.python_version()}; {os.cpu_count()} cores of",
+        f"{datetime.date.today()}; {named}; Python {platform.python_version()}; "
+        f"{os.cpu_count()} cores of",
         end=" ",
     )
     print(
-        f"{cpu[1] if cpu else platform.machine()}; load average at the start {os.getloadavg()[0]:.1f}.\n"
+        f"{cpu[1] if cpu else platform.machine()}; "
+        f"load average at the start {os.getloadavg()[0]:.1f}.\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "echo_env.py").write_text(TRIVIAL, encoding="utf-8")

@@ -1,11 +1,13 @@
-r"""What batches under way gain with an engine whose replies take longer than an update: `max_staleness` 0, 1, 2, 4.
+r"""What batches under way gain with an engine whose replies take longer than an update:
+`max_staleness` 0, 1, 2, 4.
 
     OMP_NUM_THREADS=1 python -m benchmarks.staleness
 
-The engine is an imitation that sleeps: a token of each of its rows takes `--token-ms`, however many rows are busy, and
-lengths are geometric, so that a batch's longest completion takes several times the mean.  The update is stretched by
-sleeping too, as if it ran on a device of its own.  Trainer, collector and scheduler are the real ones.  So this
-measures how well they keep such an engine busy, and not how fast any engine is.
+The engine is an imitation that sleeps: a token of each of its rows takes `--token-ms`, however many
+rows are busy, and lengths are geometric, so that a batch's longest completion takes several times
+the mean.  The update is stretched by sleeping too, as if it ran on a device of its own.  Trainer,
+collector and scheduler are the real ones.  So this measures how well they keep such an engine busy,
+and not how fast any engine is.
 """
 
 from __future__ import annotations
@@ -162,7 +164,8 @@ def slow_down(trainer: Trainer, update_s: float) -> None:
 
 
 def measure(args: argparse.Namespace, rows: int, max_staleness: int, run: Path) -> dict[str, float]:
-    """One run: medians and means over its steps, without the first ones, in which work begins to be under way."""
+    """One run: medians and means over its steps, without the first ones,
+    in which work begins to be under way."""
     policy = Policy(*tiny(NOISE, hidden=16, heads=2, layers=1))
     engine = SleepingEngine(policy, rows=rows, token_s=args.token_ms / 1000, mean=args.mean)
     config = Config(
@@ -218,8 +221,10 @@ def main() -> None:
     parser.add_argument("--update-s", type=float, default=0.25)
     parser.add_argument("--staleness", type=int, nargs="*", default=[0, 1, 2, 4])
     args = parser.parse_args()
-    print("| rows | max_staleness | s per step | speed | staleness, mean | most | versions in a rollout | sampled anew "
-          "| dropped |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|")  # fmt: skip
+    print(
+        "| rows | max_staleness | s per step | speed | staleness, mean | most | versions in a "
+        "rollout | sampled anew | dropped |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    )
     for capacity in args.rows:
         first = None
         for most in args.staleness:
@@ -228,8 +233,9 @@ def main() -> None:
             first = first or found["step_s"]
             print(
                 f"| {capacity} | {most} | {found['step_s']:.3f} | {first / found['step_s']:.2f} | "
-                f"{found['staleness_mean']:.2f} | {found['staleness']:.0f} | {found['versions']:.2f} | "
-                f"{found['requeued']:.0f} | {found['dropped/stale']:.0f} |",
+                f"{found['staleness_mean']:.2f} | {found['staleness']:.0f} | "
+                f"{found['versions']:.2f} | {found['requeued']:.0f} | "
+                f"{found['dropped/stale']:.0f} |",
                 flush=True,
             )
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.stdio_cases --rounds 15
 
-The program adds two numbers, so what is measured is the judge.  CPU time is that of this process and of all below it,
-those that ended included, as /proc has it; each language is warmed by one verdict.
+The program adds two numbers, so what is measured is the judge.  CPU time is that of this process
+and of all below it, those that ended included, as /proc has it; each language is warmed by one
+verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from tests.sandbox.sandboxes import descendants
 
 PROGRAMS = {
     "python": "a, b = map(int, input().split())\nprint(a + b)",
-    "cpp": '#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b << "\\n"; }',
+    "cpp": (
+        "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; "
+        'std::cout << a + b << "\\n"; }'
+    ),
 }
 CASES = [StdioCase(f"{i} {i + 1}\n", f"{2 * i + 1}\n") for i in range(20)]
 

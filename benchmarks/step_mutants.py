@@ -1,10 +1,11 @@
-"""How many faults of the trainer's arithmetic `rlvr step verify` names: functions are changed one operator at a time.
+"""How many faults of the trainer's arithmetic `rlvr step verify` names:
+functions are changed one operator at a time.
 
     python -m benchmarks.step_mutants --count 200 --minutes 9 --out mutants.jsonl
 
-Mutants are drawn among the operators, numbers and flags in functions that a run calls.  One counts if it changes what
-a step records, and is named if the judge finds a departure; those that stop the run count apart.  Run it again to go
-on where it ended: FILE has an answer in each line.
+Mutants are drawn among the operators, numbers and flags in functions that a run calls.  One counts
+if it changes what a step records, and is named if the judge finds a departure; those that stop the
+run count apart.  Run it again to go on where it ended: FILE has an answer in each line.
 """
 
 import argparse
@@ -61,10 +62,19 @@ TRIED = 3
 """Algorithms that a mutant is tried with, of those that run its line."""
 MODULES = "advantages aggregation corrections kl masks objectives ratios returns terms".split()
 SWAPS: dict[type, type] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Lt: ast.Gt, ast.Gt: ast.Lt,
-    ast.LtE: ast.Gt, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.BitAnd: ast.BitOr,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Lt: ast.Gt,
+    ast.Gt: ast.Lt,
+    ast.LtE: ast.Gt,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
-}  # fmt: skip
+}
 
 
 _STOPS = (
@@ -225,10 +235,22 @@ def steps(folder: Path, names: Iterable[str]) -> dict[str, list[StepFile]]:
             algorithm = replace(algorithm, dynamic_sampling=False)
         run = folder / name
         config = Config(
-            env="digits", model="tiny", run=run, algorithm=algorithm, steps=1, prompts=12, group_size=4,
-            updates=None if name == "rloo" else 2, max_tokens=6, lr=2e-2, workers=0, eval_every=None,
-            rollouts_every=0, step_files=1, verify_every=0,
-        )  # fmt: skip
+            env="digits",
+            model="tiny",
+            run=run,
+            algorithm=algorithm,
+            steps=1,
+            prompts=12,
+            group_size=4,
+            updates=None if name == "rloo" else 2,
+            max_tokens=6,
+            lr=2e-2,
+            workers=0,
+            eval_every=None,
+            rollouts_every=0,
+            step_files=1,
+            verify_every=0,
+        )
         env = Digits()
         policy = Policy(*tiny("0123456789= ", seed=0, hidden=16, heads=2, layers=1))
         with Trainer(

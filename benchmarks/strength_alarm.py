@@ -1,11 +1,12 @@
-"""How soon the alarm on weak tasks speaks, and how often without reason: simulated rewards through its own code.
+"""How soon the alarm on weak tasks speaks, and how often without reason:
+simulated rewards through its own code.
 
     python -m benchmarks.strength_alarm [--seeds 200]
 
-A step draws tasks, of which a fifth are weak, and a group of each.  A task is paid with a chance that is drawn around
-the policy's mean (standard deviation 0.2), which rises from 0.3 to 0.7 in 400 steps.  From step 200 on the mean at weak
-tasks rises by a gap more, within 50 steps.  Found: the first line is of the steps 201 to 300.  False: any line in 1,000
-steps without a gap.
+A step draws tasks, of which a fifth are weak, and a group of each.  A task is paid with a chance
+that is drawn around the policy's mean (standard deviation 0.2), which rises from 0.3 to 0.7 in 400
+steps.  From step 200 on the mean at weak tasks rises by a gap more, within 50 steps.  Found: the
+first line is of the steps 201 to 300.  False: any line in 1,000 steps without a gap.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""What wrong answers the rewards of other libraries pay: the works of `rlvr strength`, each with its evidence.
+"""What wrong answers the rewards of other libraries pay: the works of `rlvr strength`,
+each with its evidence.
 
     python -m benchmarks.strength_peers DATA [--tasks 150] [--peer NAME=PYTHON ...] [-o holes.jsonl]
 
-DATA holds math500/test.jsonl and gsm8k/test.jsonl.  Each peer runs in an interpreter in which it is installed (this
-file alone is run there), by default this one.  A hole is a completion that is paid although a digit, a point or a
-letter shows it to be wrong, or its making (two answers, a list of candidates), or a text that three tasks pay whose
-answers differ.
+DATA holds math500/test.jsonl and gsm8k/test.jsonl.  Each peer runs in an interpreter in which it is
+installed (this file alone is run there), by default this one.  A hole is a completion that is paid
+although a digit, a point or a letter shows it to be wrong, or its making (two answers, a list of
+candidates), or a text that three tasks pay whose answers differ.
 """
 
 from __future__ import annotations
@@ -68,9 +69,12 @@ def _trl() -> tuple[Callable[[str, Any], float], list[str]]:
 def _math_verify() -> tuple[Callable[[str, Any], float], list[str]]:
     from math_verify import parse, verify
 
-    return lambda completion, reference: float(verify(parse(f"${reference}$"), parse(completion))), [
-        "math_verify.parser", "math_verify.grader",
-    ]  # fmt: skip
+    return lambda completion, reference: float(
+        verify(parse(f"${reference}$"), parse(completion))
+    ), [
+        "math_verify.parser",
+        "math_verify.grader",
+    ]
 
 
 def _inspect_ai() -> tuple[Callable[[str, Any], float], list[str]]:
@@ -133,8 +137,14 @@ def _rlvr() -> tuple[Callable[[str, Any], float], list[str]]:
     return lambda completion, reference: verifier.verify(completion, str(reference)).value, []
 
 
-PEERS = {"rlvr": _rlvr, "trl": _trl, "verl": _verl, "math-verify": _math_verify, "inspect_ai": _inspect_ai,
-         "reasoning-gym": _reasoning_gym}  # fmt: skip
+PEERS = {
+    "rlvr": _rlvr,
+    "trl": _trl,
+    "verl": _verl,
+    "math-verify": _math_verify,
+    "inspect_ai": _inspect_ai,
+    "reasoning-gym": _reasoning_gym,
+}
 PACKAGES = {"inspect_ai": "inspect-ai"}
 
 
@@ -161,7 +171,9 @@ def serve(name: str) -> None:
 def _constants(modules: Sequence[str]) -> Iterator[str]:
     """Texts in the grader's own code, as `rlvr check` takes them from a user's."""
     for name in modules:
-        path = name if name.endswith(".py") else importlib.util.find_spec(name).origin  # type: ignore[union-attr]
+        path: str | None = name
+        if not name.endswith(".py"):
+            path = importlib.util.find_spec(name).origin  # type: ignore[union-attr]
         for node in ast.walk(ast.parse(Path(str(path)).read_text())):
             if (
                 isinstance(node, ast.Constant)
@@ -222,8 +234,11 @@ def measure(peer: Peer, data: Path, count: int) -> Iterator[dict[str, Any]]:
     from rlvr.verifiers.math import MathVerifier
 
     if peer.name == "reasoning-gym":
-        tasks = [(entry["question"], entry["answer"], ("", ""), {"family": family, "entry": entry})
-                 for family in FAMILIES for entry in _entries(family, max(3, count // 6))]  # fmt: skip
+        tasks = [
+            (entry["question"], entry["answer"], ("", ""), {"family": family, "entry": entry})
+            for family in FAMILIES
+            for entry in _entries(family, max(3, count // 6))
+        ]
     else:
         tasks = [
             (question, answer, form, answer)
@@ -329,8 +344,11 @@ def main() -> None:
         texts, cpu_s = causes.pop("searched", 0), own_s + peer.cpu_s
         told = ", ".join(f"{cause} {count}" for cause, count in causes.most_common())
         rate = round(3600 * len(holes) / cpu_s)
-        print(f"| {name} | {peer.version} | {sum(causes.values())} of {numbers['made']} | {texts} | {cpu_s:.0f} | "
-              f"{rate} | {told} |", flush=True)  # fmt: skip
+        print(
+            f"| {name} | {peer.version} | {sum(causes.values())} of {numbers['made']} | {texts} | "
+            f"{cpu_s:.0f} | {rate} | {told} |",
+            flush=True,
+        )
         lines += [json.dumps({"peer": name} | hole) for hole in holes]
         peer.process.kill()
     if flags.output:

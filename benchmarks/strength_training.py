@@ -1,12 +1,14 @@
-"""Does it matter?  A small model learns sums of which one fifth pays wrong work: as they are, filtered, strengthened.
+"""Does it matter?  A small model learns sums of which one fifth pays wrong work: as they are,
+filtered, strengthened.
 
     python -m benchmarks.strength_training FOLDER [--seeds 3] [--steps 120] [--workers 3]
 
-Each task adds two numbers of two digits.  Where the first is 82 or more, the test compares only as many of the sum's
-last digits as the answer has.  A tiny transformer, taught to add with slips and one time in ten to write the last
-column alone, is trained by DAPO on the tasks as they are, without the weak ones (`rlvr filter --strength`), and on the
-copy that `--strengthen` writes.  The last column alone earns more at weak tasks than a worked sum, which must be right
-in all its columns.  Strict accuracy is that of whole sums on held-out tasks.  Each run is a process with one thread.
+Each task adds two numbers of two digits.  Where the first is 82 or more, the test compares only as
+many of the sum's last digits as the answer has.  A tiny transformer, taught to add with slips and
+one time in ten to write the last column alone, is trained by DAPO on the tasks as they are, without
+the weak ones (`rlvr filter --strength`), and on the copy that `--strengthen` writes.  The last
+column alone earns more at weak tasks than a worked sum, which must be right in all its columns.
+Strict accuracy is that of whole sums on held-out tasks.  Each run is a process with one thread.
 """
 
 from __future__ import annotations
@@ -147,7 +149,8 @@ def prepare(folder: Path) -> None:
 
 
 class Row(NamedTuple):
-    """Strict accuracy on each kind of held-out sums, the step of the alarm on weak tasks, CPU seconds."""
+    """Strict accuracy on each kind of held-out sums, the step of the alarm on weak tasks,
+    CPU seconds."""
 
     accuracies: list[float]
     alarm: int | None
@@ -202,11 +205,24 @@ def train(folder: Path, name: str, steps: int, seed: int) -> Row:
     run = folder / f"run-{name}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
     config = Config(
-        env=Checked.id, model=str(folder / f"start-{seed}"), run=run,
-        algorithm="dapo", steps=steps, prompts=8, group_size=8, max_tokens=TOKENS, lr=3e-4, warmup_steps=4, workers=0,
-        device="cpu", eval_every=None, rollouts_every=0, checkpoint_every=10**6, seed=seed,
+        env=Checked.id,
+        model=str(folder / f"start-{seed}"),
+        run=run,
+        algorithm="dapo",
+        steps=steps,
+        prompts=8,
+        group_size=8,
+        max_tokens=TOKENS,
+        lr=3e-4,
+        warmup_steps=4,
+        workers=0,
+        device="cpu",
+        eval_every=None,
+        rollouts_every=0,
+        checkpoint_every=10**6,
+        seed=seed,
         strength=folder / report,
-    )  # fmt: skip
+    )
     with Trainer(
         config, env=Checked(data=str(folder / data)), console=Console(quiet=True)
     ) as trainer:

@@ -1,9 +1,10 @@
-"""Episodes with tools: calls a second of 64 episodes at once with Python sessions, and the replay of 1,000 records.
+"""Episodes with tools: calls a second of 64 episodes at once with Python sessions,
+and the replay of 1,000 records.
 
     python -m benchmarks.tools [EPISODES]
 
-A scripted sampler stands for the model, so that what is timed is the episodes: opening the sessions, calls,
-records.  One episode of each group is hostile: its calls never end by themselves.
+A scripted sampler stands for the model, so that what is timed is the episodes: opening the
+sessions, calls, records.  One episode of each group is hostile: its calls never end by themselves.
 """
 
 from __future__ import annotations

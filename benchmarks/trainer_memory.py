@@ -1,15 +1,17 @@
-"""The forecast of memory against what processes take, and a step with LoRA against a full one, on a CPU.
+"""The forecast of memory against what processes take, and a step with LoRA against a full one,
+on a CPU.
 
     python -m benchmarks.trainer_memory                   all settings, one process each
     python -m benchmarks.trainer_memory --only full lora
 
-Each process makes a model of 5 million weights, builds a learner, and makes two updates of full rows in two
-micro-batches each.  Memory is the growth of the process's greatest resident set since the same was done with a model of
-a few thousand weights; the forecast is that of `rlvr.train.memory`, of weights, optimiser, reference, gradients,
-activations and logits.  The time is that of the second update.
+Each process makes a model of 5 million weights, builds a learner, and makes two updates of full
+rows in two micro-batches each.  Memory is the growth of the process's greatest resident set since
+the same was done with a model of a few thousand weights; the forecast is that of
+`rlvr.train.memory`, of weights, optimiser, reference, gradients, activations and logits.  The time
+is that of the second update.
 
-glibc is told to give freed blocks back to the system (MALLOC_MMAP_THRESHOLD_): by itself it keeps many for later, and
-the resident set is then what lived at any place at any time.
+glibc is told to give freed blocks back to the system (MALLOC_MMAP_THRESHOLD_): by itself it keeps
+many for later, and the resident set is then what lived at any place at any time.
 """
 
 from __future__ import annotations
@@ -93,11 +95,17 @@ def one(settings: dict[str, Any]) -> dict[str, float]:
         score = rlvr.Score(1.0, {"correct": 1.0}, rlvr.Verdict("correct", why="given"))
         rollouts.append(
             rlvr.Rollout(
-                task=rlvr.Task("t", "?"), text="", prompt_ids=[1] * PROMPT, completion_ids=ids,
-                completion_mask=[True] * TOKENS, behaviour_logprobs=[-3.0] * TOKENS, weights_version=0,
-                truncated=False, score=score,
+                task=rlvr.Task("t", "?"),
+                text="",
+                prompt_ids=[1] * PROMPT,
+                completion_ids=ids,
+                completion_mask=[True] * TOKENS,
+                behaviour_logprobs=[-3.0] * TOKENS,
+                weights_version=0,
+                truncated=False,
+                score=score,
             )
-        )  # fmt: skip
+        )
     batch = collate([rlvr.Group(rollouts[0].task, rollouts)])
     advantages = torch.randn(len(rollouts), 1, generator=draw).expand(-1, TOKENS)
     for width in (8, 256):  # the first loads all code
@@ -126,7 +134,8 @@ def main() -> None:
         print(json.dumps(one(json.loads(flags.one))))
         return
     print(
-        "| settings | taken, MiB | forecast, MiB | forecast / taken | CPU s per update |\n|---|--:|--:|--:|--:|"
+        "| settings | taken, MiB | forecast, "
+        "MiB | forecast / taken | CPU s per update |\n|---|--:|--:|--:|--:|"
     )
     for name in flags.only:
         command = [

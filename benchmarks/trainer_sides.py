@@ -1,7 +1,8 @@
-"""The sides of `benchmarks.trainer_vs_trl`, each in a process of its own: it makes a step whenever a line comes in.
+"""The sides of `benchmarks.trainer_vs_trl`, each in a process of its own:
+it makes a step whenever a line comes in.
 
-A step lasts from the end of the previous step to its own end.  All but generation, scoring and the forward pass for
-log-probabilities counts as "update and the rest".
+A step lasts from the end of the previous step to its own end.  All but generation, scoring and the
+forward pass for log-probabilities counts as "update and the rest".
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Job:
     """What a process does.
 
     Attributes:
-        side: "rlvr", "rlvr-dynamic" (with dynamic sampling, which TRL does not have), "trl" or "plain".
+        side: "rlvr", "rlvr-dynamic" (with dynamic sampling, which TRL does not have),
+            "trl" or "plain".
         scenario: "skewed" or "uniform".
         model: folder of the model; empty for the random one.
         until: stop when the mean accuracy of the last ten steps has reached it.
@@ -136,10 +138,22 @@ def of_rlvr(job: Job, folder: Path, recorder: Recorder) -> None:
         load_algorithm("dapo"), dynamic_sampling=job.side == "rlvr-dynamic", overlong="keep"
     )
     config = Config(
-        env="given", model="given", run=folder, algorithm=dapo, steps=job.steps, prompts=job.prompts,
-        group_size=job.group_size, max_tokens=MAX_TOKENS[job.scenario], lr=job.lr, workers=0, eval_every=None,
-        rollouts_every=0, checkpoint_every=10**6, device="cpu", seed=job.seed,
-    )  # fmt: skip
+        env="given",
+        model="given",
+        run=folder,
+        algorithm=dapo,
+        steps=job.steps,
+        prompts=job.prompts,
+        group_size=job.group_size,
+        max_tokens=MAX_TOKENS[job.scenario],
+        lr=job.lr,
+        workers=0,
+        eval_every=None,
+        rollouts_every=0,
+        checkpoint_every=10**6,
+        device="cpu",
+        seed=job.seed,
+    )
     policy = Policy(*job.loaded())
     with Trainer(config, policy=policy, env=job.env(), console=Console(quiet=True)) as trainer:
         policy.logprobs = recorder.timed("logprobs", policy.logprobs)  # type: ignore[method-assign]
@@ -159,7 +173,8 @@ def of_rlvr(job: Job, folder: Path, recorder: Recorder) -> None:
 
 
 def of_trl(job: Job, folder: Path, recorder: Recorder) -> None:
-    """TRL's, in float32 as ours, and without gradient checkpointing, its default, which costs a forward pass."""
+    """TRL's, in float32 as ours, and without gradient checkpointing, its default,
+    which costs a forward pass."""
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -182,13 +197,25 @@ def of_trl(job: Job, folder: Path, recorder: Recorder) -> None:
 
     model, tokenizer = job.loaded()
     config = GRPOConfig(
-        output_dir=str(folder), max_steps=job.steps, per_device_train_batch_size=rows,
+        output_dir=str(folder),
+        max_steps=job.steps,
+        per_device_train_batch_size=rows,
         gradient_accumulation_steps=rollouts // rows,
-        num_generations=job.group_size, max_completion_length=MAX_TOKENS[job.scenario], learning_rate=job.lr,
-        lr_scheduler_type="constant", loss_type="dapo", epsilon=CLIP_LOW, epsilon_high=CLIP_HIGH, bf16=False,
-        gradient_checkpointing=False, use_cpu=True, report_to="none", save_strategy="no", disable_tqdm=True,
+        num_generations=job.group_size,
+        max_completion_length=MAX_TOKENS[job.scenario],
+        learning_rate=job.lr,
+        lr_scheduler_type="constant",
+        loss_type="dapo",
+        epsilon=CLIP_LOW,
+        epsilon_high=CLIP_HIGH,
+        bf16=False,
+        gradient_checkpointing=False,
+        use_cpu=True,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
         seed=job.seed,
-    )  # fmt: skip
+    )
     data = [{"prompt": task.prompt, "index": i} for i, task in enumerate(tasks)]
     trainer = GRPOTrainer(
         model,
@@ -199,16 +226,20 @@ def of_trl(job: Job, folder: Path, recorder: Recorder) -> None:
         callbacks=[Stop()],
     )
     for phase, name in {
-        "generation": "_generate", "scoring": "_calculate_rewards", "logprobs": "_get_per_token_logps_and_entropies"
-    }.items():  # fmt: skip
+        "generation": "_generate",
+        "scoring": "_calculate_rewards",
+        "logprobs": "_get_per_token_logps_and_entropies",
+    }.items():
         setattr(trainer, name, recorder.timed(phase, getattr(trainer, name)))
     trainer.train()
 
 
 def of_plain(job: Job, folder: Path, recorder: Recorder) -> None:
-    """The least that such a step can be written as: no library around the model, nothing logged, nothing checked.
+    """The least that such a step can be written as: no library around the model, nothing logged,
+    nothing checked.
 
-    Prompts of one length, all rows to the end; the ratio is 1 at the only update, so no logprobs are kept.
+    Prompts of one length, all rows to the end; the ratio is 1 at the only update,
+    so no logprobs are kept.
     """
     model, tokenizer = job.loaded()
     env, eos = job.env(), tokenizer.eos_token_id
@@ -271,11 +302,17 @@ def _generated(model: Any, ids: torch.Tensor, eos: int, most: int) -> torch.Tens
 
 
 def _scored(
-    env: rlvr.Environment, tasks: list[rlvr.Task], tokenizer: Any, drawn: torch.Tensor, mask: torch.Tensor,
+    env: rlvr.Environment,
+    tasks: list[rlvr.Task],
+    tokenizer: Any,
+    drawn: torch.Tensor,
+    mask: torch.Tensor,
     recorder: Recorder,
-) -> torch.Tensor:  # fmt: skip
-    texts = tokenizer.batch_decode([ids[kept].tolist() for ids, kept in zip(drawn, mask, strict=True)],
-                                   skip_special_tokens=True)  # fmt: skip
+) -> torch.Tensor:
+    texts = tokenizer.batch_decode(
+        [ids[kept].tolist() for ids, kept in zip(drawn, mask, strict=True)],
+        skip_special_tokens=True,
+    )
     scores = [env.score(tasks[i // 8], text).total for i, text in enumerate(texts)]
     recorder.saw(mask.sum(dim=1).tolist(), scores)
     return torch.tensor(scores).view(len(tasks), -1)
@@ -287,7 +324,8 @@ def _logprobs(model: Any, ids: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def main(job: Job) -> None:
-    """One side on one core: JSON of each step, then of the whole; before each it waits for a line on standard input."""
+    """One side on one core: JSON of each step, then of the whole;
+    before each it waits for a line on standard input."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

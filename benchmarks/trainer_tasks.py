@@ -1,8 +1,9 @@
 """The tasks of the trainer's benchmarks, and the models that they begin with.
 
-In `Sums` all completions have about the same length, as the model was taught.  In `Noise` they end by chance: the model
-has random weights, so that each of 44 tokens, the end token among them, is about equally likely, and lengths are
-geometric.  No length is forced on either side: both sides run the same model.
+In `Sums` all completions have about the same length, as the model was taught.  In `Noise` they end
+by chance: the model has random weights, so that each of 44 tokens, the end token among them, is
+about equally likely, and lengths are geometric.  No length is forced on either side: both sides run
+the same model.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ __all__ = [
 ]
 
 CHARSET = "0123456789+= #"
-NOISE = "abcdefghijklmnopqrstuvwxyz0123456789+-=#"  # 40, and four special tokens: a completion has 44 tokens on average
+# 40, and four special tokens: a completion has 44 tokens on average
+NOISE = "abcdefghijklmnopqrstuvwxyz0123456789+-=#"
 MAX_TOKENS = {"skewed": 192, "uniform": 56}
 SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}  # tenths of all pairs
 
 
 class Sums(rlvr.Environment):
-    """Add two numbers of some digits, column by column; the answer follows the #.  No pair is in both splits."""
+    """Add two numbers of some digits, column by column; the answer follows the #.
+    No pair is in both splits."""
 
     digits: int = 3
     reward = rlvr.Correct(
@@ -68,12 +71,14 @@ class Noise(rlvr.Environment):
 
 
 def random_model(seed: int = 0) -> tuple[Any, Any]:
-    """A Qwen2 of a million weights for `Noise`, and its tokenizer.  Untied: a tied one likes to repeat itself."""
+    """A Qwen2 of a million weights for `Noise`, and its tokenizer.  Untied:
+    a tied one likes to repeat itself."""
     return tiny(NOISE, hidden=128, layers=4, heads=4, tied=False, seed=seed)
 
 
 def warm_started(folder: Path, *, seed: int, steps: int, noise: float = 0.08) -> Path:
-    """The same model taught on worked `Sums`, a share of whose columns is wrong; made once, then kept."""
+    """The same model taught on worked `Sums`, a share of whose columns is wrong; made once,
+    then kept."""
     kept = folder / f"llama-sums-{seed}-{steps}-{noise:g}"
     if (kept / "config.json").is_file():
         return kept

@@ -4,11 +4,12 @@ r"""rlvr's trainer beside TRL's GRPOTrainer, as the Markdown tables of docs/benc
     python -m benchmarks.trainer_vs_trl learning --seeds 5
 
 With `--beside FOLDER` another checkout with its .venv is one more side, such as the last release's.
-The interpreter has rlvr[train] and trl.  Each side runs in a process of its own on the same core with one thread, in
-float32.  Sides take turns step by step, so that a slow second of the machine falls on all of them, and a ratio is the
-median of the steps' ratios.
-Both sides have the same model, prompts per step, group size, token limit, learning rate, loss (DAPO's, clip 0.2 and
-0.28, one update a step) and the same function as reward.  See `benchmarks.trainer_tasks` for how lengths come about.
+The interpreter has rlvr[train] and trl.  Each side runs in a process of its own on the same core
+with one thread, in float32.  Sides take turns step by step, so that a slow second of the machine
+falls on all of them, and a ratio is the median of the steps' ratios.  Both sides have the same
+model, prompts per step, group size, token limit, learning rate, loss (DAPO's, clip 0.2 and 0.28,
+one update a step) and the same function as reward.  See `benchmarks.trainer_tasks` for how lengths
+come about.
 """
 
 import argparse
@@ -76,7 +77,8 @@ class Side:
     def __init__(self, job: Job, stack: contextlib.ExitStack, checkout: Path | None = None) -> None:
         python = sys.executable if checkout is None else checkout / ".venv/bin/python"
         command = [python, "-m", "benchmarks.trainer_sides", json.dumps(asdict(job))]
-        self._errors = stack.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115  (the stack closes it)
+        errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (the stack closes it)
+        self._errors = stack.enter_context(errors)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
             cwd=checkout, env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -106,8 +108,8 @@ def about(*packages: str) -> str:
     cpu = re.search("model name\t: (.*)", Path("/proc/cpuinfo").read_text())
     named = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     return (
-        f"{datetime.date.today()}; {named}; Python {platform.python_version()}; one of {os.cpu_count()} cores of "
-        f"{cpu[1] if cpu else platform.machine()}."
+        f"{datetime.date.today()}; {named}; Python {platform.python_version()}; "
+        f"one of {os.cpu_count()} cores of {cpu[1] if cpu else platform.machine()}."
     )
 
 
@@ -124,18 +126,31 @@ def steps(args: argparse.Namespace) -> None:
             jobs["beside"] = Job(side="rlvr", scenario=scenario, model=model, **size)
         found = run(jobs, args.beside)
         print(
-            f"\n**{scenario}**, {PROMPTS[scenario]} prompts × 8; median (least–greatest) of {args.steps} steps\n"
+            f"\n**{scenario}**, {PROMPTS[scenario]} prompts × 8; "
+            f"median (least–greatest) of {args.steps} steps\n"
         )
-        columns = ["s per step", "speed, × TRL", "CPU s per step", "CPU, TRL's over it", "generation", "scoring",
-                   "logprobs", "rest", "tokens/s, all in", "tokens/s, generated", "mean length, longest",
-                   "peak, MiB"]  # fmt: skip
+        columns = [
+            "s per step",
+            "speed, × TRL",
+            "CPU s per step",
+            "CPU, TRL's over it",
+            "generation",
+            "scoring",
+            "logprobs",
+            "rest",
+            "tokens/s, all in",
+            "tokens/s, generated",
+            "mean length, longest",
+            "peak, MiB",
+        ]
         print("| | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns))
         for side, mine in found.items():
             print(f"| {NAMES[side]} | {' | '.join(cells(mine, found['trl']))} |", flush=True)
         if "plain" in found:
             speed, cpu = (faster(found["rlvr"], found["plain"], name) for name in ("step", "cpu"))
             print(
-                f"\nrlvr has {speed:.2f} × the speed of {NAMES['plain']}, {cpu:.2f} × by CPU seconds.",
+                f"\nrlvr has {speed:.2f} × the speed of {NAMES['plain']}, "
+                f"{cpu:.2f} × by CPU seconds.",
                 flush=True,
             )
 
@@ -162,7 +177,8 @@ def cells(mine: Run, trl: Run) -> list[str]:
 
 
 def faster(mine: Run, other: Run, name: str = "step") -> float:
-    """How much, in the middle one of the turns: what they took in one turn they took in the same seconds."""
+    """How much, in the middle one of the turns:
+    what they took in one turn they took in the same seconds."""
     return statistics.median(
         b / a for a, b in zip(each(mine, name), each(other, name), strict=True)
     )
@@ -179,7 +195,8 @@ def learning(args: argparse.Namespace) -> None:
     sides = ("rlvr-dynamic", "rlvr", "trl")
     found: dict[str, list[Run]] = {side: [] for side in sides}
     print(
-        f"\n**Time to mean reward {args.goal}**, 16 prompts × 8, learning rate {args.lr:g}, {args.steps} steps at most"
+        f"\n**Time to mean reward {args.goal}**, 16 prompts × 8, learning rate {args.lr:g}, "
+        f"{args.steps} steps at most"
     )
     print("\n| seed | " + " | ".join(f"{NAMES[side]}: s (steps, tokens)" for side in sides) + " |")
     print("|---|" + "--:|" * len(sides))
@@ -213,7 +230,8 @@ def reached(found: Run, goal: float) -> bool:
 
 
 def seconds(found: Run, goal: float) -> float:
-    """Until then; infinite if it did not come to that.  The first step counts as the second: it has set-up in it."""
+    """Until then; infinite if it did not come to that.  The first step counts as the second:
+    it has set-up in it."""
     times = [step["step"] for step in found["steps"]]
     return times[1] + sum(times[1:]) if reached(found, goal) else float("inf")
 
@@ -227,8 +245,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
-                        help="folder for the warm-started model, which is made once and kept")  # fmt: skip
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "rlvr-benchmark-models",
+        help="folder for the warm-started model, which is made once and kept",
+    )
     parser.add_argument("--warm-steps", type=int, default=700, help="of the warm start")
     commands = parser.add_subparsers(required=True, metavar="steps | learning")
     one = commands.add_parser("steps", help="what a step takes, by phase")

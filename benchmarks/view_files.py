@@ -1,9 +1,11 @@
 """How fast `rlvr view` is on 1 GB of scored JSONL and on a run of 1,000 steps × 512 rollouts.
 
-    python -m benchmarks.view_files FOLDER [--gigabytes 1] [--steps 1000] [--rollouts 512] [--only file|run]
+    python -m benchmarks.view_files FOLDER [--gigabytes 1] [--steps 1000] [--rollouts 512]
+        [--only file|run]
 
-It makes both in FOLDER unless they are there (1.5 GB), starts the command on each, and asks for its pages one after the
-other as a browser does.  The files are read once before, so that the disk is not what is measured.
+It makes both in FOLDER unless they are there (1.5 GB), starts the command on each, and asks for its
+pages one after the other as a browser does.  The files are read once before, so that the disk is
+not what is measured.
 """
 
 from __future__ import annotations
@@ -66,8 +68,9 @@ def make_run(run: Path, steps: int, rollouts: int) -> None:
         json.dumps({"settings": {"lr": 1e-6}, "versions": {"rlvr": "0.2.0"}})
     )
     names = (
-        "accuracy reward reward/correct reward/format length truncated unscored entropy kl clipped_low clipped_high "
-        "waste staleness loss grad_norm lr step_s generation_s update_s memory_mib"
+        "accuracy reward reward/correct reward/format length truncated unscored entropy kl "
+        "clipped_low clipped_high waste staleness loss grad_norm lr step_s generation_s update_s "
+        "memory_mib"
     ).split()
     lines = [
         json.dumps({"step": step, **{name: draw.random() for name in names}})
@@ -78,14 +81,27 @@ def make_run(run: Path, steps: int, rollouts: int) -> None:
         rows = []
         for i in range(rollouts):
             right, begin = draw.random() < step / steps, draw.randrange(len(text) - 1500)
-            rows.append({
-                "task": f"sums/{(step * rollouts // 8 + i // 8) % 5000}", "env": "arithmetic-v1", "rollout": i % 8,
-                "prompt": text[begin : begin + 100], "completion": text[begin : begin + draw.randrange(200, 1500)],
-                "length_tokens": 300, "truncated": False, "outcome": "correct" if right else "wrong",
-                "why": "" if right else "different-number", "answer": "7", "score": float(right),
-                "parts": {"correct": float(right), "format": 0.0}, "advantage": float(right) - 0.5, "dropped": "",
-                "detail": "{}", "weights_version": step - 1, "reference": "8",
-            })  # fmt: skip
+            rows.append(
+                {
+                    "task": f"sums/{(step * rollouts // 8 + i // 8) % 5000}",
+                    "env": "arithmetic-v1",
+                    "rollout": i % 8,
+                    "prompt": text[begin : begin + 100],
+                    "completion": text[begin : begin + draw.randrange(200, 1500)],
+                    "length_tokens": 300,
+                    "truncated": False,
+                    "outcome": "correct" if right else "wrong",
+                    "why": "" if right else "different-number",
+                    "answer": "7",
+                    "score": float(right),
+                    "parts": {"correct": float(right), "format": 0.0},
+                    "advantage": float(right) - 0.5,
+                    "dropped": "",
+                    "detail": "{}",
+                    "weights_version": step - 1,
+                    "reference": "8",
+                }
+            )
         write_rollouts(run / "rollouts" / f"step-{step:08d}.parquet", rows)
 
 

@@ -1,8 +1,12 @@
-r"""vLLM as the sampler: what a sync takes, what kills of servers change, whether a run learns as with the local one.
+r"""vLLM as the sampler: what a sync takes, what kills of servers change,
+whether a run learns as with the local one.
 
-    python -m benchmarks.vllm_samplers sync                          # wants an idle machine
-    python -m benchmarks.vllm_samplers kills                         # two servers, one of them killed ten times
-    python -m benchmarks.vllm_samplers learning --runs runs/vllm     # goes on where it was stopped; draws one plot
+    # wants an idle machine
+    python -m benchmarks.vllm_samplers sync
+    # two servers, one of them killed ten times
+    python -m benchmarks.vllm_samplers kills
+    # goes on where it was stopped; draws one plot
+    python -m benchmarks.vllm_samplers learning --runs runs/vllm
 
 Runs in the environment of `make test-vllm`: `.venv-vllm/bin/python -m benchmarks.vllm_samplers …`.
 """
@@ -60,7 +64,8 @@ def median_ms(work: Callable[[], object], times: int) -> float:
 
 
 def sync() -> None:
-    """Time of a sync in this process, beside the time of copying the same bytes from one place to another."""
+    """Time of a sync in this process, beside the time of copying the same bytes from one place to
+    another."""
     print("| model | weights | sync, ms | copy of its bytes, ms | ratio |\n|---|---|---|---|---|")
     for name, sizes in SIZES.items():
         policy = made(*sizes)
@@ -112,7 +117,8 @@ def collected(
 
 
 def kills() -> None:
-    """Ten times: 128 rollouts over two servers, one of which is killed at a random moment, and started again."""
+    """Ten times: 128 rollouts over two servers, one of which is killed at a random moment,
+    and started again."""
     random, policy = Random(0), made(*SIZES["two layers"])
     rollouts = lost = changed = moved = 0
     with tempfile.TemporaryDirectory() as name:
@@ -153,8 +159,9 @@ def kills() -> None:
                 changed += sum(found[key] != expected[key] for key in found)
                 moved += sampler.moved - before
                 print(
-                    f"kill {kill + 1}: server {victim} with {struck_at} of {len(expected)} rollouts there, "
-                    f"{sampler.moved - before} requests moved; so far {lost} rollouts lost, {changed} changed",
+                    f"kill {kill + 1}: server {victim} with {struck_at} of {len(expected)} "
+                    f"rollouts there, {sampler.moved - before} requests moved; "
+                    f"so far {lost} rollouts lost, {changed} changed",
                     flush=True,
                 )
                 servers.start_again(victim)
@@ -178,7 +185,8 @@ def wait_for_both(sampler: ServerSampler, urls: Sequence[str]) -> None:
 
 
 def learn(kind: str, runs: Path, steps: int, every: int) -> None:
-    """The small sums of `make demo` with a model whose heads vLLM has; from the same warm start, with the same seed."""
+    """The small sums of `make demo` with a model whose heads vLLM has; from the same warm start,
+    with the same seed."""
     warm = runs / "warm"
     config = Config(
         env="sums",

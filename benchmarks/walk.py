@@ -2,9 +2,9 @@
 
     python -m benchmarks.walk
 
-Three jobs: scoring an integer completion, `rlvr score` of three rows, a step of GRPO.  Each runs once before it is
-counted, so that imports and caches do not count.  Counted are names in files of the folder rlvr, in this thread and in
-those that begin meanwhile.
+Three jobs: scoring an integer completion, `rlvr score` of three rows, a step of GRPO.  Each runs
+once before it is counted, so that imports and caches do not count.  Counted are names in files of
+the folder rlvr, in this thread and in those that begin meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Whether `rlvr whatif` foretells what another verifier would train: its cosines beside runs with that verifier.
+"""Whether `rlvr whatif` foretells what another verifier would train:
+its cosines beside runs with that verifier.
 
     python -m benchmarks.whatif FOLDER --seeds 0 1 2
 
@@ -114,10 +115,23 @@ def trained(
     env, test = RuledSums(split="train"), RuledSums(split="test")
     env.rule = rule
     config = Config(
-        env="sums", model="tiny", run=run, algorithm="grpo", steps=steps, prompts=24, group_size=8,
-        max_tokens=48, lr=3e-4, warmup_steps=3, eval_every=0, eval_tasks=300, rollouts_every=0, workers=0,
-        seed=seed, **({"step_files": 1, "step_sketches": True} if files else {}),
-    )  # fmt: skip
+        env="sums",
+        model="tiny",
+        run=run,
+        algorithm="grpo",
+        steps=steps,
+        prompts=24,
+        group_size=8,
+        max_tokens=48,
+        lr=3e-4,
+        warmup_steps=3,
+        eval_every=0,
+        eval_tasks=300,
+        rollouts_every=0,
+        workers=0,
+        seed=seed,
+        **({"step_files": 1, "step_sketches": True} if files else {}),
+    )
     with Trainer(
         config, policy=fresh(seed, weights), env=env, eval_env=test, console=Console(quiet=True)
     ) as trainer:

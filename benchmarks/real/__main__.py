@@ -1,7 +1,9 @@
-"""Run rlvr with a real model, part by part, and report what was seen: `make real`, `make real PARTS="grpo eval"`.
+"""Run rlvr with a real model, part by part, and report what was seen: `make real`,
+`make real PARTS="grpo eval"`.
 
-The report is build/real/report.md, and report.json; parts that were not run again keep their earlier result there.
-`make real DOCS=1` copies it to docs/benchmarks/real.md, and the figure to docs/images.
+The report is build/real/report.md, and report.json; parts that were not run again keep their
+earlier result there. `make real DOCS=1` copies it to docs/benchmarks/real.md, and the figure to
+docs/images.
 """
 
 from __future__ import annotations

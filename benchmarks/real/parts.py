@@ -1,4 +1,5 @@
-"""The parts of `make real`: each goes through the command line as a user does, and raises `Failed` where it fails."""
+"""The parts of `make real`: each goes through the command line as a user does,
+and raises `Failed` where it fails."""
 
 from __future__ import annotations
 
@@ -130,7 +131,8 @@ def dry(place: Place) -> str:
 
 
 def score(place: Place) -> str:
-    """Five environments on the model's completions: all scored, some paid, the same scored again."""
+    """Five environments on the model's completions: all scored, some paid, the same scored
+    again."""
     seen, paid = [], 0.0
     for env, options in FIVE.items():
         kept = place.fresh(f"{env}.jsonl")
