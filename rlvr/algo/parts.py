@@ -424,7 +424,7 @@ class Correction:
         # checked there
         return cls(
             kind,  # type: ignore[arg-type]
-            level,
+            level,  # type: ignore[arg-type]
             *([0.0] if len(numbers) == 1 else []),
             *numbers,
         )

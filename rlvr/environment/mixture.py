@@ -209,7 +209,7 @@ class Mixture(Environment):
         share = _share(given)
         env, options = share.env, share.options
         if isinstance(env, Environment):
-            env, options = env.id, env.config
+            options, env = env.config, env.id
         fields = {"env": env, "weight": share.weight, "name": share.name, "options": dict(options)}
         return fields | {"group_size": share.group_size, "max_tokens": share.max_tokens}
 
