@@ -220,7 +220,8 @@ class _Watcher:
         while True:
             self._never.wait(_LOOK_S)
             with self._lock:
-                # One that an exception ended as `__exit__` began, or that is gone, is in nobody's way.
+                # One that an exception ended as `__exit__` began, or that is gone,
+                # is in nobody's way.
                 for thread in self._began.keys() - sys._current_frames().keys():
                     del self._began[thread]
                 if not self._began:
@@ -245,7 +246,8 @@ _WATCHER = _Watcher()
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Of other threads.  A generator, which ends what an exception left open as `__exit__` began."""
+    """Of other threads.
+    A generator, which ends what an exception left open as `__exit__` began."""
     if _WATCHER.is_watching():  # by an outer reading, whose time ends sooner
         yield
         return

@@ -201,9 +201,9 @@ class Language(Part):
     The paper counts words of the target language and does not say how it identifies them.  Here
     py3langid (extra `language`) identifies the language of each sentence, and a word counts if its
     sentence is in the language and the word in the sentence's main script, so that "I think, 所以
-    the answer" loses.  Formulas, code, numbers and single letters do not count; a text of fewer than 24
-    letters, too short to identify, gives 1.  Closely related languages (Danish and Norwegian,
-    Croatian and Serbian) are confused: use it to distinguish distant languages.
+    the answer" loses.  Formulas, code, numbers and single letters do not count; a text of fewer
+    than 24 letters, too short to identify, gives 1.  Closely related languages (Danish and
+    Norwegian, Croatian and Serbian) are confused: use it to distinguish distant languages.
 
     Args:
         code: ISO 639-1 code of the language, such as "en" or "zh".
