@@ -13,11 +13,11 @@ closing, per_process       what a `with` block closes; what a process makes once
 Contract: an object owns what it started, and its `close` ends it.
 Started: programs by `subprocess`, never by a fork of the caller; threads as daemons, at first need.
 Asked: a handler, sent by cloudpickle, gets an item and answers in JSON, with the number of the
-  request; a thread gets a call and settles its future.  A full pipe blocks nobody: requests wait for
-  room within the item's time, replies have at most 64 MiB.
+  request; a thread gets a call and settles its future.  A full pipe blocks nobody: requests wait
+  for room within the item's time, replies have at most 64 MiB.
 Limited: CPU seconds where a limit decides a verdict, wall seconds against hanging, memory by
-  RLIMIT_DATA.  A process is killed at its limit with its group; a thread cannot be, so what may hang
-  gets a process, or a thread that is left behind.
+  RLIMIT_DATA.  A process is killed at its limit with its group; a thread cannot be, so what may
+  hang gets a process, or a thread that is left behind.
 Restarted: a lost worker by its pool at the next item, three times in a row at most.
 Errors: the asker's, through the future or reply; what a `DaemonThread` lets through is printed.
 Ctrl-C is the caller's alone: programs have sessions of their own.  SIGTERM that is not handled ends

@@ -54,7 +54,8 @@ class Alive:
         return f"{self.kind} {self.name} ({self.number}) of {self.owner}, {self.age_s:.1f} s"
 
 
-# Weak: what is dropped is in no table.  A dict, since a signal's handler can list one at any moment.
+# Weak: what is dropped is in no table.
+# A dict, since a signal's handler can list one at any moment.
 _started: dict[int, weakref.ref[Beside]] = {}
 
 

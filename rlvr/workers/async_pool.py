@@ -1,8 +1,9 @@
 """A pool for handlers that wait: each process awaits many items at once, and can
 be killed at any moment.
 
-    caller ──▶ AsyncPool.submit(item) ──▶ the least busy process ══ requests ══════▶ child: await handler(item)
-                                                                 ◀══ replies, as they get ready ══  of many items
+    caller ─▶ AsyncPool.submit(item) ─▶ the least busy process ══ requests ═▶ child: await
+                                                                              handler(item)
+                                          ◀══ replies, as they get ready ══  of many items
 
 An item's own exception or timeout is its own.  When a process dies or its event loop hangs, all
 items in it are lost: the one whose step was running is to blame and is tried once more in a process

@@ -1,6 +1,7 @@
 """The worker process's side of the async pool: an event loop that awaits many items at once.
 
-    request pipe: pickles of (number, item as a pickle); with None in place of the item, that item is given up
+    request pipe: pickles of (number, item as a pickle); with None in place of the item, that item
+                  is given up
     reply pipe:   tick while items are under way, and for each item one of
                   ok | error | late (it ran out of time) | stuck (and ignores being cancelled) |
                   last (out of memory)

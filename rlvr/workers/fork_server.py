@@ -1,7 +1,8 @@
 """Runs each request in a forked child that can be killed.  The worker loads its
 libraries once, and forks.
 
-    pool ══▶ worker: imports done ──fork──▶ child: handles requests      a killed child is replaced in milliseconds
+    pool ══▶ worker: imports done ──fork──▶ child: handles requests
+                                            a killed child is replaced in milliseconds
 
 Without the fork, the pool would replace the whole worker and import SymPy again: half a second in
 which the next request waits.  The worker has one thread and no locks, which is what makes forking

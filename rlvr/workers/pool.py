@@ -1,8 +1,8 @@
 """The worker pool: processes that are kept ready, answer over pipes and can
 be killed at any moment.
 
-    caller ──▶ WorkerPool.run(items) ──▶ idle Worker ══ requests: cloudpickle, from us ══▶ child: handler(item)
-                                                     ◀══ replies: JSON, data only ═════════
+    caller ─▶ WorkerPool.run(items) ─▶ idle Worker ══ requests: cloudpickle, from us ══▶ child:
+                                                   ◀══ replies: JSON, data only ═══ handler(item)
 
 The caller's side uses no signals and no event loop, so it works the same in the main thread, in 32
 threads and under asyncio.  Children are started with `subprocess` (vfork and exec): the calling

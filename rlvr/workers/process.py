@@ -1,7 +1,8 @@
 """The worker process's side of the pool: a loop that answers items until its request pipe ends.
 
     request pipe: a pickle of `setup`, then pickles of lists of items
-    reply pipe:   ready | failed, then for each list: begin | unread, and for each item: ok | error | last
+    reply pipe:   ready | failed, then for each list: begin | unread, and for each item:
+                  ok | error | last
 
 A reply carries the number of its request and of its item, so that the pool can tell one that is out
 of place, and this process's monotonic and CPU clock, so that an item's time is counted from where
