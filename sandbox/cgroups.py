@@ -27,6 +27,7 @@ __all__ = ["Cgroup", "Hierarchy", "find"]
 _SPARE_MIB = 8  # what the zygote and its boxes may come to use beyond what they had at the start
 # the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
 _SPARE_PROCESSES = 8
+# Looks, a millisecond apart, for memory that the kernel frees late.
 _LATE_MS = 100
 _numbers = itertools.count()
 

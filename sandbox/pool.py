@@ -34,6 +34,7 @@ MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
 # the zygote, its boxes with their forkers, two that are not yet reaped, a suite's other program
 _OWN_PROCESSES: Final = 2 * _STOCK + 5
+# `nobody` and its group: as root, a sandbox would leave root's rights to a guest that gets out.
 _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs that failed for any other reason than a kill from outside
 _PAUSE_S: Final = 0.01, 0.5  # between two attempts, at first and at last

@@ -33,6 +33,7 @@ CPU_S: Final = 10.0
 """CPU seconds for one piece of work; a program's largest honest output takes about half."""
 MEMORY_MIB: Final = 1024
 """Private memory of the reader: two million values take a quarter of it."""
+# A child that was killed from outside says nothing about the text: it is read once more.
 _TRIES: Final = 2
 _LOSSES: Final = 3  # of the things that are read together, until the rest counts as lost
 _WALL: Final = 4.0, 5.0  # for each CPU second, and beside them: only a backstop

@@ -38,7 +38,9 @@ __all__ = [
 ]
 
 _NOTHING = Output()
+# 4,000 bytes at most, where PATH_MAX is 4,096 and the folder comes before it.
 _PATH_CHARACTERS = 1000
+# NAME_MAX of Linux.
 _NAME_BYTES = 255
 _ARG_BYTES = 128 << 10  # of one argument with its NUL, by Linux (MAX_ARG_STRLEN)
 _ARGS_BYTES = 1 << 20  # of all; with the pointers to them Linux takes 6 MiB

@@ -64,6 +64,7 @@ _OF_THE_HOST: Final[Mapping[int, tuple[Literal["memory", "disk"], str]]] = {
     resource.RLIMIT_FSIZE: ("disk", "f"),
 }
 _CASES: Final = 32  # of one request
+# Of the cases of one request; a first case that is larger goes alone.
 _INPUT_BYTES: Final = 4 << 20
 _ANSWERS_MIB: Final = 64
 # a program that gets no core has up to so many times its wall seconds (guest/box.py)

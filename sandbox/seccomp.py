@@ -46,6 +46,7 @@ __all__ = [
     "refuse",
 ]
 
+# SECCOMP_RET_ALLOW, _KILL_PROCESS and _USER_NOTIF of linux/seccomp.h.
 ALLOW: Final = 0x7FFF_0000
 KILL: Final = 0x8000_0000  # the whole process, with SIGSYS
 ASK: Final = 0x7FC0_0000  # whoever holds the filter's listener
@@ -318,6 +319,8 @@ _SIGNALS: Final = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueuei
 
 # ------------------------------------------------------------------------------------- the compiler
 
+# AUDIT_ARCH_* of linux/audit.h.  The filter compares it first: system calls have other numbers on
+# another architecture.
 _AUDIT_ARCH: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 

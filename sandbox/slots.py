@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "RunRequest", "Slot", "pack_program"]
 
+# A backstop: an idle machine takes a fraction of a second, one under load far longer.
 _START_S: Final = 60.0
 _CLOSING_S: Final = 15.0
 _REPLY_BYTES: Final = 1 << 16

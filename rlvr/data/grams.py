@@ -27,6 +27,7 @@ _Numbers: TypeAlias = NDArray[np.uint64]
 
 _NGRAM: Final = 5
 _BASE: Final = 0x9E3779B97F4A7C15  # odd: its powers are distinct for longer than any 5-gram
+# A multiplier of SplitMix64: with the shifts around it, each bit of the polynomial moves others.
 _MIX: Final = 0xBF58476D1CE4E5B9
 _SORTED: Final = 4_000_000  # 5-grams that are sorted at once: 100 MB
 _READ: Final = 1 << 20  # numbers read at once

@@ -11,6 +11,7 @@ from rlvr.errors import foreign_code
 
 __all__ = ["at_once"]
 
+# For which the hub is asked whether it is there; its own library would try for half a minute.
 _PATIENCE_S = 2.5
 
 

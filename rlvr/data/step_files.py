@@ -30,6 +30,7 @@ StepArray: TypeAlias = NDArray[Any]
 
 STEP_VERSION: Final = 1
 """Of the layout; a reader refuses newer ones."""
+# The length is the file's own claim: what is no step file is refused before it is read.
 _MOST_HEAD_BYTES = 64 << 20
 _DTYPES: Final = {
     "BOOL": np.dtype("?"),

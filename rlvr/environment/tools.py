@@ -68,6 +68,7 @@ _NAMES: Final = {
     "number": "a number",
     "boolean": "true or false",
 }
+# As for the functions of OpenAI's interface, which other endpoints follow.
 _LONGEST_NAME: Final = 64
 _DEEPEST: Final = 64  # of nested lists and objects in arguments
 _MOST_BITS: Final = 14_280  # Python writes no number of more than 4,300 digits

@@ -46,6 +46,7 @@ _SIGN = re.compile(rb'[\[\]{},"]')
 # Also a text without an end: the search would else begin again at each quotation mark in it.
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # 1 deeper, 1 less deep
+# All other bytes, which `translate` deletes: what is left are the steps.
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _TOO_DEEP = f"its lists and objects stand more than {_DEEPEST} deep in each other"
 

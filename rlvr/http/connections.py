@@ -34,6 +34,7 @@ _MOST_HEADERS = 256
 _MOST_FRAMING = 1 << 12
 _SLICE = 1 << 12  # bytes that are parsed before the limits are looked at
 _RESERVE = 16  # connections beyond the limit, which get a 503 instead of silence
+# Between two looks at all deadlines: a timer for each connection would be set anew at each read.
 _SWEEP_S = 0.5
 
 

@@ -36,6 +36,7 @@ _CLOSE_S = 5  # for connections to close once every response is sent
 _OTHER_FILES = 512  # descriptors beside those of connections: pipes of workers, files
 _M_ARENA_MAX = -8  # of mallopt(3)
 _LINES, _LINES_S = 10, 10.0  # log lines of one kind in so many seconds
+# A process that cannot start would else be started again without a pause.
 _RESTART_S = 1.0
 _START_S = 30.0
 _STOP_S = 5.0

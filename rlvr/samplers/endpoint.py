@@ -45,9 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EndpointSampler"]
 
+# For which a look waits for the first result, so that the caller's loop costs no core.
 _POLL_S: Final = 0.05
 _CUT: Final = ("length", "max_tokens", "content_filter")  # ways to end before the end
 _LONGEST_PAUSE_S: Final = 120.0  # the longest that the client waits before it sends a request again
+# A completion may take minutes, but a host that is there takes a connection at once.
 _CONNECT_S: Final = 10.0
 _MISSHAPEN: Final = 3  # attempts at an answer of another shape, which a proxy may have made or cut
 _HOPELESS: Final = 8  # failed requests after which an endpoint that has never answered is given up

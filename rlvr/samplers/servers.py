@@ -56,6 +56,7 @@ __all__ = ["ServerSampler"]
 
 _T = TypeVar("_T")
 
+# As of `endpoint`: for which a look waits for the first result.
 _POLL_S: Final = 0.05
 _HEALTH_S: Final = 1.0  # between two looks at a server
 _HEALTH_TIMEOUT_S: Final = 10.0  # a server that is busy answers late

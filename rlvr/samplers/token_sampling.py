@@ -21,6 +21,8 @@ from rlvr.samplers.protocol import Sampling
 
 __all__ = ["allowed_tokens", "sample_tokens", "uniforms"]
 
+# SplitMix64's increment, 2**64 over the golden ratio, and odd: its multiples pass through all
+# numbers of 64 bits before one repeats.  `_mix_bits` is SplitMix64's finaliser.
 _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 # the nucleus nearly always has fewer tokens; sorting all 150k takes far longer
 _WIDE_ENOUGH: Final = 256

@@ -38,6 +38,8 @@ from rlvr.workers.pool import REPLY_MIB
 
 __all__ = ["MEMORY_MIB", "Pool", "WALL_S", "cancelled_by_us", "unscored_outcome"]
 
+# A verifier has limits of its own far below these.  What reaches them is an item of one that has
+# none, and UNSCORED.
 WALL_S = 30.0
 MEMORY_MIB = 4096
 

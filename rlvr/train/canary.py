@@ -40,6 +40,7 @@ from rlvr.train.policy import Policy
 
 __all__ = ["Canary", "CanaryFailed", "Observed"]
 
+# Few, since every sync waits for the check.
 _ROWS: Final = 4
 _TOKENS: Final = 8  # the sampler computes them one by one, so their number is the cost of a check
 # tokens of the prompt that has to be in an engine's cache: two blocks of 128, and more

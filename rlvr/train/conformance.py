@@ -36,6 +36,8 @@ from rlvr.types import Group, JsonDict, Outcome, Rollout, Score, Task, Turn, Ver
 
 __all__ = ["RuleResult", "conforms", "gradient_apart", "try_as_rank"]
 
+# Of the gradient's norm: rows in other micro-batches or on other ranks are summed in another
+# order, while a rule that is broken moves the gradient by far more.
 _TOLERANCE: Final = 1e-6
 _CHARSET: Final = "0123456789ab= "
 _PROMPTS: Final = 6

@@ -24,6 +24,7 @@ __all__ = ["DIGEST_KIND", "PLACES", "ROW", "sketch", "sketch_of", "weights_diges
 
 DIGEST_KIND: Final = "words:"
 """Begins the digests of weights; files of earlier releases have another kind, without it."""
+# The cosine of two sketches is that of the gradients within about 1 / √4096, or 1.6 %.
 PLACES: Final = 4096
 ROW: Final = 65_521
 """Prime, so that no shape of a layer repeats in step with it."""

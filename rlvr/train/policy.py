@@ -712,6 +712,8 @@ def _lengths(rows: Sequence[Tokenized]) -> list[int]:
     return [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
 
 
+# Few large messages gather the weights of all ranks faster than one for each tensor, and a rank
+# has memory for this much of whole weights beside its shard.
 _BUCKET_BYTES: Final = 256 * 2**20
 
 

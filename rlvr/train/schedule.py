@@ -81,7 +81,10 @@ def scheduled_rate(lr: float, schedule: str, clock: LrClock, done: int) -> float
 
 _Shape = Literal["linear", "cosine", "towards"]
 _CALL: Final = re.compile(r"\s*([a-z]+)\s*\((.*)\)\s*", re.DOTALL)
+# The relative error that one step acts on: a single wild measurement moves the setting little.
 _MOST_ERROR: Final = 0.2
+# How far from its start the setting may drift, up or down, where it has no effect on what is
+# measured.
 _MOST_FACTOR: Final = 10.0
 
 

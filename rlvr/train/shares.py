@@ -39,6 +39,8 @@ _DTYPES: Final = {
     "BF16": torch.bfloat16,
 }
 _AT_ONCE: Final = 16 * 2**20  # bytes that are read before they are copied to their place
+# Vocabulary of the model of one layer that stands for one without weights: enough for the special
+# tokens, and made in milliseconds.
 _PROBED_TOKENS: Final = 64
 
 

@@ -36,6 +36,7 @@ __all__ = ["StepModel", "compare_gradients", "gradient_of", "logprobs_of", "veri
 _TIMES: Final = 8
 """How many times as far as the measured rounding a number may be off: another
 layout sums in another order."""
+# Unit roundoff of float32.
 _UNIT: Final = 2.0**-24
 _Array = NDArray[np.float64]
 

@@ -38,6 +38,8 @@ _EARLY: Final = 20
 which no gradient is unusual."""
 _APART: Final = 0.02
 """Nats per token between sampler and trainer that need no alarm: bfloat16 alone makes 0.004."""
+# Times the median of the first steps: what these show is the precision's or the kernel's, and stays
+# about the same.
 _APART_TIMES: Final = 5.0
 _WINDOW: Final = 20
 """Steps over which length and accuracy are averaged."""
@@ -51,6 +53,7 @@ without a leak there is none."""
 _GAP_WINDOW: Final = 40
 """Steps over which the rewards at weak and strong tasks are compared: a hack is
 seen within two windows."""
+# The least rise that is told, however certain it is: with many rows tiny ones are certain too.
 _GAP: Final = 0.1
 _GAP_ERRORS: Final = 3.2
 """Standard errors: a normal value beyond them comes once in 1,500, and

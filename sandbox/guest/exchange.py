@@ -57,11 +57,15 @@ both are stuck, through the program's fault or the interactor's."""
 
 _ENTRY = struct.Struct("<BQq")  # state, number of looks, mark
 _PLACE = 64  # of an entry
+# Behind the entries of the two sides.
 OUTCOME_AT = 128
+# What a pipe of Linux holds by default.
 _CHUNK = 1 << 16
 # FIONREAD of asm-generic/ioctls.h; each library that is loaded makes every fork dearer
 _UNREAD = 0x541B
 _SHOWN = 2000  # bytes of the transcript
+# Shortest and longest pause.  Between them it is a tenth of the time so far: a short talk ends
+# without delay, a long one is not looked at all the time.
 _LOOK_S = 0.002, 0.05
 
 

@@ -60,6 +60,7 @@ __all__ = [
     "unshare",
 ]
 
+# The kernel's numbers, of linux/sched.h, which Python's `os` has since 3.12 alone.
 CLONE_FS: Final = 0x00000200
 CLONE_FILES: Final = 0x00000400
 CLONE_NEWNS: Final = 0x00020000
@@ -74,6 +75,7 @@ ENDED: Final = struct.Struct("i4x5q104x")
 """What `child_waiter` writes: a wait status, seconds and microseconds of user and of
 system time, and KiB at most."""
 
+# The kernel's numbers, of linux/mount.h.
 MS_RDONLY: Final = 1
 MS_NOSUID: Final = 2
 MS_NODEV: Final = 4

@@ -65,6 +65,7 @@ _ORDER_BYTES = 448  # a larger one would be malloc's, which has pages of its own
 # that the program's process sets itself
 _LIMITS = ("cpu_s", "disk", "memory", "output", "processes")
 _FIRST_USER = 2_000_000_000  # far from the users of any host, also those that systemd hands out
+# With them user numbers stay below 2**31, where programs that keep them in an int go wrong.
 _USER_BITS = 27
 _SOCKETS = "/proc/self/net/unix"  # the table of Unix sockets of the slot
 # twice what a Unix socket's buffer is; programs cannot make it larger (sandbox/seccomp.py)

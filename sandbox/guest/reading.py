@@ -94,6 +94,7 @@ def read(
     return value
 
 
+# NumPy gives each text of an array the room of the longest one, four bytes for each character.
 _ARRAY_BYTES = 64 << 20
 _KEYS, _KEYS_OF_A_HASH = 1000, 200  # honest keys hardly share any
 _EMPTY_LISTS = 200_000  # of the arrays of a text: a few bytes would else cost seconds and gigabytes

@@ -27,7 +27,9 @@ COMPILE: Final = 1000  # the status of code that does not compile; exit codes ar
 globals().update(__builtins__=dict(vars(builtins)))  # our own copy: the code may change `builtins`
 
 _HIGH_FD: Final = 250  # away from the numbers that programs count on
+# 128 + SIGINT, as shells report it.
 _INTERRUPTED: Final = 130
+# More than any order has: pread stops at the end of the file.
 _CODE_BYTES: Final = 1 << 30
 
 BASH: Final = """

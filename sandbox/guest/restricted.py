@@ -77,8 +77,11 @@ _FOLDERS = ("home", "tmp")
 _SPARE_BYTES = 1 << 16  # for the program's own files, beside one that is as large as may be
 _SPARE_TASKS = 2  # beyond the limit, as RLIMIT_NPROC of the other level has some too
 _PATH_BYTES = 3000  # of a path in the scratch; a longer one could not be looked at
+# More files than any limit allows, so that a folder that cannot be counted is too full.
 _UNKNOWN = 1 << 62
 _FRESH_S = 0.002  # for which a list of processes is good
+# Least time between two scans of the scratch; also 20 times what the last one took, so that scans
+# take at most a twentieth of a core.
 _SCAN_S = 0.01
 _SOCKET_BYTES = 416 << 10  # as in `namespaces`
 # bytes of struct seccomp_notif, which begins with a number that the answer repeats
@@ -86,9 +89,12 @@ _NOTIFICATION = 80
 _ASKED = struct.Struct("<8xI4xi12xi4xi4x")  # of it: thread, number of the call, two arguments
 _ARM = os.uname().machine == "aarch64"
 _KILL, _TKILL = (129, 130) if _ARM else (62, 200)
+# Also tgkill, rt_sigqueueinfo and rt_tgsigqueueinfo.
 _SIGNAL_CALLS = {_KILL, _TKILL, *((131, 138, 240) if _ARM else (234, 129, 297))}
 _ANSWER = struct.Struct("<8sqiI")  # struct seccomp_notif_resp; the last is 1 to let the call go on
+# SECCOMP_IOCTL_NOTIF_RECV and _SEND of linux/seccomp.h; their sizes are a part of the numbers.
 _NOTIF_RECV, _NOTIF_SEND = 0xC050_2100, 0xC018_2101
+# The ioctl blocks where the question was withdrawn; a timer's signal ends it.
 _RECEIVE_S = 0.005
 
 

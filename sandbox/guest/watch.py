@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Watch"]
 
 _POLL_S = 0.01  # how often memory and output are looked at where no kernel limit watches them
+# The same where kernel limits watch them.
 _POLL_MAX_S = 0.25
 # allowed between the clocks: the cgroup's also counts the zygote's work on the next box
 _EVADED_S = 0.25

@@ -37,6 +37,7 @@ from rlvr.sandbox.guest.values import (
 
 __all__ = ["class_name", "mro", "write"]
 
+# Integers below it are plain JSON; larger ones are texts, as readers of JSON have 64 bits.
 _SMALL = 1 << 63
 
 # our own copy: the program may change `builtins`

@@ -69,6 +69,7 @@ _SAYS: Final[dict[str, dict[int, CaseVerdict]]] = {
     "testlib": {0: _AC, 1: _WA, 2: _WA, 4: _WA, 8: _WA},
     "icpc": {42: _AC, 43: _WA},
 }
+# testlib's exit code for points, which its message names.
 _POINTS: Final = 7
 _SHARE = re.compile(rb"(?:[01]|[01]?\.\d{1,20}|[01]\.\d{0,20}|\d(?:\.\d{1,20})?e-\d{1,3})")
 _SAYS_POINTS = re.compile(rb"points ([01]|[01]?\.\d{1,20})\b")

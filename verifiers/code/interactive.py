@@ -23,6 +23,7 @@ __all__ = ["Meeting"]
 _AC, _WA, _IE, _ILE = CaseVerdict.AC, CaseVerdict.WA, CaseVerdict.IE, CaseVerdict.ILE
 # bytes of memory for each byte that the program may say: a list of short texts in Python
 _KEPT: Final = 16
+# Exit codes for a right program: testlib's _ok, and 42 of the ICPC's problem packages.
 _ACCEPTS: Final = {"testlib": 0, "icpc": 42}
 _INPUT, _ANSWER, _OUTPUT, _FOLDER = "input.txt", "answer.txt", "output.txt", "feedback"
 _ARGS: Final = {"testlib": (_INPUT, _OUTPUT, _ANSWER), "icpc": (_INPUT, _ANSWER, _FOLDER)}

@@ -61,6 +61,7 @@ _OUTCOMES: Final = {"pass": _AC, "fail": _WA, "error": _RE}
 # of a program that ends during a call; then the other cases get the last one's verdict
 _RESTARTS = 3
 _TOGETHER: Final = 16  # cases in one request
+# Of the expected outputs of one request; a first case that is larger goes alone.
 _EXPECTED_BYTES: Final = 1 << 20
 _SHORT = 200
 _LATE = "no time was left for it"

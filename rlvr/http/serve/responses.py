@@ -19,8 +19,11 @@ from rlvr.scoring.identity import IDENTITY_HEADER
 
 __all__ = ["ScoresResponse"]
 
+# An answer up to it is one write.
 _PIECE_BYTES = 1 << 16
 _WATCH_AFTER_S = 0.02  # most answers are there before it is worth watching whether the caller is
+# Without a row for so long an empty line is sent: the client, and proxies between, see that work
+# goes on, and a caller that has left is noticed.
 _BEAT_S = 3.0
 
 

@@ -42,9 +42,12 @@ __all__ = [
 
 _Array = NDArray[np.float64]
 
+# The smallest detectable difference is one that four of five repetitions of the comparison would
+# find.
 _POWER: Final = 0.8
 _FEW: Final = 20  # clusters below which a bootstrap covers too little
 _EXACT: Final = 13  # clusters up to which all 2^C signs are tried
+# The observed signs are counted too: with them 10,000, and p never is 0.
 _FLIPS: Final = 9_999
 _BLOCK: Final = 4_000_000  # numbers held at a time
 

@@ -50,11 +50,13 @@ __all__ = [
 
 # greatest size of a request's rows, which long completions reach before `batch` rows
 _BATCH_BYTES = 4 << 20
+# Of a refusal's body, of which only the message is shown: what answers may be no service of ours.
 _REFUSAL_BYTES = 1 << 16
 _CONNECT_S = 10.0
 _MOST_LINE_BYTES = 64 << 20  # as much as a worker's reply may have
 _MOST_ID_LETTERS = 200  # of an id that the service repeats
 _MOST_ERROR_LETTERS = 1000
+# How long to be patient is the scorer's setting; a proxy may not set hours.
 _LONGEST_RETRY_AFTER_S = 60.0
 # a full queue, a proxy that finds no service, a service that is being replaced
 _RETRYABLE = (429, 502, 503)

@@ -67,6 +67,7 @@ _ROW: Final = "row"
 _IS_DOUBLE: Final = "is_double"
 
 _PARTS_A_CPU: Final = 16  # so that nodes end together, and a kill costs little
+# The names of parts have five digits.
 _MOST_PARTS: Final = 99_999
 _BATCH_ROWS: Final = 1000  # unpacked together
 _FILE: Final = re.compile(r"part-\d{5}-of-(\d{5})\.jsonl")

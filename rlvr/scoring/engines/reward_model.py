@@ -24,6 +24,7 @@ from rlvr.validate import require_number
 __all__ = ["ServedReward", "ServedSteps"]
 
 _MOST_ROWS = 256  # of a request, far below what a service takes
+# Of a request's rows; a row that is larger goes alone.
 _MOST_BYTES = 4 << 20
 
 
