@@ -1,8 +1,9 @@
 """Verification of mathematical answers: is the completion's final answer equal to the reference?
 
-completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form ─ normal ─▶ equal | different | cannot tell
-                                                                                                    │
-                                                       verdict ◀─ symbolic ─ engine (worker process) ┘
+completion ─ extract ─▶ answer ─ fold, limits ─▶ reading ─▶ form ─ normal ─▶ equal | different
+                                                                             | cannot tell
+                                                                               │
+                                verdict ◀─ symbolic ─ engine (worker process) ─┘
 
 verifier, policy, api           `MathVerifier`; its settings; parts of it for a notebook
 fold, limits, cut               spellings folded into one; what is refused before it is parsed

@@ -200,7 +200,8 @@ def _reading(form: Form) -> str:
             return f"the words {_short(form.plain)!r}"
         case Clock():
             minutes = form.seconds // 60
-            return f"the time {minutes // 60}:{minutes % 60:02}{'' if form.half else ', am or pm not said'}"
+            unsaid = "" if form.half else ", am or pm not said"
+            return f"the time {minutes // 60}:{minutes % 60:02}{unsaid}"
         case Family():
             domain = f" in {form.domain}" if form.domain else ""
             return f"for every {form.letter}{domain}: {_reading(form.body)}"
@@ -211,7 +212,8 @@ def _reading(form: Form) -> str:
 def _number(form: Quantity) -> str:
     unit = f", in {form.unit.removeprefix(UNKNOWN)}" if form.unit and form.unit != ":" else ""
     if form.value is not None:
-        return f"the number {_short(_digits(Fraction(form.value)))}{' percent' if form.percent else ''}{unit}"
+        percent = " percent" if form.percent else ""
+        return f"the number {_short(_digits(Fraction(form.value)))}{percent}{unit}"
     if form.pis is not None:
         return f"the number {_short(_digits(form.pis))} π{unit}"
     return f"the {_kind(form)} {_short(form.core)}{unit}"

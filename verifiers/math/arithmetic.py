@@ -1,4 +1,5 @@
-r"""Exact values of closed rational expressions: `3 \cdot 4`, `2^{100}+1`, `1\frac{4}{5}`, `\frac12`, `100!`.
+r"""Exact values of closed rational expressions: `3 \cdot 4`, `2^{100}+1`, `1\frac{4}{5}`,
+`\frac12`, `100!`.
 
 The parser's tree (`latex`) is worked out with `fractions.Fraction`; never a float.  A text that is
 not rational arithmetic, or names a number of more than some 20,000 digits, raises `NotArithmetic`;
@@ -18,7 +19,8 @@ __all__ = ["NotArithmetic", "UndefinedNumber", "number_tree", "pi_multiple", "ra
 
 
 class NotArithmetic(Exception):
-    """The text holds something other than rational arithmetic, or something that can be read in two ways."""
+    """The text holds something other than rational arithmetic,
+    or something that can be read in two ways."""
 
 
 class UndefinedNumber(Exception):

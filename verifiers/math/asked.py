@@ -1,4 +1,5 @@
-"""The forms that a prompt asks for by name; an answer must have them where the reference has them."""
+"""The forms that a prompt asks for by name; an answer must have them where the reference has
+them."""
 
 from __future__ import annotations
 
@@ -252,7 +253,8 @@ FORMS = (
     NamedForm(
         "prime factors",
         _pattern(
-            r"\bprime factori[sz]ation|\bproduct of (?:its )?primes?|\bprime factors|\bfactori[sz]e\b"
+            r"\bprime factori[sz]ation|\bproduct of (?:its )?primes?|\bprime factors|"
+            r"\bfactori[sz]e\b"
         ),
         _is_in_primes,
         r"2^3\cdot3^2\cdot5 | 2\cdot3 | 7",

@@ -1,7 +1,9 @@
-r"""Expressions that differ only in how they are written, and terms and factors that consist of the same.
+r"""Expressions that differ only in how they are written,
+and terms and factors that consist of the same.
 
-spelling    x - 2 + 0,  1(-2 + x),  -(2 - x)      are the same;  2x + 2 and 2(x + 1),  6x/9 and 2x/3 are not
-balance     3x + 6y = 12,  x + 2y - 4 = 0         are the same
+spelling    x - 2 + 0,  1(-2 + x),  -(2 - x)  are the same;
+            2x + 2 and 2(x + 1),  6x/9 and 2x/3  are not
+balance     3x + 6y = 12,  x + 2y - 4 = 0  are the same
 linear      the terms of a sum: what each consists of, and its rational coefficient
 factors_of  the factors of a product, like ones together
 """
@@ -19,7 +21,8 @@ from rlvr.verifiers.math.units import measure
 __all__ = ["Factors", "Linear", "balance", "factors_of", "linear", "spelling", "written_value"]
 
 Factors: TypeAlias = tuple[tuple[Any, Any], ...]
-"""What a term consists of but for its coefficient: (base, exponent) of each factor, in a fixed order; () for a number.
+"""What a term consists of but for its coefficient: (base, exponent) of each factor,
+in a fixed order; () for a number.
 
 An exponent is a Fraction, or the canonical form of one with letters.
 """

@@ -1,4 +1,5 @@
-"""Where two formulas part: a point at which they have other values, for people who read a verdict."""
+"""Where two formulas part: a point at which they have other values, for people who read a
+verdict."""
 
 from __future__ import annotations
 

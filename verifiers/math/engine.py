@@ -42,7 +42,8 @@ from rlvr.verifiers.math.rounding import bounds
 __all__ = ["Reply", "Request", "handle", "start"]
 
 Request = tuple[str | None, str, MathPolicy, bool]
-"""Answer, reference, policy, and whether to try a proof; without an answer only the reference is checked."""
+"""Answer, reference, policy, and whether to try a proof;
+without an answer only the reference is checked."""
 
 Reply = tuple[bool | None, str]
 """Equal and the reason; None where the reference cannot be read, with what is wrong with it."""
@@ -90,7 +91,8 @@ def handle(request: Request) -> Reply:
         return False, "undefined"
     except MemoryError:
         raise
-    except (Exception, RecursionError) as error:  # noqa: BLE001  # ours, but no answer may go unscored by finding it
+    # Ours, but no answer may go unscored by finding it.
+    except (Exception, RecursionError) as error:  # noqa: BLE001
         return False, f"engine-error: {type(error).__name__}"
     return bool(
         decision.equal

@@ -1,4 +1,5 @@
-r"""Equality of what the parser reads: expressions, equations, inequalities, sets of real numbers, tuples.
+r"""Equality of what the parser reads: expressions, equations, inequalities, sets of real numbers,
+tuples.
 
 Answer and reference may change places, but for two things: an answer has a value wherever its
 reference has one, and it has to be solved: x = 2, 3 answers x^2 - 5x + 6 = 0, and not the other way

@@ -661,14 +661,20 @@ RULES = (
         "a fraction is not in lowest terms",
         {"div": _is_unreduced, "mul": _is_unreduced},
         r"\frac{3}{4} | \frac{-3}{4} | \frac{2x}{3} | \frac{1+\sqrt5}{2} | \frac58x^3",
-        r"\frac{6}{8} | \frac{486}{2} | \frac{4}{1} | \frac{6x}{9} | \frac{2+2\sqrt5}{4} | \frac x4\cdot 8",
+        (
+            r"\frac{6}{8} | \frac{486}{2} | \frac{4}{1} | \frac{6x}{9} | \frac{2+2\sqrt5}{4} |"
+            r" \frac x4\cdot 8"
+        ),
     ),
     Rule(
         "quotient",
         "a quotient can still be worked out",
         {"div": _is_open_quotient},
         r"\frac{1}{\sqrt5} | \frac{\sqrt7}{3} | \frac{x}{x+1} | 10^{-4}",
-        r"\frac{\frac13}{5} | 1/(1/9) | 486\div 7 | \frac{0.5}{3} | \frac{\pi}{\pi} | \frac{y^3}{y}",
+        (
+            r"\frac{\frac13}{5} | 1/(1/9) | 486\div 7 | \frac{0.5}{3} | \frac{\pi}{\pi} |"
+            r" \frac{y^3}{y}"
+        ),
     ),
     Rule(
         "power",
@@ -702,7 +708,10 @@ RULES = (
             "pow": _is_open_exponential,
         },
         r"\sin t | \ln x | |t-2| | \lfloor t\rfloor | e^{-t^2} | 3\sin t\cos t",
-        r"\cos 0 | \ln 5 | \arctan 1 | \ln e^x | e^{\ln 6} | e^{i\pi} | |-8| | \gcd(12,18) | 17\bmod 5",
+        (
+            r"\cos 0 | \ln 5 | \arctan 1 | \ln e^x | e^{\ln 6} | e^{i\pi} | |-8| | \gcd(12,18) |"
+            r" 17\bmod 5"
+        ),
     ),
     Rule(
         "value",
@@ -781,7 +790,10 @@ RULES = (
             "add": _is_sum_of_arrays,
         },
         r"\frac{1}{5}\begin{pmatrix}2&1\\0&3\end{pmatrix}",
-        r"\begin{vmatrix}2&1\\0&3\end{vmatrix} | \begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}",
+        (
+            r"\begin{vmatrix}2&1\\0&3\end{vmatrix} |"
+            r" \begin{pmatrix}1\\2\end{pmatrix}+\begin{pmatrix}3\\4\end{pmatrix}"
+        ),
     ),
 )
 """In the order in which a verdict names them."""

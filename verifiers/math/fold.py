@@ -1,6 +1,8 @@
-r"""Folds the spellings of Unicode and LaTeX that look or mean the same into one, before anything is read.
+r"""Folds the spellings of Unicode and LaTeX that look or mean the same into one,
+before anything is read.
 
-    "½"  →  \frac{1}{2}        \dfrac{1}{2}  →  \frac{1}{2}        10,\!080  →  10080        \text{ cm}  →  "cm"
+    "½"  →  \frac{1}{2}      \dfrac{1}{2}  →  \frac{1}{2}
+    10,\!080  →  10080        \text{ cm}  →  "cm"
 
 Prose is put in double quotes, so that later stages can tell words from products of variables.
 Every pass is linear in the text.
@@ -24,12 +26,12 @@ Swaps: TypeAlias = tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[st
 _VULGAR = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
 _NAMED = pairs(
     """
-    α alpha  β beta  γ gamma  δ delta  ε epsilon  ζ zeta  η eta  θ theta  κ kappa  λ lambda  μ mu  ν nu
-    ξ xi  π pi  ρ rho  σ sigma  τ tau  φ phi  χ chi  ψ psi  ω omega  Δ Delta  Ω Omega  Σ Sigma  Φ Phi
-    × times  ✕ times  · cdot  ⋅ cdot  ∙ cdot  • cdot  ÷ div  ± pm  ∓ mp  ∞ infty  ≡ equiv  ∠ angle
-    ∧ land  ∨ lor  ⌊ lfloor  ⌋ rfloor  ⌈ lceil  ⌉ rceil  ⇒ implies  ≤ le  ⩽ le  ≦ le  ≥ ge  ⩾ ge  ≧ ge
-    ≠ ne  ≈ approx  ∪ cup  ∩ cap  ∈ in  ¬ neg  ↔ iff  ⇔ iff  ⟺ iff  ⊕ oplus  △ triangle  ∅ emptyset
-    ∖ setminus  → to  ⟨ langle  ⟩ rangle  … dots
+    α alpha  β beta  γ gamma  δ delta  ε epsilon  ζ zeta  η eta  θ theta  κ kappa  λ lambda  μ mu
+    ν nu  ξ xi  π pi  ρ rho  σ sigma  τ tau  φ phi  χ chi  ψ psi  ω omega  Δ Delta  Ω Omega  Σ Sigma
+    Φ Phi  × times  ✕ times  · cdot  ⋅ cdot  ∙ cdot  • cdot  ÷ div  ± pm  ∓ mp  ∞ infty  ≡ equiv
+    ∠ angle  ∧ land  ∨ lor  ⌊ lfloor  ⌋ rfloor  ⌈ lceil  ⌉ rceil  ⇒ implies  ≤ le  ⩽ le  ≦ le  ≥ ge
+    ⩾ ge  ≧ ge  ≠ ne  ≈ approx  ∪ cup  ∩ cap  ∈ in  ¬ neg  ↔ iff  ⇔ iff  ⟺ iff  ⊕ oplus  △ triangle
+    ∅ emptyset  ∖ setminus  → to  ⟨ langle  ⟩ rangle  … dots
     """
 )
 _PLAINER = pairs(
@@ -55,7 +57,8 @@ _DIGITS = str.maketrans(_RAISED + _LOWERED + "⁻", "0123456789" * 2 + "-", "⁺
 _ROOT = re.compile(r"√\s{0,4}(\d+(?:\.\d+)?|\(|\{|)")
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
 _PLAIN_NAME = re.compile(
-    r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)(?![A-Za-z])"
+    r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)"
+    r"(?![A-Za-z])"
 )
 _ORDINAL = re.compile(
     r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}"
@@ -67,7 +70,8 @@ _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
 _MINUS_WORD = re.compile(r"^\s?[负負]\s?(?=[\d\\])")
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
 _TEXT = re.compile(
-    r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|operatorname\*?|emph)"
+    r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|"
+    r"operatorname\*?|emph)"
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
 )
 _BOLD = re.compile(
@@ -77,14 +81,16 @@ _BOLD_WORD = re.compile(
     r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}"
 )
 _ROWS = re.compile(
-    r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}(.*)\\end\s?\{\1\}",
+    r"\\begin\s?\{(aligned|align\*?|gathered|gather\*?|equation\*?|split|alignedat|cases)\}"
+    r"(.*)\\end\s?\{\1\}",
     re.DOTALL,
 )
 _MATRIX_BREAK = re.compile(r"(?<!\\)\\(?=[-\d])")
 # What JSON made of a backslash and b, f, a or v before a letter, and of one and t, r or n before
 # the rest of a command.
 _EATEN = re.compile(
-    "([\x07\x08\x0b\x0c])(?=[a-zA-Z])|\t(?=ext\\s?\\{|imes|heta|frac|an(?![a-z]))|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
+    "([\x07\x08\x0b\x0c])(?=[a-zA-Z])|\t(?=ext\\s?\\{|imes|heta|frac|an(?![a-z]))"
+    "|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
 )
 _LETTER_OF = {"\x07": "a", "\x08": "b", "\x0b": "v", "\x0c": "f", "\t": "t", "\r": "r", "\n": "n"}
 _NUMERAL = r"[$£€¥]?\d[\d,.]*"
@@ -93,14 +99,16 @@ _RANGE = re.compile(
     r"(?:\\?%\s?)?(?:$|[,;)\]}$°]|\\(?:text|mathrm|[ ,;])|\^\s?\{?\s?\\circ|[a-z]{2}))"
 )
 _SPOKEN_NUMBER = re.compile(
-    r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
+    r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)"
+    r"((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
 )
 _SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
 _CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
 _CJK_LABEL = re.compile(r"^\s?(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
 _BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
 _CIRCLED = re.compile(
-    "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
+    "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]"
+    "|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
 )
 _NEGATED = pairs(
     r"= \ne  < \ge  > \le  \le >  \leq >  \ge <  \geq <  \in \notin  \equiv \not\equiv"
@@ -206,13 +214,14 @@ _BECOMES = (
         "\\" + name: sign
         for name, sign in pairs(
             r"""
-            dfrac \frac  tfrac \frac  cfrac \frac  sfrac \frac  xfrac \frac  nicefrac \frac  flatfrac \frac
-            nleq >  nleqslant >  ngeq <  ngeqslant <  nless \ge  ngtr \le  leq \le  leqslant \le  geq \ge
-            geqslant \ge  lt <  gt >  neq \ne  lVert \|  rVert \|  Vert \|  colon :  lbrace \{  rbrace \}
-            lbrack [  rbrack ]  textdollar $  dbinom \binom  tbinom \binom  overrightarrow \vec  top T
-            intercal T  rightarrow \to  longrightarrow \to  lvert |  rvert |  vert |  mid |  ldots \dots
-            cdots \dots  ast *  % %  degree ^\circ  # #  varnothing \emptyset  lor \vee  land \wedge
-            cupdot \cup  backslash \setminus  & ,  pounds £  euro €  cdotp \cdot  infin \infty
+            dfrac \frac  tfrac \frac  cfrac \frac  sfrac \frac  xfrac \frac  nicefrac \frac
+            flatfrac \frac  nleq >  nleqslant >  ngeq <  ngeqslant <  nless \ge  ngtr \le  leq \le
+            leqslant \le  geq \ge  geqslant \ge  lt <  gt >  neq \ne  lVert \|  rVert \|  Vert \|
+            colon :  lbrace \{  rbrace \}  lbrack [  rbrack ]  textdollar $  dbinom \binom
+            tbinom \binom  overrightarrow \vec  top T  intercal T  rightarrow \to
+            longrightarrow \to  lvert |  rvert |  vert |  mid |  ldots \dots  cdots \dots  ast *
+            % %  degree ^\circ  # #  varnothing \emptyset  lor \vee  land \wedge  cupdot \cup
+            backslash \setminus  & ,  pounds £  euro €  cdotp \cdot  infin \infty
             """
         ).items()
     }

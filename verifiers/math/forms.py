@@ -1,8 +1,8 @@
 r"""The forms in which an answer can be read.
 
     5 cm, 12.5\%, \frac12, x^2 + 1 → Quantity      (1, 2], \{1, 2\}, 1 and 2, a matrix → Items
-    x = 5 → Named      k\pi, k \in \mathbb{Z} → Family      (B) → Choice      odd, July 4 → Word      3:30 pm → Clock
-    0 = 0 → Flawed
+    x = 5 → Named      k\pi, k \in \mathbb{Z} → Family      (B) → Choice
+    odd, July 4 → Word      3:30 pm → Clock      0 = 0 → Flawed
 
 An expression that only the symbolic engine can read is a Quantity without a value.
 """
@@ -93,7 +93,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Prose, a name, a date: equal only if it reads the same.  `plain` has neither case nor quotes."""
+    """Prose, a name, a date: equal only if it reads the same.
+    `plain` has neither case nor quotes."""
 
     text: str
     plain: str
@@ -110,7 +111,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    r"""One answer for every value of a letter: `k\pi, k \in \mathbb{Z}`.  `domain` is what was said of the letter."""
+    r"""One answer for every value of a letter: `k\pi, k \in \mathbb{Z}`.
+    `domain` is what was said of the letter."""
 
     text: str
     letter: str
@@ -120,7 +122,8 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Flawed:
-    """What can be no answer to anything: `chain` (1 = 2 = 3), `tautology` (x = x), `undefined` (0/0)."""
+    """What can be no answer to anything: `chain` (1 = 2 = 3), `tautology` (x = x),
+    `undefined` (0/0)."""
 
     text: str
     reason: str

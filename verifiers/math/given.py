@@ -1,4 +1,5 @@
-r"""What the prompt gives: its formulas and the quantities of its prose, none of which answers its question.
+r"""What the prompt gives: its formulas and the quantities of its prose,
+none of which answers its question.
 
     prompt ─ formulas, quantities, ratios, times, number words ─▶ trees ─ spelling ─▶ facts
                                                                                         │
@@ -37,12 +38,15 @@ _MOST_FORMULAS = 400
 _MOST_READ = 4_000  # characters of formulas
 _MOST_QUANTITIES = 200
 _FORMULA = re.compile(
-    r"\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$|\\\((.{1,4000}?)\\\)|\\\[(.{1,4000}?)\\\]"
-    r"|\\begin\{(?:align|equation|gather|aligned|split)\*?\}(.{1,4000}?)\\end\{(?:align|equation|gather|aligned|split)\*?\}",
+    r"\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$"
+    r"|\\\((.{1,4000}?)\\\)|\\\[(.{1,4000}?)\\\]"
+    r"|\\begin\{(?:align|equation|gather|aligned|split)\*?\}(.{1,4000}?)"
+    r"\\end\{(?:align|equation|gather|aligned|split)\*?\}",
     re.DOTALL,
 )
 _WORD = re.compile(
-    rf"(?<![\\A-Za-z])(?!(?:{'|'.join(FUNCTIONS)}|sqrt|log|pi)(?![A-Za-z]))(?:(?![⁰-₉²³¹])[^\W\d_]){{2,}}"
+    rf"(?<![\\A-Za-z])(?!(?:{'|'.join(FUNCTIONS)}|sqrt|log|pi)(?![A-Za-z]))"
+    rf"(?:(?![⁰-₉²³¹])[^\W\d_]){{2,}}"
     r"|[?\n]|[.,:;](?=\s|$)"
 )
 _PIECES = re.compile(
@@ -56,7 +60,8 @@ _OPERATION = re.compile(r"[-+*/^!=<>(|\\\u2212\u00b7\u00d7\u00f7\u221a\u00b2\u00
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|gathered|split)\*?\}")
 _ARTICLE = re.compile(r"^[aAI]\s+|\s+[aAI]$")
 _AMOUNT = re.compile(
-    r"[$£€]?\d[\d,]*(?::\d+)*(?:\.\d+)?(?:/\d+)?[ -]?(?P<after>%|°\s?[CF]?|(?:[A-Za-z/²³^]+[0-9]? ?){0,4})"
+    r"[$£€]?\d[\d,]*(?::\d+)*(?:\.\d+)?(?:/\d+)?[ -]?"
+    r"(?P<after>%|°\s?[CF]?|(?:[A-Za-z/²³^]+[0-9]? ?){0,4})"
 )
 _RATIO = re.compile(r"\b(\d+) to (\d+)\b")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))

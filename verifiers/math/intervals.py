@@ -1,4 +1,5 @@
-r"""Sets of real numbers as pieces: unions, intersections and differences.  Open and closed ends differ.
+r"""Sets of real numbers as pieces: unions, intersections and differences.
+Open and closed ends differ.
 
 (1, 2) \cup [2, 3) == (1, 3)        \mathbb{R} \setminus \{0\} == (-\infty, 0) \cup (0, \infty)
 
@@ -50,7 +51,8 @@ or closed, and a piece is empty where its ends are the same.
 """
 
 Exact: TypeAlias = tuple[Fraction | float, int]
-"""An end that is known exactly: the number, which is a float only where it is infinite; -1 for just before it, or 1."""
+"""An end that is known exactly: the number, which is a float only where it is infinite;
+-1 for just before it, or 1."""
 
 
 def unite(parts: Iterable[Piece[_End]]) -> list[Piece[_End]]:

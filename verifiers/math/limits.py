@@ -1,4 +1,5 @@
-"""Static limits, checked on the text before anything is parsed: the same text gives the same verdict anywhere.
+"""Static limits, checked on the text before anything is parsed:
+the same text gives the same verdict anywhere.
 
 What a short text may name, such as `9^{9^{9}}`, is bounded where its tree is evaluated.
 """

@@ -1,4 +1,5 @@
-"""Compares one exact number with another: units, percent signs, rounding, multiples of π, infinities."""
+"""Compares one exact number with another: units, percent signs, rounding, multiples of π,
+infinities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-r"""Declarations of letters in an answer: `k\pi, k \in \mathbb{Z}`, `f(x) = x \text{ for all real } x`.
+r"""Declarations of letters in an answer: `k\pi, k \in \mathbb{Z}`,
+`f(x) = x \text{ for all real } x`.
 
 A declared letter may have any name, so `-2 + 3t \text{ for some integer } t` is `-2 + 3x`; but its
 declared range must not contradict that of the other side.
@@ -12,12 +13,16 @@ from rlvr.verifiers.math.forms import Form, Named
 
 __all__ = ["declaration", "letters", "split_quantified"]
 
-_WORDS = r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |odd |even )"
+_WORDS = (
+    r"(?:positive |negative |non ?negative |nonzero |real |rational |natural |whole |arbitrary |"
+    r"odd |even )"
+)
 _KIND = r"(?:integers?|numbers?|reals?|constants?)"
 _IN = r" ?\\in ?\\mathbb ?\{? ?(?P<set>[NZQRC]) ?\}?(?P<plus> ?[\^_] ?\{? ?[+*] ?\}?)?"
 _IS = rf" (?:is |are |be )?(?:an? |any )?(?P<kind>{_WORDS}{{0,3}}{_KIND})"
 _SAID = re.compile(
-    rf"(?:for|where|with) (?:all |any |every |each |some )?(?:an? |any )?(?P<before>{_WORDS}{{0,3}}(?:{_KIND} )?)?"
+    r"(?:for|where|with) (?:all |any |every |each |some )?(?:an? |any )?"
+    rf"(?P<before>{_WORDS}{{0,3}}(?:{_KIND} )?)?"
     rf"(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})?"
 )
 _DECLARED = re.compile(rf"(?P<before>)(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})")

@@ -1,9 +1,11 @@
-r"""The points at which two expressions are compared: at random, and where one of them could change its mind.
+r"""The points at which two expressions are compared: at random,
+and where one of them could change its mind.
 
-    at random       fractions of both signs and several sizes, and whole numbers, from a hash of the pair
-    special         0, 1/2, ±10^k, the numbers that the expressions are written with and their neighbours
-    turning         where |u|, \lfloor u\rfloor, \max(u, v), u \bmod m, \sqrt{u^2} or a case turns: the roots of u, of
-                    u - v and of u - k for whole k, both sides of each, between them and beyond them
+    at random  fractions of both signs and several sizes, and whole numbers, from a hash of the pair
+    special    0, 1/2, ±10^k, the numbers that the expressions are written with and their neighbours
+    turning    where |u|, \lfloor u\rfloor, \max(u, v), u \bmod m, \sqrt{u^2} or a case turns: the
+               roots of u, of u - v and of u - k for whole k, both sides of each, between them and
+               beyond them
 
 A root is exact where u is linear; else it is searched for between numbers at which u has different
 signs, and where u has an extremum.  It is then a ball, so narrow that u is taken for zero on it.
@@ -59,7 +61,8 @@ __all__ = [
 Point = Mapping[str, Number]
 
 _COUNTS = (40, 12, 100, 6)
-"""Up to which whole numbers are drawn for a letter under a factorial: fractions mean nothing there, and cost most."""
+"""Up to which whole numbers are drawn for a letter under a factorial:
+fractions mean nothing there, and cost most."""
 _TRIES = 120
 """Random points that are looked at for so many that both sides have a value at."""
 _STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
@@ -197,8 +200,9 @@ def _whole(rng: random.Random) -> fmpq:
 
 # Eight that are defined everywhere will do, so all kinds are among the first eight.
 _DRAWS: tuple[tuple[Callable[[random.Random], fmpq], bool], ...] = (
-    (_middling, True), (_middling, True), (_small, True), (_whole, False), (_middling, True), (_small, True),
-    (_large, True), (_middling, False), (_whole, False), (_small, False), (_whole, False), (_large, False),
+    (_middling, True), (_middling, True), (_small, True), (_whole, False),
+    (_middling, True), (_small, True), (_large, True), (_middling, False),
+    (_whole, False), (_small, False), (_whole, False), (_large, False),
 )  # fmt: skip
 
 
@@ -322,9 +326,15 @@ def _known_numbers(seeds: Sequence[Node]) -> list[fmpq]:
 
 
 _NEIGHBOURS: tuple[Callable[[fmpq], fmpq], ...] = (
-    lambda c: c, lambda c: -c, lambda c: c + 1, lambda c: c - 1, lambda c: 2 * c, lambda c: 1 / c, lambda c: -1 / c,
+    lambda c: c,
+    lambda c: -c,
+    lambda c: c + 1,
+    lambda c: c - 1,
+    lambda c: 2 * c,
+    lambda c: 1 / c,
+    lambda c: -1 / c,
     lambda c: c / 2,
-)  # fmt: skip
+)
 
 
 # ------------------------------------------------------------------------------------------ turning

@@ -1,4 +1,5 @@
-"""`MathPolicy`: settings for what counts as equal where public sources disagree, each with an example.
+"""`MathPolicy`: settings for what counts as equal where public sources disagree,
+each with an example.
 
 The presets at the end are data; make your own with `dataclasses.replace(COMPETITION,
 rounding="exact")`.
@@ -125,7 +126,8 @@ COMPETITION = MathPolicy()
 """MATH, AIME and the like: exact values, forgiving about notation."""
 
 HENDRYCKS = MathPolicy(rounding="exact", convert_units=False, unboxed=False)
-"""The convention of the MATH paper (arXiv:2103.03874, 4): the last box, the form that was asked for, lowest terms."""
+"""The convention of the MATH paper (arXiv:2103.03874, 4): the last box,
+the form that was asked for, lowest terms."""
 
 GSM8K = MathPolicy(
     percent="ignore",
@@ -140,4 +142,5 @@ GSM8K = MathPolicy(
 LENIENT_NUMERIC = MathPolicy(
     percent="either", units="ignore", convert_units=False, rounding="reference"
 )
-"""Science questions with decimal references: an answer that rounds to the reference is right, whatever its unit."""
+"""Science questions with decimal references: an answer that rounds to the reference is right,
+whatever its unit."""

@@ -1,4 +1,5 @@
-r"""Are two expressions equal?  Decided by their values: exactly, or by balls that hold them for certain.
+r"""Are two expressions equal?  Decided by their values: exactly,
+or by balls that hold them for certain.
 
 Expressions with variables are compared at random points and at those where one of them could change
 its mind (`points.py`).  One point at which the values differ decides.
@@ -10,8 +11,8 @@ says nothing; a stretch without a value is a difference.  Notation for whole num
 and n!, says nothing where it has no value.
 
 Values differ where their balls are apart.  They are the same where their difference is taken for
-zero (`values.vanishes`): its ball holds 0 and nothing beyond the third part of the digits, which are
-145, and six times as many as those of the smallest number met, if these are more.
+zero (`values.vanishes`): its ball holds 0 and nothing beyond the third part of the digits, which
+are 145, and six times as many as those of the smallest number met, if these are more.
 
 Evidence is what agrees at POINTS random points (for rational expressions: exactly, and then
 Schwartz and Zippel bound the chance of an error by degree/10^5 for each point), and at all others;

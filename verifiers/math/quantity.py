@@ -1,4 +1,5 @@
-r"""Numbers and expressions with what belongs to them: sign, currency, percent, degrees, unit, base, big-number word.
+r"""Numbers and expressions with what belongs to them: sign, currency, percent, degrees, unit,
+base, big-number word.
 
 -\$1.8 million, 12.5\%, 30^\circ, 15 \text{ cm}^2, 52_8, 6.02 \times 10^{23}
 """
@@ -38,8 +39,10 @@ _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
 _BASED = re.compile(
     r"(\d[0-9A-Fa-f]*|\( ?\d[0-9A-Fa-f]* ?\)) ?"
-    r'(?:_ ?\{? ?\(? ?"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)"? ?\)? ?\}?|'
-    r'\(? ?"?\(?(?:in )?base"?[- ]"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)\)?"? ?\)?)'
+    r'(?:_ ?\{? ?\(? ?"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|'
+    r'sixteen)"? ?\)? ?\}?|'
+    r'\(? ?"?\(?(?:in )?base"?[- ]"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|'
+    r'sixteen)\)?"? ?\)?)'
 )
 _PREFIXED = re.compile(r'"? ?0([xbo])([0-9A-Fa-f]{1,64}) ?"?')
 _BASE_OF = {"x": 16, "b": 2, "o": 8}

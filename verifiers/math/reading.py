@@ -79,16 +79,19 @@ _HALF_OPEN = frozenset(("(]", "[)"))
 _PAIRS = _HALF_OPEN | {"()", "[]", r"\{\}", r"\langle\rangle"}
 _NO_OPTION = re.compile(
     r"[\^_*/!=<>+'?|\u2192-]|"
-    r"\\(?:times|cdot|div|overline|bar|ne|le|ge|in|notin|to|not|equiv|approx|sim|cup|cap|setminus|subset|subseteq|vee|wedge|pm)"
+    r"\\(?:times|cdot|div|overline|bar|ne|le|ge|in|notin|to|not|equiv|approx|sim|cup|cap|setminus|"
+    r"subset|subseteq|vee|wedge|pm)"
     r"(?![a-zA-Z])"
 )
 _ALL_BUT = re.compile(
-    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: x)?,?(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
+    r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: x)?,?'
+    r'(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
     r"(?:x ?= ?)?(?P<gone>.+)",
     re.IGNORECASE,
 )
 _DOUBT = re.compile(
-    r"\b(?:not?|never|or|and|but|if|unless|least|most|about|nearly|almost|half|twice|minus|than|between)\b|n't",
+    r"\b(?:not?|never|or|and|but|if|unless|least|most|about|nearly|almost|half|twice|minus|than|"
+    r"between)\b|n't",
     re.IGNORECASE,
 )
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
@@ -116,21 +119,31 @@ _REMARKS = swaps(  # what says no more of the value
     ("ap", r'\A(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])', ""),
     (  # "The largest prime is" 97
         '"',
-        r'(?i)\A"(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b(?P<about>[^"]{0,80}?)'
-        r'(?<= )(?:is|are|was|were|equals) ?" ?(?=[-+\d\\(\[])',
+        (
+            r'(?i)\A"(?:(?:so|thus|hence|therefore|then),? )?(?:the|there|this|that|it)\b'
+            r'(?P<about>[^"]{0,80}?)'
+            r'(?<= )(?:is|are|was|were|equals) ?" ?(?=[-+\d\\(\[])'
+        ),
         lambda match: match[0] if _DOUBT.search(match["about"]) else "",
     ),
     (
         "T",
-        r"\A(?:[\[(](?P<list>[^\[\]();]{1,400},[^\[\]();]{1,400})[\])]"
-        r"|\\begin ?\{[bp]matrix\}(?P<cells>(?:[^\\]|\\(?!\\|end)){1,800})\\end ?\{[bp]matrix\})"
-        r" ?\^ ?(?:T|\{ ?(?:T|\\top|\\intercal|\\(?:mathsf|mathrm|text) ?\{ ?T ?\}) ?\}|\\top|\\intercal)\Z",
+        (
+            r"\A(?:[\[(](?P<list>[^\[\]();]{1,400},[^\[\]();]{1,400})[\])]"
+            r"|\\begin ?\{[bp]matrix\}(?P<cells>(?:[^\\]|\\(?!\\|end)){1,800})\\end ?\{"
+            r"[bp]matrix\})"
+            r" ?\^ ?(?:T|\{ ?(?:T|\\top|\\intercal|\\(?:mathsf|mathrm|text) ?\{ ?T ?\}) ?\}|\\top|"
+            r"\\intercal)\Z"
+        ),
         _as_column,
     ),
     (  # x = 2 (double root), x = 2 (x = -3 rejected)
         '"',
-        r'(?<=[\w})]) ?(?:" ?\(? ?(?:only|(?:a )?(?:double|repeated) root|(?:with )?multiplicity \w{1,8}) ?\)? ?"'
-        r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))\Z',
+        (
+            r'(?<=[\w})]) ?(?:" ?\(? ?(?:only|(?:a )?(?:double|repeated) root|'
+            r'(?:with )?multiplicity \w{1,8}) ?\)? ?"'
+            r'|\( ?[^()"]{1,40} ?"(?:is |was |are )?(?:rejected|extraneous|discarded)" ?\))\Z'
+        ),
         "",
     ),
     *(

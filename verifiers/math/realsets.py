@@ -41,7 +41,8 @@ TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a piece: its expression, its value (infinite at the outside) and which side of it is meant.
+    """One end of a piece: its expression, its value (infinite at the outside)
+    and which side of it is meant.
 
     `side` is -1 just before the number, 1 just behind it: [2 begins at (2, -1), (2 begins at (2,
     1).

@@ -1,6 +1,8 @@
 r"""Equations and inequalities.
 
-    x = 2 + 3 = 5  →  x: 5        1 < x \le 3  →  x: (1, 3]        x < 1 \text{ or } x > 3  →  x: a union
+    x = 2 + 3 = 5  →  x: 5
+    1 < x \le 3  →  x: (1, 3]
+    x < 1 \text{ or } x > 3  →  x: a union
 
 The caller decides how the parts are read: each function here takes that as `read`.
 """
@@ -50,11 +52,13 @@ _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
 _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
 _ARROW = r"\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
 _NAME = re.compile(
-    r"(?:\"?[A-Za-z]{1,20}\"?|\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
+    r"(?:\"?[A-Za-z]{1,20}\"?"
+    r"|\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
     r"|\\[a-zA-Z]+) ?(?:\^\{? ?-1 ?\}? ?)?"
     rf"(?:_ ?(?:\w|\{{ ?\w{{1,8}}(?: ?, ?\d)? ?\}}))?'? ?(?:{_ARGUMENTS})?|{_ARGUMENTS}"
     r"|[A-Za-z]'? ?\( ?-?\d{1,9} ?\)"  # f(2) = 5 names a value as f(x) = 5 does
-    r"|[fgh] ?\( ?[fgh] ?\( ?[a-z] ?\) ?\)|\( ?[fgh] ?(?:\\circ|\+|-|\\cdot)? ?[fgh] ?\) ?\( ?[a-z] ?\)"
+    r"|[fgh] ?\( ?[fgh] ?\( ?[a-z] ?\) ?\)"
+    r"|\( ?[fgh] ?(?:\\circ|\+|-|\\cdot)? ?[fgh] ?\) ?\( ?[a-z] ?\)"
     r"|\\sigma ?\^ ?(?:2|\{ ?2 ?\})|(?:\{ ?\} ?)?\^ ?\{? ?\d{1,4} ?\}? ?[CP] ?_ ?\{? ?\d{1,4} ?\}?"
     rf"|{_ARROW} ?(?:\\cdot|\\times) ?{_ARROW}"
     r"|\\int(?![a-zA-Z])[^=]{1,200}?d ?[a-z]"
@@ -64,19 +68,23 @@ _VARIABLE = re.compile(r"[a-zA-Z]")
 _COMMAND = re.compile(r"\\[a-zA-Z]+|\be\b")
 _QUOTED = re.compile(r'"[^"]*"')
 _GREEK = re.compile(
-    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi"
+    r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|"
+    r"sigma|tau|phi|varphi|chi"
     r"|psi|omega|Delta|Omega|Sigma|Phi|Gamma|Theta|Lambda|Psi)(?![a-zA-Z])"
 )
 _MEASURE = re.compile(
-    r"\\(?:angle|measuredangle|lim|int|sum|prod|binom|dim|deg|arg)(?![a-zA-Z])|m ?\\angle|P ?\(|n ?\("
+    r"\\(?:angle|measuredangle|lim|int|sum|prod|binom|dim|deg|arg)(?![a-zA-Z])|m ?\\angle|"
+    r"P ?\(|n ?\("
 )
 _AT_NUMBER = re.compile(r"[fghpqFGHPQST]'{0,2} ?\( ?-?\d+(?:[./]\d+)? ?\)")
 _OF_NAMED = re.compile(
     r"\||\\\||[A-Z] ?\([A-Z]|"
-    r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)(?![a-zA-Z])"
+    r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)"
+    r"(?![a-zA-Z])"
 )
 _SEGMENTS = re.compile(
-    r"(?:\\frac|[A-Z{}/:+ ]|_ ?\{?[A-Z0-9]{1,6}\}?|\\(?:triangle|overline|cdot|times)(?![a-zA-Z])|-|\(|\))+"
+    r"(?:\\frac|[A-Z{}/:+ ]|_ ?\{?[A-Z0-9]{1,6}\}?|\\(?:triangle|overline|cdot|times)(?![a-zA-Z])|"
+    r"-|\(|\))+"
 )
 _ZERO = re.compile(r"[+-]? ?0(?:\.0*)?")
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))

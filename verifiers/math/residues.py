@@ -1,4 +1,5 @@
-r"""Residue classes: x \equiv 1, 3 \pmod 4 and n = 4k + 1 and \{4k+1 : k \in \mathbb{Z}\} as sets of whole numbers.
+r"""Residue classes: x \equiv 1, 3 \pmod 4 and n = 4k + 1
+and \{4k+1 : k \in \mathbb{Z}\} as sets of whole numbers.
 
 A line a + bk is a class only beside something that says so: a congruence, or a letter that runs
 through the integers.
@@ -28,7 +29,8 @@ _REMAINDER = re.compile(
     r"(?:[^=<>,]{1,40}\\equiv ?)?(\d{1,9}) ?\(? ?\\p?b?mod ?\{? ?(\d{1,9}) ?\}? ?\)?"
 )
 _IN_WORDS = re.compile(
-    r"(?:all |the )?(?:integers? )?(?:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) (?:integers|numbers))"
+    r"(?:all |the )?(?:integers? )?(?:multiples of (?P<step>\d{1,6})|(?P<kind>odd|even) "
+    r"(?:integers|numbers))"
 )
 
 

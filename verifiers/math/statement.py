@@ -1,10 +1,13 @@
-r"""What was read, as one tree: the outer forms (units, names, lists, times) as nodes around the expressions.
+r"""What was read, as one tree: the outer forms (units, names, lists, times)
+as nodes around the expressions.
 
-    5\text{ km}  →  unit(num 5): kilometre        x = 2\sqrt3  →  named(mul …): x        12:18  →  ratio(num 12, num 18)
+    5\text{ km}  →  unit(num 5): kilometre        x = 2\sqrt3  →  named(mul …): x
+    12:18  →  ratio(num 12, num 18)
 
 Beside the nodes of `latex/tree.py` there are
 
-    unit (x)  value: its canonical name      percent (x)                named (body)  value: the name
+    unit (x)  value: its canonical name      percent (x)
+    named (body)  value: the name
     bounds (region)  value: the name, of 1 < x < 3
     ratio (a, b, …)    range (a, b)          family (body)  value: the letter
     spoken  value: a number said in words or another notation that no formula has

@@ -1,4 +1,5 @@
-r"""The symbolic engine, from the caller's side: a killable worker that is started when first needed.
+r"""The symbolic engine, from the caller's side:
+a killable worker that is started when first needed.
 
 A limit reached in the worker is the answer's fault and a verdict: a model must not be able to go
 unscored by writing what cannot be evaluated.  A reference that the engine cannot read is notation,
@@ -37,14 +38,16 @@ __all__ = [
 ]
 
 CPU_S = 0.75
-"""CPU seconds for one pair; the clock that decides, since it does not depend on what else the machine does."""
+"""CPU seconds for one pair; the clock that decides,
+since it does not depend on what else the machine does."""
 WALL_S = 10.0
 """Wall seconds for one pair: only a backstop."""
 MEMORY_MIB = 512
 """Of the worker and of each child it forks."""
 NOTATION = "different-text: the reference is notation and is compared as text"
 """The decision on every other text where the engine cannot read the reference."""
-_OUR_S = 20.0  # for a reference alone: it is trusted, and a slow machine must not make it look unreadable
+# For a reference alone: it is trusted, and a slow machine must not make it look unreadable.
+_OUR_S = 20.0
 _PROOF_S = 8.0  # by hand, and not while a model is scored
 _POOL_S = (
     60.0  # the worker keeps the limits above itself, in its child; this is for a worker that hangs

@@ -47,7 +47,8 @@ CURRENCIES = pairs("$ dollar € euro ¥ yen ₹ rupee ¢ cent ₩ won") | {"£"
 SCALES: dict[str, int | Fraction] = {"dozen": 12} | {
     name: 10 ** int(zeros)
     for name, zeros in pairs(
-        "hundred 2 thousand 3 million 6 billion 9 trillion 12 lakh 5 crore 7 bn 9 百 2 千 3 万 4 萬 4 亿 8 億 8"
+        "hundred 2 thousand 3 million 6 billion 9 trillion 12 lakh 5 crore 7 bn "
+        "9 百 2 千 3 万 4 萬 4 亿 8 億 8"
     ).items()
 }
 """They multiply: 1.8 billion is a number, not 1.8 of something; 3 hundredths is 0.03."""
@@ -65,7 +66,8 @@ SCALE_LETTERS = {
     name: 10 ** int(zeros)
     for name, zeros in pairs("k 3 K 3 M 6 m 6 mn 6 mil 6 MM 6 B 9 b 9 bn 9 T 12 t 12 tn 12").items()
 }
-r"""What these letters do to an amount of money, as in \$5M; `k`, `M` and `B` also behind any number without a space."""
+r"""What these letters do to an amount of money, as in \$5M;
+`k`, `M` and `B` also behind any number without a space."""
 
 TEMPERATURES = {
     "celsius": (Fraction(1), Fraction(5463, 20)),
@@ -130,14 +132,17 @@ _PREFIXES = {
 # out on purpose: what has several sizes (ton, gallon against litre, fluid ounce) converts only
 # within its line.
 _TABLE = """
-m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard; 201168/125 mi | mile; 1852 nautical-mile
+m: 127/5000 in | inch inche; 381/1250 ft | foot feet; 1143/1250 yd | yard
+m: 201168/125 mi | mile; 1852 nautical-mile
 m: 149597870700 astronomical-unit; 9460730472580800 light-year lightyear
 m: 1/1000000 | micron; 1/10000000000 Å | angstrom ångström ångstrom
 m^2: 10000 ha | hectare; 316160658/78125 acre
 kg: 1 | kilo; 45359237/1600000000 oz | ounce; 45359237/100000000 lbs | lb; 317514659/50000000 stone
-gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup; 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
+gallon: 1 gal | gallon; 1/4 qt | quart; 1/8 pt | pint; 1/16 | cup
+gallon: 1/768 tsp | teaspoon; 1/256 tbsp | tablespoon
 s: 60 min mins | minute; 3600 h hr hrs | hour; 86400 day; 604800 wk wks | week; 1209600 fortnight
-month: 1 mo | month; 12 y yr yrs | year; 120 decade; 1200 century centurie; 12000 millennium millennia
+month: 1 mo | month; 12 y yr yrs | year; 120 decade; 1200 century centurie
+month: 12000 millennium millennia
 dollar: 1 USD | dollar buck; 1/100 cent penny pennie
 euro: 1 EUR | euro; 1/100 eurocent
 pound: 1 GBP | pound-sterling quid; 1/100 pence
@@ -149,21 +154,25 @@ degree: 1 deg | degree ° 度; 1/60 arcmin | arcminute; 1/3600 arcsec | arcsecon
 kg m^-1 s^-2: 101325 atm | atmosphere; 20265/152 Torr mmHg | torr
 kg m s^-2: 1/100000 dyn | dyne
 kg m^2 s^-2: 1/10000000 erg
-m s^-1: 1397/3125 mph | miles-per-hour; 5/18 kph kmh kmph | kilometers-per-hour; 463/900 kn kt | knot
+m s^-1: 1397/3125 mph | miles-per-hour; 5/18 kph kmh kmph | kilometers-per-hour
+m s^-1: 463/900 kn kt | knot
 radian: 1 rad rads | radian
 """
 # Words of other spellings and languages, and symbols that converts to nothing.
 _NAMED = """
-person people persons human 人 名 位; man men; woman women; child children; mouse mice; goose geese; tooth teeth
-foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB kilobyte; MB megabyte; GB gigabyte; TB terabyte
+person people persons human 人 名 位; man men; woman women; child children; mouse mice
+goose geese; tooth teeth
+foot-pound; horsepower hp; psi; dB decibel; byte; bit; KB kB kilobyte; MB megabyte
+GB gigabyte; TB terabyte
 rpm; pH; u; unit; ton; rev revolution; sr steradian
 °C celsius centigrade ℃ 摄氏度; °F fahrenheit ℉ 华氏度; time times 次 回 倍
 个 個 只 隻 条 本 张 枚 件 种 组 道 颗 棵 辆 块钱 支 根 页 匹 头 对
 """.strip()
 _CHINESE_UNITS = pairs("""
-米 m  厘米 cm  毫米 mm  千米 km  公里 km  克 g  千克 kg  公斤 kg  吨 t  升 L  毫升 mL  秒 s  分钟 minute  分 minute
-小时 hour  天 day  日 day  周 week  月 month  个月 month  年 year  岁 year  平方米 m^2  平方厘米 cm^2  立方米 m^3
-立方厘米 cm^3  美元 dollar  欧元 euro  角 yuan-part  弧度 radian
+米 m  厘米 cm  毫米 mm  千米 km  公里 km  克 g  千克 kg  公斤 kg  吨 t  升 L  毫升 mL  秒 s
+分钟 minute  分 minute  小时 hour  天 day  日 day  周 week  月 month  个月 month  年 year  岁 year
+平方米 m^2  平方厘米 cm^2  立方米 m^3  立方厘米 cm^3  美元 dollar  欧元 euro
+角 yuan-part  弧度 radian
 """)
 # Symbols that are also written all in capitals, or with a capital first, and then mean nothing
 # else.
@@ -180,7 +189,8 @@ rd ordinal
 
 
 def _size(text: str) -> tuple[Fraction, Counter[str]]:
-    """`1/1000 kg m / s^2` as a size and the powers of its base units; what has no size yet is one."""
+    """`1/1000 kg m / s^2` as a size and the powers of its base units; what has no size yet is
+    one."""
     size, powers, below = Fraction(1), Counter[str](), 1
     for part in text.split():
         name, _, raised = part.partition("^")

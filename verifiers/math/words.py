@@ -35,9 +35,8 @@ def pairs(table: str) -> dict[str, str]:
 EMPTY = frozenset(
     "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|there are "
     "no solutions|"
-    "there is no solution|no such number exists|no solutions exist|no solution exists|no real roots|none".split(
-        "|"
-    )
+    "there is no solution|no such number exists|no solutions exist|no solution exists|"
+    "no real roots|none".split("|")
 )
 """Said of a set of solutions that has none."""
 

@@ -1,4 +1,5 @@
-"""What runs in the pool's worker: the symbolic engine behind a fork server, so that a pair costs no more than a child.
+"""What runs in the pool's worker: the symbolic engine behind a fork server,
+so that a pair costs no more than a child.
 
 A pair that uses up its time or memory, or crashes, ends only the child it ran in; the worker itself
 goes on.

@@ -1,4 +1,5 @@
-"""The work allowed for one comparison, counted in steps, so that slow and fast machines give up at the same point."""
+"""The work allowed for one comparison, counted in steps,
+so that slow and fast machines give up at the same point."""
 
 from __future__ import annotations
 
@@ -19,17 +20,20 @@ __all__ = [
 ]
 
 MOST_STEPS = 40_000
-"""Nodes visited in all, at every point and in every term of a sum; what costs more counts for more."""
+"""Nodes visited in all, at every point and in every term of a sum; what costs more counts for
+more."""
 
 
 MOST_STEPS_OF_PAIR = 50_000
-"""The same of all parts of a pair together, such as the items of two lists: about a quarter of a CPU second."""
+"""The same of all parts of a pair together, such as the items of two lists:
+about a quarter of a CPU second."""
 
 _pair = [math.inf]  # what is left of it; a process compares one pair at a time
 
 
 class PairTooLarge(Exception):
-    """A pair has used all its steps.  No `TooLarge`, since a part that is left out must not make a pair equal."""
+    """A pair has used all its steps.  No `TooLarge`,
+    since a part that is left out must not make a pair equal."""
 
 
 @contextmanager

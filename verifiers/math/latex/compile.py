@@ -321,10 +321,10 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
 }
 
 _NAMES = pairs(
-    "sin sin cos cos tan tan cot cot sec sec csc csc sinh sinh cosh cosh tanh tanh coth coth sech sech "
-    "csch csch arcsin asin arccos acos arctan atan arccot acot arcsec asec arccsc acsc arcsinh asinh "
-    "arccosh acosh arctanh atanh gcd gcd lcm lcm floor floor ceil ceiling arg arg ln log log log "
-    "abs Abs sgn sign Re re Im im max Max min Min binom binomial gamma gamma"
+    "sin sin cos cos tan tan cot cot sec sec csc csc sinh sinh cosh cosh tanh tanh coth coth sech "
+    "sech csch csch arcsin asin arccos acos arctan atan arccot acot arcsec asec arccsc acsc "
+    "arcsinh asinh arccosh acosh arctanh atanh gcd gcd lcm lcm floor floor ceil ceiling arg arg ln "
+    "log log log abs Abs sgn sign Re re Im im max Max min Min binom binomial gamma gamma"
 )
 
 

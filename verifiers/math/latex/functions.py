@@ -154,8 +154,8 @@ _GROWING = ("sinh", "cosh")
 _BALLS = {
     name: _of_balls(of_flint)
     for name, of_flint in pairs(
-        "sin sin cos cos arcsin asin arccos acos arctan atan sinh sinh cosh cosh tanh tanh arcsinh asinh "
-        "arccosh acosh arctanh atanh"
+        "sin sin cos cos arcsin asin arccos acos arctan atan sinh sinh cosh cosh tanh tanh arcsinh "
+        "asinh arccosh acosh arctanh atanh"
     ).items()
 }
 FUNCTIONS: dict[str, Callable[..., Number]] = {
@@ -186,4 +186,5 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "perm": _permutations,
     "gamma": lambda x: factorial(x - 1),
 }
-"""By the names that the parser gives them; `log` and `det` are not plain functions and have rules of their own."""
+"""By the names that the parser gives them;
+`log` and `det` are not plain functions and have rules of their own."""

@@ -7,14 +7,15 @@ from rlvr.verifiers.math.words import pairs
 __all__ = ["ARITIES", "BOLD", "DECORATIONS", "FUNCTIONS", "INVERSES", "PLAIN", "SYMBOLS"]
 
 _OUR_NAMES = (
-    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch "
-    "arcsinh arccosh arctanh ln exp gcd lcm max min floor ceil abs sgn Re Im arg det tr"
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech "
+    "csch arcsinh arccosh arctanh ln exp gcd lcm max min floor ceil abs sgn Re Im arg det tr"
 ).split()
 FUNCTIONS = {name: name for name in _OUR_NAMES} | pairs(
-    "asin arcsin acos arccos atan arctan arsinh arcsinh arcosh arccosh artanh arctanh tg tan ctg cot "
-    "cosec csc arctg arctan arcctg arccot ceiling ceil sign sgn GCD gcd LCM lcm"
+    "asin arcsin acos arccos atan arctan arsinh arcsinh arcosh arccosh artanh arctanh tg tan ctg "
+    "cot cosec csc arctg arctan arcctg arccot ceiling ceil sign sgn GCD gcd LCM lcm"
 )
-"""What the text writes → what we call it.  `log` and `sqrt` take more than an argument and are read on their own."""
+"""What the text writes → what we call it.
+`log` and `sqrt` take more than an argument and are read on their own."""
 
 ARITIES = {"gcd": (1, 99), "lcm": (1, 99), "max": (1, 99), "min": (1, 99)}
 """The fewest and the most arguments of the functions that take other than one."""
@@ -37,7 +38,8 @@ _GREEK = (
 SYMBOLS = {name: name for name in (*_GREEK, "top", "Var", "Cov", "Pr")} | pairs(
     "varphi phi varepsilon epsilon vartheta theta varrho rho dots …"
 )
-"""Commands that are variables.  The dots of `1 + … + n` are one until `indexed.py` finds out what they stand for."""
+"""Commands that are variables.  The dots of `1 + … + n` are one until `indexed.py` finds out what
+they stand for."""
 
 BOLD = frozenset("mathbf boldsymbol bm bold".split())
 """Type that may also stand around numbers."""

@@ -2,7 +2,8 @@ r"""Tokens → tree: a recursive descent whose levels are the binding strengths 
 
     statement   a, b; c             proposition  p \wedge q \to r     relation  a < b \le c
     expression  A \cup B \setminus C  sum          a + b - c \pm d     product   a \cdot b / c
-    implicit    2x\sin x            power        x_1'^2!            atom      number, letter, command, bracket
+    implicit    2x\sin x            power        x_1'^2!
+    atom        number, letter, command, bracket
 
 Of two possible readings one is chosen, the same for both sides: `a(b+c)` is an `apply`, of which
 `roles.py` makes a product unless a is a function.  Side by side binds tighter than `/`, so `a/bc`

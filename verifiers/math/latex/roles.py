@@ -2,8 +2,8 @@ r"""Is a letter before brackets a function or a factor?  It has one role in a pa
 
     f(a+b), E(X^2), \Phi(-x), P(A)      customary names are functions of which nothing is known
     x(x+1), n(n+1)/2, a(b+c)            any other letter is a factor
-    u(x+1) against u(x)+u(1)            unless it stands only before brackets, around one sign, and around others
-                                        on the other side
+    u(x+1) against u(x)+u(1)            unless it stands only before brackets, around one sign,
+                                        and around others on the other side
 
 The parser leaves the question open: `apply` holds the letter and what stands in the brackets.
 """
@@ -19,7 +19,8 @@ __all__ = ["may_apply", "settle_roles"]
 
 _ALWAYS = frozenset(("×", "f", "Phi", "Gamma", "zeta", "Var", "Cov", "Pr"))
 _MOSTLY = frozenset("F g G P E".split())
-"""Functions, unless the same letter also stands alone and all brackets behind it hold sums: P(1+r) and P + Pr."""
+"""Functions, unless the same letter also stands alone and all brackets behind it hold sums:
+P(1+r) and P + Pr."""
 _OFTEN = frozenset("h H mu sigma tau phi psi Psi".split())
 """Functions, unless all brackets behind it hold sums: h(a+b)/2 is an area."""
 _OF_EVENTS = frozenset("PE")

@@ -2,22 +2,22 @@ r"""The tree that a text is read into, before it is evaluated.
 
     \frac{x}{2}+1  →  add(div(sym x, num 2), num 1)
 
-op       args, value                                    op       args, value
-------------------------------------------------------------------------------------------------
-num      value: Written                                 rel      sides; value: the signs between them
-sym      value: name                                    list     items without brackets; value: and, or
-const    value: pi e i inf                              tuple    items; value: the two brackets
-add mul  any number; value: mixed, of 2\frac13          set      items
-neg fact fact2 conj deg                                 builder  (condition); value: the variable
-div pow mod (÷)                                         numbers  value: R Q Z N empty
-pm       (a, b): a ± b; value: + or - for the upper     union intersection minus
-call     value: sin, ln, gcd, …                         matrix   cells by row; value: (rows, columns)
-log      (x, base)       root (x, n)                    det transpose
-sum prod (body, from, to); value: variable              cases    value, condition, value, condition, …
-int      (body[, from, to]); value: variable            lim      (body, point); value: (variable, side)
+op       args, value                                 op       args, value
+-----------------------------------------------------------------------------------------------
+num      value: Written                              rel      sides; value: the signs between them
+sym      value: name                                 list     items without brackets; value: and, or
+const    value: pi e i inf                           tuple    items; value: the two brackets
+add mul  any number; value: mixed, of 2\frac13       set      items
+neg fact fact2 conj deg                              builder  (condition); value: the variable
+div pow mod (÷)                                      numbers  value: R Q Z N empty
+pm       (a, b): a ± b; value: + or - for the upper  union intersection minus
+call     value: sin, ln, gcd, …                      matrix   cells by row; value: (rows, columns)
+log      (x, base)       root (x, n)                 det transpose
+sum prod (body, from, to); value: variable           cases    value, condition, value, condition, …
+int      (body[, from, to]); value: variable         lim      (body, point); value: (variable, side)
 term     indices; value: the name, a in a_i
-diff     (body); value: (variable, order)               congruent (x, modulus)
-apply    (letter, what stands in brackets behind it)    compose  (f, g)
+diff     (body); value: (variable, order)            congruent (x, modulus)
+apply    (letter, what stands in brackets behind it) compose  (f, g)
 logic    parts; value: not and or xor implies iff
 """
 

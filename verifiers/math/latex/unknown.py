@@ -1,4 +1,5 @@
-"""Functions of which nothing is known: for every seed another one, so that what agrees for all of them is an identity.
+"""Functions of which nothing is known: for every seed another one,
+so that what agrees for all of them is an identity.
 
 Each is a quotient of polynomials with coefficients out of a hash, which has no real pole, and is
 exact for fractions. What has no value, such as the event in P(X > 2), stands for a number out of a

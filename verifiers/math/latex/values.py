@@ -1,13 +1,14 @@
-"""Numbers at a point: exact fractions where possible, else balls that hold the true value for certain.
+"""Numbers at a point: exact fractions where possible,
+else balls that hold the true value for certain.
 
-A ball is a number with a bound of its error, from Arb by way of python-flint: real (`arb`) or complex
-(`acb`), at the working precision `flint.ctx.prec`.  Arb allocates by the precision and not by the
-numbers, whose magnitudes are limited here.
+A ball is a number with a bound of its error, from Arb by way of python-flint: real (`arb`) or
+complex (`acb`), at the working precision `flint.ctx.prec`.  Arb allocates by the precision and not
+by the numbers, whose magnitudes are limited here.
 
 A step goes one way or another: a quotient has a value or none, |u| is u or -u.  It is decided where
 the ball of u does not hold 0.  Where it does, and is narrower than the third part of the working
-precision can say, u is taken for 0; a wider one raises `Rough`, and `decided` starts again with twice
-the precision.
+precision can say, u is taken for 0; a wider one raises `Rough`, and `decided` starts again with
+twice the precision.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ Number: TypeAlias = Any
 """An fmpq, which is exact, an arb or an acb."""
 
 PRECISION, MOST_PRECISION = 480, 13_400
-"""Bits that a comparison starts with (zero is then what is less than 10^-48), and that it may rise to."""
+"""Bits that a comparison starts with (zero is then what is less than 10^-48),
+and that it may rise to."""
 MOST_BITS = 40_000
 """Of the numerator or denominator of an exact fraction; beyond it numbers become balls."""
 MOST_MAGNITUDE = 200_000
@@ -71,7 +73,8 @@ class Rough(TooLarge):
 
 
 class Undefined(Exception):
-    """No value at this point: a division by zero, a root of a negative number among the real ones."""
+    """No value at this point: a division by zero, a root of a negative number among the real
+    ones."""
 
 
 class NotMeant(Undefined):
