@@ -50,7 +50,6 @@ from rlvr.verifiers.math.shapes import (
     labels_bind,
     may_be_several,
     point,
-    ranking,
     read_again,
     rename,
     renamed_function,
@@ -285,8 +284,6 @@ class _Comparison:
             return self._decide_instead(a, b, opposite, vector_sum)
         if sequence.kind == "()" and (pair := point(opposite)) is not None:
             return self._decide_instead(a, b, opposite, pair)
-        if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
-            return self._in_order(a.items, names)
         if (
             sequence.kind == "matrix"
             and len(cells := vector(sequence)) == 1

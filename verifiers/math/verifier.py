@@ -25,7 +25,7 @@ from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 from rlvr.verifiers.math import forms, symbolic
 from rlvr.verifiers.math.asked import not_as_asked
 from rlvr.verifiers.math.finished import unfinished
-from rlvr.verifiers.math.fold import fold, squeeze, with_commas, with_points
+from rlvr.verifiers.math.fold import squeeze, with_commas, with_points
 from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Word
 from rlvr.verifiers.math.given import is_given
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
@@ -279,13 +279,16 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         ):
             texts = with_commas(answer, trusted, prompt) if "," in answer + trusted else None
             if texts is not None:
-                right = _reference_form(texts[1])
-                decision, form = self._decide_form(texts[0], right)
+                text, trusted = texts
+                right = _reference_form(trusted)
+                decision, form = self._decide_form(text, right)
+        if form is None:
+            return _verdict(decision, answer)
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
             if not _has_matching_braces(text):
                 return _verdict(_UNBALANCED, answer)
-            return _Undecided(text, trusted, self.policy, answer, prompt)
-        if not decision.equal or form is None:
+            return _Undecided(text, trusted, form, right, self.policy, answer, prompt)
+        if not decision.equal:
             return _verdict(decision, answer)
         return _judge_equal(decision, answer, form, right, self.policy, prompt)
 
@@ -307,6 +310,8 @@ class _Undecided:
 
     answer: str
     reference: str
+    form: Form
+    right: Form
     policy: MathPolicy
     written: str
     """The answer as the model wrote it."""
@@ -364,10 +369,7 @@ def _settle_decision(item: _Undecided, decision: Decision) -> Verdict:
     hard = decision.reason.startswith("too-hard") and item.policy.form != "any"
     if not decision.equal and not hard:
         return _verdict(decision, item.written)
-    right = _reference_form(item.reference)
-    verdict = _judge_equal(
-        decision, item.written, read(fold(item.answer)), right, item.policy, item.prompt
-    )
+    verdict = _judge_equal(decision, item.written, item.form, item.right, item.policy, item.prompt)
     # What the engine had no time for may still be told by its form, and then the reason is the same
     # on any machine.
     return _verdict(decision, item.written) if hard and verdict.correct else verdict
