@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rlvr.data.step_files import StepFile, write_step
 from rlvr.errors import UsageError
-from rlvr.interop.drivers.trl_watch import watch
+from rlvr.interop.drivers.trl_watch import watch_updates
 from rlvr.types import JsonDict, JsonObject
 from rlvr.validate import require_one_of, require_whole
 
@@ -81,7 +81,7 @@ def record_trl(trainer: Any, folder: str | Path, *, every: int = 1) -> None:
             f"step file has one"
         )
     recording = _TrlBatches(trainer, Path(folder), every)
-    watch(trainer, recording.take_update)
+    watch_updates(trainer, recording.take_update)
 
 
 class _TrlBatches:

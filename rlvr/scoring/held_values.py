@@ -21,7 +21,7 @@ from types import (
 )
 from typing import Any
 
-__all__ = ["fields_of", "held_values", "name_of", "objects_in", "plain_text"]
+__all__ = ["fields_of", "held_values", "objects_in", "plain_text", "qualified_name"]
 
 _MOST = 2000  # objects looked at: an environment may hold its rows
 _PLAIN = (str, bytes, int, float, complex, type(None))
@@ -200,10 +200,10 @@ def _tree(value: Any) -> object:
 
 def _element(value: object) -> object:
     tree = _tree(value)
-    return name_of(value) if tree is None and value is not None else tree
+    return qualified_name(value) if tree is None and value is not None else tree
 
 
-def name_of(value: Any) -> str:
+def qualified_name(value: Any) -> str:
     """The name of a function or a class, or of the class of another object.
 
     Args:

@@ -30,7 +30,7 @@ from rlvr.data.lines import Line, parquet_note
 from rlvr.environment import Environment
 from rlvr.errors import UsageError, brief
 from rlvr.scoring.code_files import code_of
-from rlvr.scoring.held_values import held_values, name_of, objects_in, plain_text
+from rlvr.scoring.held_values import held_values, objects_in, plain_text, qualified_name
 from rlvr.scoring.watch import Noticed
 from rlvr.types import JsonDict
 
@@ -210,7 +210,7 @@ def identity_of(env: Environment) -> Identity:
 
 def _as_json(value: object) -> object:
     text = plain_text(value)
-    return json.loads(text) if text else name_of(value)
+    return json.loads(text) if text else qualified_name(value)
 
 
 def _digest_of(parts: Mapping[str, object]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from rlvr.verifiers.math.latex.tree import Node, sym, walk
 
-__all__ = ["connective", "is_boolean", "is_reducible", "same"]
+__all__ = ["connective", "is_boolean", "is_reducible", "same_truth"]
 
 _MOST_LETTERS = 8
 _SETS = {"union": "or", "intersection": "and", "minus": "minus"}
@@ -43,7 +43,7 @@ def is_boolean(node: Node) -> bool:
     return connected or (connective(node)[0] != "" and all(map(_is_set_name, _letters(node))))
 
 
-def same(a: Node, b: Node) -> bool:
+def same_truth(a: Node, b: Node) -> bool:
     """Whether two formulas have the same letters and agree whatever these stand for.
 
     Args:

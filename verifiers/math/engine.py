@@ -32,7 +32,7 @@ from rlvr.verifiers.math.latex.tree import (
     takes_angle,
     walk,
 )
-from rlvr.verifiers.math.latex.values import Undefined, decided, rational, sign_of
+from rlvr.verifiers.math.latex.values import Undefined, as_number, decided, sign_of
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
@@ -228,7 +228,7 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
         return False
     if reference.percent and not answer.percent:
         tree = Node("mul", (tree, num(100)))
-    low, high = map(rational, allowed)
+    low, high = map(as_number, allowed)
 
     def is_within() -> bool:
         value = Evaluation({}, real=True).number(tree)
@@ -241,7 +241,7 @@ def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
     """Two constants that differ by no more than the policy's tolerance."""
     if any(free_symbols(side) or has(side, *_NO_UNIT) for side in (a, b)):
         return False
-    tolerance = rational(Fraction(str(policy.tolerance)))
+    tolerance = as_number(Fraction(str(policy.tolerance)))
 
     def is_near() -> bool:
         x, y = (Evaluation({}, real=True).number(side) for side in (a, b))

@@ -93,7 +93,7 @@ def _same(a: Node, b: Node) -> bool:
     if a.op == b.op == "rel":
         return _relations(a, b)
     if boolean.is_boolean(a) or boolean.is_boolean(b):
-        return boolean.same(a, b)
+        return boolean.same_truth(a, b)
     if a.op == b.op == "congruent":
         return _congruences(a, b)
     if realsets.is_set(a) or realsets.is_set(b):
@@ -331,7 +331,7 @@ def _relations(a: Node, b: Node) -> bool:
         and not realsets.is_condition(a)
         and free_symbols(a) == free_symbols(b)
     ):
-        return realsets.same(a, b)
+        return realsets.same_set(a, b)
     return left == right == "=" and _agree_cleared(a, b)
 
 
@@ -436,7 +436,7 @@ def _sets(a: Node, b: Node) -> bool:
             return region.op == "rel" and _solves_to(region, value)
         if region.op == "rel" and len(region.value) > 1 and value.op == "list":
             return _ranking(region, value)
-    return realsets.same(a, b)
+    return realsets.same_set(a, b)
 
 
 def _ranking(chain: Node, items: Node) -> bool:

@@ -41,9 +41,9 @@ from rlvr.verifiers.math.latex.values import (
     PRECISION,
     Number,
     Undefined,
+    as_number,
     is_exact,
     is_integer,
-    rational,
 )
 
 __all__ = [
@@ -539,7 +539,7 @@ class _Search:
     def _simplest(self, x: Number, target: int) -> Number:
         """The fraction that it is, if it is a short one."""
         near = _as_fraction(x)
-        plain = rational(
+        plain = as_number(
             Fraction(int(near.numerator), int(near.denominator)).limit_denominator(10**6)
         )
         return plain if self._at(plain) == target else x + arb(0, abs(x) / arb(2) ** _ROOT_BITS)

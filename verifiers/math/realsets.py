@@ -32,7 +32,7 @@ from rlvr.verifiers.math.latex.tree import (
 from rlvr.verifiers.math.latex.values import Number, decided, is_exact, sign_of, vanishes
 from rlvr.verifiers.math.solving import solution
 
-__all__ = ["End", "Piece", "TURNED", "is_condition", "is_set", "same"]
+__all__ = ["End", "Piece", "TURNED", "is_condition", "is_set", "same_set"]
 
 _KINDS = frozenset(("rel", "union", "intersection", "minus", "builder", "numbers"))
 TURNED = {"<": ">", ">": "<", "le": "ge", "ge": "le", "=": "=", "ne": "ne"}
@@ -76,7 +76,7 @@ def is_set(node: Node) -> bool:
     return node.op in _KINDS or (node.op == "list" and any(item.op == "rel" for item in node.args))
 
 
-def same(a: Node, b: Node) -> bool:
+def same_set(a: Node, b: Node) -> bool:
     """Do both sets hold the same numbers?
 
     Raises:

@@ -162,11 +162,10 @@ _FAILURES = {"wall": WorkerTimeout, "died": WorkerDied}
 
 
 def _start() -> Callable[[Any], Any]:
-    from rlvr.verifiers.math.worker import (
-        start,
-    )  # in the worker: the caller's process never loads the engine
+    # In the worker: the caller's process never loads the engine.
+    from rlvr.verifiers.math.worker import start_worker
 
-    return start()
+    return start_worker()
 
 
 @once_per_process

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rlvr.verifiers.math import engine
 from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 
-__all__ = ["PairReply", "PairRequest", "start"]
+__all__ = ["PairReply", "PairRequest", "start_worker"]
 
 PairRequest = tuple[engine.Request, float, float]
 """A request with its CPU and wall seconds."""
@@ -21,7 +21,7 @@ PairReply = tuple[str, bool | None, str]
 """`reply`, equal and the reason; or `lost`, None and the reason of `ChildLost`."""
 
 
-def start() -> Callable[[PairRequest], PairReply]:
+def start_worker() -> Callable[[PairRequest], PairReply]:
     """Load the engine; returns the handler."""
     engine.start()
     return _Worker().handle

@@ -25,7 +25,7 @@ from datasets import Dataset  # noqa: E402
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers  # noqa: E402
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
-from trl_watch import Update, watch  # noqa: E402
+from trl_watch import Update, watch_updates  # noqa: E402
 
 __all__ = ["CONVENTIONS", "run"]
 
@@ -154,7 +154,7 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
             rollout_func=rollout,
         )
         updates: list[Update] = []
-        watch(trainer, updates.append)
+        watch_updates(trainer, updates.append)
         draw = torch.Generator().manual_seed(5)
         with torch.no_grad():  # away from the reference
             for parameter in trainer.model.parameters():

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from trl import GRPOTrainer
 
-__all__ = ["Update", "watch"]
+__all__ = ["Update", "watch_updates"]
 
 Update: TypeAlias = "list[tuple[Mapping[str, Tensor], Tensor]]"
 """(inputs, log-probabilities) of each micro-batch of an optimiser step."""
 
 
-def watch(trainer: GRPOTrainer, on_update: Callable[[Update], None]) -> None:
+def watch_updates(trainer: GRPOTrainer, on_update: Callable[[Update], None]) -> None:
     """Call a function before each optimiser step with what each micro-batch's loss read, and its
     log-probabilities.
 

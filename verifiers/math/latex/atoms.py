@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rlvr.verifiers.math.latex.lexer import Token
     from rlvr.verifiers.math.latex.parser import Parser
 
-__all__ = ["letter", "modulus", "number", "raw_group", "read_based", "variable"]
+__all__ = ["letter", "modulus", "number_atom", "raw_group", "read_based", "variable"]
 
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
 _REPEATS = (r"\overline", r"\bar", r"\dot")
 
 
-def number(parser: Parser, text: str) -> Node:
+def number_atom(parser: Parser, text: str) -> Node:
     r"""A decimal; 0.1\overline{6}; 1011_2."""
     if "." in text and parser.peek.text in _REPEATS:
         integer_part, _, places = text.partition(".")

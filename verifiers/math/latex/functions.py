@@ -21,7 +21,7 @@ from rlvr.verifiers.math.latex.values import (
 )
 from rlvr.verifiers.math.words import pairs
 
-__all__ = ["FUNCTIONS", "double_factorial", "factorial", "logarithm", "remainder"]
+__all__ = ["FUNCTIONS", "double_factorial", "factorial", "logarithm", "modulo"]
 
 _MOST_FACTORIAL = 3000
 
@@ -51,7 +51,7 @@ def logarithm(value: Number, base: Number) -> Number:
     return divide(_log(value), _log(base))
 
 
-def remainder(a: Number, b: Number) -> Number:
+def modulo(a: Number, b: Number) -> Number:
     """Between 0 and b; of whole numbers alone."""
     if not (is_integer(a) and is_integer(b)):
         raise NotMeant

@@ -37,12 +37,12 @@ from rlvr.verifiers.math.latex.values import (
     Number,
     Undefined,
     Underflow,
+    as_number,
     divide,
     is_exact,
     is_integer,
     magnitude,
     power_of,
-    rational,
     root_of,
     vanishes,
 )
@@ -146,7 +146,7 @@ class Evaluation:
         """A long literal is as good as a small difference: its digits count as sizes."""
         self.top = max(self.top, node.value.numerator.bit_length())
         self.bottom = min(self.bottom, -node.value.denominator.bit_length())
-        return rational(node.value)
+        return as_number(node.value)
 
     def _symbol(self, node: Node) -> Number:
         return self.point[node.value]
@@ -389,7 +389,7 @@ _RULES: dict[str, Callable[[Evaluation, Node], Number | Grid]] = {
     "deg": Evaluation._degrees,
     "fact": lambda at, node: functions.factorial(at.number(node.args[0])),
     "fact2": lambda at, node: functions.double_factorial(at.number(node.args[0])),
-    "mod": lambda at, node: functions.remainder(at.number(node.args[0]), at.number(node.args[1])),
+    "mod": lambda at, node: functions.modulo(at.number(node.args[0]), at.number(node.args[1])),
     "term": Evaluation._term,
     "conj": lambda at, node: _conjugate(at.number(node.args[0])),
     "cases": Evaluation._cases,

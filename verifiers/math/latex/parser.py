@@ -441,7 +441,7 @@ class Parser:
         with self.deeper():
             token = self.take()
             if token.kind == "number":
-                return atoms.number(self, token.text)
+                return atoms.number_atom(self, token.text)
             if token.kind == "letter":
                 return atoms.letter(self, token.text)
             if token.kind == "command":

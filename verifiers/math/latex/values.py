@@ -33,13 +33,13 @@ __all__ = [
     "Rough",
     "Undefined",
     "Underflow",
+    "as_number",
     "decided",
     "divide",
     "is_exact",
     "is_integer",
     "magnitude",
     "power_of",
-    "rational",
     "root_of",
     "sign_of",
     "vanishes",
@@ -105,7 +105,7 @@ def decided(compute: Callable[[], _T], bits: int = PRECISION) -> _T:
                 raise
 
 
-def rational(value: Fraction | int) -> Number:
+def as_number(value: Fraction | int) -> Number:
     """An exact number."""
     return fmpq(value.numerator, value.denominator)
 
