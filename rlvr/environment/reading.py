@@ -189,8 +189,7 @@ class _Watcher:
 
     def is_watching(self) -> bool:
         """Whether this thread is watched already."""
-        with self._lock:
-            return threading.get_ident() in self._began
+        return threading.get_ident() in self._began
 
     def __exit__(self, *exc: object) -> None:
         """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
