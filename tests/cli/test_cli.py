@@ -118,8 +118,8 @@ def test_all_commands_are_listed(say):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_begins_with_its_line_in_the_list(name):
     """The list is written out, so that no command is imported for it; it has to say the same."""
-    summary = inspect.getdoc(COMMANDS[name].load()).partition("\n\n")[0]
-    assert " ".join(summary.split()) == COMMANDS[name].help
+    paragraph = inspect.getdoc(COMMANDS[name].load()).partition("\n\n")[0]
+    assert paragraph.split() == COMMANDS[name].help.split()
 
 
 def test_only_the_command_that_is_called_is_imported():
