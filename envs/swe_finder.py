@@ -18,11 +18,9 @@ import random
 import re
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -45,6 +43,8 @@ from rlvr.envs.swe_projects import (
 from rlvr.errors import SandboxFailed
 from rlvr.sandbox import Box, Sandbox
 from rlvr.verifiers.code.operators import deletions, mutants, mutants_across
+from rlvr.workers.program import run_program
+from rlvr.workers.threads import Threads
 
 __all__ = ["HASH_SEEDS", "find_tasks", "main", "run_jobs"]
 
@@ -134,12 +134,14 @@ def _look_aside(jobs: Sequence[_Job], hash_seed: int) -> list[_Outcomes]:
     time."""
     made: list[_Outcomes] = []
     while len(made) < len(jobs):
-        child = subprocess.run(
+        child = run_program(
             [sys.executable, "-m", "rlvr.envs.swe_finder", "--look"],
-            input=json.dumps(jobs[len(made) :]),
+            name="look at candidates",
+            owner="swe_finder",
+            limit_s=None,
+            stdin=json.dumps(jobs[len(made) :]).encode(),
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-            stdout=subprocess.PIPE,
-            text=True,
+            stderr=None,
         )
         rows = [json.loads(line) for line in child.stdout.split("\n")[:-1]]
         made += [row and [(digest, crashed) for digest, crashed in row] for row in rows]
@@ -166,7 +168,7 @@ def _answer() -> None:
 
 def _look_everywhere(jobs: Sequence[_Job]) -> list[_Outcomes]:
     """`run_jobs` with each hash seed; None where they do not agree."""
-    with ThreadPoolExecutor() as threads:
+    with Threads(len(HASH_SEEDS), "finder of tasks") as threads:
         runs = threads.map(lambda hash_seed: _look_aside(jobs, hash_seed), HASH_SEEDS)
         rows = zip(*runs, strict=True)
         return [row[0] if all(other == row[0] for other in row) else None for row in rows]

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -48,6 +48,7 @@ from rlvr.sandbox.slots import RunRequest, pack_program
 from rlvr.sandbox.toolchains import find_packages, find_python
 from rlvr.validate import require_one_of, require_optional_whole, require_whole
 from rlvr.workers import usable_cores
+from rlvr.workers.threads import Threads
 
 if TYPE_CHECKING:
     from rlvr.sandbox.guest.messages import SlotMessage
@@ -158,7 +159,7 @@ class Sandbox:
         self._numbers = itertools.count(1)
         self._checking = threading.Lock()
         self._isolation: Isolation | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Threads | None = None
         weakref.finalize(self, self._pool.close)
 
     def __reduce__(self) -> Any:
@@ -195,9 +196,7 @@ class Sandbox:
         """End every process; runs that are under way end IE.  Idempotent; a later run starts new
         processes."""
         self._pool.close()
-        threads, self._threads = self._threads, None
-        if threads:
-            threads.shutdown(wait=False)
+        self._threads = None  # they end after the calls that wait for them
 
     def check(self, full: bool = False) -> list[Guarantee]:
         """Attack each guarantee; returns them with the mechanism that keeps them, None where the
@@ -711,7 +710,7 @@ class Sandbox:
         waiting: deque[Future[Run]] = deque()
         try:
             for program, stdin in jobs:
-                waiting.append(pool.submit(self.run, program, stdin, limits=limits))
+                waiting.append(pool.submit(partial(self.run, program, stdin, limits=limits)))
                 if len(waiting) >= 2 * self.workers:
                     yield waiting.popleft().result()
             while waiting:
@@ -761,12 +760,13 @@ class Sandbox:
         return await self._aside(self.interact, program, interactor, **options)
 
     async def _aside(self, work: Callable[..., _T], *args: object, **options: object) -> _T:
-        return await asyncio.wrap_future(self._executor().submit(work, *args, **options))
+        call = partial(work, *args, **options)
+        return await asyncio.wrap_future(self._executor().submit(call))
 
-    def _executor(self) -> ThreadPoolExecutor:
+    def _executor(self) -> Threads:
         with self._checking:
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="rlvr-sandbox")
+                self._threads = Threads(self.workers, "sandbox")
             return self._threads
 
 

@@ -29,6 +29,7 @@ from rlvr.sandbox.outputs import Output, memfd
 from rlvr.sandbox.toolchains import Python, program_variables
 from rlvr.workers import framing
 from rlvr.workers.framing import frame_payload, write_all
+from rlvr.workers.program import StartedProgram
 
 if TYPE_CHECKING:
     from rlvr.sandbox.guest.messages import SlotConfig, SlotMessage
@@ -106,8 +107,10 @@ class Keeper:
             str(settings),
         ]
         try:
-            self._process = subprocess.Popen(
+            self._process = StartedProgram(
                 command,
+                name="keeper",
+                owner="sandbox",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
@@ -115,7 +118,7 @@ class Keeper:
                 env={**program_variables(), "LD_BIND_NOW": "1"},
                 cwd="/",
                 pass_fds=[keeper_end.fileno(), settings, *folders],
-                start_new_session=True,  # Ctrl-C in a terminal is for us alone
+                group="session",  # Ctrl-C in a terminal is for us alone
             )
         finally:
             keeper_end.close()
@@ -202,13 +205,11 @@ class Keeper:
         try:
             self._process.wait(_CLOSING_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._process.end()
 
     def disown(self) -> None:
         """In a forked child: let go of the parent's keeper, which goes on."""
         self._control.close()
-        self._process.returncode = 0  # or Popen would warn of a process that is not ours
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rlvr.errors import MissingDependency, UsageError
 from rlvr.sandbox.languages import LANGUAGES, ProgramLanguage
 from rlvr.sandbox.records import Program
+from rlvr.workers.program import run_program
 
 if TYPE_CHECKING:
     from rlvr.sandbox.guest.messages import RootPlan
@@ -219,11 +220,18 @@ def _interpreter(executable: str | None) -> str:
     return str(Path(place, "bin", "python")) if Path(place).is_dir() else place
 
 
+def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a tool that says something of itself.
+
+    Raises:
+        OSError, TimeoutExpired: see `run_program`.
+    """
+    return run_program(command, name="tool", owner="sandbox", limit_s=_ASK_S)
+
+
 def _ask_interpreter(command: Sequence[str], what: str) -> Any:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL
-        )
+        done = _ask(command)
         answer = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         reason = getattr(error, "stderr", None) or (
@@ -261,14 +269,7 @@ def tool_version(language: str) -> str:
         return "unknown"
     for flag in ("--version", "version"):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run(
-                [command, flag],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_ASK_S,
-                stdin=subprocess.DEVNULL,
-            )
+            done = _ask([command, flag])
             if done.returncode == 0 and done.stdout.strip():
                 return done.stdout.strip().splitlines()[0]
     return "unknown"
@@ -286,9 +287,7 @@ def _folder_of(row: ProgramLanguage, command: str) -> str:
         return ""
     argv = [word.replace("{tool}", command) for word in row.where]
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL
-        )
+        done = _ask(argv)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     folder = done.stdout.strip()

@@ -438,7 +438,7 @@ class AgentEndpoint(Closing):
             Route("GET", "/v1/models/{name}", self._model),
         ]
         app = Application(self._http, routes, errors=_error, refusal_of=_refusal_of)
-        self._server = ServerThread(app, listening, "rlvr-agents-http")
+        self._server = ServerThread(app, listening, "agents-http")
         self._samples = SamplerThread(sampler)
 
     def open(

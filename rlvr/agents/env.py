@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -24,6 +23,7 @@ from rlvr.samplers.protocol import Sampler, Sampling
 from rlvr.types import Completion, JsonDict, Outcome, Rollout, Score, Task, Verdict, is_async
 from rlvr.validate import require_one_of, require_optional_whole
 from rlvr.workers.loops import loop_thread
+from rlvr.workers.thread import DaemonThread
 
 if TYPE_CHECKING:
     from rlvr.data.lines import Row
@@ -283,7 +283,7 @@ class _AgentPlayer:
             results.put(_outcome(self._env.program, call))
 
         agent.start()
-        threading.Thread(target=run, name=f"rlvr-agent-{call.task}"[:60], daemon=True).start()
+        DaemonThread(run, name=f"agent-{call.task}", owner="agent")
         while True:
             try:
                 return results.get(timeout=_LOOK_S)

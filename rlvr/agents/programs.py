@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
-import subprocess
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -23,6 +20,7 @@ from typing import Any, Final, TypeAlias
 from rlvr.agents.tools import EpisodeTools
 from rlvr.errors import RlvrError, UsageError
 from rlvr.types import Prompt
+from rlvr.workers.program import StartedProgram
 
 __all__ = ["AgentCall", "AgentFailed", "AgentProgram", "Command", "require_names"]
 
@@ -176,16 +174,22 @@ class Command:
             ):
                 stdin.write(call.prompt_text.encode("utf-8", "surrogatepass"))
                 stdin.seek(0)
-                process = subprocess.Popen(
-                    [*self.argv], cwd=folder, env=self._variables(call, folder), stdin=stdin,
-                    stdout=out, stderr=err, start_new_session=True,
-                )  # fmt: skip
-                call.on_stop(lambda: _kill(process))
+                program = StartedProgram(
+                    self.argv,
+                    name="command",
+                    owner="agent",
+                    cwd=folder,
+                    env=self._variables(call, folder),
+                    stdin=stdin,
+                    stdout=out,
+                    stderr=err,
+                )
+                call.on_stop(program.kill)
                 try:
-                    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+                    # not reaped yet: until then its group is the agent's, and can be killed
+                    os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
                 finally:
-                    _kill(process)
-                    code = process.wait()
+                    code = program.end()
                 if code != 0:
                     raise AgentFailed(f"exit code {code}: {_end_of(err)}")
                 if self.answer == "stdout":
@@ -228,14 +232,6 @@ def require_names(names: Sequence[str]) -> None:
             raise UsageError(
                 f"the file {name!r} is not inside of the agent's folder; give a relative name"
             )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill its group; only before it is waited for, as its number may be another group's
-    afterwards."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _end_of(file: Any, length: int = 4 * _SAID_LETTERS) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from rlvr.errors import RlvrError, SamplingFailed, UsageError, foreign_code
 from rlvr.samplers.protocol import Request, Sample, Sampler
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["Order", "SamplerThread"]
 
@@ -61,8 +62,7 @@ class SamplerThread:
         self._waiting: list[_Open] = []
         self._ids = itertools.count()
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name="rlvr-agents-sampler", daemon=True)
-        self._thread.start()
+        self._thread = DaemonThread(self._work, name="agents-sampler", owner="agents")
 
     def ask(self, order: Order) -> Future[Any]:
         """Order a completion; the future gives what `order.finished` returns.  Cancelling it aborts

@@ -17,7 +17,6 @@ import queue
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from threading import Thread
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from rlvr.agents.programs import AgentCall, AgentFailed, require_names
 from rlvr.errors import SandboxFailed, UsageError
 from rlvr.sandbox import Ending, Limits, Sandbox
 from rlvr.sandbox.sessions import Session, SessionReply
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["SandboxAgent"]
 
@@ -219,9 +219,7 @@ class _Carrier:
                 if self._under_way == _MOST_AT_ONCE:
                     raise AgentFailed(f"it has more than {_MOST_AT_ONCE} requests under way")
                 self._under_way += 1
-                Thread(
-                    target=self._ask, args=(news,), name="rlvr-agent-request", daemon=True
-                ).start()
+                DaemonThread(self._ask, news, name="agent-request", owner="agent")
             if self._under_way:
                 answers.append(self._answers.get())
                 while not self._answers.empty():

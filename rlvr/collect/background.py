@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from rlvr.errors import UsageError
-from rlvr.workers.threads import settle
+from rlvr.workers.threads import Threads
 
 __all__ = ["BackgroundCalls", "Timings"]
 
@@ -38,12 +36,6 @@ class Timings:
     scoring_wait_s: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    function: Callable[[], Any]
-    future: Future[Any] = field(default_factory=Future)
-
-
 class BackgroundCalls:
     """Runs calls in threads, in the order in which they are submitted, and measures their time.
 
@@ -52,10 +44,8 @@ class BackgroundCalls:
     """
 
     def __init__(self, count: int) -> None:
-        self._free, self._idle, self._closed = count, 0, False
-        self._queue: deque[_Call] = deque()
+        self._threads = Threads(count, "collector", idle_s=_IDLE_S)
         self._lock = threading.Lock()
-        self._called = threading.Condition(self._lock)
         self._timings = Timings()
 
     def submit(self, function: Callable[..., _T], *args: object) -> Future[_T]:
@@ -68,17 +58,7 @@ class BackgroundCalls:
         Raises:
             UsageError: `close` was called.
         """
-        call = _Call(partial(function, *args))
-        with self._lock:
-            if self._closed:
-                raise UsageError("this collector is closed; open a new one")
-            self._queue.append(call)
-            self._called.notify()
-            if self._free and len(self._queue) > self._idle:
-                self._free -= 1
-                # A daemon: at the end of the process, Ctrl-C must not wait for slow calls.
-                threading.Thread(target=self._work, name="rlvr-collector", daemon=True).start()
-        return call.future
+        return self._threads.submit(self._timed, partial(function, *args))
 
     def wait(self, future: Future[_T]) -> None:
         """Wait until a call is done.
@@ -114,32 +94,10 @@ class BackgroundCalls:
         return spent
 
     def close(self) -> None:
-        """Start no further calls; those that wait are cancelled."""
-        with self._lock:
-            self._closed, waiting, self._queue = True, self._queue, deque()
-            self._called.notify_all()
-        for call in waiting:
-            call.future.cancel()
+        """Start no further calls; those that wait get a `UsageError`."""
+        self._threads.close()
 
-    def _work(self) -> None:
-        """Do calls until there are none for a while: a thread for each would
-        cost more than most calls."""
-        while (call := self._next()) is not None:
-            if call.future.set_running_or_notify_cancel():
-                settle(call.future, partial(self._timed, call.function))
-            del call
-
-    def _next(self) -> _Call | None:
-        with self._lock:
-            self._idle += 1
-            self._called.wait_for(lambda: self._queue or self._closed, _IDLE_S)
-            self._idle -= 1
-            if self._queue:
-                return self._queue.popleft()
-            self._free += 1
-            return None
-
-    def _timed(self, function: Callable[[], object]) -> object:
+    def _timed(self, function: Callable[[], _T]) -> _T:
         started = time.monotonic()
         try:
             return function()

@@ -14,11 +14,11 @@ import shutil
 import time
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
 from rlvr.errors import UsageError
+from rlvr.workers.threads import Threads
 
 __all__ = [
     "Checksummed",
@@ -200,7 +200,7 @@ class Checksummed:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         # both are C code that lets other threads run
-        self._beside = ThreadPoolExecutor(1, "checksum")
+        self._beside = Threads(1, "checksum")
         self.crc32 = 0
 
     def write(self, data: bytes) -> int:

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import ClassVar, Final, Self
 
 from rlvr.errors import DataError, OutOfTime
+from rlvr.workers.thread import DaemonThread
 
 __all__ = [
     "READ_CPU_S",
@@ -184,7 +185,7 @@ class _Watcher:
         with self._lock:
             self._began[threading.get_ident()] = time.thread_time()
             if not self._is_running:
-                threading.Thread(target=self._run, name="reading", daemon=True).start()
+                DaemonThread(self._run, name="reading", owner="environment")
                 self._is_running = True
 
     def is_watching(self) -> bool:

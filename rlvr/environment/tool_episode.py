@@ -14,7 +14,6 @@ import inspect
 import itertools
 import json
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -37,6 +36,7 @@ from rlvr.environment.tools import Tool, by_name, clean, text_of, tools_of, unre
 from rlvr.episode import Ask, EpisodeRecord, EpisodeTurn, ToolCall, reply_message
 from rlvr.errors import RlvrError, ToolError, Unscored, UsageError, brief, describe_error
 from rlvr.types import Completion, Task, is_async
+from rlvr.workers.thread import DaemonThread
 from rlvr.workers.threads import settle
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Thread:
 
     def __init__(self, name: str) -> None:
         self._name, self._jobs = name, SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]()
-        self._thread: threading.Thread | None = None
+        self._thread: DaemonThread | None = None
         self.lost = False
 
     def submit(self, job: Callable[[], _T]) -> Future[_T]:
@@ -79,10 +79,7 @@ class _Thread:
             job: without arguments.
         """
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=_serve, args=(self._jobs,), name=self._name, daemon=True
-            )
-            self._thread.start()
+            self._thread = DaemonThread(_serve, self._jobs, name=self._name, owner="episode")
         future: Future[_T] = Future()
         self._jobs.put((future, job))
         return future
@@ -171,7 +168,7 @@ class ToolEpisode(TurnsEpisode):
         self._fault = ""
         self._over = ""  # why no call can be made any more
         self._closed = False
-        self._thread = _Thread(f"rlvr-episode-{task.id}"[:60])
+        self._thread = _Thread(f"episode-{task.id}")
         self._busy: list[Future[object]] = []
         self._state: Any = None
         try:
@@ -313,7 +310,7 @@ class ToolEpisode(TurnsEpisode):
         # its `close` may wait for the same lock, so it gets a thread of its own
         if self._thread.lost:
             self._thread.end()
-            self._thread = _Thread("rlvr-episode-close")
+            self._thread = _Thread("episode-close")
         if state is not None:
             closing = self._thread.submit(partial(_close, state))
             with suppress(FutureTimeout):
@@ -459,7 +456,7 @@ class ToolEpisode(TurnsEpisode):
             whole = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
             started = [dataclasses.replace(whole, future=one, ends=ends) for one in futures]
         else:
-            threads = [_Thread("rlvr-episode-call") for _ in functions]
+            threads = [_Thread("episode-call") for _ in functions]
             started = [
                 self._start(function, limit_s, thread)
                 for function, thread in zip(functions, threads, strict=True)

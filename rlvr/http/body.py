@@ -14,7 +14,6 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -27,6 +26,7 @@ from rlvr.http.memory import MIB, MemoryShare
 from rlvr.http.refused import Refused
 from rlvr.http.request import HttpRequest
 from rlvr.types import JsonDict
+from rlvr.workers.threads import Threads
 
 __all__ = ["Body", "BodyReader"]
 
@@ -74,11 +74,11 @@ class BodyReader:
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
         # one: two would take the interpreter from each other
-        self._thread = ThreadPoolExecutor(1, "rlvr-bodies")
+        self._thread = Threads(1, "request bodies")
 
     def close(self) -> None:
         """End the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
     async def read(self, request: HttpRequest) -> Body:
         """The body of a request; what its values take of memory is held by its share then.
@@ -121,9 +121,8 @@ class BodyReader:
                 raise Refused(408, "too-slow", message) from None
         if len(body) <= _AT_ONCE_BYTES:
             return self._parse_body(body, share)
-        parsed = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._parse_body, body, share, connection
-        )
+        parsing = self._thread.submit(self._parse_body, body, share, connection)
+        parsed = await asyncio.wrap_future(parsing)
         if connection is not None and connection.has_left:
             raise ClientDisconnect
         return parsed

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +28,8 @@ from rlvr.http.memory import MIB
 from rlvr.http.metrics import Metrics, are_shared, forget_process, share_in
 from rlvr.validate import require_whole
 from rlvr.workers.closing import Closing
+from rlvr.workers.program import ForkedChild
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["ServerThread", "is_loopback", "listen", "run", "run_processes", "url_of"]
 
@@ -137,7 +138,7 @@ class ServerThread(Closing):
     Args:
         app: what to serve.
         listening: from `listen`.
-        name: of the thread.
+        name: of the thread, which is called `rlvr-NAME`.
 
     Raises:
         RlvrError: it did not start.
@@ -145,10 +146,9 @@ class ServerThread(Closing):
 
     def __init__(self, app: Application, listening: socket.socket, name: str) -> None:
         self._server = _ThreadServer(app)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([listening],), name=name, daemon=True
+        self._thread = DaemonThread(
+            self._server.run, [listening], name=name, owner="http", kind="loop"
         )
-        self._thread.start()
         deadline = time.monotonic() + _START_S
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
@@ -329,7 +329,7 @@ class _Processes:
         on_ready: Callable[[], None],
     ) -> None:
         self._serve, self._count, self._on_ready = serve, count, on_ready
-        self._pids: set[int] = set()
+        self._children: dict[int, ForkedChild] = {}
         self._stopping: int | None = None
 
     def run(self) -> None:
@@ -357,30 +357,29 @@ class _Processes:
         """Fork a process; gives what it writes to when it is ready."""
         reader, writer = os.pipe()
         sys.stdout.flush()
-        pid = os.fork()
-        if pid:
-            os.close(writer)
-            self._pids.add(pid)
-            return reader
-        code = 1
-        try:
+
+        def serve() -> None:
             os.setpgid(0, 0)  # Ctrl-C comes through the parent, once
             os.close(reader)
             for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(sig, signal.SIG_DFL)
-            self._serve(lambda: _say_ready(writer))
-            code = 0
-        except RlvrError as error:
-            with suppress(OSError):
-                os.write(2, f"rlvr: {error}\n".encode())
-        finally:
-            os._exit(code)
+            try:
+                self._serve(lambda: _say_ready(writer))
+            except RlvrError as error:
+                with suppress(OSError):
+                    os.write(2, f"rlvr: {error}\n".encode())
+                raise
+
+        child = ForkedChild(serve, name="server", owner="http")
+        os.close(writer)
+        self._children[child.pid] = child
+        return reader
 
     def _wait(self) -> None:
         """Until all have ended; one that ends by itself is replaced."""
-        while self._pids:
+        while self._children:
             pid, _ = os.wait()
-            self._pids.discard(pid)
+            self._children.pop(pid, None)
             forget_process(pid)
             if self._stopping is None:
                 time.sleep(_RESTART_S)
@@ -388,7 +387,7 @@ class _Processes:
 
     def _stop(self, sig: int, frame: FrameType | None) -> None:
         self._stopping = sig
-        for pid in self._pids:
+        for pid in list(self._children):
             with suppress(ProcessLookupError):
                 os.kill(pid, sig)
 

@@ -6,9 +6,7 @@ cases ──▶ driver in the trainer's own interpreter ──▶ answers ──
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +24,7 @@ from rlvr.data.step_files import StepFile, read_step, spans, write_step
 from rlvr.errors import DataError, UsageError
 from rlvr.types import JsonObject
 from rlvr.validate import nearest
+from rlvr.workers.program import run_program
 
 __all__ = ["PEERS", "Ruling", "THREADS", "cases", "referee", "referee_report"]
 
@@ -176,25 +175,20 @@ def _drive(
     command = [str(python), *(launcher if ranks > 1 else ())]
     command += [str(_DRIVERS / f"{name}_driver.py"), str(asked), str(answered), place]
     try:
-        process = subprocess.Popen(
+        done = run_program(
             command,
+            name=f"driver of {name}",
+            owner="referee",
+            limit_s=_LIMIT_S,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
         )
     except OSError as error:
         raise UsageError(f"{python} does not run the driver of {name}: {error}") from None
-    try:
-        said = process.communicate(timeout=_LIMIT_S)[1]
     except subprocess.TimeoutExpired:
         raise UsageError(f"the driver of {name} did not end in {_LIMIT_S} s") from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode:
-        why = _first_error(said)
-        raise UsageError(f"the driver of {name} ended with {process.returncode} in {python}: {why}")
+    if done.returncode:
+        why = _first_error(done.stderr)
+        raise UsageError(f"the driver of {name} ended with {done.returncode} in {python}: {why}")
 
 
 def _first_error(said: str) -> str:

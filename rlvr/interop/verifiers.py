@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -44,6 +43,7 @@ from rlvr.interop.verifiers_loop import VerifiersLoopEnv
 from rlvr.scoring import MEMORY_MIB, WALL_S
 from rlvr.types import JsonDict, JsonObject, Outcome, Prompt, Task, Verdict
 from rlvr.validate import require_number, require_one_of, require_optional_whole
+from rlvr.workers.thread import DaemonThread
 from rlvr.workers.threads import settle
 
 try:
@@ -432,8 +432,6 @@ def _run(function: Callable[[], Any]) -> Any:
         return asyncio.run(function())
     done: Future[object] = Future()
 
-    def work() -> None:
-        settle(done, lambda: asyncio.run(function()))
-
-    threading.Thread(target=work, daemon=True).start()
+    call = lambda: asyncio.run(function())  # noqa: E731
+    DaemonThread(settle, done, call, name="verifiers", owner="interop", kind="loop")
     return done.result()

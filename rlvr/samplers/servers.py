@@ -51,6 +51,7 @@ from rlvr.samplers.vllm_shared import (
 )
 from rlvr.validate import require_number, require_whole
 from rlvr.workers.loops import loop_thread, take_ready
+from rlvr.workers.program import Lifeline, StartedProgram
 
 __all__ = ["ServerSampler"]
 
@@ -550,25 +551,25 @@ class _Remover:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        reading_end, self._ours = os.pipe()  # no program that we start inherits our end
-        self._shell = subprocess.Popen(
+        self._lifeline: Lifeline | None = Lifeline()
+        self._shell = StartedProgram(
             ["/bin/sh", "-c", 'read -r _; rm -rf -- "$0"', str(folder)],
-            stdin=reading_end,
+            name="remover of weights",
+            owner="samplers",
+            stdin=self._lifeline.theirs,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             # Ctrl-C is for the trainer, which writes weights until it has ended
-            start_new_session=True,
+            group="session",
         )
-        os.close(reading_end)
+        self._lifeline.give()
 
     def close(self) -> None:
         """Delete the folder.  Idempotent."""
-        if self._ours >= 0:
+        if self._lifeline is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-            with suppress(OSError):
-                # a process that was forked from this one may hold the pipe as well
-                os.write(self._ours, b"\n")
-            os.close(self._ours)
-            self._ours = -1
+            self._lifeline.say(b"\n")
+            self._lifeline.close()
+            self._lifeline = None
             self._shell.wait()

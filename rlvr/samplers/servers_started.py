@@ -4,7 +4,6 @@ them, also after its SIGKILL."""
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import httpx
 
 from rlvr.errors import UsageError
 from rlvr.workers.closing import Closing
+from rlvr.workers.program import Lifeline, StartedProgram
 
 __all__ = ["StartedServers"]
 
@@ -68,21 +68,21 @@ class StartedServers(Closing):
             "--dummy",
             *flags,
         ]
-        self._processes: list[subprocess.Popen[bytes]] = []
-        # we hold the end that is written to, and nothing is written
-        self._theirs, self._alive = os.pipe()
+        self._programs: list[StartedProgram] = []
+        self._lifeline = Lifeline()  # nothing is written to it
         try:
             for number in range(count):
                 port = _free_port()
-                self._processes.append(self._start_server(number, port))
+                self._programs.append(self._start_server(number, port))
                 self.urls.append(f"http://127.0.0.1:{port}")
             self._wait()
         except BaseException:
             self.close()
             raise
 
-    def _start_server(self, number: int, port: int) -> subprocess.Popen[bytes]:
-        command = [*self._command, "--port", str(port), "--alive-fd", str(self._theirs)]
+    def _start_server(self, number: int, port: int) -> StartedProgram:
+        command = [*self._command, "--port", str(port), "--alive-fd"]
+        command.append(str(self._lifeline.theirs))
         environment = dict(os.environ)
         if self._devices is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self._devices[number]
@@ -90,13 +90,15 @@ class StartedServers(Closing):
             environment.pop(name, None)  # of torchrun; vLLM would join its processes
         with self._path(number).open("wb") as log:
             try:
-                return subprocess.Popen(
+                return StartedProgram(
                     command,
+                    name=f"vLLM server {number}",
+                    owner="samplers",
+                    group="group",
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    pass_fds=[self._theirs],
-                    process_group=0,
+                    pass_fds=[self._lifeline.theirs],
                     env=environment,
                 )
             except OSError as error:
@@ -115,7 +117,7 @@ class StartedServers(Closing):
 
     def _wait_by(self, client: httpx.Client) -> None:
         until = time.monotonic() + _START_S
-        for number, (url, process) in enumerate(zip(self.urls, self._processes, strict=True)):
+        for number, (url, process) in enumerate(zip(self.urls, self._programs, strict=True)):
             while not _answers(client, url):
                 if process.poll() is not None or time.monotonic() > until:
                     lines = (
@@ -138,14 +140,12 @@ class StartedServers(Closing):
         Args:
             number: which one.
         """
-        process = self._processes[number]
-        process.terminate()
+        program = self._programs[number]
+        program.terminate()
         try:
-            process.wait(_GRACE_S)
+            program.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            program.end()
 
     def start_again(self, number: int) -> None:
         """Start a server that has ended, at the address that it had; does not wait until it
@@ -154,18 +154,15 @@ class StartedServers(Closing):
         Args:
             number: which one.
         """
-        self._processes[number] = self._start_server(
+        self._programs[number] = self._start_server(
             number, int(self.urls[number].rpartition(":")[2])
         )
 
     def close(self) -> None:
         """End all servers.  Idempotent."""
-        for number in range(len(self._processes)):
+        for number in range(len(self._programs)):
             self.kill(number)
-        if self._alive >= 0:
-            os.close(self._alive)
-            os.close(self._theirs)
-            self._alive = -1
+        self._lifeline.close()
 
 
 def _free_port() -> int:

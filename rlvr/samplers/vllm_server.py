@@ -15,9 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,6 +23,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rlvr.samplers.vllm_shared import EXTENSION, TESTED, is_tested
+from rlvr.workers.program import StartedProgram
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["main", "server_variables"]
 
@@ -110,11 +110,11 @@ def _guard(arguments: Sequence[str], alive_fd: int) -> int:
             pass
         _end_group()
 
-    threading.Thread(target=wait_for_end, daemon=True).start()
+    DaemonThread(wait_for_end, name="lifeline", owner="vLLM server")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _end_group())
     os.set_inheritable(alive_fd, False)
-    subprocess.Popen(arguments).wait()
+    StartedProgram(arguments, name="vLLM", owner="vLLM server", group="caller").wait()
     _end_group()
     return 1  # not reached
 

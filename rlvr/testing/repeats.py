@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ from rlvr.testing.findings import HOLES, Findings, Severity, describe_exception
 from rlvr.testing.scores import TimeBudget, Tries
 from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
+from rlvr.workers.threads import Threads
 
 __all__ = ["check_episodes", "check_repeats", "check_task_repeats"]
 
@@ -225,7 +225,7 @@ def _handler(env: Environment) -> Handler:
             threads, work = payload
             if threads == 1:
                 return [_score_work(env, piece) for piece in work]
-            with ThreadPoolExecutor(threads) as pool:
+            with Threads(threads, "check of threads") as pool:
                 return list(pool.map(partial(_score_work, env), work))
         if what == "find":
             return [_found(env, name) for name in payload]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
@@ -27,6 +26,7 @@ from rlvr.testing.graders import Grade, grader, require_grader
 from rlvr.types import JsonDict
 from rlvr.validate import nearest, require_seconds, require_whole
 from rlvr.workers import WorkerPool, usable_cores
+from rlvr.workers.threads import Threads
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -357,7 +357,7 @@ def measure_yardstick(
                 memory_mib=memory_mib,
                 quiet=True,
             ) as pool,
-            ThreadPoolExecutor(count) as threads,
+            Threads(count, "yardstick") as threads,
         ):
             pool.warm()
             report.grades[grader_name] = list(

@@ -33,6 +33,7 @@ from rlvr.train.ranks import Ranks
 from rlvr.train.second_model import SecondModel
 from rlvr.train.tiny import tiny
 from rlvr.types import Group, JsonDict, Outcome, Rollout, Score, Task, Turn, Verdict
+from rlvr.workers.program import StartedProgram
 
 __all__ = ["RuleResult", "conforms", "gradient_apart", "try_as_rank"]
 
@@ -390,26 +391,32 @@ class _Trial:
 def _said_by_ranks(environments: Sequence[dict[str, str]], algorithm: Algorithm) -> str:
     """What the first rank prints, or a rank that fails."""
     call = "from rlvr.train.conformance import try_as_rank; try_as_rank()"
-    pipes: dict[str, Any] = {
-        "stdin": subprocess.PIPE,
-        "stdout": subprocess.PIPE,
-        "stderr": subprocess.STDOUT,
-    }
     command = [sys.executable, "-W", "ignore", "-c", call]
-    ranks = [subprocess.Popen(command, env=env, text=True, **pipes) for env in environments]
+    ranks = [
+        StartedProgram(
+            command,
+            name="rank",
+            owner="conformance",
+            group="caller",
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for env in environments
+    ]
     try:
         for rank in ranks:
             assert rank.stdin is not None
-            rank.stdin.write(json.dumps(as_record(algorithm)))
+            rank.stdin.write(json.dumps(as_record(algorithm)).encode())
             rank.stdin.close()
             rank.stdin = None
-        outputs: list[str] = [rank.communicate(timeout=_RANKS_S)[0] for rank in ranks]
+        outputs = [rank.communicate(timeout=_RANKS_S)[0].decode() for rank in ranks]
     except subprocess.TimeoutExpired:
         return f"two ranks did not end within {_RANKS_S} s"
     finally:
         for rank in ranks:
-            rank.kill()
-            rank.wait()
+            rank.end()
     failed = [text for text, rank in zip(outputs, ranks, strict=True) if rank.returncode]
     # One that fails closes its connections, of which the other complains.
     return min(failed or outputs, key=lambda text: "Connection closed" in text)

@@ -34,6 +34,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor import zeros as distributed_zeros
 
 from rlvr.errors import RlvrError, UsageError
+from rlvr.workers.thread import DaemonThread
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -460,7 +461,7 @@ def _ending_with_launcher() -> Iterator[None]:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
-    threading.Thread(target=watch, name="rlvr-launcher", daemon=True).start()
+    DaemonThread(watch, name="launcher", owner="ranks")
     try:
         yield
     finally:

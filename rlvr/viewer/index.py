@@ -27,6 +27,7 @@ from rlvr.data.rows import dump_row
 from rlvr.errors import DataError, MissingDependency, foreign_code
 from rlvr.types import JsonDict
 from rlvr.viewer.search import hits_in_lines, needles_of
+from rlvr.workers.thread import DaemonThread
 
 if TYPE_CHECKING:
     import duckdb
@@ -176,7 +177,7 @@ class Index:
         self._changed: dict[int, RowsFile] = {}  # files that are to be read
         self._busy = self._again = self._closed = False
         self._failed = ""  # why the files cannot be listed
-        self._thread: threading.Thread | None = None
+        self._thread: DaemonThread | None = None
 
     def update(self, *, wait_s: float = 1.0, first: int | None = None) -> bool:
         """Read what is new in the files, in the background.
@@ -192,10 +193,7 @@ class Index:
             self._first, self._again = first, True
             if not self._busy and not self._closed:
                 self._busy = True
-                self._thread = threading.Thread(
-                    target=self._work, name="rlvr-view-index", daemon=True
-                )
-                self._thread.start()
+                self._thread = DaemonThread(self._work, name="view-index", owner="viewer")
             self._wanted.wait_for(lambda: not self._busy or self._has_read(first), wait_s)
             return not self._busy
 

@@ -139,6 +139,7 @@ def run_program(
     owner: str,
     limit_s: float | None,
     stdin: bytes = b"",
+    stdout: _File = subprocess.PIPE,
     stderr: _File = subprocess.PIPE,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
@@ -148,7 +149,7 @@ def run_program(
         argv, name, owner, env: see `StartedProgram`.
         limit_s: wall seconds after which it and its group are killed; None for no limit.
         stdin: what it reads.
-        stderr: see `subprocess.Popen`; a pipe is read.
+        stdout, stderr: see `subprocess.Popen`; a pipe is read.
 
     Raises:
         OSError: it cannot be started.
@@ -159,7 +160,7 @@ def run_program(
         name=name,
         owner=owner,
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=stderr,
         env=env,
     )

@@ -309,7 +309,7 @@ def test_the_thread_that_watches_others_ends_when_there_are_none():
 
     def read():
         with reading.limited_reading():
-            return [thread for thread in threading.enumerate() if thread.name == "reading"]
+            return [thread for thread in threading.enumerate() if thread.name == "rlvr-reading"]
 
     for _ in range(2):
         [watching] = Threads(1, "test").submit(read).result()

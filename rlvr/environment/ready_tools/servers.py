@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -24,6 +23,7 @@ from rlvr.environment.tools import Tool
 from rlvr.errors import MissingDependency, ServiceFailed, ToolError, UsageError, brief, foreign_code
 from rlvr.types import JsonDict
 from rlvr.workers.closing import Closing
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["Server", "mcp"]
 
@@ -65,8 +65,7 @@ class Server(Closing):
         self._ready: Future[list[Tool]] = Future()
         self._end = asyncio.Event()
         self._client: Any = None
-        self._thread = threading.Thread(target=self._serve, name="rlvr-mcp", daemon=True)
-        self._thread.start()
+        self._thread = DaemonThread(self._serve, name="mcp", owner="tools", kind="loop")
         try:
             self.tools = self._ready.result(timeout=_START_S)
         except FutureTimeout:

@@ -26,6 +26,7 @@ from rlvr.errors import ServiceFailed, UsageError, foreign_code
 from rlvr.scoring.pool import Pool
 from rlvr.scoring.wire import decoded_item, encoded_seen
 from rlvr.types import JsonDict
+from rlvr.workers.thread import DaemonThread
 
 __all__ = ["Fleet", "Member", "NodeActor", "Tenant", "host_of", "last_line"]
 
@@ -83,7 +84,7 @@ class Fleet:
         self._demand: Any = None  # a placement group
         self._busy_since: float | None = None
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: DaemonThread | None = None
 
     @property
     def reasons(self) -> list[str]:
@@ -121,8 +122,7 @@ class Fleet:
             for member in self._members.values():
                 tenant.join(member)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._follow, name="ray", daemon=True)
-                self._thread.start()
+                self._thread = DaemonThread(self._follow, name="ray", owner="scorer")
 
     def exit(self, tenant: Tenant) -> bool:
         """A scorer is done; with the last one the actors end.
