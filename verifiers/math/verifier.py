@@ -388,7 +388,7 @@ def _judge_equal(
     by the prompt."""
     known = bool(prompt) and not prompt.isspace()
     detail = {} if known or policy.form == "any" else {"given": "unchecked"}
-    if policy.form != "any" and not _is_plainly_finished(form.text, right.text):
+    if policy.form != "any" and not _is_plainly_finished(form.text, right.text, known):
         try:
             if wrong := _wrong_form(form, right, policy, prompt):
                 return Verdict(Outcome.WRONG, why=wrong, answer=answer)
@@ -399,11 +399,13 @@ def _judge_equal(
     return Verdict(Outcome.CORRECT, why=decision.reason, answer=answer, detail=detail)
 
 
-def _is_plainly_finished(answer: str, right: str) -> bool:
-    """Whether an answer is written as the reference is, or both are digits."""
+def _is_plainly_finished(answer: str, right: str, known: bool) -> bool:
+    """Whether an answer is written as the reference is, or both are digits; a point among them is
+    fine unless a known prompt may ask for another form."""
     if answer == right or squeeze(answer) == squeeze(right):
         return True
-    return answer.isdigit() and right.strip("-$%").replace(",", "").isdigit()
+    digits = answer if known else answer.replace(".", "", 1)
+    return digits.isdigit() and right.strip("-$%").replace(",", "").isdigit()
 
 
 def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str:
