@@ -72,14 +72,14 @@ def test_a_row_beyond_the_limit_costs_itself_alone(folder, make):
     assert peak <= MOST_MIB
 
 
-@pytest.mark.parametrize(("out", "most"), [("out.jsonl", MOST_MIB), ("out.parquet", 200.0)])
-def test_memory_does_not_grow_with_rows(folder, out, most):
+@pytest.mark.parametrize("out", ["out.jsonl", "out.parquet"])
+def test_memory_does_not_grow_with_rows(folder, out):
     """A million rows; Parquet was written from memory and took 839 MiB for 100,000; pyarrow itself takes 55."""
     write_rows(folder / "in.jsonl", ROWS)
     code, peak, said = scored(folder, "in.jsonl", out)
     print(f"{ROWS:,} rows to {out}: {peak:.0f} MiB")
     assert code == 0, said
-    assert peak <= most
+    assert peak <= MOST_MIB
 
 
 def test_a_run_killed_anywhere_ends_as_one_that_was_not(folder):
