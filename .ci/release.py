@@ -23,8 +23,8 @@ def problems(version: str, changelog: str, tags: str, status: str) -> list[str]:
 
     Args:
         version: of pyproject.toml.
-        changelog: text of CHANGELOG.md; its first section has to be `## VERSION,
-            YYYY-MM-DD` with today's date (UTC).
+        changelog: text of CHANGELOG.md; its first section has to be
+            `## VERSION, YYYY-MM-DD` with today's date (UTC).
         tags: output of `git tag`.
         status: output of `git status --porcelain`.
     """

@@ -1,6 +1,6 @@
 r"""Time to score, beside TRL and verifiers, as the Markdown tables of docs/benchmarks/scoring.md.
 
-    python -m benchmarks.scoring_overhead --data example_model_solutions.jsonl \\
+    python -m benchmarks.scoring_overhead --data example_model_solutions.jsonl \
         --peers peers/bin/python
 
 `--peers` is the interpreter of another virtual environment, with trl, math-verify and

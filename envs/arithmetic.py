@@ -19,7 +19,7 @@ swe_lite, swe_projects, swe_finder   bugs of small projects; the projects; how t
 swe                                  the table of found tasks
 
 Contract: `rlvr.Environment`, registered by an entry point in pyproject.toml.
-Sees `verifiers`, `tools`, `sandbox` and below, not `testing`; `cli` finds them by id.
+Sees `scoring` and below, not `testing`; `cli` finds them by id.
 Goes wrong: splits that share tasks (seed by `rlvr.seeded`), and a changed prompt, task or verdict
 without another `-vN`.
 """

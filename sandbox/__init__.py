@@ -19,7 +19,7 @@ remedies               what to change on a host that lacks something
 
 Contract: `Program` in, `Run` out; the program's end is `Ending`, a value; what we cannot promise is
 `IsolationUnavailable`.  A new language is one file with a row (docs/adding.md).
-Sees the ground and `workers` alone; `verifiers`, `tools` and above see it.
+Sees the ground and `workers` alone; `verifiers`, ready tools and above see it.
 Goes wrong: anything read from a guest is hostile, also its files and times; a process that outlives
 its run; a limit that counts only processes that were waited for.  New attacks go to tests/escapes.
 """

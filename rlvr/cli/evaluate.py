@@ -65,8 +65,7 @@ class EvalCommand:
     """Evaluate a model on an environment: avg@n, pass@k, maj@k with 95 % intervals.
 
     Example: rlvr eval gsm8k-v4 --model Qwen/Qwen3-0.6B -n 8 -k 1 8 --limit 200 --option split=test
-    Example: rlvr eval gsm8k-v4 --endpoint https://api.openai.com/v1 --model gpt-5-mini
-    --key-env OPENAI_API_KEY
+    Example: rlvr eval gsm8k-v4 --endpoint http://127.0.0.1:8000/v1 --model NAME --key-env MY_KEY
     """
 
     env: EnvironmentArgument

@@ -43,8 +43,7 @@ class FilterCommand:
     """Keep the tasks that are worth training on: by pass rate, without duplicates,
     none from a test set.
 
-    Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --max-rate 0.9
-    --tests test.jsonl
+    Example: rlvr filter scored.jsonl -o tasks.jsonl --min-rate 0.1 --tests test.jsonl
 
     Dropped tasks and rows that cannot be read are written to OUT.dropped.jsonl with the reason.
     Exit code 1 if no task is left.

@@ -78,8 +78,8 @@ class ScoreCommand:
     env: Annotated[Positional[str], arg(metavar="ENV", help=_ENV_HELP)]
     files: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE", help=_FILES_HELP)] = ()
     output: Annotated[Path | None, arg(aliases=["-o"], metavar="OUT")] = None
-    """Write the scores to this file, .jsonl or .parquet, there when it is whole;
-    - for JSON lines on stdout."""
+    """Write the scores to this file, .jsonl or .parquet, there when it is whole; - for JSON lines
+    on stdout."""
     verifier: str | None = None
     """Score with this verifier alone, and no environment: a name of `rlvr verifiers`,
     or path/to/file.py:name."""

@@ -16,7 +16,7 @@ deprecated           kinds of before 0.2.0
 
 Contract: `Environment.task(index)` and `verify(task, completion)`, both pure; `open(task)` gives an
 `Episode`.
-Sees `rewards`, `data`, `workers` and the ground; `scoring` and above see it.
+Sees `rewards`, `data`, `workers` and the ground, ready tools also `sandbox`; `scoring` sees it.
 Goes wrong: what a completion can cause must be a verdict, never UNSCORED; state that outlives its
 episode; a verdict that depends on process, thread or hash seed.
 """

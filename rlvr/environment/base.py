@@ -491,7 +491,8 @@ class Environment(Stepping):
     def tools(self, state: Any) -> Sequence[Tool]:
         """The tools of an episode: by default the methods with `@rlvr.tool`.
 
-        Override it to add others: `return [*super().tools(state), ready_tools.python(state)]`.
+        Override it to add others: `return [*super().tools(state), ready_tools.python(state)]`,
+        with `rlvr.environment.ready_tools`.
 
         Args:
             state: of the episode.

@@ -4,8 +4,8 @@ columns, D width of a head.
                 origin     first                now
     buffer        │··········│···················│··········│   columns are steps of the whole batch
     row 0                    [prompt────][tokens]▲
-    row 1                        [prompt][tokens]▲              a row that has just taken another's
-    row 2                    ▒▒▒▒▒▒[prompt──────]▲              place
+    row 1                        [prompt][tokens]▲   it has just taken another row's place
+    row 2                    ▒▒▒▒▒▒[prompt──────]▲
 
 All rows end in the same column, so that a step writes one column and reads one block, whatever the
 rows' ages.  A row that is finished leaves its place to the next one, whose prompt is written to the

@@ -58,6 +58,9 @@ VERDICTS = [
     (r"Hence \boxed{\sqrt3}.", r"\sqrt2", W, "symbolic-different"),
     (r"Hence \boxed{11}, \boxed{12} or \boxed{13}.", "12", W, "hedged"),
     (r"Hence \boxed{1=2=3}.", "3", W, "chain"),
+    (r"\boxed{e, f, g}", "e<f<g", C, "same-items"),
+    (r"\boxed{\text{b, a, c}}", "b<a<c", C, "same-items"),
+    (r"\boxed{A, a, b}", "a<A<b", W, "different-items"),
     (r"Hence \boxed{x=x}.", "x=3", W, "tautology"),
     (r"Hence \boxed{\frac{0}{0}}.", "0", W, "undefined"),
     (r"Hence \boxed{9^{9^{9}}}.", "5", W, "limit"),
@@ -214,6 +217,7 @@ def test_without_an_engine_what_is_undecided_is_wrong():
     """GSM8K answers are numbers; no worker is worth starting for the rest."""
     verdict = MathVerifier(GSM8K).verify(r"\boxed{\sqrt{4}}", "2")
     assert (verdict.outcome, verdict.reason) == (W, "undecided")
+    assert MathVerifier(GSM8K).verify(r"\boxed{b, a, c}", "b<a<c").correct
 
 
 @pytest.mark.parametrize(

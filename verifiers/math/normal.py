@@ -50,6 +50,7 @@ from rlvr.verifiers.math.shapes import (
     labels_bind,
     may_be_several,
     point,
+    ranking,
     read_again,
     rename,
     renamed_function,
@@ -284,6 +285,8 @@ class _Comparison:
             return self._decide_instead(a, b, opposite, vector_sum)
         if sequence.kind == "()" and (pair := point(opposite)) is not None:
             return self._decide_instead(a, b, opposite, pair)
+        if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
+            return _of_other_case(a.items, names) or self._in_order(a.items, names)
         if (
             sequence.kind == "matrix"
             and len(cells := vector(sequence)) == 1
@@ -462,6 +465,13 @@ def _are_values(named: Form, other: Form) -> bool:
     body = named.body
     listed = isinstance(body, Items) and body.kind == "list"
     return listed and isinstance(other, Items) and other.kind == "()"
+
+
+def _of_other_case(a: tuple[Form, ...], b: tuple[Form, ...]) -> Decision | None:
+    """Different, if `a` is ranked where `A` is: letters beside each other keep their case."""
+    letters = ((x.text, y.text) for x, y in zip(a, b, strict=False))
+    is_other = any(x != y and len(x) == 1 and x.swapcase() == y for x, y in letters)
+    return Decision(False, "different-items") if is_other else None
 
 
 def _holds_sets(sequence: Items) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
     "labels_bind",
     "may_be_several",
     "point",
+    "ranking",
     "read_again",
     "rename",
     "renamed_function",
@@ -49,6 +50,7 @@ _OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
 _AXES = "ijk"
+_ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
 _POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
@@ -154,6 +156,16 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
 def _tree(text: str) -> Node:
     """The tree of a formula; of anything else one that says nothing."""
     return parse_or_none(text) or _NO_TREE
+
+
+def ranking(form: Form) -> tuple[Form, ...] | None:
+    """The names in `b < a < c`, in order; None for any other relation."""
+    names = _ONE_WAY.split(form.text) if isinstance(form, Quantity) else []
+    return (
+        tuple(map(read, names))
+        if len(names) > 2 and all(_NAME.fullmatch(name.strip()) for name in names)
+        else None
+    )
 
 
 def point(form: Form) -> Form | None:

@@ -2,8 +2,8 @@
 recomputes recorded steps.
 
 step file ─rows─▶ rows ─advantages─▶ [T] of each ─losses─▶ loss, ∂loss/∂log-probability of each
-                             │                                                token
-                             └──── compared with what is recorded: verify
+                             │                       │        token
+                             └───────────────────────┴─ compared with what is recorded: verify
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Ready tools: Python and bash in a sandbox session, search over texts, and those of an MCP server.
 
+    from rlvr.environment import ready_tools
+
     def setup(self, task):
         return ready_tools.sandbox().session("python")
 
