@@ -139,6 +139,7 @@ def _look_aside(jobs: Sequence[_Job], hash_seed: int) -> list[_Outcomes]:
             name="look at candidates",
             owner="swe_finder",
             limit_s=None,
+            group="caller",  # Ctrl-C ends it too
             stdin=json.dumps(jobs[len(made) :]).encode(),
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
             stderr=None,

@@ -276,7 +276,8 @@ class _ForeignCode(AbstractContextManager[list[BaseException]]):
         return self._errors
 
     def __exit__(self, _: object, error: BaseException | None, trace: TracebackType | None) -> bool:
-        if not isinstance(error, self._kind):
+        # as `except` does, which asks no `__class__`
+        if error is None or not issubclass(type(error), self._kind):
             return False
         self._errors.append(error)
         return True

@@ -154,7 +154,7 @@ def _table_at_signal() -> Iterator[None]:
         from rlvr.workers.alive import describe_alive  # `rlvr --help` does without it
 
         with contextlib.suppress(OSError):  # no print: the signal may come within one
-            os.write(2, f"rlvr: {describe_alive()}\n".encode())
+            os.write(2, f"rlvr: {describe_alive()}\n".encode("utf-8", "backslashreplace"))
 
     signal.signal(signal.SIGUSR1, show)
     try:

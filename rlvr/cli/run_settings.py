@@ -193,8 +193,15 @@ class Sources:
         algorithm = below.algorithm
         if isinstance(algorithm, str):
             algorithm = load_algorithm(algorithm)
-        now_unread = unread(settings, self.algorithm).keys()
-        return now_unread - unread(below, algorithm).keys() - self._set_by_flags
+        may_stay = unread(below, algorithm).keys() | self._set_by_flags
+        by_default, left_out = defaults(Config), set[str]()
+        values = {one.name: getattr(settings, one.name) for one in dataclasses.fields(Config)}
+        while True:  # what is left out may have been the reader of another one
+            found = unread(RunSettings(**values), self.algorithm).keys() - may_stay - left_out
+            if not found:
+                return left_out
+            left_out |= found
+            values |= {name: by_default[name] for name in found}
 
     @property
     def _set_by_flags(self) -> set[str]:

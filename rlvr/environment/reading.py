@@ -183,14 +183,10 @@ class _Watcher:
 
     def __enter__(self) -> None:
         with self._lock:
-            self._began[threading.get_ident()] = time.thread_time()
             if not self._is_running:
                 DaemonThread(self._run, name="reading", owner="environment")
                 self._is_running = True
-
-    def is_watching(self) -> bool:
-        """Whether this thread is watched already."""
-        return threading.get_ident() in self._began
+            self._began[threading.get_ident()] = time.thread_time()
 
     def __exit__(self, *exc: object) -> None:
         """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
@@ -244,19 +240,36 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
 _WATCHER = _Watcher()
 
 
+class _Within(threading.local):
+    reading = False
+
+
+_WITHIN = _Within()
+
+
 @contextmanager
 def _watched() -> Iterator[None]:
     """Of other threads.
     A generator, which ends what an exception left open as `__exit__` began."""
-    if _WATCHER.is_watching():  # by an outer reading, whose time ends sooner
+    if _WITHIN.reading:  # an outer one, whose time ends sooner
         yield
         return
+    _WITHIN.reading = True
     try:
         with _WATCHER:
             yield
-    except OutOfTime as error:
+    except BaseException as error:
         _WATCHER.forget()
-        raise DataError(str(error)) from error
+        if isinstance(error, OutOfTime):
+            raise DataError(str(error)) from error
+        raise
+    finally:
+        _WITHIN.reading = False
 
 
-os.register_at_fork(after_in_child=_WATCHER.begin)
+def _begin_anew() -> None:
+    _WATCHER.begin()
+    _WITHIN.reading = False
+
+
+os.register_at_fork(after_in_child=_begin_anew)

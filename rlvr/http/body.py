@@ -121,8 +121,11 @@ class BodyReader:
                 raise Refused(408, "too-slow", message) from None
         if len(body) <= _AT_ONCE_BYTES:
             return self._parse_body(body, share)
-        parsing = self._thread.submit(self._parse_body, body, share, connection)
-        parsed = await asyncio.wrap_future(parsing)
+        # No local for the future: with the refusal that it has, and this frame, it would be a cycle
+        # that holds the body until the garbage collector comes.
+        parsed = await asyncio.wrap_future(
+            self._thread.submit(self._parse_body, body, share, connection)
+        )
         if connection is not None and connection.has_left:
             raise ClientDisconnect
         return parsed

@@ -89,6 +89,8 @@ class Pool(Engine):
                 shared_fd = os.dup(listed.fileno())
             self._close_list = weakref.finalize(self, os.close, shared_fd)
             watched, shipped_env = _Watched(time.time(), shared_fd), env.without_tasks()
+        else:
+            watch_of_process().forget()
         if self.workers and self.awaits:
             self._pool = AsyncPool(
                 partial(_async_handler, watched, shipped_env),

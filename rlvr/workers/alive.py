@@ -81,7 +81,8 @@ def alive() -> list[Alive]:
         number = None if started is None else started.number
         if started is not None and number is not None:
             age_s = now - started.since
-            rows.append(Alive(started.kind, started.label, number, started.owner, age_s))
+            label = " ".join(started.label.split())
+            rows.append(Alive(started.kind, label, number, started.owner, age_s))
     return sorted(rows, key=lambda row: -row.age_s)
 
 

@@ -32,7 +32,8 @@ class Lifeline:
 
     def give(self) -> None:
         """Close our copy of the reading end: the programs have theirs.  Idempotent."""
-        self.theirs = _closed(self.theirs)
+        theirs, self.theirs = self.theirs, -1
+        _close(theirs)
 
     def say(self, word: bytes) -> None:
         """Write to the programs.  A process forked from this one may hold the pipe open as well.
@@ -46,13 +47,13 @@ class Lifeline:
     def close(self) -> None:
         """End the pipe.  Idempotent."""
         self.give()
-        self._ours = _closed(self._ours)
+        ours, self._ours = self._ours, -1
+        _close(ours)
 
 
-def _closed(fd: int) -> int:
+def _close(fd: int) -> None:
     if fd >= 0:
         os.close(fd)
-    return -1
 
 
 class StartedProgram(subprocess.Popen[bytes]):
@@ -118,7 +119,7 @@ class StartedProgram(subprocess.Popen[bytes]):
             # The group outlives its leader, whose number is ours until we have waited for it.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        with suppress(ProcessLookupError):  # it may have left its group
+        with suppress(ProcessLookupError, PermissionError):  # it may have left its group, or us
             # not Popen's own, which would wait for it where another thread does already
             os.kill(self.pid, signal.SIGKILL)
 
@@ -138,6 +139,7 @@ def run_program(
     name: str,
     owner: str,
     limit_s: float | None,
+    group: Literal["session", "group", "caller"] = "session",
     stdin: bytes = b"",
     stdout: _File = subprocess.PIPE,
     stderr: _File = subprocess.PIPE,
@@ -146,7 +148,7 @@ def run_program(
     """Run a program to its end; what it prints is UTF-8.
 
     Args:
-        argv, name, owner, env: see `StartedProgram`.
+        argv, name, owner, group, env: see `StartedProgram`.
         limit_s: wall seconds after which it and its group are killed; None for no limit.
         stdin: what it reads.
         stdout, stderr: see `subprocess.Popen`; a pipe is read.
@@ -159,6 +161,7 @@ def run_program(
         argv,
         name=name,
         owner=owner,
+        group=group,
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,

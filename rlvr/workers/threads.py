@@ -89,6 +89,8 @@ class Threads(Closing):
     def close(self) -> None:
         """Let the threads end after the calls that they have begun; the others are not begun any
         more."""
+        if self._pid != os.getpid():  # the parent may have held the lock as it forked
+            self._begin()
         with self._queue.lock:
             self._closed = True
         with suppress(Empty):
@@ -139,6 +141,7 @@ def _work(queue: _Queue, idle_s: float | None) -> None:
 def _run(future: Future[object], function: Callable[[], object]) -> None:
     if future.set_running_or_notify_cancel():
         settle(future, function)
+    del future, function  # as in `settle`
 
 
 def settle(future: Future[_T], function: Callable[[], _T]) -> None:
@@ -152,5 +155,6 @@ def settle(future: Future[_T], function: Callable[[], _T]) -> None:
         result = function()
     except BaseException as error:  # noqa: BLE001  it belongs to the caller that reads the future
         future.set_exception(error)
+        del future, function  # this frame is in its traceback: a cycle that holds the arguments
     else:
         future.set_result(result)

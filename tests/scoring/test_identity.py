@@ -308,3 +308,27 @@ def test_what_one_worker_writes_is_no_input_of_another(tmp_path, monkeypatch):
     read_by_another_run = Identity(identity.settings, inputs={name: "1" * 16})
     require_same(identity, read_by_another_run, "one", "other")
     assert Identity.from_dict(identity.as_dict()).written == {name}
+
+
+class Reads(rlvr.Environment):
+    """Right if a file of its own says so."""
+
+    path: str
+
+    def task(self, index):
+        return rlvr.Task(str(index), "?", reference="x")
+
+    def verify(self, task, completion):
+        with open(self.path) as file:  # noqa: PTH123
+            return rlvr.Verdict("correct" if completion == file.read() else "wrong", why="file")
+
+
+def test_a_second_run_in_one_process_has_the_inputs_of_the_first_too(tmp_path):
+    """The watch is of the process: it kept what it had seen, and a second identity lacked it."""
+    path = tmp_path / "key.txt"
+    path.write_text("x")
+    os.utime(path, (0, 0))
+    for _ in range(2):
+        with rlvr.Scorer(Reads(path=str(path)), workers=0) as scorer:
+            assert scorer.score(scorer.env.task(0), "x").verdict.correct
+            assert [one for one in scorer.identity().inputs if one.endswith("key.txt")]

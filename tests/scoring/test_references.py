@@ -304,6 +304,27 @@ def test_a_reading_within_another_does_not_end_its_limit(threads, monkeypatch):
     assert time.process_time() - began < 4
 
 
+def test_a_watcher_that_cannot_start_leaves_no_reading_unlimited(monkeypatch):
+    """At the limit of processes a thread cannot start; the readings after it had no limit."""
+    monkeypatch.setattr(reading, "READ_CPU_S", 0.3)
+
+    def read():
+        with reading.limited_reading():
+            spend(5)
+
+    def fails(*_, **__):
+        raise RuntimeError("can't start new thread")
+
+    with Threads(1, "test") as one:
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, "DaemonThread", fails)
+            patch.setattr(reading._WATCHER, "_is_running", False)
+            with pytest.raises(RuntimeError, match="new thread"):
+                one.submit(read).result()
+        with pytest.raises(DataError, match=r"0\.3 CPU s"):
+            one.submit(read).result()
+
+
 def test_the_thread_that_watches_others_ends_when_there_are_none():
     """It would take the interpreter from the rows five times a second for ever."""
 

@@ -289,6 +289,9 @@ def test_flags_take_settings_below_them_out_of_use(say, written, tmp_path):
     assert ["│", "eval_n", "│", "1", "│", "default", "│"] in rows
     code, said = say("train", "--config", path, "--eval-every", "None", "--eval-n", 3, "--dry-run")
     assert (code, "eval_n is int 3, and nothing reads it" in said) == (2, True), said
+    path = written('algorithm = "grpo_process"\nstep_reward = "forks"\nstep_delimiter = "1"')
+    code, said = say("train", "--config", path, "--algorithm", "grpo", "--dry-run")
+    assert code == 0, said  # the delimiter was read for the step rewards alone
     path = written("sampler_memory = 0.8")
     code, said = say("train", "--config", path, "--eval-every", "None", "--dry-run")
     assert (code, "sampler_memory is float 0.8, and nothing reads it" in said) == (2, True), said

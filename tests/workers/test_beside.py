@@ -1,11 +1,14 @@
 """Threads, programs and forks beside the caller, and the table of what is alive."""
 
+import asyncio
+import contextlib
 import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from functools import partial
 
 import pytest
@@ -186,6 +189,38 @@ def test_threads_start_no_more_than_they_need_and_lose_no_call():
         assert list(threads.map(abs, [-1, 2, -3])) == [1, 2, 3]
     with pytest.raises(UsageError, match="this test is closed; open a new one"):
         threads.submit(abs, 1)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_call_that_raises_keeps_nothing(awaited):
+    """The future, its exception and the frames of the call were a cycle: a service held each refused
+    body until the garbage collector came by."""
+
+    class Given:
+        def refuse(self):
+            raise ZeroDivisionError
+
+    async def wait(threads, given):
+        with contextlib.suppress(ZeroDivisionError):
+            await asyncio.wrap_future(threads.submit(given.refuse))
+
+    def call(threads):
+        given = Given()
+        if awaited:
+            asyncio.run(wait(threads, given))
+        else:
+            with contextlib.suppress(ZeroDivisionError):
+                threads.submit(given.refuse).result()
+        return weakref.ref(given)
+
+    with Threads(1, "test") as threads:
+        gc.disable()
+        try:
+            kept = call(threads)
+            threads.submit(abs, 1).result()  # its thread has ended the call before
+            assert kept() is None
+        finally:
+            gc.enable()
 
 
 def test_sigusr1_prints_the_table_and_the_command_goes_on(say, monkeypatch):
