@@ -238,7 +238,8 @@ def _validator(schema: str) -> Any:
     checks = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique}
     checks |= {"additionalProperties": _additional} if _has_patterns(read) else {}
     counted = {
-        name: _count_evaluations(checks.get(name, check)) for name, check in kind.VALIDATORS.items()
+        name: _count_evaluations(checks.get(name, check), _COSTS.get(name, 1))
+        for name, check in kind.VALIDATORS.items()
     }
     return jsonschema.validators.extend(kind, counted)(read, registry=registry)
 
@@ -251,16 +252,18 @@ class _TooMuch(Exception):
 
 
 _EVALUATIONS: Final = 100_000  # of keywords, for one document: references multiply
+# A reference is looked up each time, which takes as long as three of other keywords.
+_COSTS: Final = {"$ref": 3, "$dynamicRef": 3, "$recursiveRef": 3}
 # values: a schema that takes so many evaluations of a smaller document is to blame for it
 _LARGE: Final = 200
 _left = threading.local()
 
 
-def _count_evaluations(check: Callable[..., Any]) -> Callable[..., Iterator[object]]:
+def _count_evaluations(check: Callable[..., Any], cost: int) -> Callable[..., Iterator[object]]:
     """A keyword's check that counts against the evaluations of the document."""
 
     def counted(validator: Any, value: Any, instance: object, schema: object) -> Iterator[object]:
-        _left.count -= 1
+        _left.count -= cost
         if _left.count < 0:
             raise _TooMuch
         yield from check(validator, value, instance, schema) or ()

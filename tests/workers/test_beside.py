@@ -68,19 +68,24 @@ def test_the_table_has_each_kind_until_it_ends():
     assert loop.loop.is_running()  # as long as this process lives
 
 
+def workers():
+    return {row.number for row in alive() if row.name == "worker"}
+
+
 def test_what_is_dropped_is_not_in_the_table():
     """It holds nothing: whoever started a thing may forget it."""
     over = threading.Event()
     DaemonThread(over.wait, name="dropped", owner="a test")
     assert ("thread", "rlvr-dropped", "a test") in listed()  # it runs, so it is not gone yet
     over.set()
+    before = workers()
     pool = WorkerPool(setup, spares=0)
     pool.warm()
-    [number] = [row.number for row in alive() if row.name == "worker"]
+    [number] = workers() - before
     del pool
     gc.collect()
     assert ended(number)
-    assert "worker" not in {row.name for row in alive()}
+    assert number not in workers()
 
 
 def test_a_program_is_killed_with_what_it_started():
