@@ -432,6 +432,12 @@ def _run(function: Callable[[], Any]) -> Any:
         return asyncio.run(function())
     done: Future[object] = Future()
 
-    call = lambda: asyncio.run(function())  # noqa: E731
-    DaemonThread(settle, done, call, name="verifiers", owner="interop", kind="loop")
+    DaemonThread(
+        settle,
+        done,
+        lambda: asyncio.run(function()),
+        name="verifiers",
+        owner="interop",
+        kind="loop",
+    )
     return done.result()
