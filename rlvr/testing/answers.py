@@ -119,7 +119,9 @@ def _fold_answer(text: str) -> str:
 def _sizes(text: str) -> frozenset[Fraction]:
     """The numbers in a text, without their signs."""
     return frozenset(
-        abs(number) for found in _NUMBERS.findall(text) if (number := number_in(found)) is not None
+        abs(number)
+        for digits in _NUMBERS.findall(text)
+        if (number := number_in(digits)) is not None
     )
 
 

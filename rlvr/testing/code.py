@@ -31,12 +31,12 @@ def phrases_of(env: Environment) -> list[str]:
     Args:
         env: the environment.
     """
-    found = dict.fromkeys(
+    phrases = dict.fromkeys(
         text
         for text in constants_of(env)
         if len(text) in _LENGTHS and "{" not in text and text.strip()
     )
-    return list(found)[:_MOST_PHRASES]
+    return list(phrases)[:_MOST_PHRASES]
 
 
 def constants_of(env: Environment) -> list[str]:
@@ -64,19 +64,25 @@ def constants_of(env: Environment) -> list[str]:
 def _functions(roots: list[Any], owners: list[type]) -> Iterator[types.FunctionType]:
     """The functions, and those of the same modules and classes that they name, in a few steps."""
     todo = list(roots)
-    seen: set[types.FunctionType] = set()
-    while todo and len(seen) < 100:
-        one = inspect.unwrap(todo.pop(0)) if callable(todo[0]) else todo.pop(0)
-        one = getattr(one, "__func__", one)
-        if not isinstance(one, types.FunctionType) or one in seen or _is_ours(one.__module__):
+    visited: set[types.FunctionType] = set()
+    while todo and len(visited) < 100:
+        function = inspect.unwrap(todo.pop(0)) if callable(todo[0]) else todo.pop(0)
+        function = getattr(function, "__func__", function)
+        if (
+            not isinstance(function, types.FunctionType)
+            or function in visited
+            or _is_ours(function.__module__)
+        ):
             continue
-        seen.add(one)
-        yield one
-        module = vars(sys.modules.get(one.__module__, types.ModuleType("none")))
-        names = {**one.__globals__, **module}
-        todo += [names[name] for name in one.__code__.co_names if name in names]
-        todo += [getattr(owner, name, None) for owner in owners for name in one.__code__.co_names]
-        todo += [cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell)]
+        visited.add(function)
+        yield function
+        module = vars(sys.modules.get(function.__module__, types.ModuleType("none")))
+        names = {**function.__globals__, **module}
+        todo += [names[name] for name in function.__code__.co_names if name in names]
+        todo += [
+            getattr(owner, name, None) for owner in owners for name in function.__code__.co_names
+        ]
+        todo += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
 
 
 def _is_ours(module: str | None) -> bool:

@@ -158,22 +158,22 @@ def score_tasks(
         return done
     with scorer:
         run = _Run(env, scorer, found, done)
-        known = _examples(run, tasks, budget)
-        done.answers = [one.answer for one, _ in known if one.answer is not None]
+        examples = _examples(run, tasks, budget)
+        done.answers = [example.answer for example, _ in examples if example.answer is not None]
         if found.wants("exploits"):
             check_reward(env, found)
-            for one, _ in known[:1]:
-                _try_code(run, one)
+            for example, _ in examples[:1]:
+                _try_code(run, example)
         if found.wants("exploits") and not run.hopeless:
-            for one, reference in known:
-                others = [other for other, _ in known if other is not one]
-                done.shares.append(_try_all(run, one, reference, others, budget, rng))
+            for example, reference in examples:
+                other_examples = [other for other, _ in examples if other is not example]
+                done.shares.append(_try_all(run, example, reference, other_examples, budget, rng))
             try_work(
-                env, [one.task for one, _ in known], found, run.workers,
+                env, [example.task for example, _ in examples], found, run.workers,
                 score=lambda task, work: run.timed(task, work.text)[0],
                 is_over=lambda: budget.spent or run.hopeless,
             )  # fmt: skip
-            _search(run, [one for one, _ in known], budget)
+            _search(run, [example for example, _ in examples], budget)
         _judge_others(run)
         if run.passed_over:
             what = (
@@ -536,12 +536,16 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
     """Search for a text that three tasks accept whose answers differ; where the reference is the
     answer itself."""
     three: list[Known] = []
-    for one in known:
-        reference = plain_answer(one.task.reference)
-        if one.answer is None or reference is None or not may_be_same(reference, one.answer):
+    for candidate in known:
+        reference = plain_answer(candidate.task.reference)
+        if (
+            candidate.answer is None
+            or reference is None
+            or not may_be_same(reference, candidate.answer)
+        ):
             continue
-        if not any(may_be_same(one.answer, str(other.answer)) for other in three):
-            three.append(one)
+        if not any(may_be_same(candidate.answer, str(chosen.answer)) for chosen in three):
+            three.append(candidate)
     if len(three) < _DIFFERENT or budget.spent or run.hopeless or not run.found.wants("searched"):
         return
     three = three[:_DIFFERENT]
@@ -558,9 +562,9 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
     form = (parts[0], parts[1]) if len(parts) == 2 else None
     rng = seeded("search", three[0].task.id)
     constants = constants_of(run.env)  # none of rlvr's own, which have tests of their own
-    text = search_texts(constants, [one.task for one in three], form, are_correct, rng)
+    text = search_texts(constants, [case.task for case in three], form, are_correct, rng)
     if text is not None:
-        names = ", ".join(repr(one.task.id) for one in three)
+        names = ", ".join(repr(case.task.id) for case in three)
         run.found.add(
             "searched",
             task=three[0].task.id,

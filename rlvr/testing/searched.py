@@ -49,7 +49,7 @@ def search_texts(
         are_correct: which texts a task accepts.
         rng: draws texts.
     """
-    first, *others = tasks
+    first, *further_tasks = tasks
     if not constants:
         return None
     texts = _texts(constants, first, form, rng)
@@ -60,7 +60,7 @@ def search_texts(
             for text, is_right in zip(batch, are_correct(first, batch), strict=True)
             if is_right
         ]
-        for task in others:
+        for task in further_tasks:
             answers = are_correct(task, paid)
             paid = [text for text, is_right in zip(paid, answers, strict=True) if is_right]
         if paid:
@@ -92,10 +92,10 @@ def _tokens(constants: Sequence[str], prompt: str) -> list[str]:
     """Words, keys and signs of the constants, as JSON has them too, and numbers of the prompt."""
     parts = re.findall(r"[A-Za-z_]+|[^\sA-Za-z0-9_]", " ".join(constants))
     words = list(dict.fromkeys(part for part in parts if len(part) < 30))[:_MOST_WORDS]
-    whole = [text for text in constants if 0 < len(text) < 20]
+    short_constants = [text for text in constants if 0 < len(text) < 20]
     keys = [f'{{"{word}": ' for word in words if word.isidentifier()][:20]
     numbers = re.findall(r"\d+", prompt)[:3]
-    return [*words, *whole, *keys, *("}", "{}", "[]") * bool(keys), *_ALWAYS, *numbers]
+    return [*words, *short_constants, *keys, *("}", "{}", "[]") * bool(keys), *_ALWAYS, *numbers]
 
 
 def _from_patterns(constants: Sequence[str], rng: Random) -> Iterator[str]:

@@ -211,13 +211,13 @@ def measure_strength(
             f"no maker of work serves {env.id}; write one beside its verifier, as "
             f"docs/writing/checking.md shows"
         )
-    drawn = sample(env, Findings(), tasks, seeded("strength", seed))
-    if not drawn:
+    sampled = sample(env, Findings(), tasks, seeded("strength", seed))
+    if not sampled:
         raise UsageError(f"{env.id} made no task")
     written: dict[str, list[WrittenWork]] = defaultdict(list)
-    for one in completions:
-        written[one.task].append(one)
-    digest = _digest(env, drawn, written, seed, works, mending)
+    for completion in completions:
+        written[completion.task].append(completion)
+    digest = _digest(env, sampled, written, seed, works, mending)
     run = _Run(env, maker, seed, works, written, mending)
     done = _Journal(journal, digest)
     until = None if budget_s is None else time.monotonic() + budget_s
@@ -234,17 +234,22 @@ def measure_strength(
                 done.write(record)
                 return record
 
-            futures = [threads.submit(measured, task) for task in drawn]
+            futures = [threads.submit(measured, task) for task in sampled]
             records = [future.result() for future in futures]
     finally:
         threads.close()
         done.close()
-    kept = [record for record in records if record is not None]
+    finished = [record for record in records if record is not None]
     order = sorted(
-        kept, key=lambda one: (one["state"] == "untested", one["strength"] or 0.0, one["task"])
+        finished,
+        key=lambda record: (
+            record["state"] == "untested",
+            record["strength"] or 0.0,
+            record["task"],
+        ),
     )
     config = json.loads(json.dumps(env.config, default=str))
-    return StrengthReport(env.id, config, seed, works, order, len(records) - len(kept), digest)
+    return StrengthReport(env.id, config, seed, works, order, len(records) - len(finished), digest)
 
 
 @dataclass
@@ -264,7 +269,7 @@ class _Run:
         try:
             tried = self._try_wrong(task, self._make_wrong(task), scorer, count)
             right = self._try_right(task, scorer, count)
-            if self.mending and any(one.paid for one in tried):
+            if self.mending and any(play.paid for play in tried):
                 count.mended = mend(self.maker, task, tried, right, scorer)
         except Untested as error:
             count.why = str(error)
@@ -280,13 +285,17 @@ class _Run:
         return seeded("strength", what, self.seed, task.id)
 
     def _make_wrong(self, task: Task) -> list[Work]:
-        made: dict[str, Work] = {}
+        works: dict[str, Work] = {}
         for work in self.maker.wrong(task, self._rng(task, "wrong")):
-            made.setdefault(work.text, work)
-            if len(made) == self.works:
+            works.setdefault(work.text, work)
+            if len(works) == self.works:
                 break
-        texts = dict.fromkeys(one.text for one in self.written.get(task.id, ()) if not one.is_right)
-        return [*made.values(), *(Work(text, "model") for text in texts)]
+        texts = dict.fromkeys(
+            completion.text
+            for completion in self.written.get(task.id, ())
+            if not completion.is_right
+        )
+        return [*works.values(), *(Work(text, "model") for text in texts)]
 
     def _try_wrong(
         self, task: Task, made: Sequence[Work], scorer: Scorer, count: _Count
@@ -328,9 +337,11 @@ class _Run:
 
     def _try_right(self, task: Task, scorer: Scorer, count: _Count) -> list[str]:
         """The right work that is CORRECT, made and labelled."""
-        made = self.maker.right(task, self._rng(task, "right"))
-        right = list(itertools.islice(made, _RIGHT))
-        texts = dict.fromkeys(one.text for one in self.written.get(task.id, ()) if one.is_right)
+        works = self.maker.right(task, self._rng(task, "right"))
+        right = list(itertools.islice(works, _RIGHT))
+        texts = dict.fromkeys(
+            completion.text for completion in self.written.get(task.id, ()) if completion.is_right
+        )
         right += [Work(text, "labelled") for text in texts]
         scores = self._scores(task, right, scorer)
         count.right = len(right)

@@ -87,14 +87,14 @@ def mend(
     """
     done, current = Mending(), task
     witnesses: list[Witness] = []
-    paid = [one for one in tried if one.paid]
+    paid = [play for play in tried if play.paid]
     paid.sort(key=lambda one: (len(one.witness.given), one.witness.given))
     while paid and len(witnesses) < MOST_CASES:
         first = paid.pop(0)
         changed = None
         if first.witness.case is not None:
             changed = maker.mend(task, [*witnesses, first.witness])
-        texts = [*right, first.work.text, *(one.work.text for one in paid)]
+        texts = [*right, first.work.text, *(play.work.text for play in paid)]
         accepted = [] if changed is None else _accepted(changed, texts, scorer)
         if changed is None or accepted is None:
             done.dropped.append(
@@ -111,12 +111,15 @@ def mend(
             witnesses.append(first.witness)
             done.cases.append(_case(first))
             still_paid = accepted[len(right) + 1 :]
-            paid = [one for one, is_paid in zip(paid, still_paid, strict=True) if is_paid]
+            paid = [play for play, is_paid in zip(paid, still_paid, strict=True) if is_paid]
     if witnesses:
         done.reference = current.reference
         operators = {case["operator"] for case in done.cases}
-        others = [one.work.text for one in tried if one.work.operator not in operators]
-        done.wrong, done.paid = len(others), sum(_accepted(current, others, scorer) or ())
+        untargeted_texts = [play.work.text for play in tried if play.work.operator not in operators]
+        done.wrong, done.paid = (
+            len(untargeted_texts),
+            sum(_accepted(current, untargeted_texts, scorer) or ()),
+        )
     return done
 
 
@@ -163,7 +166,9 @@ def write_strengthened(source: SourceRows, report: JsonObject, path: Path) -> li
         What was done, in lines for people.
     """
     by_row = {
-        source.places[one["task"]]: one for one in report["tasks"] if one["task"] in source.places
+        source.places[task_report["task"]]: task_report
+        for task_report in report["tasks"]
+        if task_report["task"] in source.places
     }
     original, copy = hashlib.sha256(), hashlib.sha256()
     done: list[JsonDict] = []
@@ -279,7 +284,7 @@ def _strengthened(
         "why": "",
     }
     if not mended["cases"]:
-        reasons = sorted({one["why"] for one in mended["dropped"]})
+        reasons = sorted({task_mending["why"] for task_mending in mended["dropped"]})
         return row, entry | {"why": "; ".join(reasons) or "no case could be made"}
     before = source.task(number, row)
     assert before is not None

@@ -81,30 +81,32 @@ def try_work(
             what = "no work could be made, so that wrong-work and right-work were not tried"
             found.add("not-checked", Severity.NOTE, what, task=task.id, got=tries)
             continue
-        for hole, work, given, wanted in tries:
+        for hole, work, score_given, expected in tries:
             if found.wants(hole):
                 found.tried(hole)
-                _judge(found, task, hole, work, given, wanted)
+                _judge(found, task, hole, work, score_given, expected)
 
 
 def _try_at(
     maker: Maker, task: Task, inner: Task, score: Callable[[Task, Work], Score]
 ) -> list[_Tried]:
-    made = list(islice(maker.wrong(inner, seeded("work", task.id)), _WRONG))
+    wrong = list(islice(maker.wrong(inner, seeded("work", task.id)), _WRONG))
     right = list(islice(maker.right(inner, seeded("work", task.id)), _RIGHT))
     tries: list[_Tried] = []
-    for work in made:
+    for work in wrong:
         proof = maker.witness(inner, work)
         if proof is None or proof.is_doubtful or proof.is_slow:
             continue
         evidence = f"not correct: at {proof.given} it is {proof.got}, not {proof.expected}"[:400]
-        given = score(task, work)
-        tries.append(_Tried("wrong-work", work, given, evidence if given.verdict.correct else ""))
+        score_given = score(task, work)
+        tries.append(
+            _Tried("wrong-work", work, score_given, evidence if score_given.verdict.correct else "")
+        )
     for work in right:
-        given = score(task, work)
-        is_refused = given.total is not None and not given.verdict.correct
-        wanted = "correct: it is right by its making" if is_refused else ""
-        tries.append(_Tried("right-work", work, given, wanted))
+        score_given = score(task, work)
+        is_refused = score_given.total is not None and not score_given.verdict.correct
+        expected = "correct: it is right by its making" if is_refused else ""
+        tries.append(_Tried("right-work", work, score_given, expected))
     return tries
 
 

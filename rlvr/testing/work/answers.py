@@ -66,10 +66,10 @@ class _Answers(Maker):
 
     def split(self, task: Task) -> tuple[str, str, str]:
         """What stands before the answer of the example, the answer, and what stands behind it."""
-        found = _INSIDE.match(self.example(task))
-        if found is None or not found[2].strip() or len(found[2]) > _LONGEST:
+        match = _INSIDE.match(self.example(task))
+        if match is None or not match[2].strip() or len(match[2]) > _LONGEST:
             raise Untested("its example holds no short answer")
-        return found[1], found[2], found[3]
+        return match[1], match[2], match[3]
 
     def answer_of(self, task: Task, work: Work) -> str | None:
         """The answer in work of the example's form; None if it has another."""
@@ -102,20 +102,22 @@ class AnswersWork(_Answers):
         answer, _, right = self.answer_of(task, work), *self.split(task)[:2]
         if answer is None or answer == right:
             return None
-        one, other = number_in(right), number_in(answer)
-        if one is not None and other is not None:
-            is_far = abs(one - other) > abs(one) / 100
+        right_number, answer_number = number_in(right), number_in(answer)
+        if right_number is not None and answer_number is not None:
+            is_far = abs(right_number - answer_number) > abs(right_number) / 100
             return Witness("its digits", right, answer) if is_far else None
         if not isinstance(self.verifier, MathVerifier):
-            told = _differing_quantity(right, answer)
-            if told is not None:
-                return Witness(told, right, answer)
+            difference = _differing_quantity(right, answer)
+            if difference is not None:
+                return Witness(difference, right, answer)
         if _PLAIN_WORDS.fullmatch(right):
             accepted = task.reference if isinstance(task.reference, list) else [right]
             is_other = all(_letters(answer) != _letters(str(text)) for text in accepted)
             return Witness("its letters", right, answer) if is_other else None
-        if isinstance(self.verifier, MathVerifier) and (told := _differing_point(right, answer)):
-            return Witness(told, right, answer)
+        if isinstance(self.verifier, MathVerifier) and (
+            difference := _differing_point(right, answer)
+        ):
+            return Witness(difference, right, answer)
         return None
 
 
@@ -164,15 +166,15 @@ def _slips(answer: str) -> Iterator[tuple[str, str]]:
         yield from (("number", text) for text in near_misses(answer))
         yield from (("digits exchanged", text) for text in permuted(answer))
         return
-    for found in _NUMBERS.finditer(answer):
-        for changed in near_misses(found[0].lstrip("-")):
+    for match in _NUMBERS.finditer(answer):
+        for changed in near_misses(match[0].lstrip("-")):
             if not changed.startswith("-"):
-                bare = found[0].lstrip("-")
-                at = found.end() - len(bare)
-                yield "number", answer[:at] + changed + answer[found.end() :]
+                bare = match[0].lstrip("-")
+                at = match.end() - len(bare)
+                yield "number", answer[:at] + changed + answer[match.end() :]
     for operator, pattern, new in _SLIPS:
-        for found in list(re.finditer(pattern, answer))[:3]:
-            yield operator, answer[: found.start()] + found.expand(new) + answer[found.end() :]
+        for match in list(re.finditer(pattern, answer))[:3]:
+            yield operator, answer[: match.start()] + match.expand(new) + answer[match.end() :]
     quantity = _QUANTITY.fullmatch(answer)
     if quantity and quantity[2]:
         unit = quantity[2].strip()
@@ -191,14 +193,22 @@ def _letters(text: str) -> str:
 def _differing_quantity(right: str, answer: str) -> str | None:
     """What two quantities or chemical formulas differ in: one number of theirs, or the unit behind
     the same digits."""
-    numbers, others = _NUMBERS.findall(right), _NUMBERS.findall(answer)
+    numbers, answer_numbers = _NUMBERS.findall(right), _NUMBERS.findall(answer)
     if _NUMBERS.sub("#", right) == _NUMBERS.sub("#", answer) and len(numbers) > 0:
-        pairs = zip(numbers, others, strict=True)
-        changed = [(at, one, other) for at, (one, other) in enumerate(pairs) if one != other]
+        pairs = zip(numbers, answer_numbers, strict=True)
+        changed = [
+            (at, digits, other_digits)
+            for at, (digits, other_digits) in enumerate(pairs)
+            if digits != other_digits
+        ]
         if len(changed) != 1:
             return None
-        at, number, other = changed[0][0], number_in(changed[0][1]), number_in(changed[0][2])
-        if number is None or other is None or abs(number - other) <= abs(number) * (not at) / 20:
+        at, number, other_number = changed[0][0], number_in(changed[0][1]), number_in(changed[0][2])
+        if (
+            number is None
+            or other_number is None
+            or abs(number - other_number) <= abs(number) * (not at) / 20
+        ):
             return None  # the first number may be rounded
         return "its digits"
     one, two = _QUANTITY.fullmatch(right), _QUANTITY.fullmatch(answer)
@@ -214,13 +224,13 @@ def _differing_quantity(right: str, answer: str) -> str | None:
 
 def _differing_point(right: str, answer: str) -> str | None:
     """A point at which two formulas differ, by SymPy; None where it cannot tell."""
-    one, other = _formula(right), _formula(answer)
-    if one is None or other is None:
+    formula, other_formula = _formula(right), _formula(answer)
+    if formula is None or other_formula is None:
         return None
     try:
-        if max(_bits(one), _bits(other)) > _MOST_BITS:
+        if max(_bits(formula), _bits(other_formula)) > _MOST_BITS:
             return None
-        return _told_apart(one, other)
+        return _told_apart(formula, other_formula)
     except (TypeError, ValueError, ArithmeticError, AttributeError, NotImplementedError):
         return None
 
@@ -254,16 +264,16 @@ def _bits(formula: Any) -> float:
     if not formula.args:
         return _BITS_OF_A_POINT
     parts = [_bits(part) for part in formula.args]
-    most = max(parts)
+    largest = max(parts)
     if formula.is_Add:
-        return most + len(parts)
+        return largest + len(parts)
     if formula.is_Mul:
         return sum(parts)
     if formula.is_Pow:
         return parts[0] * math.exp2(min(parts[1], _MOST_BITS.bit_length() + 1))
     if isinstance(formula, sympy.Function) and type(formula).__name__ not in _TAME:
-        return most * math.exp2(min(most, _MOST_BITS.bit_length() + 1))
-    return most
+        return largest * math.exp2(min(largest, _MOST_BITS.bit_length() + 1))
+    return largest
 
 
 def _told_apart(one: object, other: object) -> str | None:
@@ -293,12 +303,12 @@ def _told_apart_sets(one: Any, other: Any) -> str | None:
     import sympy
 
     if isinstance(one, sympy.FiniteSet) and isinstance(other, sympy.FiniteSet):
-        values = [sorted(float(value.evalf()) for value in each) for each in (one, other)]
+        values = [sorted(float(value.evalf()) for value in solutions) for solutions in (one, other)]
         if len(values[0]) != len(values[1]):
             return "the number of its solutions"
         gaps = (abs(a - b) for a, b in zip(*values, strict=True))
         return "its solutions" if max(gaps, default=0) > _FAR else None
-    ends = {end for each in (one, other) for end in each.boundary if end.is_finite}
+    ends = {end for solutions in (one, other) for end in solutions.boundary if end.is_finite}
     points = {end + by for end in ends for by in (sympy.Rational(-1, 2), 0, sympy.Rational(1, 2))}
     for point in sorted(points):
         if one.contains(point) != other.contains(point):
@@ -318,17 +328,17 @@ def wrong_answers(answer: str, others: Iterable[str], count: int, rng: Random) -
         count: greatest number of answers.
         rng: draws the made-up ones.
     """
-    found: list[str] = []
-    for other in (*others, *_made_up(answer, rng)):
+    chosen: list[str] = []
+    for candidate in (*others, *_made_up(answer, rng)):
         if (
-            not any(may_be_same(other, known) for known in (answer, *found))
-            and answer not in other
-            and other not in answer
+            not any(may_be_same(candidate, taken_answer) for taken_answer in (answer, *chosen))
+            and answer not in candidate
+            and candidate not in answer
         ):
-            found.append(other)
-        if len(found) == count:
+            chosen.append(candidate)
+        if len(chosen) == count:
             break
-    return found
+    return chosen
 
 
 def near_misses(answer: str) -> list[str]:
@@ -341,11 +351,14 @@ def near_misses(answer: str) -> list[str]:
     number = number_in(answer)
     if number is None:
         return [text for text in _other_character(answer) if not may_be_same(text, answer)]
-    found = [-number, 10 * number]
+    numbers = [-number, 10 * number]
     if number.denominator == 1:
         step = max(1, -(-abs(number) // 50))
-        found += [number + step, number - step]
-    texts = [str(it) if it.denominator == 1 or "/" in answer else str(float(it)) for it in found]
+        numbers += [number + step, number - step]
+    texts = [
+        str(value) if value.denominator == 1 or "/" in answer else str(float(value))
+        for value in numbers
+    ]
     digits = [i for i, char in enumerate(answer) if char.isascii() and char.isdigit()]
     texts += [_other_digit(answer, at) for at in digits[:2]]
     read = ((text, number_in(text)) for text in dict.fromkeys(texts))

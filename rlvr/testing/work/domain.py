@@ -101,11 +101,15 @@ class Domain:
         of its parts: a name that is no argument's."""
         if _EMPTY.search(self.text):
             return True
-        asked = {name for names in _IS_EMPTY.findall(self.text) for name in names if name}
+        checked_names = {name for names in _IS_EMPTY.findall(self.text) for name in names if name}
         if not self.names:
-            return bool(asked)
-        own = self.names[path[0]] if path[0] in range(len(self.names)) else ""
-        return own in asked if len(path) == 1 else bool(asked - {*self.names})
+            return bool(checked_names)
+        argument_name = self.names[path[0]] if path[0] in range(len(self.names)) else ""
+        return (
+            argument_name in checked_names
+            if len(path) == 1
+            else bool(checked_names - {*self.names})
+        )
 
     def values(self, path: Sequence[object]) -> Sequence[Any]:
         """The known values at a path.
@@ -160,18 +164,20 @@ def proposals(known: Sequence[Input], constants: Sequence[object], rng: Random) 
 def _counted(args: Input) -> list[tuple[int, int]]:
     """Pairs of arguments of which one is the length of the other."""
     return [
-        (one, other)
-        for one, other in itertools.permutations(range(len(args)), 2)
-        if type(args[one]) is int and _all_sized(args[other]) and args[one] == len(args[other])
+        (length_at, sized_at)
+        for length_at, sized_at in itertools.permutations(range(len(args)), 2)
+        if type(args[length_at]) is int
+        and _all_sized(args[sized_at])
+        and args[length_at] == len(args[sized_at])
     ]
 
 
 def _recounted(args: Input, counts: Sequence[tuple[int, int]]) -> Input:
     """The input with these lengths as they are now."""
     values = list(args)
-    for one, other in counts:
-        if other < len(values) and _all_sized(values[other]):
-            values[one] = len(values[other])
+    for length_at, sized_at in counts:
+        if sized_at < len(values) and _all_sized(values[sized_at]):
+            values[length_at] = len(values[sized_at])
     return tuple(values)
 
 
@@ -411,12 +417,12 @@ def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]
     low, high = min(numbers), max(numbers)
     if low >= 0 and not _NEGATIVE.search(text):
         first = 2 if _MODULUS.search(text) else 1  # 1 is no base, no modulus and no prime
-        least = min(low, first) if low > _FEW else low
+        lowest = min(low, first) if low > _FEW else low
         if low == 1 and _ZERO.search(text) and not _POSITIVE.search(text):
-            least = 0
-        yield lambda n: type(n) not in (int, float) or n >= least
-    most = 2 * abs(high) + 10
-    yield lambda n: type(n) not in (int, float) or abs(n) <= most
+            lowest = 0
+        yield lambda n: type(n) not in (int, float) or n >= lowest
+    highest = 2 * abs(high) + 10
+    yield lambda n: type(n) not in (int, float) or abs(n) <= highest
     floats = [n for n in numbers if type(n) is float]
     integers = [n for n in numbers if type(n) is int]
     if integers and len(floats) >= _FEW and not any(n.is_integer() for n in floats):
@@ -435,9 +441,9 @@ def _stated_most(values: list[object], prompt: str) -> Iterator[Callable[[Any], 
     10"."""
     numbers = [value for value in values if type(value) is int]
     for words, number in _BELOW.findall(prompt):
-        most = int(number) - (words.endswith("than") and "not" not in words) - (words == "below")
-        if numbers and max(numbers) <= most:
-            yield lambda n, m=most: type(n) is not int or n <= m  # type: ignore[misc]
+        bound = int(number) - (words.endswith("than") and "not" not in words) - (words == "below")
+        if numbers and max(numbers) <= bound:
+            yield lambda n, m=bound: type(n) is not int or n <= m  # type: ignore[misc]
 
 
 def _is_prime(n: int) -> bool:
@@ -448,15 +454,15 @@ def _is_prime(n: int) -> bool:
 
 def _of_texts(texts: list[str], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
     rule = partial(_shared, texts, str)
-    kinds = {_kind(char) for known in texts for char in known}
+    kinds = {_kind(char) for example in texts for char in example}
     yield from rule(lambda value: all(_kind(char) in kinds for char in value))
     if not may_be_empty:
         yield from rule(bool)
-    if len({len(known) for known in texts}) == 1 and len(set(texts)) >= _FEW:
+    if len({len(example) for example in texts}) == 1 and len(set(texts)) >= _FEW:
         yield from rule(lambda value: len(value) == len(texts[0]))
     if {"(", "[", "{", "<"} & set("".join(texts)):
         yield from rule(_is_balanced)
-        if any(" " in known for known in texts):
+        if any(" " in example for example in texts):
             yield from rule(lambda value: all(map(_is_one_group, value.split())))
     yield from rule(lambda value: value == " ".join(value.split()))
     yield from rule(_is_number)
@@ -468,34 +474,34 @@ def _of_texts(texts: list[str], text: str, may_be_empty: bool) -> Iterator[Calla
             yield from rule(
                 lambda value, a=alphabet, m=members: set(value) & set(m) <= a  # type: ignore[misc]
             )
-    words = [word for known in texts for word in known.split()]
+    words = [word for example in texts for word in example.split()]
     if len(words) >= 3 * len(set(words)) and all(
         f"'{w}'" in text or f'"{w}"' in text for w in words
     ):
         yield from rule(lambda value: set(value.split()) <= set(words))
-    if any(char.isalpha() for char in kinds) and any(" " in known for known in texts):
+    if any(char.isalpha() for char in kinds) and any(" " in example for example in texts):
         yield from rule(lambda value: any(map(str.isalnum, value)))
 
 
 def _of_shapes(texts: list[str]) -> Iterator[Callable[[Any], bool]]:
     """Texts of digits and signs, such as dates: their shapes, digits apart; where these differ,
     with their lengths."""
-    shapes = {re.sub(r"\d+", "0", known) for known in texts}
+    shapes = {re.sub(r"\d+", "0", example) for example in texts}
     if len(set(texts)) < _FEW:
         return
     if len(shapes) == 1:
         yield from _shared(texts, str, lambda value: re.sub(r"\d+", "0", value) in shapes)
-    elif not any(char.isalpha() or char.isspace() for known in texts for char in known) and any(
-        re.search(r"\d\D\d", known) for known in texts
+    elif not any(char.isalpha() or char.isspace() for example in texts for char in example) and any(
+        re.search(r"\d\D\d", example) for example in texts
     ):
-        exact = {re.sub(r"\d", "0", known) for known in texts}
+        exact = {re.sub(r"\d", "0", example) for example in texts}
         yield from _shared(texts, str, lambda value: re.sub(r"\d", "0", value) in exact)
 
 
 def _alphabet(texts: list[str], members: str) -> set[str] | None:
     """The characters of a class, where so many texts would not have so few of them by chance; else
     None."""
-    used = [char for known in texts for char in known if char in members]
+    used = [char for example in texts for char in example if char in members]
     alphabet = set(used)
     few = 2 <= len(alphabet) <= len(members) // 3
     return alphabet if few and (len(alphabet) / len(members)) ** len(used) < _RARE else None
@@ -527,27 +533,27 @@ def _is_number(text: str) -> bool:
 
 def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
     rule = partial(_shared, lists, (list, tuple))
-    lengths = {len(known) for known in lists}
-    least = min(lengths)
-    if least and not (least == 1 and may_be_empty):
-        yield from rule(lambda value: len(value) >= min(least, 2))
+    lengths = {len(example) for example in lists}
+    shortest = min(lengths)
+    if shortest and not (shortest == 1 and may_be_empty):
+        yield from rule(lambda value: len(value) >= min(shortest, 2))
     if len(lengths) == 1 and (len(lists) > _FEW or isinstance(lists[0], tuple)):
         yield from rule(lambda value: len(value) in lengths)
-    inner = [len(item) for known in lists for item in known if isinstance(item, list | tuple)]
+    inner = [len(item) for example in lists for item in example if isinstance(item, list | tuple)]
     if inner:
         yield from rule(_is_rectangular)
-        if any(len(known) > 1 for known in lists):
+        if any(len(example) > 1 for example in lists):
             yield from rule(lambda value: len(value) == len(value[0]) if value else True)
-    numberings = [known for known in lists if _applies(_is_numbering, known)]
+    numberings = [example for example in lists if _applies(_is_numbering, example)]
     is_odd_one_out = len(lists) - len(numberings) <= len(lists) // _ODD_ONE
-    if is_odd_one_out and sum(len(known) > 1 for known in numberings) > 1:
+    if is_odd_one_out and sum(len(example) > 1 for example in numberings) > 1:
         yield lambda value: not isinstance(value, list | tuple) or _is_numbering(value)
     for orders in (_ascends, _descends):
-        if math.prod(1 / math.factorial(min(len(known), 20)) for known in lists) < _CHANCE:
+        if math.prod(1 / math.factorial(min(len(example), 20)) for example in lists) < _CHANCE:
             yield from rule(orders)
     if _chance_of_distinct(lists) < _CHANCE or re.search(r"\b(?:unique|distinct)\b", text):
         yield from rule(_is_distinct)
-    if sum(len(known) > 1 for known in lists) >= _FEW:
+    if sum(len(example) > 1 for example in lists) >= _FEW:
         yield from rule(lambda value: len({_kind_of(item) for item in value}) <= 1)
     if len(lists) > _FEW and _PRIME.search(text):
         yield from rule(lambda value: any(map(_is_prime, value)))
@@ -600,10 +606,10 @@ def _limits(text: str, names: Sequence[str]) -> Iterator[Callable[[Input], bool]
         upper = sign.startswith("<")
         ends = _range("", "", sign, number) if upper else _range(number, sign, "", "")
         stated.append((name, sized, *ends))
-    for name, sized, least, most in stated:
+    for name, sized, lower, upper_bound in stated:
         if name in names or len(names) == 1:
             at = names.index(name) if name in names else 0
-            yield lambda args, a=at, b=least, c=most, d=bool(sized): (  # type: ignore[misc]
+            yield lambda args, a=at, b=lower, c=upper_bound, d=bool(sized): (  # type: ignore[misc]
                 _is_between(args, a, b, c, d)
             )
 
@@ -612,8 +618,8 @@ def _range(low: str, below: str, above: str, high: str) -> tuple[float, float]:
     """The least and greatest whole number between two ends, each with its sign; without end where
     one is empty."""
     strict = ("<", ">")
-    least = int(low) + (below in strict) if low else -math.inf
-    return least, int(high) - (above in strict) if high else math.inf
+    lower = int(low) + (below in strict) if low else -math.inf
+    return lower, int(high) - (above in strict) if high else math.inf
 
 
 def _is_between(args: Input, at: int, least: float, most: float, is_length: bool) -> bool:

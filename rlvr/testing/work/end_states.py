@@ -66,20 +66,20 @@ class DeskWork(_Played):
 
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
         *calls, last = self.example_turns(task)
-        told, untold = task.reference["told"], task.reference["untold"]
+        facts_told, untold = task.reference["told"], task.reference["untold"]
         slips: list[tuple[str, list[object]]] = []
         for at, call in enumerate(calls):
             before, after = calls[:at], calls[at + 1 :]
             slips.append(("dropped call", [*before, *after, last]))
             for name, value in call.arguments.items():
-                for other in _other_values(value, task.meta["tables"]):
-                    changed = Ask(call.name, {**call.arguments, name: other})
+                for other_value in _other_values(value, task.meta["tables"]):
+                    changed = Ask(call.name, {**call.arguments, name: other_value})
                     slips.append(("value", [*before, changed, *after, last]))
                     slips.append(("further call", [*calls, changed, last]))
-        if told:
+        if facts_told:
             slips.append(("untold", [*calls, "Done."]))
         for fact in untold:
-            if told:
+            if facts_told:
                 slips.append(("other fact", [*calls, f"Done. {fact}"]))
             slips.append(("told too much", [*calls, f"{last} {fact}"]))
         rng.shuffle(slips)
@@ -95,7 +95,7 @@ class DeskWork(_Played):
         played = play(self.env, task, self.turns(task, work))
         right = play(self.env, task, self.example_turns(task))
         before = task.meta["tables"]
-        expected, got = (_rows(one.state["db"], before) for one in (right, played))
+        expected, got = (_rows(episode.state["db"], before) for episode in (right, played))
         for place in sorted({*expected, *got}):
             if expected.get(place) != got.get(place):
                 return Witness(place, str(expected.get(place)), str(got.get(place)))
@@ -104,7 +104,9 @@ class DeskWork(_Played):
             if fact not in spoken:
                 return Witness("what the user is told", fact, spoken[:200])
         for fact in task.reference["untold"]:
-            if fact in spoken and not any(fact in one for one in task.reference["told"]):
+            if fact in spoken and not any(
+                fact in told_fact for told_fact in task.reference["told"]
+            ):
                 return Witness("what is not for the user", "nothing of it", fact)
         return None
 
@@ -119,8 +121,8 @@ class FilesWork(_Played):
         slips: list[tuple[str, dict[str, str]]] = []
         for name, text in right.items():
             if text != task.meta["files"].get(name):
-                others = {path: right[path] for path in right if path != name}
-                slips.append(("dropped file", others))
+                remaining_files = {path: right[path] for path in right if path != name}
+                slips.append(("dropped file", remaining_files))
             lines = text.splitlines(keepends=True)
             for at, line in enumerate(lines):
                 changed = [

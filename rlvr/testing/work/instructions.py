@@ -83,8 +83,8 @@ class InstructionsWork(Maker):
 
     def wrong(self, task: Task, rng: Random) -> Iterator[Work]:
         text = self.example(task)
-        for kind, asked in self._breakable(task):
-            broken = _BREACHES[kind].apply(text, asked)
+        for kind, arguments in self._breakable(task):
+            broken = _BREACHES[kind].apply(text, arguments)
             if broken != text:
                 yield Work(broken, "broken instruction")
         words = text.split()
@@ -95,18 +95,18 @@ class InstructionsWork(Maker):
             yield Work(" ".join(sorted(set(words))), _NO_ORDER)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
-        for kind, asked in self._breakable(task):
-            if _BREACHES[kind].is_seen(work.text, asked):
-                return Witness(kind, str(dict(asked)), work.text[:200])
+        for kind, arguments in self._breakable(task):
+            if _BREACHES[kind].is_seen(work.text, arguments):
+                return Witness(kind, str(dict(arguments)), work.text[:200])
         if work.operator not in (_NO_WORDS, _NO_ORDER):
             return None
         is_doubtful = work.operator == _NO_ORDER
         return Witness(work.operator, "sentences", work.text[:200], is_doubtful=is_doubtful)
 
     def _breakable(self, task: Task) -> Iterator[tuple[str, Mapping[str, object]]]:
-        for one in task.reference:
-            if one["kind"] in _BREACHES:
-                yield one["kind"], one.get("arguments") or {}
+        for instruction in task.reference:
+            if instruction["kind"] in _BREACHES:
+                yield instruction["kind"], instruction.get("arguments") or {}
 
 
 def _mixed(word: str, rng: Random) -> str:

@@ -71,18 +71,23 @@ class Layout:
             text: standard input.
         """
         rows = _rows(text)
-        head, rest = rows[: len(self.head)], rows[len(self.head) :]
+        head, body = rows[: len(self.head)], rows[len(self.head) :]
         size = len(self.group) or 1
-        if len(head) < len(self.head) or len(rest) % size or (rest and not self.group):
+        if len(head) < len(self.head) or len(body) % size or (body and not self.group):
             return None
-        groups = [rest[at : at + size] for at in range(0, len(rest), size)]
+        groups = [body[at : at + size] for at in range(0, len(body), size)]
         try:
             values = self._values(self.head, head, self._counting())
             if self.group:
                 inner = [
                     self._values(self.group, group, _counts_of(self.group)) for group in groups
                 ]
-                values.append([one[0] if len(one) == 1 else Record(one) for one in inner])
+                values.append(
+                    [
+                        group_values[0] if len(group_values) == 1 else Record(group_values)
+                        for group_values in inner
+                    ]
+                )
         except ValueError:
             return None
         args = tuple(values)
@@ -166,8 +171,8 @@ def layout_of(texts: Sequence[str]) -> Layout | None:
 def _splittings(every: Sequence[_Rows]) -> list[tuple[int, int, tuple[int, int, int] | None]]:
     """Lines at the head, lines of a group, and the number that counts the groups."""
     splittings: list[tuple[int, int, tuple[int, int, int] | None]] = []
-    least = min(map(len, every))
-    for heads in range(1, min(_HEADS, least) + 1):
+    shortest = min(map(len, every))
+    for heads in range(1, min(_HEADS, shortest) + 1):
         words = min(len(row) for rows in every for row in rows[heads - 1 : heads])
         for word, size, offset in (
             (word, size, offset)
@@ -178,7 +183,7 @@ def _splittings(every: Sequence[_Rows]) -> list[tuple[int, int, tuple[int, int, 
             if all(_is_counted(rows, heads, word, size, offset) for rows in every):
                 splittings.append((heads, size, (heads - 1, word, offset)))
     if len({len(rows) for rows in every}) == 1:
-        splittings.append((least, 0, None))
+        splittings.append((shortest, 0, None))
     return splittings
 
 
@@ -224,7 +229,9 @@ def _outer(
     """The number of the head that says how long a line of all groups is; None if there is none."""
     for line, row in enumerate(head):
         for word, kind in enumerate(() if row.is_list else row.kinds):
-            if kind == "int" and all(int(rows[line][word]) == len(own[at]) for rows, own in groups):
+            if kind == "int" and all(
+                int(rows[line][word]) == len(group_rows[at]) for rows, group_rows in groups
+            ):
                 return line, word
     return None
 

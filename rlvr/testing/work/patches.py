@@ -95,9 +95,11 @@ class PatchWork(Maker):
             return None
         case, _, expected = min((cases[name] for name in failed), key=len).rpartition("assertEqual")
         code_of_case = "\n".join(line.strip() for line in case.splitlines()[1:-2])
-        wanted = expected.strip("()\n ").removeprefix("outcome(case), ").split("\n")[0]
+        expected_outcome = expected.strip("()\n ").removeprefix("outcome(case), ").split("\n")[0]
         return Witness(
-            code_of_case, wanted, f"another outcome in {len(failed)} of {len(cases)} cases"
+            code_of_case,
+            expected_outcome,
+            f"another outcome in {len(failed)} of {len(cases)} cases",
         )
 
 

@@ -147,23 +147,23 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
             yield _work(rewritten.source, rewritten.operator)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
-        subject, asked = self.subject(task), self.read(task)
-        found = _program(work.text, asked)
-        if found is None:
+        subject, reference = self.subject(task), self.read(task)
+        program = _program(work.text, reference)
+        if program is None:
             return Witness("no program", "a program", work.text[:200])
-        own = len(self._calls(asked))
+        own_count = len(self._calls(reference))
         doubtful = None
-        for cases, is_doubtful in self._stages(task, subject, own, work, found.text):
-            differing = self._first_difference(found.text, cases, subject.limits)
+        for cases, is_doubtful in self._stages(task, subject, own_count, work, program.text):
+            differing = self._first_difference(program.text, cases, subject.limits)
             if isinstance(differing, Witness):
                 return doubtful or differing
             if differing is None:
                 continue
-            if differing[0] in subject.cases[:own]:
+            if differing[0] in subject.cases[:own_count]:
                 return _witness(*differing)
-            case, got = self._shrunk(subject, found.text, *differing, is_doubtful)
+            case, got = self._shrunk(subject, program.text, *differing, is_doubtful)
             witness = _witness(case, got)
-            if not is_doubtful and not self._is_rounding(subject, found.text, case):
+            if not is_doubtful and not self._is_rounding(subject, program.text, case):
                 return witness
             doubtful = doubtful or dataclasses.replace(witness, is_doubtful=True)
         return doubtful
@@ -194,23 +194,23 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
     ) -> list[CallCase]:
         """More inputs of the domain with the reference's values, made from those that there are."""
         rng = seeded("more inputs", task.id, repr(constants))
-        known = [tuple(case.args) for case in subject.cases]
-        inside, _ = _inputs(known, subject.are_meant, constants, rng, count)
+        known_args = [tuple(case.args) for case in subject.cases]
+        inside, _ = _inputs(known_args, subject.are_meant, constants, rng, count)
         valued, _ = self._value_inputs(subject.solution, subject.like, inside)
         every = [*subject.cases, *valued]
         cases, _ = self._without_ties(
-            subject.solution, subject.like, every, known, subject.own_choice
+            subject.solution, subject.like, every, known_args, subject.own_choice
         )
         old = set(map(id, subject.cases))
         return [case for case in cases if id(case) not in old]
 
     def dissent(self, task: Task, witness: Witness, works: Sequence[Work]) -> int:
-        subject, asked = self.subject(task), self.read(task)
+        subject, reference = self.subject(task), self.read(task)
         if not isinstance(witness.case, CallCase):
             return 0
         votes: Counter[str] = Counter()
         for work in works:
-            program = _program(work.text, asked)
+            program = _program(work.text, reference)
             if program is not None:
                 [case], _ = self._values(program.text, subject.like, [tuple(witness.case.args)])
                 if case is not None and not _agree(witness.case, case):
@@ -224,9 +224,9 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         right, _ = self._values(subject.solution, subject.like, near)
         values, _ = self._values(source, subject.like, near)
         compared = [
-            value is not None and _agree(one, value)
-            for one, value in zip(right, values, strict=True)
-            if one is not None
+            value is not None and _agree(right_value, value)
+            for right_value, value in zip(right, values, strict=True)
+            if right_value is not None
         ]
         return bool(compared) and all(compared)
 
@@ -261,35 +261,39 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         return [case for case in found_calls if not case.kwargs and _is_plain(case.args)]
 
     def examine(self, task: Task) -> _Subject:
-        asked = self.read(task)
-        found = _program(self.example(task), asked)
-        calls = self._calls(asked)
-        if found is None or not calls:
+        reference = self.read(task)
+        program = _program(self.example(task), reference)
+        calls = self._calls(reference)
+        if program is None or not calls:
             raise Untested("its tests call no Python function with values that are written out")
-        solution = f"{asked.imports}\n{found.text}" if asked.imports else found.text
+        solution = f"{reference.imports}\n{program.text}" if reference.imports else program.text
         try:
             ast.parse(solution)
         except (SyntaxError, ValueError, RecursionError) as error:
             raise Untested(f"its reference solution cannot be read: {error}") from None
-        judged = self.verifier.judge_program(solution, asked)
+        judged = self.verifier.judge_program(solution, reference)
         if not judged.accepted:
             raise Untested(f"its reference solution fails its own tests: {judged.why}")
         like = _like(calls)
         prompt = prompt_text(task.prompt)
-        known = [tuple(case.args) for case in calls]
-        known += [args for args in _shown_calls(prompt, like.name) if len(args) == len(known[0])]
-        known = list({repr(args): args for args in known}.values())
+        known_args = [tuple(case.args) for case in calls]
+        known_args += [
+            args for args in _shown_calls(prompt, like.name) if len(args) == len(known_args[0])
+        ]
+        known_args = list({repr(args): args for args in known_args}.values())
         names = _argument_names(solution, like.name)
-        domain = Domain(known, f"{prompt}\n{solution}", prompt, names)
-        are_meant = self._row_domain(task, known) or (lambda inputs: list(map(domain.has, inputs)))
+        domain = Domain(known_args, f"{prompt}\n{solution}", prompt, names)
+        are_meant = self._row_domain(task, known_args) or (
+            lambda inputs: list(map(domain.has, inputs))
+        )
         rng = seeded("inputs", task.id)
         constants = _constants(solution, prompt)
-        inside, outside = _inputs(known, are_meant, constants, rng, _INPUTS)
-        cases, limits = self._value_inputs(solution, like, [*known, *inside], strict=True)
-        if sum(case.args in known for case in cases) < len(known[: len(calls)]) // 2:
+        inside, outside = _inputs(known_args, are_meant, constants, rng, _INPUTS)
+        cases, limits = self._value_inputs(solution, like, [*known_args, *inside], strict=True)
+        if sum(case.args in known_args for case in cases) < len(known_args[: len(calls)]) // 2:
             raise Untested("its reference solution hangs or differs between runs")
-        own_choice = _own_choice(cases, known, prompt)
-        cases, ties = self._without_ties(solution, like, cases, known, own_choice)
+        own_choice = _own_choice(cases, known_args, prompt)
+        cases, ties = self._without_ties(solution, like, cases, known_args, own_choice)
         doubtful, _ = self._value_inputs(solution, like, outside)
         return _Subject(
             solution, like, cases, [*ties, *doubtful], are_meant, limits, constants, own_choice
@@ -354,15 +358,17 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         one without sets that gives another value is `Untested`: others may agree by chance."""
         forth, cpu_s = self._values(solution, like, inputs)
         reordered = [reorder_sets(solution, seed) for seed in _SEEDS]
-        others = [one for one in reordered if one is not None]
+        variants = [variant for variant in reordered if variant is not None]
         cases = []
-        again = [self._values(other, like, inputs[::-1])[0][::-1] for other in others or [solution]]
+        again = [
+            self._values(variant, like, inputs[::-1])[0][::-1] for variant in variants or [solution]
+        ]
         for case, *values in zip(forth, *again, strict=True):
             if case is not None and all(
                 value is not None and _agree(case, value) for value in values
             ):
                 cases.append(case)
-            elif strict and not others and case is not None and values[0] is not None:
+            elif strict and not variants and case is not None and values[0] is not None:
                 raise Untested("its reference solution differs between runs")
         memory_mib = self.verifier.limits.memory_mib
         return cases, Limits(cpu_s=max(_CALL_CPU_S, _SLOWER * cpu_s), memory_mib=memory_mib)
@@ -413,7 +419,11 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
                 simpler = list(itertools.compress(simpler, subject.are_meant(simpler)))
             cases, _ = self._value_inputs(subject.solution, subject.like, simpler)
             if not is_doubtful:
-                cases = [one for one in cases if repr(one.expected) not in subject.own_choice]
+                cases = [
+                    simpler_case
+                    for simpler_case in cases
+                    if repr(simpler_case.expected) not in subject.own_choice
+                ]
             differing = self._first_difference(source, cases, subject.limits)
             if differing is None or isinstance(differing, Witness):
                 break
@@ -485,11 +495,11 @@ def _inputs(
     """New inputs of the domain, and some that may lie outside."""
     inside: list[Input] = []
     outside: list[Input] = []
-    seen = {repr(args) for args in known}
+    known_keys = {repr(args) for args in known}
     proposed = itertools.islice(proposals(known, constants, rng), _TRIES)
     while len(inside) < count and (chunk := list(itertools.islice(proposed, _CHUNK))):
-        new = {key: args for args in chunk if (key := repr(args)) not in seen}
-        seen |= new.keys()
+        new = {key: args for args in chunk if (key := repr(args)) not in known_keys}
+        known_keys |= new.keys()
         short = [args for key, args in new.items() if len(key) <= _LONG_CASE]
         for args, is_meant in zip(short, are_meant(short), strict=True):
             (inside if is_meant else outside).append(args)

@@ -201,14 +201,14 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
             yield _work(subject.language, rewritten)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
-        subject, asked = self.subject(task), self._reference(task)
-        found = find_program(work.text, self._languages)
-        if found is None:
+        subject, reference = self.subject(task), self._reference(task)
+        candidate = find_program(work.text, self._languages)
+        if candidate is None:
             return Witness("no program", "a program", work.text[:200])
-        program = Program(found.language or subject.language, found.text)
+        program = Program(candidate.language or subject.language, candidate.text)
         if self.sandbox.compile(program).ending is not Ending.OK:
             return None  # it is refused, and that proves nothing about the tests
-        compare = asked.checker or self.verifier.compare
+        compare = reference.checker or self.verifier.compare
         for cases in (subject.own, subject.new[:_FIRST], subject.new[_FIRST:]):
             differing = self.differing(program, cases, subject.limits, compare=compare)
             if isinstance(differing, Witness):
@@ -237,21 +237,21 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
         return reference
 
     def examine(self, task: Task) -> _FedSubject:
-        asked = self._reference(task)
-        found = find_program(self.example(task), self._languages)
-        if found is None:
+        reference = self._reference(task)
+        solution = find_program(self.example(task), self._languages)
+        if solution is None:
             raise Untested(f"its reference solution is no program in {', '.join(self._languages)}")
-        language = found.language or self._languages[0]
-        judged = self.verifier.judge_program(found.text, asked)
+        language = solution.language or self._languages[0]
+        judged = self.verifier.judge_program(solution.text, reference)
         if not judged.accepted:
             raise Untested(f"its reference solution fails its own tests: {judged.why}")
-        cases = () if isinstance(asked.cases, TestSuite) else asked.cases
-        own = [case for case in cases if isinstance(case, StdioCase)]
-        texts = [case.stdin for case in own if isinstance(case.stdin, str)]
+        cases = () if isinstance(reference.cases, TestSuite) else reference.cases
+        stdio_cases = [case for case in cases if isinstance(case, StdioCase)]
+        texts = [case.stdin for case in stdio_cases if isinstance(case.stdin, str)]
         layout = layout_of(texts)
-        known = [args for text in texts if layout and (args := layout.parse(text)) is not None]
+        inputs = [args for text in texts if layout and (args := layout.parse(text)) is not None]
         prompt = prompt_text(task.prompt)
-        domain = Domain(known, f"{prompt}\n{found.text}", prompt) if known else None
+        domain = Domain(inputs, f"{prompt}\n{solution.text}", prompt) if inputs else None
         longest = max(case.cpu_s for case in judged.cases)
         least_mib = LANGUAGES[language].least_memory_mib
         limits = Limits(
@@ -259,11 +259,11 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
             memory_mib=max(self.verifier.limits.memory_mib, least_mib),
         )
         subject = _FedSubject(
-            language, found.text, own, [], layout, domain, limits, longest < _QUICK_S
+            language, solution.text, stdio_cases, [], layout, domain, limits, longest < _QUICK_S
         )
-        if layout is not None and domain is not None and known[0]:
+        if layout is not None and domain is not None and inputs[0]:
             rng = seeded("inputs", task.id)
-            every = proposals(known, _numbers(found.text), rng)
+            every = proposals(inputs, _numbers(solution.text), rng)
             count = max(_FIRST, min(_INPUTS, int(_TOTAL_S / longest)))
             texts = _texts(layout, domain, itertools.islice(every, _TRIES), set(texts))[:count]
             subject.new = self._values(subject, sorted(texts, key=lambda one: (len(one), one)))
@@ -275,15 +275,15 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
         sources = [subject.source] * 3
         if subject.language in _PYTHON:
             reordered = [reorder_sets(subject.source, seed) for seed in (1, 2)]
-            sources = [subject.source, *(one for one in reordered if one is not None)]
+            sources = [subject.source, *(variant for variant in reordered if variant is not None)]
         printed = [
             self._outputs(Program(subject.language, source), texts, subject.limits)
             for source in sources
         ]
         return [
             StdioCase(text, output)
-            for text, output, *others in zip(texts, *printed, strict=True)
-            if output is not None and all(other == output for other in others)
+            for text, output, *reprinted in zip(texts, *printed, strict=True)
+            if output is not None and all(repeat == output for repeat in reprinted)
         ]
 
     def _outputs(self, program: Program, texts: Sequence[str], limits: Limits) -> list[str | None]:

@@ -91,9 +91,9 @@ class _Structures(Maker):
             yield Work(before + text + after, operator)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
-        found = _INSIDE.match(work.text)
+        match = _INSIDE.match(work.text)
         try:
-            value = self.parse(found[2] if found else work.text)
+            value = self.parse(match[2] if match else work.text)
         except ValueError:
             return None
         breach = self.breach(value, task)
@@ -101,8 +101,8 @@ class _Structures(Maker):
 
     def _read(self, task: Task) -> tuple[str, Any, str]:
         text = self.example(task)
-        found = _INSIDE.match(text)
-        before, inside, after = found.groups() if found else ("", text, "")
+        match = _INSIDE.match(text)
+        before, inside, after = match.groups() if match else ("", text, "")
         try:
             return before, self.parse(inside), after
         except ValueError as error:
@@ -121,8 +121,8 @@ class JSONWork(_Structures):
 
     def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
         for path, leaf in list(_leaves(value)):
-            for other in _other_values(leaf):
-                yield "value", _with(value, path, other)
+            for other_leaf in _other_values(leaf):
+                yield "value", _with(value, path, other_leaf)
             if path:
                 yield "dropped", _with(value, path, _MISSING)
 
@@ -132,11 +132,11 @@ class JSONWork(_Structures):
 
     def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
         reference = task.reference
-        asked = {"": reference["whole"]} if "whole" in reference else reference["values"]
-        for pointer, wanted in asked.items():
+        expected_values = {"": reference["whole"]} if "whole" in reference else reference["values"]
+        for pointer, expected in expected_values.items():
             got = _at(value, pointer)
-            if _plain(got) != _plain(wanted):
-                return pointer or "the document", _brief(wanted), _brief(got)
+            if _plain(got) != _plain(expected):
+                return pointer or "the document", _brief(expected), _brief(got)
         return None
 
 
@@ -158,9 +158,9 @@ class CallsWork(JSONWork):
             for name in names:
                 if name != call["name"]:
                     yield "function", [*value[:at], {**call, "name": name}, *value[at + 1 :]]
-            for argument, given in call["arguments"].items():
-                for other in _other_values(given):
-                    arguments = {**call["arguments"], argument: other}
+            for argument, argument_value in call["arguments"].items():
+                for other_value in _other_values(argument_value):
+                    arguments = {**call["arguments"], argument: other_value}
                     changed = {**call, "arguments": arguments}
                     yield "value", [*value[:at], changed, *value[at + 1 :]]
 
@@ -169,21 +169,27 @@ class CallsWork(JSONWork):
         yield "calls reordered", json.dumps(value[::-1])
 
     def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
-        wanted = [
+        expected_calls = [
             (name, accepted) for call in task.reference["calls"] for name, accepted in call.items()
         ]
         names, got_names = (
-            Counter(name for name, _ in wanted),
+            Counter(name for name, _ in expected_calls),
             Counter(call["name"] for call in value),
         )
         if names != got_names:
             return "the functions", _brief(dict(names)), _brief(dict(got_names))
         for call in value:
-            candidates = [accepted for name, accepted in wanted if name == call["name"]]
-            for argument, given in call["arguments"].items():
-                accepted = [one for each in candidates for one in each.get(argument, ())]
-                if accepted and all(_letters(given) != _letters(one) for one in accepted):
-                    return f"{call['name']}.{argument}", _brief(accepted), _brief(given)
+            candidates = [accepted for name, accepted in expected_calls if name == call["name"]]
+            for argument, argument_value in call["arguments"].items():
+                accepted = [
+                    alternative
+                    for candidate in candidates
+                    for alternative in candidate.get(argument, ())
+                ]
+                if accepted and all(
+                    _letters(argument_value) != _letters(alternative) for alternative in accepted
+                ):
+                    return f"{call['name']}.{argument}", _brief(accepted), _brief(argument_value)
         return None
 
 
@@ -203,9 +209,9 @@ class RolesWork(_Structures):
     def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
         roles = sorted({role for _, role in value} | {"knight", "knave"})
         for at, (name, role) in enumerate(value):
-            for other in roles:
-                if other != role:
-                    yield "role", [*value[:at], (name, other), *value[at + 1 :]]
+            for other_role in roles:
+                if other_role != role:
+                    yield "role", [*value[:at], (name, other_role), *value[at + 1 :]]
         if len(set(value)) > 1:
             turned = dict(zip(("knight", "knave"), ("knave", "knight"), strict=True))
             yield "all roles", [(name, turned.get(role, role)) for name, role in value]
@@ -216,9 +222,9 @@ class RolesWork(_Structures):
 
     def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
         for name, role in value:
-            wanted = task.reference.get(name)
-            if wanted is not None and wanted != role:
-                return name, wanted, role
+            expected_role = task.reference.get(name)
+            if expected_role is not None and expected_role != role:
+                return name, expected_role, role
         return None
 
 
@@ -235,28 +241,28 @@ class GridWork(_Structures):
         return "\n".join(", ".join(row) for row in value)
 
     def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
-        for one in range(len(value)):
-            for other in range(one):
+        for row in range(len(value)):
+            for other_row in range(row):
                 rows = copy.deepcopy(value)
-                rows[one], rows[other] = rows[other], rows[one]
+                rows[row], rows[other_row] = rows[other_row], rows[row]
                 yield "rows exchanged", rows
                 for column in range(len(value[0])):
                     cells = copy.deepcopy(value)
-                    cells[one][column], cells[other][column] = (
-                        value[other][column],
-                        value[one][column],
+                    cells[row][column], cells[other_row][column] = (
+                        value[other_row][column],
+                        value[row][column],
                     )
                     yield "cells exchanged", cells
                     copied = copy.deepcopy(value)
-                    copied[one][column] = value[other][column]
+                    copied[row][column] = value[other_row][column]
                     yield "cell copied", copied
 
     def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
         yield "table", "\n".join(f"| {' | '.join(row)} |" for row in value)
 
     def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
-        for number, (row, wanted) in enumerate(zip(value, task.reference, strict=False), 1):
-            for cell, right in zip(row, wanted, strict=False):
+        for number, (row, expected_row) in enumerate(zip(value, task.reference, strict=False), 1):
+            for cell, right in zip(row, expected_row, strict=False):
                 if cell != right:
                     return f"line {number}", right, cell
         return None
@@ -275,10 +281,10 @@ class SudokuWork(_Structures):
     def slips(self, value: Any, task: Task, rng: Random) -> Iterator[_Edit]:
         size = len(value)
         for _ in range(4 * size):
-            row, one, other = rng.randrange(size), *rng.sample(range(size), 2)
+            row, first, second = rng.randrange(size), *rng.sample(range(size), 2)
             changed, exchanged = copy.deepcopy(value), copy.deepcopy(value)
-            changed[row][one] = value[row][one] % size + 1
-            exchanged[row][one], exchanged[row][other] = value[row][other], value[row][one]
+            changed[row][first] = value[row][first] % size + 1
+            exchanged[row][first], exchanged[row][second] = value[row][second], value[row][first]
             yield "digit", changed
             yield "exchanged", exchanged
 
@@ -290,8 +296,8 @@ class SudokuWork(_Structures):
         if [len(row) for row in value] != [size] * size:
             return "its shape", f"{size} rows of {size} digits", f"{len(value)} rows"
         high, wide = _BOX_SIZES[size]
-        for at, (row, given) in enumerate(zip(value, task.reference, strict=False)):
-            for digit, clue in zip(row, given, strict=False):
+        for at, (row, clues) in enumerate(zip(value, task.reference, strict=False)):
+            for digit, clue in zip(row, clues, strict=False):
                 if clue not in (0, digit):
                     return f"row {at + 1}", f"the given {clue}", str(digit)
         places = [(row, column) for row in range(size) for column in range(size)]
@@ -333,8 +339,8 @@ class ExpressionWork(_Structures):
                     ("operator", "op", op) for op in operators if type(op) is not type(node.op)
                 ]
             elif isinstance(node, ast.Constant) and isinstance(node.value, int):
-                others = {*numbers, node.value + 1} - {node.value}
-                changes += [("number", "value", number) for number in sorted(others)]
+                other_numbers = {*numbers, node.value + 1} - {node.value}
+                changes += [("number", "value", number) for number in sorted(other_numbers)]
             for operator, field, new in changes:
                 changed = copy.deepcopy(value)
                 setattr(list(ast.walk(changed))[at], field, new)
@@ -376,16 +382,16 @@ def _value(node: ast.AST) -> Fraction:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand)
         case ast.BinOp(left=left, op=op, right=right):
-            one, other = _value(left), _value(right)
+            left_value, right_value = _value(left), _value(right)
             match op:
                 case ast.Add():
-                    return one + other
+                    return left_value + right_value
                 case ast.Sub():
-                    return one - other
+                    return left_value - right_value
                 case ast.Mult():
-                    return one * other
+                    return left_value * right_value
                 case ast.Div():
-                    return one / other
+                    return left_value / right_value
     raise ValueError(f"no sum of whole numbers: {ast.unparse(node)}")
 
 
