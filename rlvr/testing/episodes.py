@@ -124,7 +124,7 @@ def episode_breaches(env: Environment, tasks: Sequence[Task]) -> list[Breach]:
             replies_of_tasks.append((task, replies_text, paid))
             all_breaches += _junk(env, task)
             all_breaches += _many(env, task, tasks)
-            all_breaches += cheat_breaches(env, task, _played, first=task is tasks[0])
+            all_breaches += cheat_breaches(env, task, _play_turns, first=task is tasks[0])
         for error in errors:
             fails = isinstance(error, Unscored)
             what, got = ("fails", str(error)) if fails else ("raises", describe_exception(error))
@@ -141,11 +141,14 @@ def trace(env: Environment, tasks: Sequence[Task]) -> list[str]:
         tasks: of the environment.
     """
     return [
-        json.dumps(_without_times(_played(env, task, _turns_of(env, task))[0])) for task in tasks
+        json.dumps(_without_times(_play_turns(env, task, _turns_of(env, task))[0]))
+        for task in tasks
     ]
 
 
-def _played(env: Environment, task: Task, turns: Sequence[_Turn]) -> tuple[EpisodeRecord, Score]:
+def _play_turns(
+    env: Environment, task: Task, turns: Sequence[_Turn]
+) -> tuple[EpisodeRecord, Score]:
     record = play(env, task, turns).record
     return record, env.score_group(task, [env.completion_of(record, 1)])[0]
 
@@ -172,8 +175,8 @@ def _example(env: Environment, task: Task) -> Iterator[Breach]:
         what = "example_episode gives no turns, so it is not known that the maximum can be earned"
         yield "no-example", Severity.NOTE, what, ""
     turns = _turns_of(env, task)
-    record, score = _played(env, task, turns)
-    again, _ = _played(env, task, turns)
+    record, score = _play_turns(env, task, turns)
+    again, _ = _play_turns(env, task, turns)
     if _without_times(record) != _without_times(again):
         yield _hole(
             "nondeterministic",
@@ -213,7 +216,7 @@ def _twice(
     if not calls:
         return
     repeated = [turn for turn in turns for _ in range(1 if isinstance(turn, str) else 3)]
-    record, repeated_score = _played(env, task, repeated)
+    record, repeated_score = _play_turns(env, task, repeated)
     if (
         repeated_score.total is not None
         and score.total is not None
@@ -452,7 +455,7 @@ def _junk(env: Environment, task: Task) -> Iterator[Breach]:
     """Answers that deserve nothing, at once and again and again."""
     high = env.reward.bounds[1]
     for hole, text in JUNK.items():
-        record, score = _played(env, task, [PolicyTurn(text)] * 3)
+        record, score = _play_turns(env, task, [PolicyTurn(text)] * 3)
         if record.fault.startswith("time limit"):
             yield _hole(
                 "hang", "the simulated user takes too long", f"{record.fault}: {text[:40]!r}"
@@ -485,7 +488,7 @@ def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breac
         ]
         if finals:
             several = "\n".join([*finals, turns[-1], *finals])
-            _, score = _played(env, task, [*turns[:-1], several])
+            _, score = _play_turns(env, task, [*turns[:-1], several])
             if score.verdict.outcome is Outcome.CORRECT:
                 yield _hole(
                     "hedge",
@@ -509,8 +512,8 @@ def _many(env: Environment, task: Task, tasks: Sequence[Task]) -> Iterator[Breac
         and _show_reference(turn_owner) in map(plain_answer, turn.arguments.values())
     ]
     if answering and wrong:
-        _, alone = _played(env, task, [*answering, "Done."])
-        _, score = _played(env, task, [PolicyTurn("", (*wrong, *answering, *wrong)), "Done."])
+        _, alone = _play_turns(env, task, [*answering, "Done."])
+        _, score = _play_turns(env, task, [PolicyTurn("", (*wrong, *answering, *wrong)), "Done."])
         if alone.verdict.outcome is Outcome.CORRECT and score.verdict.outcome is Outcome.CORRECT:
             yield _hole(
                 "hedge",

@@ -72,7 +72,7 @@ def check_task_repeats(
     with _elsewhere(env.without_tasks(), found) as pool:
         if pool is None:
             return
-        lost, remade_tasks = _asked(pool, ("find", [task.id for task in drawn]), wall_s)
+        lost, remade_tasks = _ask_pool(pool, ("find", [task.id for task in drawn]), wall_s)
         if lost or not remade_tasks:
             return  # its ids are of a kind that `find` need not know
         for task, remade in zip(drawn, remade_tasks, strict=True):
@@ -117,7 +117,7 @@ def check_repeats(
                     budget.left_out += 1
                     return
                 work = [(task, completion) for task, completion, _ in batch]
-                lost, results = _asked(pool, ("score", (threads, work)), wall_s * len(batch))
+                lost, results = _ask_pool(pool, ("score", (threads, work)), wall_s * len(batch))
                 where = "in another process" if threads == 1 else f"in {threads} threads"
                 if lost:
                     found.add(
@@ -182,7 +182,7 @@ def check_episodes(
                 return
             if not tasks:
                 return
-            traces.append(_asked(pool, ("trace", tasks), limit_s)[1])
+            traces.append(_ask_pool(pool, ("trace", tasks), limit_s)[1])
     found.tried("nondeterministic")
     if traces[0] != traces[1]:
         what = "the same turns give other replies in another process"
@@ -192,7 +192,7 @@ def check_episodes(
 def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> bool:
     """Add the findings of the other process; False if it was lost, or the environment breaks its
     contract."""
-    lost, breaches = _asked(pool, asked, wall_s)
+    lost, breaches = _ask_pool(pool, asked, wall_s)
     if lost:
         found.add(
             "hang" if lost.startswith("worker-timeout") else "episode",
@@ -209,7 +209,7 @@ def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> 
     )
 
 
-def _asked(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:
+def _ask_pool(pool: WorkerPool, asked: _Asked, wall_s: float) -> tuple[str, Any]:
     """(why the request was lost, "" if it was not; the reply)."""
     [reply] = pool.run([asked], wall_s=wall_s)
     return (f"{reply.reason}: {reply}", None) if isinstance(reply, Unscored) else ("", reply)

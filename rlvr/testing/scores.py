@@ -170,7 +170,7 @@ def score_tasks(
                 done.shares.append(_try_all(run, example, reference, other_examples, budget, rng))
             try_work(
                 env, [example.task for example, _ in examples], found, run.workers,
-                score=lambda task, work: run.timed(task, work.text)[0],
+                score=lambda task, work: run.score_timed(task, work.text)[0],
                 is_over=lambda: budget.spent or run.hopeless,
             )  # fmt: skip
             _search(run, [example for example, _ in examples], budget)
@@ -201,7 +201,7 @@ class _Run:
     def hopeless(self) -> bool:
         return self.hangs >= _HANGS or self.lost_examples >= _LOST_EXAMPLES
 
-    def timed(self, task: Task, text: str) -> tuple[Score, float]:
+    def score_timed(self, task: Task, text: str) -> tuple[Score, float]:
         """A score and the seconds that it took."""
         started = time.monotonic()
         [score] = self._scorer.score_group(task, [as_completion(text)])
@@ -219,7 +219,7 @@ class _Run:
         self, task: Task, text: str, ahead: _Ahead | None = None, *, may_take_long: bool = False
     ) -> Score:
         completion = as_completion(text)
-        score, took_s = self.timed(task, text) if ahead is None else ahead.take(text)
+        score, took_s = self.score_timed(task, text) if ahead is None else ahead.take(text)
         for hole in ("crash", "hang", "slow"):
             self.found.tried(hole)
         self.done.tries.append((task, completion, score, took_s))
@@ -231,7 +231,7 @@ class _Run:
             return score
         for _ in range(_AGAIN):  # the machine may have been busy
             if took_s > _SLOW_S and not may_take_long:
-                took_s = min(took_s, self.timed(task, text)[1])
+                took_s = min(took_s, self.score_timed(task, text)[1])
         if took_s > _SLOW_S and not may_take_long:
             self.found.add(
                 "slow",
@@ -294,7 +294,10 @@ class _Ahead:
             ):
                 if next_one not in self._run.gone:
                     self._begun.append(
-                        (next_one, self._threads.submit(self._run.timed, self._task, next_one))
+                        (
+                            next_one,
+                            self._threads.submit(self._run.score_timed, self._task, next_one),
+                        )
                     )
             begun, future = self._begun.popleft()
             if begun == text:

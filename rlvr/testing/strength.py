@@ -225,7 +225,7 @@ def measure_strength(
     try:
         with Scorer(env, workers=workers) as scorer:
 
-            def measured(task: Task) -> JsonDict | None:
+            def measure_task(task: Task) -> JsonDict | None:
                 if task.id in done.records:
                     return done.records[task.id]
                 if until is not None and time.monotonic() > until:
@@ -234,7 +234,7 @@ def measure_strength(
                 done.write(record)
                 return record
 
-            futures = [threads.submit(measured, task) for task in sampled]
+            futures = [threads.submit(measure_task, task) for task in sampled]
             records = [future.result() for future in futures]
     finally:
         threads.close()

@@ -95,7 +95,7 @@ def mend(
         if first.witness.case is not None:
             changed = maker.mend(task, [*witnesses, first.witness])
         texts = [*right, first.work.text, *(play.work.text for play in paid)]
-        accepted = [] if changed is None else _accepted(changed, texts, scorer)
+        accepted = [] if changed is None else _judge_texts(changed, texts, scorer)
         if changed is None or accepted is None:
             done.dropped.append(
                 _case(first) | {"why": f"{_judge(maker)} takes no such case: mend the verifier"}
@@ -118,12 +118,12 @@ def mend(
         untargeted_texts = [play.work.text for play in tried if play.work.operator not in operators]
         done.wrong, done.paid = (
             len(untargeted_texts),
-            sum(_accepted(current, untargeted_texts, scorer) or ()),
+            sum(_judge_texts(current, untargeted_texts, scorer) or ()),
         )
     return done
 
 
-def _accepted(task: Task, texts: Sequence[str], scorer: Scorer) -> list[bool] | None:
+def _judge_texts(task: Task, texts: Sequence[str], scorer: Scorer) -> list[bool] | None:
     """Whether each completion is CORRECT; None where the reference cannot be read."""
     try:
         scores = scorer.score_group(task, [as_completion(text) for text in texts])
@@ -177,7 +177,7 @@ def write_strengthened(source: SourceRows, report: JsonObject, path: Path) -> li
             original.update(dump_row(row))
             record = by_row.get(number)
             if record is not None and record["state"] == "weak":
-                row, entry = _strengthened(source, number, row, record)
+                row, entry = _strengthen_row(source, number, row, record)
                 done.append(entry)
             line = dump_row(row)
             copy.update(line)
@@ -233,7 +233,7 @@ class SourceRows:
             make: Any = options.pop("make", None) or env.task_from
             self._make = make
 
-            def recorded(row: Row, id: str) -> Task | None:
+            def make_recording(row: Row, id: str) -> Task | None:
                 self.rows.append(row)
                 self._ids.append(id)
                 task: Task | None = make(row, id)
@@ -241,7 +241,7 @@ class SourceRows:
                     self.places.setdefault(task.id, len(self.rows) - 1)
                 return task
 
-            return read(source, make=recorded, **options)
+            return read(source, make=make_recording, **options)
 
         object.__setattr__(env, "tasks_in", recording)
         try:
@@ -270,7 +270,7 @@ class SourceRows:
             return None
 
 
-def _strengthened(
+def _strengthen_row(
     source: SourceRows, number: int, row: Row, record: JsonObject
 ) -> tuple[Row, dict[str, object]]:
     """The row with the task's cases, and what the manifest says of it."""
@@ -314,14 +314,14 @@ def _rows_with(row: Row, old: Any, new: object) -> Iterator[Row]:
     changed = dict(row)
     for name, value in row.items():
         for before, after in parts:
-            replaced = _replaced(changed[name], before, after)
+            replaced = _replace_part(changed[name], before, after)
             changed[name] = changed[name] if replaced is None else replaced
         if changed[name] is not value:
             yield {**row, name: changed[name]}
     yield changed
 
 
-def _replaced(value: object, before: object, after: object) -> object:
+def _replace_part(value: object, before: object, after: object) -> object:
     """A column's value with the new part; None where the old one does not stand in it."""
     if value == before:
         return after
@@ -331,7 +331,7 @@ def _replaced(value: object, before: object, after: object) -> object:
                 return {**value, name: after}
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
-            replaced = _replaced(json.loads(value), before, after)
+            replaced = _replace_part(json.loads(value), before, after)
         except (ValueError, RecursionError):
             return None
         return None if replaced is None else json.dumps(replaced)

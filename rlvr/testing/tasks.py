@@ -80,10 +80,10 @@ def check_tasks(env: Environment, drawn: Sequence[Task], found: Findings) -> lis
         The first tasks; none if they are so broken that further checks have no meaning.
     """
     with foreign_code() as errors:
-        first = _listed(env, _FIRST)
-        again = _listed(env, len(first))
+        first = _list_tasks(env, _FIRST)
+        again = _list_tasks(env, len(first))
         by_index = [env.task(index) for index in range(len(first))]
-        scanned = _listed(env, _SCANNED if env.size is not None else _DRAWN)
+        scanned = _list_tasks(env, _SCANNED if env.size is not None else _DRAWN)
     if errors:
         found.add("tasks-raise", got=describe_exception(errors[0]))
         return []
@@ -137,7 +137,7 @@ def _end(env: Environment, beyond: int) -> int:
     return beyond
 
 
-def _listed(env: Environment, most: int) -> list[Task]:
+def _list_tasks(env: Environment, most: int) -> list[Task]:
     """The first tasks, at most `most`; a generator may end with IndexError."""
     tasks: list[Task] = []
     try:
@@ -223,7 +223,7 @@ def _splits(env: Environment, tasks: Sequence[Task], found: Findings) -> None:
         other_env: Any = type(env)(**(env.config | {"split": split}))
         limit = _SCANNED if env.size is not None else _DRAWN
         other_tasks = {
-            fold_text(prompt_text(task.prompt)): task for task in _listed(other_env, limit)
+            fold_text(prompt_text(task.prompt)): task for task in _list_tasks(other_env, limit)
         }
     for error in errors:
         if not isinstance(error, UsageError):  # which says that there is no such split

@@ -370,12 +370,12 @@ def _handler(name: str) -> Callable[[tuple[str, str, str | None]], tuple[bool, s
     """In a worker: the grader, with the time that it takes."""
     grade = grader(name)
 
-    def timed(item: tuple[str, str, str | None]) -> tuple[bool, str, float]:
+    def time_grade(item: tuple[str, str, str | None]) -> tuple[bool, str, float]:
         start = perf_counter()
         result: Grade = grade(*item)
         return (*result, perf_counter() - start)
 
-    return timed
+    return time_grade
 
 
 def _grade_row(pool: WorkerPool, wall_s: float, row: YardstickRow) -> YardstickGrade:

@@ -13,7 +13,7 @@ from rlvr.environment.ready_tools import bash, sandbox
 from rlvr.sandbox import Limits
 from rlvr.testing import check
 from rlvr.testing.cheats import PROGRAMS, SCRIPTS, cheat_breaches
-from rlvr.testing.episodes import _played as played
+from rlvr.testing.episodes import _play_turns as played
 from rlvr.testing.episodes import episode_breaches
 from rlvr.testing.findings import Severity
 from tests.environments import Desk

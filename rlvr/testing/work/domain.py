@@ -145,11 +145,13 @@ def proposals(known: Sequence[Input], constants: Sequence[object], rng: Random) 
         for path, value in _parts(args):
             pools[path].append(value)
     change = _Changes(pools, constants, rng)
-    counts = [pair for pair in _counted(known[0]) if all(pair in _counted(args) for args in known)]
+    counts = [
+        pair for pair in _find_counts(known[0]) if all(pair in _find_counts(args) for args in known)
+    ]
     for args in change.boundaries(known):
         yield args
         if counts:
-            yield _recounted(args, counts)
+            yield _recount(args, counts)
     while True:
         values = list(copy.deepcopy(rng.choice(known)))
         if not values:
@@ -157,11 +159,11 @@ def proposals(known: Sequence[Input], constants: Sequence[object], rng: Random) 
         for _ in range(rng.choice((1, 1, 2, 3))):
             at = rng.randrange(len(values))
             anew = rng.random() < 0.35
-            values[at] = change.drawn((at,)) if anew else change.changed(values[at], (at,))
-        yield _recounted(tuple(values), counts)
+            values[at] = change.draw((at,)) if anew else change.change(values[at], (at,))
+        yield _recount(tuple(values), counts)
 
 
-def _counted(args: Input) -> list[tuple[int, int]]:
+def _find_counts(args: Input) -> list[tuple[int, int]]:
     """Pairs of arguments of which one is the length of the other."""
     return [
         (length_at, sized_at)
@@ -172,7 +174,7 @@ def _counted(args: Input) -> list[tuple[int, int]]:
     ]
 
 
-def _recounted(args: Input, counts: Sequence[tuple[int, int]]) -> Input:
+def _recount(args: Input, counts: Sequence[tuple[int, int]]) -> Input:
     """The input with these lengths as they are now."""
     values = list(args)
     for length_at, sized_at in counts:
@@ -187,13 +189,13 @@ def smaller(args: Input) -> Iterator[Input]:
     Args:
         args: the input.
     """
-    counts = _counted(args)
+    counts = _find_counts(args)
     for at, value in enumerate(args):
         for simpler in _simpler(value):
             changed = (*args[:at], simpler, *args[at + 1 :])
             yield changed
             if counts:
-                yield _recounted(changed, counts)
+                yield _recount(changed, counts)
 
 
 def nudged(args: Input) -> list[Input]:
@@ -250,27 +252,27 @@ class _Changes:
     def _numbers(self) -> list[int]:
         return [n for n in self.constants if type(n) is int and abs(n) < 10**6]
 
-    def drawn(self, path: _Path) -> object:
+    def draw(self, path: _Path) -> object:
         """A value of the kind that stands at a path."""
         rng = self.rng
         like = rng.choice(self.pools[path])
         if isinstance(like, str):
             return self._text(path, like)
         if isinstance(like, Record):
-            return Record(self.drawn((*path, at)) for at in range(len(like)))
+            return Record(self.draw((*path, at)) for at in range(len(like)))
         if isinstance(like, list) or (isinstance(like, tuple) and (*path, "*") in self.pools):
             inner = (*path, "*")
             if inner not in self.pools:
                 return copy.deepcopy(like)
-            few = [self.drawn(inner) for _ in range(rng.randint(1, 4))]
+            few = [self.draw(inner) for _ in range(rng.randint(1, 4))]
             count = rng.randint(0, min(_LONGEST, len(like) + 2))
             source = [
-                rng.choice(few) if rng.random() < 0.4 else self.drawn(inner) for _ in range(count)
+                rng.choice(few) if rng.random() < 0.4 else self.draw(inner) for _ in range(count)
             ]
             return type(like)(copy.deepcopy(source))
-        return self.changed(like, path)
+        return self.change(like, path)
 
-    def changed(self, value: object, path: _Path) -> Any:
+    def change(self, value: object, path: _Path) -> Any:
         """The value with a part changed."""
         match value:
             case bool():
@@ -283,7 +285,7 @@ class _Changes:
                 return self._text(path, value)
             case Record():
                 place = self.rng.randrange(len(value))
-                new = self.changed(value[place], (*path, place))
+                new = self.change(value[place], (*path, place))
                 return Record([*value[:place], new, *value[place + 1 :]])
             case list() | tuple():
                 return type(value)(self._items(list(value), path))
@@ -291,7 +293,7 @@ class _Changes:
                 key = self.rng.choice(list(value))
                 if self.rng.random() < 0.4:
                     return {k: v for k, v in value.items() if k != key}
-                return {**value, key: self.changed(value[key], (*path, "value"))}
+                return {**value, key: self.change(value[key], (*path, "value"))}
         return value
 
     def _integer(self, path: _Path, value: int) -> int:
@@ -349,9 +351,9 @@ class _Changes:
             items.sort(key=lambda one: one if isinstance(one, int | float) else 0)
         elif turn < 0.6 and items:
             at = self.rng.randrange(len(items))
-            items[at] = self.changed(items[at], inner)
+            items[at] = self.change(items[at], inner)
         else:
-            self._edit_list(items, lambda: self.drawn(inner))
+            self._edit_list(items, lambda: self.draw(inner))
         return items
 
     def _edit_list(self, items: list[Any], new: Callable[[], object]) -> None:
@@ -405,7 +407,7 @@ def _rules(values: list[Any], text: str, may_be_empty: bool) -> Iterator[Callabl
         yield from _of_lists(lists, text, may_be_empty)
 
 
-def _shared(
+def _rule_of(
     values: list[Any], kinds: Any, holds: Callable[[Any], bool]
 ) -> Iterator[Callable[[Any], bool]]:
     """A property of values of some kinds as a rule, where all of these have it."""
@@ -453,7 +455,7 @@ def _is_prime(n: int) -> bool:
 
 
 def _of_texts(texts: list[str], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
-    rule = partial(_shared, texts, str)
+    rule = partial(_rule_of, texts, str)
     kinds = {_kind(char) for example in texts for char in example}
     yield from rule(lambda value: all(_kind(char) in kinds for char in value))
     if not may_be_empty:
@@ -490,12 +492,12 @@ def _of_shapes(texts: list[str]) -> Iterator[Callable[[Any], bool]]:
     if len(set(texts)) < _FEW:
         return
     if len(shapes) == 1:
-        yield from _shared(texts, str, lambda value: re.sub(r"\d+", "0", value) in shapes)
+        yield from _rule_of(texts, str, lambda value: re.sub(r"\d+", "0", value) in shapes)
     elif not any(char.isalpha() or char.isspace() for example in texts for char in example) and any(
         re.search(r"\d\D\d", example) for example in texts
     ):
         exact = {re.sub(r"\d", "0", example) for example in texts}
-        yield from _shared(texts, str, lambda value: re.sub(r"\d", "0", value) in exact)
+        yield from _rule_of(texts, str, lambda value: re.sub(r"\d", "0", value) in exact)
 
 
 def _alphabet(texts: list[str], members: str) -> set[str] | None:
@@ -532,7 +534,7 @@ def _is_number(text: str) -> bool:
 
 
 def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
-    rule = partial(_shared, lists, (list, tuple))
+    rule = partial(_rule_of, lists, (list, tuple))
     lengths = {len(example) for example in lists}
     shortest = min(lengths)
     if shortest and not (shortest == 1 and may_be_empty):

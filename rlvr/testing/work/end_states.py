@@ -38,7 +38,7 @@ class _Played(Maker):
         ]
 
     def example(self, task: Task) -> str:
-        return _written(self.example_turns(task))
+        return _write_turns(self.example_turns(task))
 
     def example_turns(self, task: Task) -> list[Any]:
         """The turns of an episode that is right: calls, and a last text.
@@ -57,7 +57,7 @@ class _Played(Maker):
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield Work(self.example(task), "example")
         turns = self.example_turns(task)
-        yield Work(_written([*turns[:-1], f"So. {turns[-1]}"]), "reworded")
+        yield Work(_write_turns([*turns[:-1], f"So. {turns[-1]}"]), "reworded")
 
 
 @serves("rlvr.envs.desk.Desk")
@@ -84,12 +84,12 @@ class DeskWork(_Played):
             slips.append(("told too much", [*calls, f"{last} {fact}"]))
         rng.shuffle(slips)
         for operator, turns in slips:
-            yield Work(_written(turns), operator)
+            yield Work(_write_turns(turns), operator)
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield from super().right(task, rng)
         turns = self.example_turns(task)
-        yield Work(_written(["What is it about?", *turns]), "asked first")
+        yield Work(_write_turns(["What is it about?", *turns]), "asked first")
 
     def witness(self, task: Task, work: Work) -> Witness | None:
         played = play(self.env, task, self.turns(task, work))
@@ -133,7 +133,7 @@ class FilesWork(_Played):
                 slips += [(operator, {**right, name: "".join(new)}) for operator, new in changed]
         rng.shuffle(slips)
         for operator, files in slips:
-            yield Work(_written([writing(files), "Done."]), operator)
+            yield Work(_write_turns([writing(files), "Done."]), operator)
 
     def witness(self, task: Task, work: Work) -> Witness | None:
         final = play(self.env, task, self.turns(task, work)).record.final
@@ -154,7 +154,7 @@ def writing(files: Mapping[str, str]) -> Ask:
     return Ask("bash", {"command": "\n".join(lines)})
 
 
-def _written(turns: Sequence[Any]) -> str:
+def _write_turns(turns: Sequence[Any]) -> str:
     return json.dumps(
         [
             turn

@@ -89,7 +89,7 @@ class InstructionsWork(Maker):
                 yield Work(broken, "broken instruction")
         words = text.split()
         if len(words) >= _FEWEST:
-            yield Work(" ".join(_mixed(word, rng) for word in words), _NO_WORDS)
+            yield Work(" ".join(_mix_case(word, rng) for word in words), _NO_WORDS)
             yield Work(" ".join([rng.choice(words)] * len(words)), _NO_WORDS)
             yield Work(" ".join(rng.sample(words, len(words))), _NO_ORDER)
             yield Work(" ".join(sorted(set(words))), _NO_ORDER)
@@ -109,7 +109,7 @@ class InstructionsWork(Maker):
                 yield instruction["kind"], instruction.get("arguments") or {}
 
 
-def _mixed(word: str, rng: Random) -> str:
+def _mix_case(word: str, rng: Random) -> str:
     """The word with its letters in another order; signs stay in their places."""
     letters = [char for char in word if char.isalnum()]
     rng.shuffle(letters)

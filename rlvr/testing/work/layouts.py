@@ -110,11 +110,11 @@ class Layout:
         below: list[str] = []
         for group in groups:
             inner = list(group) if isinstance(group, Record) else [group]
-            lines = _written(self.group, inner, {}, {}, counts)
+            lines = _write_rows(self.group, inner, {}, {}, counts)
             if lines is None:
                 return None
             below += lines
-        rows = _written(self.head, values, self.fixed, counts, {})
+        rows = _write_rows(self.head, values, self.fixed, counts, {})
         return None if rows is None else "\n".join([*rows, *below]) + "\n"
 
     def _counting(self) -> set[tuple[int, int]]:
@@ -162,7 +162,7 @@ def layout_of(texts: Sequence[str]) -> Layout | None:
             for at, line in enumerate(group)
         ]
         counting = _counts_of(head) | _counts_below(group, bound)
-        layout = Layout(head, group, bound, _fixed(head, every, counting))
+        layout = Layout(head, group, bound, _find_fixed(head, every, counting))
         if all(layout.parse(text) is not None for text in texts):
             return layout
     return None
@@ -245,7 +245,7 @@ def _kind(words: Sequence[str]) -> str:
     return "text"
 
 
-def _fixed(
+def _find_fixed(
     head: Sequence[_Line], every: Sequence[_Rows], counting: set[tuple[int, int]]
 ) -> dict[tuple[int, int], str]:
     """Numbers of the head that are the same in all inputs: they may count something that was not
@@ -273,7 +273,7 @@ def _counts_below(
     return outer if bound is None else outer | {bound[:2]}
 
 
-def _written(
+def _write_rows(
     lines: Sequence[_Line],
     values: Sequence[Any],
     fixed: Mapping[tuple[int, int], str],

@@ -70,7 +70,7 @@ class PatchWork(Maker):
 
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         right = _right(task)
-        yield Work(_fenced(patch_between(task.meta["files"], right)), "example")
+        yield Work(_fence(patch_between(task.meta["files"], right)), "example")
         for path, text in right.items():
             for rewritten in rewrites(text):
                 yield _work(task, {**right, path: rewritten.source}, rewritten.operator)
@@ -114,10 +114,10 @@ def _right(task: Task) -> dict[str, str]:
 
 
 def _work(task: Task, files: Mapping[str, str], operator: str) -> Work:
-    return Work(_fenced(patch_between(task.meta["files"], files)), operator)
+    return Work(_fence(patch_between(task.meta["files"], files)), operator)
 
 
-def _fenced(patch: str) -> str:
+def _fence(patch: str) -> str:
     return f"```diff\n{patch}\n```"
 
 

@@ -128,7 +128,7 @@ class JSONWork(_Structures):
 
     def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
         yield "indented", json.dumps(value, indent=2)
-        yield "keys reordered", json.dumps(_reordered(value))
+        yield "keys reordered", json.dumps(_reverse_keys(value))
 
     def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
         reference = task.reference
@@ -441,11 +441,11 @@ def _with(value: Any, path: Sequence[object], new: Any) -> object:
     return changed
 
 
-def _reordered(value: object) -> object:
+def _reverse_keys(value: object) -> object:
     """The same objects with their keys in the opposite order."""
     if isinstance(value, dict):
-        return {key: _reordered(value[key]) for key in reversed(value)}
-    return [_reordered(item) for item in value] if isinstance(value, list) else value
+        return {key: _reverse_keys(value[key]) for key in reversed(value)}
+    return [_reverse_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _at(value: object, pointer: str) -> object:
@@ -463,15 +463,15 @@ def _at(value: object, pointer: str) -> object:
 
 def _plain(value: object) -> object:
     """A value that compares as JSON does: true is not 1."""
-    return "missing" if value is _MISSING else json.dumps(_sorted(value), sort_keys=True)
+    return "missing" if value is _MISSING else json.dumps(_normalize_numbers(value), sort_keys=True)
 
 
-def _sorted(value: object) -> object:
+def _normalize_numbers(value: object) -> object:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _sorted(item) for key, item in value.items()}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+        return {key: _normalize_numbers(item) for key, item in value.items()}
+    return [_normalize_numbers(item) for item in value] if isinstance(value, list) else value
 
 
 def _letters(value: Any) -> object:
