@@ -126,8 +126,9 @@ PEERS := trl==1.16.0 verl==0.9.1 verifiers==0.4.0 openenv-core==0.3.0 nemo_gym==
 # Of agents: what is installed for them in one environment.
 frameworks := langgraph==1.2.24 langchain-openai==1.7.4 pydantic-ai==2.62.0 openai-agents==0.24.0 anthropic==2.14.0 \
   smolagents==1.26.0
-# harbor and NeMo Gym need Python 3.12; the others take any of ours.
-PYTHON312 ?= python3.12
+# harbor and NeMo Gym need Python 3.12; the others take any of ours.  pyenv's by its folder: its name in PATH only works
+# where that version is switched on.
+PYTHON312 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
 peer = $(firstword $(subst -, ,$(firstword $(subst ==, ,$(1)))))
 
 test-peers: $(addprefix test-peer-,$(foreach one,$(PEERS),$(call peer,$(one))))
