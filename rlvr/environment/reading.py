@@ -16,8 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import FrameType
 from typing import ClassVar, Final, Self
@@ -88,7 +87,7 @@ def limited_reading() -> AbstractContextManager[None]:
     The context raises `DataError` if it did.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    return _Timer() if is_main else _watched()
+    return _Timer() if is_main else _Watched()
 
 
 class _PutOff(BaseException):
@@ -165,52 +164,84 @@ def _user_s() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
+class _Watched:
+    """Of other threads, which a thread of ours watches.
+
+    An exception that comes as `__exit__` begins leaves it watched until it is freed.
+
+    Attributes:
+        thread: that reads.
+        began_s: the clock of that thread when it was first looked at; None before.
+        is_late: whether `OutOfTime` was raised in it.
+    """
+
+    began_s: float | None = None
+    is_late = _is_watched = False
+
+    def __enter__(self) -> None:
+        self.thread = threading.get_ident()
+        self._is_watched = _WATCHER.add(self)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not self._is_watched:
+            return
+        while self._is_watched:
+            try:
+                self.end()
+            except OutOfTime as late:  # it was on its way
+                error = late
+        if isinstance(error, OutOfTime):
+            raise DataError(str(error)) from error
+
+    def end(self) -> None:
+        """Watch it no more."""
+        if self._is_watched:
+            _WATCHER.remove(self)
+            self._is_watched = False
+
+    __del__ = end
+
+
 class _Watcher:
-    """Within it a thread is watched by another, which raises `OutOfTime` in it and
-    runs while it is of use."""
+    """Looks at the readings of other threads, and raises `OutOfTime` in those that take too long.
+    Its thread runs while it is of use."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
         """As if nothing was watched yet, such as in a forked child."""
-        self._lock = threading.Lock()
-        self._began: dict[int, float] = {}  # thread → its clock at the beginning
-        self._late: set[int] = set()  # threads in which it was raised
+        self._lock = threading.RLock()  # a reading may be freed while it is held
+        self._readings: dict[int, _Watched] = {}  # by thread
         self._is_running = False
         # no time.sleep: whoever replaces that must not make us spin
         self._never = threading.Event()
 
-    def __enter__(self) -> None:
+    def add(self, reading: _Watched) -> bool:
+        """Watch a reading; False if it is within another one, whose time ends sooner.
+
+        Args:
+            reading: of this thread.
+        """
         with self._lock:
             if not self._is_running:
                 DaemonThread(self._run, name="reading", owner="environment")
                 self._is_running = True
-            self._began[threading.get_ident()] = time.thread_time()
+            return self._readings.setdefault(reading.thread, reading) is reading
 
-    def __exit__(self, *exc: object) -> None:
-        """No `OutOfTime` is on its way afterwards; one that comes meanwhile is what this waits
-        for."""
-        thread = threading.get_ident()
-        late: OutOfTime | None = None
-        while True:
-            try:
-                with self._lock:
-                    self._began.pop(thread, None)
-                    if thread in self._late:
-                        _raise_in(thread, None)
-                        self._late.discard(thread)
-                break
-            except OutOfTime as error:
-                late = error
-        if late is not None:
-            raise late
+    def remove(self, reading: _Watched) -> None:
+        """Watch a reading no more.
 
-    def forget(self) -> None:
-        """This thread is not watched any more, however its reading ended."""
+        Args:
+            reading: for which no `OutOfTime` is on its way afterwards; one that is raised here
+                came meanwhile, and this is to be called again.
+        """
         with self._lock:
-            self._began.pop(threading.get_ident(), None)
-            self._late.discard(threading.get_ident())
+            if self._readings.get(reading.thread) is reading:
+                del self._readings[reading.thread]
+            if reading.is_late:
+                _raise_in(reading.thread, None)
+                reading.is_late = False
 
     def _run(self) -> None:
         while True:
@@ -218,16 +249,23 @@ class _Watcher:
             with self._lock:
                 # One that an exception ended as `__exit__` began, or that is gone,
                 # is in nobody's way.
-                for thread in self._began.keys() - sys._current_frames().keys():
-                    del self._began[thread]
-                if not self._began:
+                for thread in self._readings.keys() - sys._current_frames().keys():
+                    del self._readings[thread]
+                if not self._readings:
                     self._is_running = False
                     return
-                for thread, began in self._began.items():
-                    clock = time.pthread_getcpuclockid(thread)
-                    if time.clock_gettime(clock) - began > READ_CPU_S:
-                        self._late.add(thread)
-                        _raise_in(thread, _ReadTooLong)
+                for reading in list(self._readings.values()):
+                    self._look_at(reading)
+
+    def _look_at(self, reading: _Watched) -> None:
+        """Its time counts from the first look: to ask for it at the beginning takes longer than a
+        short reference."""
+        clock_s = time.clock_gettime(time.pthread_getcpuclockid(reading.thread))
+        if reading.began_s is None:
+            reading.began_s = clock_s
+        elif clock_s - reading.began_s > READ_CPU_S:
+            reading.is_late = True
+            _raise_in(reading.thread, _ReadTooLong)
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
@@ -240,36 +278,4 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
 _WATCHER = _Watcher()
 
 
-class _Within(threading.local):
-    reading = False
-
-
-_WITHIN = _Within()
-
-
-@contextmanager
-def _watched() -> Iterator[None]:
-    """Of other threads.
-    A generator, which ends what an exception left open as `__exit__` began."""
-    if _WITHIN.reading:  # an outer one, whose time ends sooner
-        yield
-        return
-    _WITHIN.reading = True
-    try:
-        with _WATCHER:
-            yield
-    except BaseException as error:
-        _WATCHER.forget()
-        if isinstance(error, OutOfTime):
-            raise DataError(str(error)) from error
-        raise
-    finally:
-        _WITHIN.reading = False
-
-
-def _begin_anew() -> None:
-    _WATCHER.begin()
-    _WITHIN.reading = False
-
-
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_WATCHER.begin)

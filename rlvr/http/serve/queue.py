@@ -19,9 +19,8 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 
 from rlvr.errors import Unscored, UsageError, WorkerDied, foreign_code
 from rlvr.http.memory import MemoryShare
@@ -309,8 +308,9 @@ class EnvironmentQueue:
             if jobs is None:
                 return
             self._spur()
-            with self._bugs_end(jobs):
+            with foreign_code() as bugs:
                 self._begin(jobs, is_slow=is_slow)
+            self._end_for(bugs, jobs)
 
     def _next_slow(self) -> list[Job] | None:
         """A job of which one slow row is next; it stays in the ring while it has more."""
@@ -413,11 +413,13 @@ class EnvironmentQueue:
             if job.is_alone:
                 self._passed.discard(job.owner)
 
-    def _end_for(self, error: BaseException, jobs: list[Job]) -> None:
-        """End jobs at which the service failed."""
-        _log.error("a request for %s failed", self.name, exc_info=error)
-        what = f"a bug in the service, {type(error).__name__}; its log has the traceback"
-        self._end_all(jobs, Refused(500, "bug", what))
+    def _end_for(self, bugs: Sequence[BaseException], jobs: list[Job]) -> None:
+        """End jobs that met bugs of rlvr or of an environment; their callers are told that their
+        requests are not at fault."""
+        for error in bugs:
+            _log.error("a request for %s failed", self.name, exc_info=error)
+            what = f"a bug in the service, {type(error).__name__}; its log has the traceback"
+            self._end_all(jobs, Refused(500, "bug", what))
 
     def _end_all(self, jobs: list[Job], refused: Refused) -> None:
         for job in jobs:
@@ -443,8 +445,9 @@ class EnvironmentQueue:
                     if self.scorer.awaits
                     else max(1, min(int(job.chunk * share), _CHUNK_BYTES // job.row_bytes))
                 )
-                with self._bugs_end([job]):  # which the other jobs' rows did not meet
+                with foreign_code() as bugs:
                     parts += [(job, taken) for taken in job.take(most)]
+                self._end_for(bugs, [job])  # which the other jobs' rows did not meet
                 self._return(job)
         except BaseException:
             self._finish(jobs, parts, 0.0)
@@ -518,19 +521,11 @@ class EnvironmentQueue:
         for (job, taken), one in zip(parts, seen, strict=True):
             by_job.setdefault(job, []).append((taken, one))
         for job, observed in by_job.items():
-            with self._bugs_end([job]):
+            with foreign_code() as bugs:
                 job.observed(observed)
                 if job.slow:
                     self._return(job)
-
-    @contextmanager
-    def _bugs_end(self, jobs: list[Job]) -> Iterator[None]:
-        """A bug of rlvr or of an environment ends jobs; their callers are told that their requests
-        are not at fault."""
-        with foreign_code() as errors:
-            yield
-        if errors:
-            self._end_for(errors[0], jobs)
+            self._end_for(bugs, [job])
 
     def _fail_parts(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
@@ -539,7 +534,7 @@ class EnvironmentQueue:
         elif isinstance(error, UsageError):
             self._end_all([job for job, _ in parts], self._closed_refusal(error))
         else:
-            self._end_for(error, [job for job, _ in parts])
+            self._end_for([error], [job for job, _ in parts])
 
 
 class _Chunk:
