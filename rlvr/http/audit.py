@@ -3,6 +3,8 @@ decided; no key and no text."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import os
@@ -23,7 +25,8 @@ class AuditLog:
 
     A full file becomes `FILE.1`, in place of the one before, so the two have at most twice the
     size.  Several processes may write one file: a line is one write.  A line that cannot be written
-    is lost; the first is reported.
+    is lost; the first is reported.  A pipe whose reader does not read loses lines, too: no request
+    waits for it.
 
     Args:
         path: the file; lines are added to what it has.
@@ -35,7 +38,7 @@ class AuditLog:
 
     def __init__(self, path: Path, most_bytes: int = 64 << 20) -> None:
         self._path, self._most_bytes = path, most_bytes
-        self._has_failed = False
+        self._has_failed = self._is_cut_off = False
         try:
             self._fd = self._opened()
         except OSError as error:
@@ -69,13 +72,22 @@ class AuditLog:
             "ms": round(1000 * took_s, 1),
             **more,
         }
+        line = json.dumps(entry).encode() + b"\n"
         try:
             self._make_room()
-            os.write(self._fd, json.dumps(entry).encode() + b"\n")
+            self._append(line)
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
                 _log.warning("the audit log %s cannot be written: %s", self._path, error.strerror)
+
+    def _append(self, line: bytes) -> None:
+        if self._is_cut_off:  # the line before, which is lost; this one is none of it
+            line = b"\n" + line
+        written = os.write(self._fd, line)
+        self._is_cut_off = written < len(line)
+        if self._is_cut_off:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         """Close the file."""
@@ -83,14 +95,17 @@ class AuditLog:
             os.close(self._fd)
 
     def _opened(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(self._path, flags, 0o600)
 
     def _make_room(self) -> None:
         """Begin a new file where this one is full, unless another process has."""
         own_file = os.fstat(self._fd)
         if own_file.st_size < self._most_bytes and own_file.st_nlink:
             return
-        with suppress(FileNotFoundError):
+        # Of two processes one renames it: the other would put the new file in place of this one.
+        with suppress(FileNotFoundError, BlockingIOError):
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(own_file, self._path.stat()):
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
         before, self._fd = self._fd, self._opened()

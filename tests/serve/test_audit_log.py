@@ -1,6 +1,9 @@
 """The log of requests: who asked for what and what became of it, without a key or a text, in bounded files."""
 
 import json
+import os
+import resource
+import signal
 
 import httpx
 import pytest
@@ -86,3 +89,55 @@ def test_the_log_is_bounded(tmp_path):
 def test_a_log_that_cannot_be_written_is_said_at_the_start(tmp_path):
     with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
         AuditLog(tmp_path / "none" / "audit.jsonl")
+
+
+def test_a_pipe_that_nobody_reads_makes_no_request_wait(tmp_path):
+    """Such as `>(jq .)` with a stopped jq: the event loop would wait for it, and all callers."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="cannot be written"):
+        AuditLog(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = AuditLog(path)
+    for _ in range(2000):
+        log.write("ann", "POST", "/score", 200, 0.001, {"rows": 1})
+    os.close(reader)
+    log.close()
+
+
+def test_a_line_that_a_full_disk_cuts_off_costs_no_other(tmp_path):
+    """The next one would have been added to its half, and neither could be read."""
+    log = AuditLog(tmp_path / "audit.jsonl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150, hard))  # one line and a part of the next
+        for number in range(3):
+            log.write("ann", "POST", "/score", 200, 0.001, {"rows": number})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    log.write("ann", "POST", "/score", 200, 0.001, {"rows": 3})
+    first, torn, last = (tmp_path / "audit.jsonl").read_text().splitlines()
+    assert [json.loads(line)["rows"] for line in (first, last)] == [0, 3]
+    assert not torn.endswith("}")
+
+
+def test_two_processes_keep_the_full_file(tmp_path, monkeypatch):
+    """Both see that it is full; the second would have put the new, empty file in its place."""
+    path = tmp_path / "audit.jsonl"
+    one, other = (AuditLog(path, most_bytes=1000) for _ in range(2))
+    while path.stat().st_size < 1000:
+        one.write("ann", "POST", "/score", 200, 0.001, {})
+    compare = os.path.samestat
+
+    def other_writes_meanwhile(*stats):
+        monkeypatch.setattr(os.path, "samestat", compare)
+        same = compare(*stats)
+        other.write("bob", "POST", "/score", 200, 0.001, {})
+        return same
+
+    monkeypatch.setattr(os.path, "samestat", other_writes_meanwhile)
+    one.write("ann", "POST", "/score", 200, 0.001, {})
+    assert (tmp_path / "audit.jsonl.1").stat().st_size > 1000
+    assert "bob" in path.read_text() + (tmp_path / "audit.jsonl.1").read_text()
