@@ -357,7 +357,8 @@ def observe(own_import: Callable[..., object], case: str) -> list[Any]:
         case: its code.
     """
     space: JsonDict = {"__builtins__": {**vars(builtins), "__import__": own_import}}
-    exec(_compiled("cases", _CHECKED + as_code(case)), space)  # noqa: S102  our own
+    exec(_compiled("checked", _CHECKED), space)  # noqa: S102  our own
+    exec(_compiled("cases", as_code(case)), space)  # noqa: S102  our own
     found: list[object] = space["outcome"](space["case"])
     return found
 

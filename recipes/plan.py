@@ -296,7 +296,7 @@ def _measured(
     """The policy without weights, and what tokens cost in the narrow
     models of `_MEASURED_LAYERS`."""
 
-    def policy(model: PreTrainedModel) -> Policy:
+    def policy(model: PreTrainedModel, twin: PreTrainedModel | None = None) -> Policy:
         return Policy(
             model,
             character_tokenizer("0"),
@@ -305,13 +305,12 @@ def _measured(
             packing=packing,
             share_prompts=False,
             max_tokens=micro_tokens,
+            twin=twin,
         )
 
-    few, more = (
-        token_costs(policy(shape.model(narrower=_NARROWER, layers=layers)))
-        for layers in _MEASURED_LAYERS
-    )
-    return policy(shape.model()), few, more
+    narrow = [policy(shape.model(narrower=_NARROWER, layers=layers)) for layers in _MEASURED_LAYERS]
+    few, more = map(token_costs, narrow)
+    return policy(shape.model(), twin=narrow[0].model), few, more
 
 
 def _scaled(few: TokenCosts, more: TokenCosts, shape: Shape, copied: float) -> TokenCosts:

@@ -62,13 +62,30 @@ def solve24(terms: list[tuple[Fraction, str]]) -> str | None:
     """
     if len(terms) == 1:
         return terms[0][1] if terms[0][0] == 24 else None
+    return _search24([(value.numerator, value.denominator, text) for value, text in terms])
+
+
+def _search24(terms: list[tuple[int, int, str]]) -> str | None:
+    """The same of two or more terms: numerator, denominator, text.  Nothing is reduced, as that
+    takes longer than the whole search with numbers this small."""
     for i, j in combinations(range(len(terms)), 2):
         remaining = [term for at, term in enumerate(terms) if at not in (i, j)]
-        for (a, left), (b, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
-            for sign in "+-*/" if b else "+-*":
-                solution = solve24([*remaining, apply_sign(sign, a, b, left, right)])
-                if solution is not None:
-                    return solution
+        for (a, b, left), (c, d, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
+            below = b * d
+            results = [
+                ("+", a * d + c * b, below),
+                ("-", a * d - c * b, below),
+                ("*", a * c, below),
+                ("/", a * d, b * c),
+            ]
+            for sign, above, below in results[: 4 if c else 3]:
+                if remaining:
+                    text = f"({left} {sign} {right})"
+                    solution = _search24([*remaining, (above, below, text)])
+                    if solution is not None:
+                        return solution
+                elif above == 24 * below:
+                    return f"({left} {sign} {right})"
     return None
 
 

@@ -15,7 +15,7 @@ from rlvr.scoring import WALL_S
 from rlvr.testing.findings import CheckReport, Findings, Severity
 from rlvr.testing.labelled import check_labels
 from rlvr.testing.plays import score_turns
-from rlvr.testing.repeats import check_episodes, check_repeats, check_task_repeats
+from rlvr.testing.repeats import Elsewhere, check_episodes, check_repeats, check_task_repeats
 from rlvr.testing.scores import TimeBudget, Tries, score_tasks
 from rlvr.testing.tasks import check_tasks, compare_tasks, sample
 from rlvr.testing.tried_work import try_work
@@ -73,21 +73,23 @@ def check(
     workers = require_optional_whole("workers", workers, 1, none="the default")
     started, findings, done, count = time.monotonic(), Findings(only, skip), Tries(), 0
     drawn_tasks = sample(env, findings, tasks, random.Random(seed))
-    scanned = _check_tasks(env, drawn_tasks, findings, wall_s) if drawn_tasks else None
-    if scanned is not None:
-        played: Sequence[Task] = ()
-        if env.single_turn:
-            compare_tasks(env, scanned, findings)
-            _score_completions(
-                env, drawn_tasks, seed, TimeBudget(budget_s), wall_s, workers, findings, done
-            )
-        else:
-            drawn_tasks = played = drawn_tasks[:_EPISODES]
-        count = len(drawn_tasks)
-        if findings.wants("episodes"):
-            check_episodes(env, played, findings, seed, wall_s)
-            _try_played_work(env, played, findings, TimeBudget(budget_s), workers)
-        _say_what_is_missing(findings, done, played)
+    with Elsewhere(env, findings) as elsewhere:
+        scanned = _check_tasks(env, elsewhere, drawn_tasks, findings, wall_s)
+        if scanned is not None:
+            played: Sequence[Task] = ()
+            if env.single_turn:
+                compare_tasks(env, scanned, findings)
+                budget = TimeBudget(budget_s)
+                _score_completions(
+                    env, elsewhere, drawn_tasks, seed, budget, wall_s, workers, findings, done
+                )
+            else:
+                drawn_tasks = played = drawn_tasks[:_EPISODES]
+            count = len(drawn_tasks)
+            if findings.wants("episodes"):
+                check_episodes(elsewhere, played, findings, seed, wall_s)
+                _try_played_work(env, played, findings, TimeBudget(budget_s), workers)
+            _say_what_is_missing(findings, done, played)
     labelled = 0
     if labels is not None and findings.wants("labels"):
         labelled = check_labels(env, labels, findings, workers)
@@ -138,20 +140,23 @@ def check_environment(
 
 
 def _check_tasks(
-    env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float
+    env: Environment, elsewhere: Elsewhere, drawn: Sequence[Task], found: Findings, wall_s: float
 ) -> Sequence[Task] | None:
-    """The first tasks, if they are looked at; None if they are so broken that further checks have
-    no meaning."""
+    """The first tasks, if they are looked at; None if there are none, or they are so broken that
+    further checks have no meaning."""
+    if not drawn:
+        return None
     if not found.wants("tasks"):
         return ()
     scanned = check_tasks(env, drawn, found)
     if scanned:
-        check_task_repeats(env, drawn, found, wall_s)
+        check_task_repeats(elsewhere, drawn, found, wall_s)
     return scanned or None
 
 
 def _score_completions(
     env: Environment,
+    elsewhere: Elsewhere,
     drawn: Sequence[Task],
     seed: int,
     budget: TimeBudget,
@@ -167,7 +172,7 @@ def _score_completions(
     if found.wants("verifier") and not any(finding.hole == "hang" for finding in found.listed()):
         check_verifier(env, drawn, found)
     if found.wants("repeats"):
-        check_repeats(env, done, found, budget, seed, wall_s)
+        check_repeats(env, elsewhere, done, found, budget, seed, wall_s)
     if budget.left_out:
         severity = Severity.WARNING if done.share < _HALF else Severity.NOTE
         what = f"the time was up: {budget.left_out} tasks or batches were not tried to the end"

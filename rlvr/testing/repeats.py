@@ -6,10 +6,10 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from rlvr.environment import Environment
 from rlvr.errors import RlvrError, Unscored, UsageError, foreign_code
@@ -22,7 +22,7 @@ from rlvr.types import Completion, Score, Task
 from rlvr.workers import Handler, WorkerPool
 from rlvr.workers.threads import Threads
 
-__all__ = ["check_episodes", "check_repeats", "check_task_repeats"]
+__all__ = ["Elsewhere", "check_episodes", "check_repeats", "check_task_repeats"]
 
 _HASH_SEED = 20_231  # any other than 0, under which workers score
 _MOST = 200  # completions that are scored again
@@ -34,61 +34,103 @@ _QUICK_S = 1.0  # a completion that took longer is not scored again
 _Asked: TypeAlias = tuple[str, Any]
 
 
-@contextmanager
-def _elsewhere(
-    env: Environment, found: Findings, hash_seed: int = _HASH_SEED
-) -> Iterator[WorkerPool | None]:
-    """A worker with the environment, which answers requests; None if it cannot be started."""
-    try:
-        pool = WorkerPool(
-            partial(_handler, env), memory_mib=MEMORY_MIB, spares=0, hash_seed=hash_seed
-        )
-    except UsageError as error:
-        found.add("unpicklable", got=str(error))
-        yield None
-        return
-    with pool:
+class Elsewhere:
+    """Workers with the environment, most under another hash seed than those that score.  Each is
+    started when it is first needed and serves all checks: a start takes longer than what is asked.
+
+    Args:
+        env: the environment.
+        found: where it is said that a worker cannot be started.
+    """
+
+    def __init__(self, env: Environment, found: Findings) -> None:
+        self._env, self._found = env, found
+        self._pools: dict[tuple[int, bool], WorkerPool | None] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def pool(self, hash_seed: int = _HASH_SEED, *, with_tasks: bool = False) -> WorkerPool | None:
+        """A worker, which answers requests; None if it cannot be started.
+
+        Args:
+            hash_seed: of its interpreter.
+            with_tasks: whether the environment has its tasks there.
+        """
+        bare = self._env.without_tasks()
+        with_tasks = with_tasks and not _same_fields(bare, self._env)
+        key = (hash_seed, with_tasks)
+        if key not in self._pools:
+            self._pools[key] = self._start(self._env if with_tasks else bare, hash_seed)
+        return self._pools[key]
+
+    def _start(self, env: Environment, hash_seed: int) -> WorkerPool | None:
+        try:
+            pool = WorkerPool(
+                partial(_handler, env), memory_mib=MEMORY_MIB, spares=0, hash_seed=hash_seed
+            )
+        except UsageError as error:
+            self._found.add("unpicklable", got=str(error))
+            return None
+        self._open.enter_context(pool)
         try:
             pool.warm()
         except RlvrError as error:
-            found.add("cannot-start", got=str(error))
-            yield None
-            return
-        yield pool
+            self._found.add("cannot-start", got=str(error))
+            return None
+        return pool
+
+
+def _same_fields(one: Environment, other: Environment) -> bool:
+    """Whether both hold the same objects, apart from an episode that is under way."""
+    episode = {"_rng", "_episode"}
+    fields, others = ({n: v for n, v in vars(e).items() if n not in episode} for e in (one, other))
+    return fields.keys() == others.keys() and all(fields[n] is others[n] for n in fields)
 
 
 def check_task_repeats(
-    env: Environment, drawn: Sequence[Task], found: Findings, wall_s: float
+    elsewhere: Elsewhere, drawn: Sequence[Task], found: Findings, wall_s: float
 ) -> None:
     """Check that another process makes the same tasks, where it can make them: rows of `from_rows`
     do not travel.
 
     Args:
-        env: the environment.
+        elsewhere: has the environment.
         drawn: tasks of this process.
         found: where findings go.
         wall_s: time limit, in wall seconds.
     """
-    with _elsewhere(env.without_tasks(), found) as pool:
-        if pool is None:
-            return
-        lost, remade_tasks = _ask_pool(pool, ("find", [task.id for task in drawn]), wall_s)
-        if lost or not remade_tasks:
-            return  # its ids are of a kind that `find` need not know
-        for task, remade in zip(drawn, remade_tasks, strict=True):
-            found.tried("tasks-differ")
-            expected = json.loads(_task_text(task))
-            if remade is not None and json.loads(remade) != expected:
-                found.add("tasks-differ", task=task.id, got=f"{remade[:200]} in another process")
+    pool = elsewhere.pool()
+    if pool is None:
+        return
+    lost, remade_tasks = _ask_pool(pool, ("find", [task.id for task in drawn]), wall_s)
+    if lost or not remade_tasks:
+        return  # its ids are of a kind that `find` need not know
+    for task, remade in zip(drawn, remade_tasks, strict=True):
+        found.tried("tasks-differ")
+        expected = json.loads(_task_text(task))
+        if remade is not None and json.loads(remade) != expected:
+            found.add("tasks-differ", task=task.id, got=f"{remade[:200]} in another process")
 
 
 def check_repeats(
-    env: Environment, done: Tries, found: Findings, budget: TimeBudget, seed: int, wall_s: float
+    env: Environment,
+    elsewhere: Elsewhere,
+    done: Tries,
+    found: Findings,
+    budget: TimeBudget,
+    seed: int,
+    wall_s: float,
 ) -> None:
     """Check that completions get the same scores in another process, one by one and in threads.
 
     Args:
         env: the environment.
+        elsewhere: has it too.
         done: the scores so far.
         found: where findings go.
         budget: wall seconds of the whole check.
@@ -107,24 +149,24 @@ def check_repeats(
     ]
     if not again:
         return
-    with _elsewhere(env.without_tasks(), found) as pool:
-        if pool is None:
-            return
-        for start in range(0, len(again), _BATCH):
-            batch = again[start : start + _BATCH]
-            for threads in (1, _THREADS):
-                if budget.spent:
-                    budget.left_out += 1
-                    return
-                work = [(task, completion) for task, completion, _ in batch]
-                lost, results = _ask_pool(pool, ("score", (threads, work)), wall_s * len(batch))
-                where = "in another process" if threads == 1 else f"in {threads} threads"
-                if lost:
-                    found.add(
-                        "nondeterministic", got=f"{lost} {where}", wanted="as in the first worker"
-                    )
-                    return
-                _compare(env, batch, results, where, found)
+    pool = elsewhere.pool()
+    if pool is None:
+        return
+    for start in range(0, len(again), _BATCH):
+        batch = again[start : start + _BATCH]
+        for threads in (1, _THREADS):
+            if budget.spent:
+                budget.left_out += 1
+                return
+            work = [(task, completion) for task, completion, _ in batch]
+            lost, results = _ask_pool(pool, ("score", (threads, work)), wall_s * len(batch))
+            where = "in another process" if threads == 1 else f"in {threads} threads"
+            if lost:
+                found.add(
+                    "nondeterministic", got=f"{lost} {where}", wanted="as in the first worker"
+                )
+                return
+            _compare(env, batch, results, where, found)
 
 
 def _compare(
@@ -158,33 +200,34 @@ def _compare(
 
 
 def check_episodes(
-    env: Environment, tasks: Sequence[Task], found: Findings, seed: int, wall_s: float
+    elsewhere: Elsewhere, tasks: Sequence[Task], found: Findings, seed: int, wall_s: float
 ) -> None:
     """Check episodes: reset and step; the example, replies and answers of tasks; and the same in
     another process.
 
     Args:
-        env: the environment.
+        elsewhere: has the environment.
         tasks: to be played.
         found: where findings go.
         seed: of the reset.
         wall_s: time limit for each task, in wall seconds, beside that of the calls.
     """
-    traces, limit_s = [], (TASK_S + wall_s) * max(len(tasks), 1)
-    for hash_seed in (0, _HASH_SEED):
-        with _elsewhere(env, found, hash_seed) as pool:
-            if pool is None:
-                return
-            if hash_seed == 0 and not (
-                _report(pool, ("gym", seed), 2 * wall_s, found)
-                and _report(pool, ("episodes", tasks), limit_s, found)
-            ):
-                return
-            if not tasks:
-                return
-            traces.append(_ask_pool(pool, ("trace", tasks), limit_s)[1])
+    limit_s = (TASK_S + wall_s) * max(len(tasks), 1)
+    first = elsewhere.pool(0 if tasks else _HASH_SEED, with_tasks=True)
+    if (
+        first is None
+        or not _report(first, ("gym", seed), 2 * wall_s, found)
+        or not _report(first, ("episodes", tasks), limit_s, found)
+        or not tasks
+    ):
+        return
+    here = _ask_pool(first, ("trace", tasks), limit_s)[1]
+    second = elsewhere.pool(with_tasks=True)
+    if second is None:
+        return
+    there = _ask_pool(second, ("trace", tasks), limit_s)[1]
     found.tried("nondeterministic")
-    if traces[0] != traces[1]:
+    if here != there:
         what = "the same turns give other replies in another process"
         found.add("nondeterministic", Severity.HOLE, what)
 

@@ -173,6 +173,9 @@ class Policy:
             switch it off under a wrapper of your own whose processes have to make as many.
         max_tokens: most tokens of a micro-batch, padding included.
         overhead_tokens: the cost of starting a micro-batch, in tokens (see `buckets`).
+        twin: a smaller model of the same kind, with weights, on which is tried how logits are made
+            and whether rows can be packed; read only where `model` has no weights (it is on the
+            "meta" device).  None makes one of the model's config, as wide as the model.
 
     Attributes:
         model: the model, as it was given.
@@ -199,6 +202,7 @@ class Policy:
         share_prompts: bool = True,
         max_tokens: int = 16384,
         overhead_tokens: int = 256,
+        twin: PreTrainedModel | None = None,
     ) -> None:
         model = unwrap_model(model)
         self.model, self.tokenizer = model, tokenizer
@@ -212,7 +216,7 @@ class Policy:
             use_packed_attention(model)
         tried = model
         if model.device.type == "meta":  # without weights: its kind is tried
-            tried = small_twin(model)
+            tried = small_twin(model) if twin is None else twin
         else:
             require_finite_weights(model)
         _disable_dropout(model)

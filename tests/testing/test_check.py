@@ -16,6 +16,7 @@ import rlvr
 from rlvr import Correct, Environment, Task, Verdict
 from rlvr.testing import CHECKS, HOLES, Finding, Severity, check, check_environment
 from rlvr.testing.episodes import JUNK, episode_breaches, gym_breaches
+from rlvr.workers import WorkerPool
 from tests.processes import in_turn
 from tests.testing import broken
 from tests.testing.broken import BROKEN, Double, Guess, Words, changed, judged
@@ -420,6 +421,21 @@ def test_a_hole_or_a_check_can_be_skipped():
     assert check(env, skip=(*CHECKS[1:], "duplicate-tasks")).clean
     never = changed(Words, verify=lambda self, task, text: judged(False))
     assert check(never, tasks=1, skip=("references", "repeats", "episodes")).clean
+
+
+@pytest.mark.parametrize(("name", "count"), [("arithmetic-v1", 1), ("guess-v1", 2)])
+def test_few_workers_serve_all_checks(name: str, count: int, monkeypatch: pytest.MonkeyPatch):
+    """A start takes longer than what is asked.  Of episodes two are compared, under two hashes."""
+    pools = []
+
+    class Counted(WorkerPool):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            pools.append(self)
+
+    monkeypatch.setattr("rlvr.testing.repeats.WorkerPool", Counted)
+    assert check(rlvr.make(name), tasks=1, skip=("exploits", "verifier")).clean
+    assert [pool.started for pool in pools] == [1] * count
 
 
 def test_the_same_seed_draws_the_same_sample():

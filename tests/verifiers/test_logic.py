@@ -1,9 +1,12 @@
 """Roles, grids, sudoku and expressions, with the inputs that fooled other checkers."""
 
+import re
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlvr
 from rlvr.verifiers.logic import (
@@ -250,3 +253,28 @@ def test_24_is_found_where_it_needs_fractions():
     """8, 8, 3, 3 has one solution; 1, 1, 1, 1 has none."""
     assert solve24([(Fraction(n), str(n)) for n in (8, 8, 3, 3)]) is not None
     assert solve24([(Fraction(n), str(n)) for n in (1, 1, 1, 1)]) is None
+
+
+def reached(values: tuple[Fraction, ...]) -> set[Fraction]:
+    """All that the values can be joined to, in any order."""
+    if len(values) == 1:
+        return set(values)
+    results = set()
+    for size in range(1, len(values)):
+        for chosen in combinations(range(len(values)), size):
+            rest = [values[at] for at in range(len(values)) if at not in chosen]
+            for a, b in product(reached(tuple(values[at] for at in chosen)), reached(tuple(rest))):
+                results |= {a + b, a - b, a * b, *([a / b] if b else [])}
+    return results
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 13), min_size=1, max_size=3))
+def test_24_is_found_exactly_where_some_order_gives_it(numbers: list[int]):
+    """Its expression uses the numbers as they are, and Python agrees with its value."""
+    values = tuple(map(Fraction, numbers))
+    solution = solve24([(value, str(value)) for value in values])
+    assert (solution is not None) == (24 in reached(values))
+    if solution is not None:
+        assert sorted(map(int, re.findall(r"\d+", solution))) == sorted(numbers)
+        assert eval(re.sub(r"(\d+)", r"Fraction(\1)", solution)) == 24
