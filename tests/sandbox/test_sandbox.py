@@ -432,7 +432,7 @@ def test_every_language_runs(sandbox, program):
     assert run.text.strip()
 
 
-NO_SUCH_TOOL = "from rlvr.sandbox.languages import ProgramLanguage\nROW = ProgramLanguage('x', '', tool='no-tool', package='p')"
+NO_SUCH_TOOL = "from rlvr.sandbox.languages import ProgramLanguage\nROW = ProgramLanguage('x', '', tool='no-tool', package='p', run=('{tool}',))"
 
 
 @pytest.fixture
@@ -469,7 +469,7 @@ def test_a_tool_that_lives_in_usr_shows_no_more_of_it(monkeypatch, tmp_path):
     monkeypatch.setenv("RLVR_LANGUAGES", "")
     for name, says, parts in (("at_usr", "/usr", ()), ("at_home", tmp_path, ("lib",))):
         file = tmp_path / f"{name}.py"
-        row = f"ROW = ProgramLanguage('x', '', tool='sh', where=('echo', {str(says)!r}), parts={parts})"
+        row = f"ROW = ProgramLanguage('x', '', tool='sh', run=('{{tool}}',), where=('echo', {str(says)!r}), parts={parts})"
         file.write_text("from rlvr.sandbox.languages import ProgramLanguage\n" + row)
         languages.register(name, file)
     try:
@@ -1030,6 +1030,48 @@ def test_a_language_is_a_file(tmp_path, monkeypatch):
     path.write_text("ROW = 1")
     with pytest.raises(UsageError, match="sets no ROW"):
         languages.register("perl", path)
+
+
+def test_a_row_that_could_run_no_program_is_refused(tmp_path, monkeypatch):
+    """Each completion was WRONG by it; and a file python.py replaced Python itself, without a word."""
+    monkeypatch.setenv("RLVR_LANGUAGES", "")
+    row = 'from rlvr.sandbox.languages import ProgramLanguage\nROW = ProgramLanguage("a", "1", '
+    slips = {
+        'tool="sh", run=("{tool}", "{mains}"))': "run has {mains}; the places are {tool}",
+        'tool="sh", run=("{tool}", "--file={main}"))': "must be words of their own",
+        'tool="sh", run="{tool} {main}")': "it must be a tuple of words",
+        'tool="sh", run=())': "run is empty",
+        'run=("{main}",))': "tool is ''",
+        "of=1)": "cannot be run: TypeError: .*'of'",
+    }
+    for slip, says in slips.items():
+        (tmp_path / "slip.py").write_text(row + slip)
+        with pytest.raises(UsageError, match=f"the language 'slip': .*{says}"):
+            languages.register("slip", tmp_path / "slip.py")
+    (tmp_path / "cpp20.py").write_text(row + 'tool="sh", run=("{tool}",))')
+    before = LANGUAGES["cpp20"]
+    with pytest.raises(UsageError, match="'cpp20' is a language of rlvr's own; name the file"):
+        languages.register("cpp20", tmp_path / "cpp20.py")
+    assert LANGUAGES["cpp20"] is before
+    assert not os.environ["RLVR_LANGUAGES"]
+
+
+def test_a_process_in_another_folder_gets_the_language(tmp_path):
+    """The variable named a file of the folder in which the first process began."""
+    (tmp_path / "perl.py").write_text(PERL)
+    show = "from rlvr.sandbox.languages import LANGUAGES; print('perl' in LANGUAGES)"
+    code = (
+        f"{show}\nimport subprocess, sys; subprocess.run([sys.executable, '-c', {show!r}], cwd='/')"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code.replace("\n", "; ")],
+        cwd=tmp_path,
+        env=os.environ | {"RLVR_LANGUAGES": "perl.py"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.split() == ["True", "True"]
 
 
 def test_a_language_is_one_more_row(sandbox, monkeypatch):
