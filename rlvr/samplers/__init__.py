@@ -1,6 +1,7 @@
 """Samplers generate completions.
 
 protocol                      the interface: `Sampler`, `Request`, `Sampling`, `Sample`
+conformance                   what an engine of one's own does otherwise than the interface says
 scripted                      completions from a list or a function; for tests
 tokenization, chat, template  prompts to tokens and back; by the chat template or raw
 local                         a transformers model in this process (torch)

@@ -1,6 +1,7 @@
 """A sampler: an engine that says the same to every prompt.  A character is a token, 0 the end."""
 
 from rlvr.collect import Sample
+from rlvr.samplers.protocol import cut_at_stop
 
 
 class Constant:
@@ -21,7 +22,8 @@ class Constant:
         return [(request.id, self._sample(request)) for request in waiting]
 
     def _sample(self, request):
-        ids = [*self.encode(self.text), 0][: request.limit]
+        said = cut_at_stop(self.text, request.sampling.stop)
+        ids = [*self.encode(said), 0][: request.limit]
         text, logprobs = self.decode(ids), [0.0] * len(ids)
         return Sample(text, request.context, ids, logprobs, ids[-1] != 0, self.version)
 
