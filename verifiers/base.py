@@ -6,8 +6,8 @@
 
         def read(self, reference): ...           # the reference as `judge` takes it, or a DataError
         def judge(self, answer, reference): ...  # the verdict on an answer
-        def example(self, reference): ...        # optional: a completion that must be CORRECT
-
+        def example(self, reference): ...        # optional: a completion that must be CORRECT,
+                                                 # for a reference as `read` takes it
 `verify` puts them together and is not to be overridden.  `extract` is inherited: it finds the final
 answer in its usual wrappings, see `rlvr.verifiers.answers`.
 

@@ -10,7 +10,9 @@ machine_report  `rlvr doctor --report`
 others          a command each: fields are its flags, `run(out, err)` gives the exit code
 
 Contract: a dataclass with `run(out, err) -> int`; a new one is a file and its line in `commands`,
-or an entry point `rlvr.commands` of a package.
+or an entry point `rlvr.commands` of a package.  Fields are tyro's (`Positional`, `arg(aliases=…)`);
+`out` and `err` are consoles (`rlvr.console`), where `soft_wrap=True` keeps a line a line.  An
+`RlvrError` is one line and exit code 2.
 Sees all rooms; only `rlvr.__main__` and recipes see it.  A module is imported when its command
 runs.
 Goes wrong: imports at the top of a module make `rlvr --help` slow; output on stdout that is no

@@ -71,8 +71,8 @@ def _listed() -> Table:
 
 
 def _updates(kind: type[Algorithm]) -> str:
-    printed = kind.printed.updates
-    return f"{kind.updates}" + (" (ours)" if printed is None else "")
+    is_ours = kind.printed.updates is None and kind.__module__.startswith("rlvr.")
+    return f"{kind.updates}" + (" (ours)" if is_ours else "")
 
 
 def _show(kind: type[Algorithm], out: Console) -> None:

@@ -276,7 +276,8 @@ def _parse(argv: Sequence[str]) -> _Command:
         return train_command(flags)
     kind = listed.load()
     # Of a docstring tyro makes paragraphs; examples on lines of their own would be joined.
-    about = re.sub(r"\n+Example: ", "\n\nExample: ", inspect.getdoc(kind) or "")
+    doc = re.split(r"\n+(?:Attributes|Args):\n", inspect.getdoc(kind) or "")[0]  # the flags' help
+    about = re.sub(r"\n+Example: ", "\n\nExample: ", doc)
     command: _Command = tyro.cli(
         kind, prog=f"rlvr {name}", description=about, args=flags, config=plain
     )

@@ -283,7 +283,8 @@ class TurnsEpisode(Episode):
         if completion.episode is None:
             raise UsageError(
                 f"{env.id} verifies episodes, and this completion has none; rlvr eval and rlvr "
-                "train record them, and env.completion_of(record) makes a completion of one"
+                "train record them, and env.completion_of(episode.record) makes a completion of "
+                "one that env.open(task) began"
             )
         return completion.episode
 

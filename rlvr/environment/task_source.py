@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rlvr.data.lines import Line
 from rlvr.data.rows import dataset_lines
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rlvr.data.lines import Row
 
 __all__ = ["TaskSource"]
+
+_UNNAMED: Final = "the rows"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -170,7 +172,7 @@ class TaskSource:
                 for number, row in enumerate(source, start=1)
             )
         )
-        where = source if isinstance(source, str) else "the rows"
+        where = source if isinstance(source, str) else _UNNAMED
         make = make or self.task_from  # type: ignore[assignment]  # subclasses take an id too
         left, count, task_count, names = LeftOut(), 0, 0, set[Any]()
         for index, line in enumerate(lines):
@@ -208,10 +210,13 @@ class TaskSource:
         self._left_out = dict(left.reasons(20))
         if not left.count:
             return
-        summary = f"{self.id}: {left.count:,} of {count:,} rows of {where} cannot be used"
+        rows = "rows" if where == _UNNAMED else f"rows of {where}"
+        summary = f"{self.id}: {left.count:,} of {count:,} {rows} cannot be used"
         reasons = "; ".join(left.lines(3))
         if 20 * left.count > count or not made:
-            raise DataError(f"{summary}, more than one in twenty: {reasons}")
+            raise DataError(
+                f"{summary}, more than one in twenty: {reasons}; mend them or take them out"
+            )
         warnings.warn(f"{summary} and were left out: {reasons}", DataWarning, stacklevel=2)
 
     def task(self, index: int) -> Task:

@@ -99,7 +99,9 @@ def task_of_row(env: Environment, columns: Row) -> Task:
         with nullcontext() if is_moved else limited_reading():  # of code that is not our own
             return env.task_of(columns)
     except RlvrError as error:
-        hint = "" if columns.keys() & {"reference", "task"} else likely(columns, "reference")
+        hint = ""
+        if not columns.keys() & {"reference", "task"}:
+            hint = likely(columns, "reference") or "; --reference-column COLUMN names it"
         raise DataError(f"{error}{hint}") from error
     except Exception as error:  # an environment's code, run on a row of any form
         raise DataError(f"{type(error).__name__}: {error}") from error

@@ -4,6 +4,7 @@ their commands write as JSON."""
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -13,6 +14,7 @@ from typing import Any, Final
 from rlvr.display import LeftOut
 from rlvr.errors import DataError, brief
 from rlvr.types import JsonObject
+from rlvr.validate import nearest
 from rlvr.viewer.rendering import render, style
 
 __all__ = ["Report", "ReportTable", "cut_cell", "cut_text", "read_report", "report_page", "told"]
@@ -75,7 +77,11 @@ def read_report(path: Path) -> Report | None:
     try:
         report = reader(tree)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} looks like a report, and lacks something: {error!r}") from None
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise DataError(
+            f"{path} looks like a report, and lacks something: {error!r}, in "
+            f"{Path(place.filename).name}, line {place.lineno}"
+        ) from None
     if not isinstance(report, Report):
         raise DataError(f"{path}: its reader gave {brief(report)}; it must give a Report")
     return report
@@ -120,6 +126,13 @@ def _reader_of(tree: Mapping[str, object]) -> Callable[[Mapping[str, Any]], Repo
                 f"loaded: {error}; mend or uninstall its package"
             ) from error
         return added
+    kind = tree.get("report")
+    if isinstance(kind, str) and "completion" not in tree:  # else a row with such a column
+        known = sorted({point.name for point in entry_points(group=_GROUP)})
+        raise DataError(
+            f"no page reads reports of the kind {kind!r}; installed packages read "
+            f"{', '.join(map(repr, known)) or 'none'} (docs/adding.md){nearest(kind, known)}"
+        )
     return None
 
 

@@ -33,5 +33,5 @@ class Near(BaseVerifier[Answer, float]):
         outcome, why = ("correct", "near") if near else ("wrong", "far")
         return rlvr.Verdict(outcome, why=why, answer=answer.text)
 
-    def example(self, reference):
+    def example(self, reference):  # as `read` takes it
         return f"<answer>{reference}</answer>"

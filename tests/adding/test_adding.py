@@ -48,9 +48,16 @@ def said(folder: Path, code: str) -> str:
 
 def test_a_command(outside):
     """It is listed with its package, has its flags, and a wrong name is led to it."""
-    out = said(outside, 'main(["--help"]); assert main(["shout", "--words", "hello"]) == 0')
+    long = "word " * 60  # longer than the terminal is wide
+    code = f'main(["--help"]); assert main(["shout", "[b]{long}", "-n", "2"]) == 0'
+    out = said(outside, code)
     assert re.search(r"shout +Of the package added\.", out)
-    assert out.endswith("HELLO\n")
+    assert out.endswith(f"[B]{long.upper()}\n" * 2)
+    helped = said(
+        outside, 'with __import__("contextlib").suppress(SystemExit): main(["shout", "-h"])'
+    )
+    assert "Attributes" not in helped
+    assert re.search(r"-n INT, --times INT +How often\.", helped)
     code = "import contextlib, sys; contextlib.redirect_stderr(sys.stdout).__enter__()\n"
     assert "shout" in said(outside, f'{code}assert main(["shoot"]) == 2')
 
@@ -136,21 +143,26 @@ def test_a_language(outside):
 
 
 def test_a_page_of_the_viewer(outside):
-    """A report of a kind of one's own; other JSON is none."""
+    """A report of a kind of one's own; a wrong one is said with the line of the page's file."""
     pytest.importorskip("jinja2")
     (outside / "lengths.json").write_text('{"report": "lengths", "lengths": {"abc": 3}}')
-    (outside / "other.json").write_text('{"report": "unknown"}')
+    (outside / "other.json").write_text('{"report": "length"}')
     (outside / "lacks.json").write_text('{"report": "lengths"}')
     code = """if True:
         from pathlib import Path
         from rlvr.errors import DataError
         from rlvr.viewer.reports import read_report, report_page
-        print(read_report(Path("lengths.json")).tables[0].rows, read_report(Path("other.json")))
+        print(read_report(Path("lengths.json")).tables[0].rows)
         assert b"characters" in report_page({"report": "lengths", "lengths": {"abc": 3}})
-        try:
-            read_report(Path("lacks.json"))
-        except DataError as error:
-            print(error)
+        for name in ("lacks.json", "other.json"):
+            try:
+                read_report(Path(name))
+            except DataError as error:
+                print(error)
     """
-    expected = "[('abc', 3)] None\nlacks.json looks like a report, and lacks something: KeyError('lengths')\n"
-    assert said(outside, code) == expected
+    assert said(outside, code).splitlines() == [
+        "[('abc', 3)]",
+        "lacks.json looks like a report, and lacks something: KeyError('lengths'), in lengths.py, line 8",
+        "no page reads reports of the kind 'length'; installed packages read 'lengths' (docs/adding.md); "
+        "did you mean 'lengths'?",
+    ]

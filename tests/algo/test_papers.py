@@ -176,6 +176,28 @@ def test_the_first_line_says_what_an_update_is(tmp_path, name, settings, line):
     assert config.updates_line.startswith(line)
 
 
+def test_the_first_line_says_why_there_are_fewer_updates_than_a_users_algorithm_declares(tmp_path):
+    """It said that the number was ours, and that the paper of the user's own algorithm prints none."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import dataclass\n"
+        "from rlvr.algo.papers.base import Proximal\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(Proximal):\n"
+        "    updates = 2\n"
+        "    aggregation = 'token_mean'\n"
+        "    def loss(self, inputs): ...\n"
+    )
+    options = {"env": "e", "model": "m", "run": tmp_path, "algorithm": f"{file}:Mine"}
+    lines = {
+        prompts: Config(**options, prompts=prompts, group_size=8).resolve().updates_line
+        for prompts in (8, 16)
+    }
+    assert lines[16].endswith(":Mine: 2 updates of 8 groups × 8")
+    few = ":Mine: 1 update of 8 groups × 8, not 2: each has at least 8 groups and 64 completions"
+    assert lines[8].endswith(few)
+
+
 POLICIES = [name for name in NAMES if algorithm_class(name).examples is None]
 RATIO_BOUNDS = ("clip", "trust")
 

@@ -55,7 +55,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
             f"there is no algorithm {name!r}{nearest(name, NAMES)}; `rlvr algorithms` lists them, "
             "and FILE.py:CLASS or PACKAGE.MODULE:CLASS is one of your own"
         )
-    module = module_at(place, f"--algorithm {name}")
+    module = module_at(place, f"the algorithm {name}")
     candidate = getattr(module, attribute, None)
     if candidate is None:
         classes = [
@@ -65,7 +65,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
         ]
         listed = ", ".join(classes) or "no algorithm"
         raise UsageError(
-            f"{place} has no {attribute!r}{nearest(attribute, classes)}; it has {listed}"
+            f"{place} has no {attribute!r}; it has {listed}{nearest(attribute, classes)}"
         )
     if not _is_algorithm(candidate):
         raise UsageError(

@@ -281,7 +281,12 @@ class ResolvedConfig(Config):
         if algorithm.epochs > 1:
             line += f", {algorithm.epochs} times"
         if printed.updates is None:
-            return f"{line}; the number is ours, the paper prints none"
+            if type(algorithm).__module__.startswith("rlvr."):
+                return f"{line}; the number is ours, the paper prints none"
+            if count == self.updates:
+                return line
+            least = f"each has at least {LEAST_GROUPS} groups and {LEAST_ROWS} completions"
+            return f"{line}, not {self.updates}: {least}"
         if printed.prompts is None:
             return f"{line}; the paper: {printed.updates}"
         of = f" × {printed.group_size}" if printed.group_size else ""
