@@ -119,6 +119,7 @@ class Keeper:
                 cwd="/",
                 pass_fds=[keeper_end.fileno(), settings, *folders],
                 group="session",  # Ctrl-C in a terminal is for us alone
+                ends_itself=True,  # its socket ends; it removes the groups of its slots
             )
         finally:
             keeper_end.close()

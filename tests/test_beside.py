@@ -17,10 +17,6 @@ STARTERS = {
 LEFT_OUT = ("rlvr/workers/", "sandbox/guest/")
 REASONS = {
     ("rlvr/display.py", "Timer"): "of the ground, below the workers; ends after five seconds",
-    (
-        "rlvr/interop/inspect_ai.py",
-        "create_subprocess_exec",
-    ): "awaited in the loop that agents share",
 }
 
 

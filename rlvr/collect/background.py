@@ -94,8 +94,8 @@ class BackgroundCalls:
         return spent
 
     def close(self) -> None:
-        """Start no further calls; those that wait get a `UsageError`."""
-        self._threads.close()
+        """Start no further calls; those that wait are cancelled."""
+        self._threads.close(cancel=True)
 
     def _timed(self, function: Callable[[], _T]) -> _T:
         started = time.monotonic()

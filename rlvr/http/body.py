@@ -78,7 +78,7 @@ class BodyReader:
 
     def close(self) -> None:
         """End the thread."""
-        self._thread.close()
+        self._thread.close(cancel=True)
 
     async def read(self, request: HttpRequest) -> Body:
         """The body of a request; what its values take of memory is held by its share then.

@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
@@ -37,6 +39,9 @@ from rlvr.interop.adapter import (
 from rlvr.interop.reported import ReportedEnv, report
 from rlvr.scoring import MEMORY_MIB, WALL_S, Scorer
 from rlvr.types import JsonObject, Message, Task
+from rlvr.workers.program import StartedProgram
+from rlvr.workers.thread import DaemonThread
+from rlvr.workers.threads import settle
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalSample
@@ -156,22 +161,23 @@ class InspectEnv(ReportedEnv):
                 "model": call.model,
                 "folder": folder,
             }
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "rlvr.interop.inspect_run",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
+            process = StartedProgram(
+                [sys.executable, "-m", "rlvr.interop.inspect_run"],
+                name="inspect_ai",
+                owner="agent",
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                start_new_session=True,
             )
+            ended: Future[tuple[bytes, bytes]] = Future()
+            ended.set_running_or_notify_cancel()  # the thread settles it, also after a cancellation
+            talk = partial(process.communicate, json.dumps(order).encode())
+            DaemonThread(settle, ended, talk, name="inspect_ai", owner="agent")
             try:
-                _, err = await process.communicate(json.dumps(order).encode())
-            except BaseException:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, 9)
-                raise
+                _, err = await asyncio.wrap_future(ended)
+            finally:
+                process.kill()
             result = Path(folder, "result.json")
             if not result.is_file():
                 tail = err.decode("utf-8", "replace").strip()[-300:]

@@ -562,6 +562,7 @@ class _Remover:
             cwd="/",
             # Ctrl-C is for the trainer, which writes weights until it has ended
             group="session",
+            ends_itself=True,
         )
         self._lifeline.give()
 

@@ -95,6 +95,7 @@ class StartedServers(Closing):
                     name=f"vLLM server {number}",
                     owner="samplers",
                     group="group",
+                    ends_itself=True,  # by `--alive-fd`; the trackers of shared memory go on
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

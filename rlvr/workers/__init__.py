@@ -21,8 +21,9 @@ Limited: CPU seconds where a limit decides a verdict, wall seconds against hangi
 Restarted: a lost worker by its pool at the next item, three times in a row at most.
 Errors: the asker's, through the future or reply; what a `DaemonThread` lets through is printed.
 Ctrl-C is the caller's alone: programs have sessions of their own.  SIGTERM that is not handled ends
-  this process as SIGKILL does: workers, servers and sandboxes see their pipe end and go with their
-  group; a `Command` of an agent and a trainer's driver run on.
+  this process as SIGKILL does: a pipe ends, and the kernel kills each program with its group, each
+  fork, each worker (Linux; elsewhere workers alone notice, within a second).  Three tidy up first
+  and notice by themselves (`ends_itself`): the sandbox's keeper, a vLLM server, a folder's remover.
 Exit: pools kill what is left, daemon threads just stop; nothing waits for a slow call.
 Fork: the child has no thread and owns no process of its parent; pools, `Threads`, loops begin anew.
 Sees the ground alone; every room above sees it.

@@ -36,7 +36,7 @@ from rlvr.validate import require_optional_whole, require_seconds, require_whole
 from rlvr.workers import clock
 from rlvr.workers.closing import Closing
 from rlvr.workers.framing import FrameTooLong, frame_payload, take_frame
-from rlvr.workers.program import Lifeline, StartedProgram
+from rlvr.workers.program import StartedProgram
 
 __all__ = ["GivenUp", "Handler", "REPLY_MIB", "WorkerPool", "name_of", "ship", "usable_cores"]
 
@@ -313,10 +313,7 @@ class _Worker:
     ) -> None:
         request_r, self._request = os.pipe()
         self._reply, reply_w = os.pipe()
-        # The child dies with us: only we hold the write end, and its closing is a signal to the
-        # child (`_die_with`).
-        self._lifeline = Lifeline()
-        fds = (request_r, reply_w, self._lifeline.theirs)
+        fds = (request_r, reply_w)
         passed = [*fds, *(() if awaits is None else awaits[:1])]
         passed += [] if shared_fd is None else [shared_fd]
         path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
@@ -346,7 +343,6 @@ class _Worker:
         finally:
             os.close(request_r)
             os.close(reply_w)
-            self._lifeline.give()
         self._memory_mib = memory_mib
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
@@ -463,7 +459,6 @@ class _Worker:
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
-        self._lifeline.close()
 
     def _left(self, since: float, seconds: float) -> float:
         """What is left of so many seconds, without those in which this process was stopped, by

@@ -17,15 +17,12 @@ replies would be taken for those of the items that its parent is still working o
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pickle
-import select
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from json import JSONEncoder, dumps  # by name, as below: a verifier may replace what modules have
-from time import monotonic, process_time
+from time import monotonic, process_time, sleep
 from typing import Any, NoReturn
 
 from rlvr.errors import describe_error, foreign_code
@@ -35,6 +32,7 @@ from rlvr.workers.thread import DaemonThread
 __all__ = ["serve"]
 
 _ROOM_MIB = 8
+_LOOK_S = 1.0  # between two looks whether the parent is still there
 
 _to_json = JSONEncoder(allow_nan=False).encode
 
@@ -42,7 +40,6 @@ _to_json = JSONEncoder(allow_nan=False).encode
 def serve(
     request: int,
     reply: int,
-    lifeline: int,
     memory_mib: int | None,
     awaits: tuple[int, float] | None = None,
 ) -> NoReturn:
@@ -50,13 +47,13 @@ def serve(
 
     Args:
         request, reply: descriptors of the pipes.
-        lifeline: descriptor of a pipe that closes when the parent ends.
         memory_mib: limit on private memory; None for no limit.
         awaits: of a worker of an `AsyncPool`, (descriptor of its mark, wall seconds of an item).
     """
-    for fd in (request, reply, lifeline, *(() if awaits is None else awaits[:1])):
+    for fd in (request, reply, *(() if awaits is None else awaits[:1])):
         os.set_inheritable(fd, False)  # not for programs that a verifier may start
-    _die_with(lifeline)
+    if sys.platform != "linux":  # there the kernel kills us, see `Lifeline`
+        DaemonThread(_end_with_parent, os.getppid(), name="lifeline", owner="worker")
     channel = _Channel(request, reply)
     handler: Callable[[Any], Any] | None = None
     while (frame := channel.next_request()) is not None:
@@ -192,21 +189,7 @@ def _limit_memory(memory_mib: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _die_with(lifeline: int) -> None:
-    """End this process when the other end of the pipe closes, that is when our parent dies, however
-    it dies.
-
-    On Linux the kernel sends SIGIO, whose default action ends us even inside a C loop that holds
-    the GIL. PR_SET_PDEATHSIG is no help: it fires when the *thread* that started us ends.
-    Elsewhere a thread waits.
-    """
-    if sys.platform == "linux":
-        signal.signal(signal.SIGIO, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO])  # masks are inherited
-        # our group: also whatever we have started
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-        if select.select([lifeline], [], [], 0)[0]:  # it closed before we had armed the signal
-            os._exit(0)
-        return
-    DaemonThread(lambda: os._exit(os.read(lifeline, 1) != b""), name="lifeline", owner="worker")
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        sleep(_LOOK_S)
+    os._exit(0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
+import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,45 +24,79 @@ _File: TypeAlias = int | IO[bytes] | None
 class Lifeline:
     """A pipe that ends when this process does, however it ends: SIGKILL included.
 
-    A program that is given the reading end, and reads it, can end itself then.
+    A program that is given the reading end, and reads it, can end itself then; one that does not
+    read it is killed by the kernel (`kill_at_end`).
 
     Attributes:
         theirs: descriptor of the reading end, to be passed to programs; -1 once `give` was called.
     """
 
     def __init__(self) -> None:
-        self.theirs, self._ours = os.pipe()  # not inherited by programs to which it is not passed
+        self.theirs, ours = os.pipe()  # not inherited by programs to which it is not passed
+        self._ours = ours
+        # closed once, also where two threads wait for one program, and when this is dropped
+        self._close_ours = weakref.finalize(self, os.close, ours)
+        self._close_ours.atexit = False  # the end of the process is the pipe's
+        _lifelines.add(self)
+
+    def kill_at_end(self, pid: int, *, group: bool) -> None:
+        """Have the kernel send SIGKILL when the pipe ends; on Linux alone, elsewhere nothing.
+
+        The order lives in the open pipe, which a program keeps through `exec` until it closes the
+        descriptor.  PR_SET_PDEATHSIG would be no help: it reaches neither what a program has
+        started nor one that has become another user, and it counts the end of the *thread* that
+        started the program as the end of its owner.
+
+        Args:
+            pid: of a program that has the reading end, and was not waited for yet.
+            group: whether it leads a process group, all of which is to end.
+        """
+        if sys.platform == "linux":
+            # F_SETSIG, as the default of O_ASYNC is SIGIO, which a program may ignore
+            fcntl.fcntl(self.theirs, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(self.theirs, fcntl.F_SETOWN, -pid if group else pid)
+            flags = fcntl.fcntl(self.theirs, fcntl.F_GETFL)
+            fcntl.fcntl(self.theirs, fcntl.F_SETFL, flags | os.O_ASYNC)
 
     def give(self) -> None:
         """Close our copy of the reading end: the programs have theirs.  Idempotent."""
         theirs, self.theirs = self.theirs, -1
-        _close(theirs)
+        if theirs >= 0:
+            os.close(theirs)
 
     def say(self, word: bytes) -> None:
-        """Write to the programs.  A process forked from this one may hold the pipe open as well.
+        """Write to the programs.
 
         Args:
             word: a few bytes.
         """
-        with suppress(OSError):
-            os.write(self._ours, word)
+        if self._close_ours.alive:  # else the number may be another file's
+            with suppress(OSError):
+                os.write(self._ours, word)
 
     def close(self) -> None:
         """End the pipe.  Idempotent."""
         self.give()
-        ours, self._ours = self._ours, -1
-        _close(ours)
+        self._close_ours()
 
 
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)
+_lifelines: weakref.WeakSet[Lifeline] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """In a forked child, which would hold the pipes open when their owner has ended."""
+    for line in list(_lifelines):
+        line.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 class StartedProgram(subprocess.Popen[bytes]):
     """A program that has been started; `wait`, `poll` and `communicate` are those of `Popen`.
 
-    Nothing ends it with this process but what it reads itself, such as a `Lifeline`.
+    It is killed, with its group, when this process ends, however that ends, and when this object is
+    dropped (on Linux; a program that closes all descriptors it was started with goes on).
 
     Args:
         argv: the command and its arguments.
@@ -68,6 +105,7 @@ class StartedProgram(subprocess.Popen[bytes]):
         kind: "process" if it answers requests.
         group: "session" for a session and process group of its own, which Ctrl-C of a terminal does
             not reach; "group" for a process group alone; "caller" for this process's group.
+        ends_itself: it notices the end of this process by itself, and has to tidy up then.
         stdin, stdout, stderr, env, cwd, pass_fds: see `subprocess.Popen`.
 
     Raises:
@@ -82,6 +120,7 @@ class StartedProgram(subprocess.Popen[bytes]):
         owner: str,
         kind: str = "program",
         group: Literal["session", "group", "caller"] = "session",
+        ends_itself: bool = False,
         stdin: _File = None,
         stdout: _File = None,
         stderr: _File = None,
@@ -89,18 +128,26 @@ class StartedProgram(subprocess.Popen[bytes]):
         cwd: str | Path | None = None,
         pass_fds: Sequence[int] = (),
     ) -> None:
-        super().__init__(
-            argv,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=env,
-            cwd=cwd,
-            pass_fds=tuple(pass_fds),
-            start_new_session=group == "session",
-            process_group=0 if group == "group" else None,
-        )
+        self._lifeline = None if ends_itself else Lifeline()
+        passed = [*pass_fds] if self._lifeline is None else [*pass_fds, self._lifeline.theirs]
         self._has_group = group != "caller"
+        try:
+            super().__init__(
+                argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=env,
+                cwd=cwd,
+                pass_fds=passed,
+                start_new_session=group == "session",
+                process_group=0 if group == "group" else None,
+            )
+            if self._lifeline is not None:
+                self._lifeline.kill_at_end(self.pid, group=self._has_group)
+        finally:
+            if self._lifeline is not None:
+                self._lifeline.give()
         self.kind, self.label, self.owner = kind, name, owner
         self.since = time.monotonic()
         watch(self)
@@ -122,6 +169,22 @@ class StartedProgram(subprocess.Popen[bytes]):
         with suppress(ProcessLookupError, PermissionError):  # it may have left its group, or us
             # not Popen's own, which would wait for it where another thread does already
             os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; returns its exit code, or minus the signal.
+
+        What it leaves of its group, by then without a leader, is killed.
+
+        Args:
+            timeout: most wall seconds; None for no limit.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended by then.
+        """
+        code = super().wait(timeout)
+        if self._lifeline is not None:
+            self._lifeline.close()
+        return code
 
     def end(self) -> int:
         """Kill it with its group and wait for it; returns its exit code, or minus the signal."""
@@ -180,7 +243,8 @@ def run_program(
 class ForkedChild:
     """A fork of this process that runs a function and ends with it: with 0, or with 1 if it raises.
 
-    Only where this process has one thread and holds no lock.
+    It is killed when this process ends, however that ends, and when this object is dropped.  Only
+    where this process has one thread and holds no lock.
 
     Args:
         function: what the child runs.
@@ -196,6 +260,8 @@ class ForkedChild:
     def __init__(self, function: Callable[[], None], *, name: str, owner: str) -> None:
         self.label, self.owner = name, owner
         self.since = time.monotonic()
+        self._lifeline = Lifeline()
+        kept = os.dup(self._lifeline.theirs)  # which the child has: its copy of ours is closed
         self.pid = os.fork()
         if not self.pid:
             code = 1
@@ -205,6 +271,9 @@ class ForkedChild:
             finally:
                 os._exit(code)
         self._is_there = True
+        self._lifeline.kill_at_end(self.pid, group=False)
+        self._lifeline.give()
+        os.close(kept)
         watch(self)
 
     @property
@@ -217,6 +286,7 @@ class ForkedChild:
         os.kill(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         self._is_there = False
+        self._lifeline.close()
         return os.waitstatus_to_exitcode(status)
 
     def disown(self) -> None:

@@ -44,7 +44,7 @@ class Threads(Closing):
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._queue = _Queue()
+        self._queue = _Queue(self._count, self._idle_s)
         weakref.finalize(self, self._queue.calls.put, None).atexit = False
 
     def submit(self, function: Callable[..., _T], *args: object) -> Future[_T]:
@@ -58,8 +58,7 @@ class Threads(Closing):
             A future of its result, or of the exception that it raises.
 
         Raises:
-            UsageError: `close` was called; a future that was still waiting then gets the same
-                error.
+            UsageError: `close` was called.
         """
         if self._pid != os.getpid():
             self._begin()
@@ -68,11 +67,11 @@ class Threads(Closing):
         with queue.lock:
             if self._closed:
                 raise self._closed_error()
-            if queue.spare > 0 or queue.threads == self._count:
-                queue.spare -= 1
-            else:
-                DaemonThread(_work, queue, self._idle_s, name=self._owner, owner=self._owner)
+            if queue.threads < queue.most and queue.spare <= 0:
+                DaemonThread(_work, queue, name=self._owner, owner=self._owner)
                 queue.threads += 1
+            elif queue.counts():
+                queue.spare -= 1
             queue.calls.put((future, partial(function, *args)))
         return future
 
@@ -86,9 +85,14 @@ class Threads(Closing):
         futures = [self.submit(function, value) for value in values]
         return (future.result() for future in futures)
 
-    def close(self) -> None:
+    def close(self, *, cancel: bool = False) -> None:
         """Let the threads end after the calls that they have begun; the others are not begun any
-        more."""
+        more.
+
+        Args:
+            cancel: the futures of the others are cancelled, as those of an executor; else they get
+                a `UsageError`, which says what was closed.
+        """
         if self._pid != os.getpid():  # the parent may have held the lock as it forked
             self._begin()
         with self._queue.lock:
@@ -96,7 +100,9 @@ class Threads(Closing):
         with suppress(Empty):
             while True:
                 call = self._queue.calls.get_nowait()
-                if call is not None and call[0].set_running_or_notify_cancel():
+                if call is None or (cancel and call[0].cancel()):
+                    continue
+                if call[0].set_running_or_notify_cancel():
                     call[0].set_exception(self._closed_error())
         self._queue.calls.put(None)
 
@@ -107,21 +113,30 @@ class Threads(Closing):
 class _Queue:
     """What the threads share with their owner, which may be dropped before they end.
 
+    Args:
+        most, idle_s: see `Threads`.
+
     Attributes:
         spare: threads that wait for a call, less the calls that wait for a thread.
         threads: how many there are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, idle_s: float | None) -> None:
+        self.most, self.idle_s = most, idle_s
         self.lock = threading.Lock()
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
         self.spare = self.threads = 0
 
+    def counts(self) -> bool:
+        """Whether `spare` is read again.  Once all threads are there and none ends, it is not, and
+        a thread that takes the lock after each call costs half a microsecond of it."""
+        return self.idle_s is not None or self.threads < self.most
 
-def _work(queue: _Queue, idle_s: float | None) -> None:
+
+def _work(queue: _Queue) -> None:
     while True:
         try:
-            call = queue.calls.get(timeout=idle_s)
+            call = queue.calls.get(timeout=queue.idle_s)
         except Empty:
             with queue.lock:
                 if queue.spare > 0:  # else a call is on its way
@@ -132,16 +147,12 @@ def _work(queue: _Queue, idle_s: float | None) -> None:
         if call is None:
             queue.calls.put(None)  # for the next thread
             return
-        _run(*call)
+        if call[0].set_running_or_notify_cancel():
+            settle(*call)
         del call  # or it would keep its owner alive while this thread waits
-        with queue.lock:
-            queue.spare += 1
-
-
-def _run(future: Future[object], function: Callable[[], object]) -> None:
-    if future.set_running_or_notify_cancel():
-        settle(future, function)
-    del future, function  # as in `settle`
+        if queue.counts():
+            with queue.lock:
+                queue.spare += 1
 
 
 def settle(future: Future[_T], function: Callable[[], _T]) -> None:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import weakref
+from concurrent.futures import CancelledError
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -135,6 +137,43 @@ def test_a_lifeline_ends_with_its_owner_whatever_ends_that():
     line.close()
 
 
+OWNER = """if True:
+    import os, subprocess, sys, threading, time
+    from pathlib import Path
+    from rlvr.agents.programs import AgentCall, Command
+    from rlvr.workers import ForkedChild, StartedProgram, run_program
+    argv = ["/bin/sh", "-c", "trap '' IO TERM HUP; sleep 600 & echo $$ $! > $0; wait; wait", sys.argv[2]]
+    call = AgentCall("task", "prompt", "http://localhost", "key")
+    fork = lambda: (Path(sys.argv[2]).write_text(str(os.getpid()) + chr(10)), time.sleep(600))
+    start = {
+        "program": lambda: StartedProgram(argv, name="p", owner="a test"),
+        "group": lambda: StartedProgram(argv, name="p", owner="a test", group="group"),
+        "run": lambda: run_program(argv, name="p", owner="a test", limit_s=None),
+        "command": lambda: Command(argv=argv)(call),
+        "fork": lambda: ForkedChild(fork, name="f", owner="a test"),
+    }
+    kept = []
+    thread = threading.Thread(target=lambda: kept.append(start[sys.argv[1]]()), daemon=True)
+    thread.start()
+    if sys.argv[1] not in ("run", "command"):
+        thread.join()  # the end of the thread that started it is not the end of its owner
+    print("started", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", ["program", "group", "run", "command", "fork"])
+def test_nothing_outlives_an_owner_that_is_killed(kind, fifo):
+    """An agent's command and a trainer's driver ran on after SIGKILL; signals that a program ignores
+    are no way out."""
+    with python(OWNER, kind, fifo.path, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout.readline() == "started\n"
+        pids = [int(pid) for pid in fifo.line().split()]
+        assert not any(Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z" for pid in pids)
+        owner.kill()
+    assert all(map(ended, pids))
+
+
 def test_run_program_gives_what_it_prints_and_kills_it_at_the_limit():
     """What it has started goes with it."""
     echo = "import sys; print(sys.stdin.read(), end='\\u00fc'); sys.exit(3)"
@@ -194,6 +233,22 @@ def test_threads_start_no_more_than_they_need_and_lose_no_call():
         assert list(threads.map(abs, [-1, 2, -3])) == [1, 2, 3]
     with pytest.raises(UsageError, match="this test is closed; open a new one"):
         threads.submit(abs, 1)
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_calls_that_wait_as_threads_close_are_not_begun(cancel):
+    """Their futures say so: cancelled, as by an executor, or with the error that names what was closed."""
+    over = threading.Event()
+    threads = Threads(1, "test")
+    begun, waiting = threads.submit(over.wait), threads.submit(abs, -1)
+    while not begun.running():
+        pass
+    threads.close(cancel=cancel)
+    over.set()
+    assert begun.result(PATIENCE_S)
+    with pytest.raises(CancelledError if cancel else UsageError):
+        waiting.result(PATIENCE_S)
+    assert waiting.cancelled() == cancel
 
 
 @pytest.mark.parametrize("awaited", [False, True])
