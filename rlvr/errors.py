@@ -279,6 +279,10 @@ class _ForeignCode(AbstractContextManager[list[BaseException]]):
         # as `except` does, which asks no `__class__`
         if error is None or not issubclass(type(error), self._kind):
             return False
+        if trace is not None and trace.tb_next is not None:
+            # Without the frame of this `with`, which has the list as a local: it would be a cycle
+            # that holds what the code was given until the garbage collector comes.
+            error.__traceback__ = trace.tb_next
         self._errors.append(error)
         return True
 

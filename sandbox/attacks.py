@@ -116,6 +116,8 @@ class LimitAttack:
     held: tuple[Ending, ...]
 
 
+# Small enough that a machine is asked for seconds, and far enough above what the attack's own
+# imports take that a TLE comes from the attack.
 _CPU: Final = Limits(cpu_s=0.1, wall_s=8.0, memory_mib=64, processes=16)
 _MEMORY: Final = Limits(cpu_s=4.0, wall_s=10.0, memory_mib=48, processes=24, disk_mib=500.0)
 _OVER: Final = (Ending.MLE, Ending.RE)

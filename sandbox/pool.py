@@ -40,6 +40,7 @@ _TRIES: Final = 3  # of runs that failed for any other reason than a kill from o
 _PAUSE_S: Final = 0.01, 0.5  # between two attempts, at first and at last
 _LEND_S: Final = 60.0  # in which a slot for a session is looked for
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
+# For the box of a session that was told to end; a slot that takes longer is not used again.
 _ENDING_S: Final = 10.0
 _GRACE_S: Final = 15.0  # beyond a run's wall limit, until its box is taken for dead
 # What programs import often.  A library costs each run 20 µs, so those that few need are left out:

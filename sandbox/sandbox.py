@@ -67,6 +67,8 @@ _OF_THE_HOST: Final[Mapping[int, tuple[Literal["memory", "disk"], str]]] = {
 _CASES: Final = 32  # of one request
 # Of the cases of one request; a first case that is larger goes alone.
 _INPUT_BYTES: Final = 4 << 20
+# Of the values that a program's functions return, all of a run together: as long as a worker's
+# reply may be (`workers.pool.REPLY_MIB`).
 _ANSWERS_MIB: Final = 64
 # a program that gets no core has up to so many times its wall seconds (guest/box.py)
 _STARVED: Final = 2

@@ -42,8 +42,11 @@ __all__ = ["SESSION_LANGUAGES", "Session", "SessionReply"]
 SESSION_LANGUAGES: Final = ("python", "bash")
 
 _GRACE_S: Final = 20.0  # beyond a call's wall limits, until pid 1 of the session is taken for dead
+# A backstop: a session starts in milliseconds where a slot is free.
 _START_S: Final = 30.0
+# Of a reply to a call, whose text is in a file.
 _MESSAGE_BYTES: Final = 1 << 14
+# Linux takes 4095; of longer ones than this no listing is made either.
 _PATH_BYTES: Final = 1 << 10
 _FILES: Final = 10_000  # of a session, where they are listed
 

@@ -38,8 +38,14 @@ __all__ = ["CannotIsolate", "Died", "Keeper", "NotTaken", "RunRequest", "Slot", 
 
 # A backstop: an idle machine takes a fraction of a second, one under load far longer.
 _START_S: Final = 60.0
+# For the keeper to end its slots and remove their cgroups; killed earlier, it would leave the
+# groups behind.
 _CLOSING_S: Final = 15.0
+# Of one message: a SEQPACKET socket cuts off what is longer.  What programs print is not in it,
+# but in files whose descriptors were sent along.
 _REPLY_BYTES: Final = 1 << 16
+# Before the first look at a run, in seconds; each later one comes after twice the time so far,
+# so that a run of a minute is looked at nine times and a short one never.
 _LOOK_S: Final = 0.1
 _FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 

@@ -53,7 +53,9 @@ _SYSTEM: Final = (
 # links into /usr, or folders on older systems
 _MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _OWN_NAMES: Final = ("/box", "/dev", "/etc", "/old", "/proc", "/tmp", "/var")
+# Of the interpreters of programs: the guest's modules use `match`, new in 3.10.
 _OLDEST: Final = (3, 10)
+# A backstop for `--version`: a Java machine takes seconds where the machine is busy.
 _ASK_S: Final = 60.0
 
 GREETINGS: Final = tuple(Program(name, language.hello) for name, language in LANGUAGES.items())

@@ -53,7 +53,9 @@ _FORMS: Final = (
     "guided_regex",
     "guided_choice",
 )
+# One request may not fill the sampler for all others; OpenAI's limit is 128.
 _MOST_CHOICES: Final = 64
+# OpenAI takes 4; each is looked for after every token.
 _MOST_STOPS: Final = 16
 
 

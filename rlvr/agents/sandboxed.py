@@ -31,6 +31,7 @@ __all__ = ["SandboxAgent"]
 _MOST_AT_ONCE: Final = 64  # requests of a session that are under way
 _LOOK_S: Final = 0.02  # that a call waits for further requests while others are under way
 _ANSWER_BYTES: Final = 1 << 20
+# A backstop: how long a policy may take is the endpoint's limit, not ours.
 _ASK_S: Final = 3600.0
 
 _GUEST: Final = r"""

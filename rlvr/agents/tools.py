@@ -20,7 +20,9 @@ from rlvr.validate import is_whole
 
 __all__ = ["EpisodeTools"]
 
+# Of the protocol, the newest first; a client that names none of them is offered the first.
 _VERSIONS: Final = ("2025-06-18", "2025-03-26", "2024-11-05")
+# Codes of JSON-RPC 2.0, section 5.1.
 _BAD_REQUEST, _NO_METHOD, _BAD_PARAMS = -32600, -32601, -32602
 
 

@@ -25,6 +25,7 @@ __all__ = ["GramFile", "gram_numbers", "pack_arrays", "unpack_arrays"]
 
 _Numbers: TypeAlias = NDArray[np.uint64]
 
+# Words: rewordings of a problem keep runs of five, and few other texts share one by chance.
 _NGRAM: Final = 5
 _BASE: Final = 0x9E3779B97F4A7C15  # odd: its powers are distinct for longer than any 5-gram
 # A multiplier of SplitMix64: with the shifts around it, each bit of the polynomial moves others.

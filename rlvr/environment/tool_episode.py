@@ -48,6 +48,8 @@ _T = TypeVar("_T")
 
 _GRACE_S: Final = 2.0  # after what a call works with was killed
 _OWN_S: Final = 60.0  # that `setup`, `user` and `final` may take, and twice what a call may
+# For a user's `close`, which may delete a folder or stop a container; then the episode goes on
+# without it.
 _CLOSE_S: Final = 10.0
 _LOST_MOST: Final = 256  # threads that hang in Python code, which cannot be ended
 _LONGEST_ID: Final = 64  # characters of a call's id

@@ -43,6 +43,7 @@ PARTS: Final[Mapping[str, type[Reward]]] = {
 _OWN: Final = ("correct", "reward")
 _METHODS: Final = ("gate", "clip")
 _MAY_HAVE: Final = "numbers, texts, + - *, parentheses, parts, .gate(by=…), .clip(low, high)"
+# Far beyond what is written by hand, and below what Python's own parser can be made to fail at.
 _LONGEST, _DEEPEST = 4000, 100
 _PLACE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?P<place>[\w.~/-]+:[^\W\d]\w*)""")
 _ESCAPE = re.compile(r"""\\(?:[\\nt'"]|(?P<other>.))""", re.DOTALL)

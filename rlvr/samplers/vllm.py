@@ -59,6 +59,7 @@ _ENVIRONMENT: Final = {
     "VLLM_CPU_CI_ENV": "1",  # no warm-up, which takes minutes on a CPU
 }
 """Set before vLLM is imported, unless they are set already."""
+# vLLM's own choice on a CPU is half of the machine's memory, which the trainer needs.
 _CPU_CACHE_BYTES: Final = 2**30
 
 

@@ -34,6 +34,7 @@ __all__ = ["Block", "Blocks", "digest_of_lines"]
 
 # of the input, in a block: a row that cannot be passed over costs the reading of so many
 _LINES: Final = 100
+# 128 bits: two of 2^32 blocks are equal by chance once in 2^65.
 _DIGEST_BYTES: Final = 16
 
 

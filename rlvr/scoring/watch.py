@@ -31,6 +31,8 @@ Noticed = dict[str, dict[str, str]]
 identity; and "written": files that judging wrote itself, which are no inputs."""
 
 _WHOLE_BYTES: Final = 64 << 20  # of a larger file, pieces from end to end are read
+# Long enough that a disk reads it in one go; 64 of them find any change but one that keeps the
+# size and lies between two pieces.
 _PIECE_BYTES: Final = 1 << 20
 _SYSTEM: Final = (
     "/proc/",

@@ -40,9 +40,14 @@ __all__ = ["RuleResult", "conforms", "gradient_apart", "try_as_rank"]
 # Of the gradient's norm: rows in other micro-batches or on other ranks are summed in another
 # order, while a rule that is broken moves the gradient by far more.
 _TOLERANCE: Final = 1e-6
+# A model of a few thousand parameters over thirteen letters: each rule takes some tens of
+# milliseconds, and its gradient is a real one.
 _CHARSET: Final = "0123456789ab= "
+# Six groups of four: several micro-batches, a rank with other groups than its neighbour, and one
+# row that is UNSCORED.
 _PROMPTS: Final = 6
 _GROUP: Final = 4
+# Two show what any number would: a sum over ranks, or none.
 _RANKS: Final = 2
 _RANKS_S: Final = 300  # two processes that import torch, perhaps on a busy machine
 

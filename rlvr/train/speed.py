@@ -34,6 +34,7 @@ from rlvr.types import Group, Prompt
 __all__ = ["CutSampler", "Speed", "measure_speed"]
 
 _PROMPT: Final = 64  # tokens of the rows that are measured
+# Two short rows: the measuring has to be over before a first step would be.
 _COMPLETION: Final = 32
 _ROWS: Final = 2
 _DECODED: Final = 3  # tokens of each row with all rows of a step

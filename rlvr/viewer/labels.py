@@ -42,6 +42,7 @@ _SQL: Final = {
     f"ORDER BY count(*) OVER (PARTITION BY outcome, reason), outcome, reason, {_SHUFFLED}",
 }
 _CHUNK: Final = 64  # rows whose texts are read at once
+# A person labels some hundreds; the rest would only be sorted.
 _MOST_DIFFERING: Final = 10_000
 
 

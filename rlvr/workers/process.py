@@ -31,6 +31,7 @@ from rlvr.workers.thread import DaemonThread
 
 __all__ = ["serve"]
 
+# What a small item needs for itself: its text, a parsed tree, the reply.
 _ROOM_MIB = 8
 _LOOK_S = 1.0  # between two looks whether the parent is still there
 

@@ -47,6 +47,7 @@ _WATCHES: dict[str, type[Watch]] = {
     "talk": TalkWatch,
     "relay": Relay,
 }
+# As `slots._REPLY_BYTES`: no message of the host is longer.
 _REQUEST_BYTES = 1 << 16
 
 

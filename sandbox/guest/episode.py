@@ -34,7 +34,9 @@ _DYING_S = 0.2  # between the end of a process's descriptors and its own
 _IDLE_S = 1.0  # how often a session without a call is looked at
 # how often a call is looked at, at least: with a cgroup, and without
 _LOOK_S = {False: 0.1, True: 0.01}
+# Of the host's calls and of the program's words; neither carries data, which is in files.
 _MESSAGE_BYTES = 4096
+# Copied at once, so that a file of hundreds of MiB needs no memory of its size.
 _WRITE_BYTES = 1 << 20
 _PART_BYTES = 4096  # of a file, in a message
 _PATH_BYTES = 1024  # of a path that is listed

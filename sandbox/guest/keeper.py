@@ -32,6 +32,7 @@ __all__ = ["main"]
 # how often we check that the host is still there: forks of it may hold our socket open
 _TICK_MS = 500
 _STACK_BYTES = 1 << 30  # the room below the stack is laid out at exec; deep recursion needs it
+# An order names folders of cgroups alone; nothing comes near it.
 _MESSAGE_BYTES = 1 << 20
 _LEVELS: Mapping[str, type[Namespaces | Restricted]] = {
     "namespaces": Namespaces,

@@ -85,11 +85,14 @@ MS_BIND: Final = 4096
 MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 
+# A cgroup whose last process has just ended may be busy for some milliseconds more.
 _ENDING_TRIES = 100  # half a second
+# Of umount2(2); linux/fcntl.h; MOUNT_ATTR_… of linux/mount.h.
 _MNT_DETACH = 2
 _AT_RECURSIVE, _AT_EMPTY_PATH = 0x8000, 0x1000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 
+# linux/prctl.h and linux/seccomp.h.
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 24, 38, 47, 4
@@ -97,6 +100,7 @@ _SECCOMP_MODE_FILTER = 2
 _SECCOMP_SET_MODE_FILTER = 1
 # NEW_LISTENER; WAIT_KILLABLE_RECV, Linux 5.19
 _SECCOMP_LISTENER, _SECCOMP_KILLABLE = 1 << 3, 1 << 5
+# linux/capability.h: the version whose sets have 64 bits, in two words each.
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # Only what is called by number; the two architectures that sandbox/seccomp.py knows.
@@ -114,6 +118,7 @@ _LANDLOCK_CREATE_RULESET_VERSION, _LANDLOCK_RULE_PATH_BENEATH = 1, 1
 _LANDLOCK_RESTRICT_SELF_UNLOGGED = 1 | 4
 # bytes of struct perf_event_attr; type and config below are PERF_TYPE_SOFTWARE, TASK_CLOCK
 _PERF_ATTRIBUTES = 128
+# linux/perf_event.h.
 _PERF_INHERIT, _PERF_EXCLUDE_KERNEL, _PERF_EXCLUDE_HV, _PERF_CLOEXEC = 1 << 1, 1 << 5, 1 << 6, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -88,6 +88,7 @@ _SOCKET_BYTES = 416 << 10  # as in `namespaces`
 _NOTIFICATION = 80
 _ASKED = struct.Struct("<8xI4xi12xi4xi4x")  # of it: thread, number of the call, two arguments
 _ARM = os.uname().machine == "aarch64"
+# asm/unistd.h, as the numbers of `_SIGNAL_CALLS`.
 _KILL, _TKILL = (129, 130) if _ARM else (62, 200)
 # Also tgkill, rt_sigqueueinfo and rt_tgsigqueueinfo.
 _SIGNAL_CALLS = {_KILL, _TKILL, *((131, 138, 240) if _ARM else (234, 129, 297))}

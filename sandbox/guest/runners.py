@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.sandbox.guest.suite_run import TEST_FILE, Stop, SuiteRun
+from rlvr.sandbox.guest.suite_run import TEST_FILE, Stop, SuiteRun, raised_by
 from rlvr.sandbox.guest.texts import describe_failure
 
 if TYPE_CHECKING:
@@ -31,11 +31,12 @@ def run_unittest(session: SuiteRun) -> None:
     vars(unittest)["main"] = lambda *args, **kwargs: None  # for a file that ends in unittest.main()
     session.setup()
     session.run(session.compiled(session.spec["test"], "<test>"))
-    try:
-        tests = unittest.defaultTestLoader.loadTestsFromModule(session.module)
-    except Exception as error:  # noqa: BLE001  a load_tests of their own
+    load = unittest.defaultTestLoader.loadTestsFromModule
+    suites: list[unittest.TestSuite] = []
+    error = raised_by(lambda: suites.append(load(session.module)))  # by a load_tests of their own
+    if error is not None:
         session.broken(describe_failure(error)[1])
-    tests.run(_Result(session))
+    suites[0].run(_Result(session))
 
 
 class _Result(unittest.TestResult):

@@ -28,6 +28,7 @@ def _numbers(text: str) -> set[int]:
     return {int(number) for number in columns if number != "-"}
 
 
+# Calls that wait without a limit for what another process does.
 _READS = _numbers("read 0 63, readv 19 65, recvfrom 45 207, recvmsg 47 212")
 _WRITES = _numbers("write 1 64, writev 20 66, sendto 44 206, sendmsg 46 211, sendfile 40 71")
 _OTHERS = _numbers(
@@ -44,6 +45,7 @@ _MILLISECONDS: Final = {  # call → the argument with its time limit, where les
     **dict.fromkeys(_numbers("poll 7 -"), 2),
     **dict.fromkeys(_numbers("epoll_wait 232 -, epoll_pwait 281 22"), 3),
 }
+# Those among them that may wait for the pipe and for other things at once.
 _POLLS = _numbers(
     "poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_wait 232 -, epoll_pwait 281 22, "
     "epoll_pwait2 441 441"

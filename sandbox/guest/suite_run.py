@@ -35,6 +35,7 @@ TESTS = "tests"  # `__name__` of the tests' module
 TEST_FILE: Final = "test_solution"
 """The same for pytest."""
 
+# More are not counted: a program that defines tests in a loop must not fill the results.
 CASES = 100_000
 _SHORT = {"np": "numpy", "pd": "pandas"}
 STANDARD_NAMES = {
@@ -50,6 +51,7 @@ STANDARD_NAMES = {
     }.items()
     for name in names.split()
 }
+# Letters that are kept of a case's name and of its message.
 NAME, MESSAGE = 300, 2000
 
 

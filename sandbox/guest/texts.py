@@ -9,6 +9,7 @@ from typing import Any
 
 __all__ = ["describe_failure", "short_repr", "shown_asserts"]
 
+# Letters of a value in a message: enough to see where two differ.
 _TEXT = 500
 _SIGNS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",

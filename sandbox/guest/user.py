@@ -52,7 +52,10 @@ FAILED = 103
 """Exit codes of an interactor in Python that raises: because what it read is no word that
 it can use, or otherwise."""
 
+# What threads have outside.  glibc would give each of them RLIMIT_STACK, which is 1 GiB below.
 _THREAD_STACK = 8 << 20
+# Limits of every run beside those that it is given.  Locked pages, queued signals and messages
+# are memory of the kernel; a higher priority would take time from other runs.
 _ALWAYS = {
     resource.RLIMIT_CORE: 1,  # 0 stops a file, 1 stops a pipe to the host's crash handler too
     resource.RLIMIT_NOFILE: 256,
@@ -63,7 +66,9 @@ _ALWAYS = {
     resource.RLIMIT_RTPRIO: 0,
     resource.RLIMIT_STACK: 1 << 30,
 }
+# Descriptors that a program of calls or tests has beside its three streams.
 _CHANNEL, _RESULTS = 3, 4
+# Of the header's length, with which the bundle of a program's files begins.
 _LENGTH_BYTES = 4
 _AFTER: dict[
     str, Callable[..., object]

@@ -33,6 +33,9 @@ __all__ = ["CASES", "PAPERS", "vector_step", "vectors"]
 CASES: Final = ("plain", "rows", "far", "updates")
 PAPERS: Final = tuple(sorted((ADVANTAGES.keys() & LOSSES.keys()) - {"gkd", "sdft"}))
 """All with a loss per token that follows from numbers per token, not from whole distributions."""
+# Eight rows in which all kinds are met: lengths that differ within a group, the longest (which
+# is truncated), a group that agrees, and one of a single row.  Scores are multiples of 1/8, so
+# that a sum of them is exact in every order.
 _LENGTHS: Final = (3, 8, 5, 6, 2, 7, 4, 8)
 _LONGEST: Final = 8
 _SCORES: Final = (1.0, 0.0, 0.0, 0.75, 0.5, 0.0, 0.25, 0.625)

@@ -27,8 +27,10 @@ from rlvr.workers.thread import DaemonThread
 
 __all__ = ["Server", "mcp"]
 
+# An `npx` or `uvx` command downloads its server at the first start.
 _START_S: Final = 30.0
 _CALL_S: Final = 300.0  # a last resort: an environment's `call_seconds` comes first
+# For its process to end by itself; the thread is a daemon's, so that a longer one is left behind.
 _END_S: Final = 5.0
 _PAGES: Final = 100  # of a server's list of tools
 

@@ -567,7 +567,21 @@ class _Chunk:
         start = time.monotonic()
         pauses = () if self._jobs[0].struck else _PAUSES_S
         try:
-            for pause_s in (*pauses, None):
+            with foreign_code() as errors:
+                self._attempt((*pauses, None))
+            for error in errors:  # what it means is decided there
+                awaited = [part for part in self._parts if part[0].is_awaited(part[1])]
+                self._queue._fail_parts(awaited, error)
+        finally:
+            # What is put off for long says nothing of how long the next row takes.
+            took_s = 0.0 if self._is_slow else time.monotonic() - start
+            self._queue._finish(self._jobs, self._parts, took_s, is_slow=self._is_slow)
+
+    def _attempt(self, pauses: Sequence[float | None]) -> None:
+        """Observe; where a worker was lost once more after each pause, and raise after the None."""
+        start = time.monotonic()
+        try:
+            for pause_s in pauses:
                 try:
                     self._observe()
                     break
@@ -581,14 +595,6 @@ class _Chunk:
             self._adapt(time.monotonic() - start)
         except GivenUp:
             self._put()
-        except Exception as error:  # noqa: BLE001  what it means is decided there
-            self._queue._fail_parts(
-                [part for part in self._parts if part[0].is_awaited(part[1])], error
-            )
-        finally:
-            # What is put off for long says nothing of how long the next row takes.
-            took_s = 0.0 if self._is_slow else time.monotonic() - start
-            self._queue._finish(self._jobs, self._parts, took_s, is_slow=self._is_slow)
 
     def _observe(self) -> None:
         self._left = [part for part in self._parts if part[0].is_awaited(part[1])]

@@ -38,10 +38,12 @@ __all__ = ["Compared", "ComparedPart", "Comparison", "ComparisonTable", "Entry",
 _Key = tuple[str, str | None]
 _Array = NDArray[np.float64]
 
+# The level at which a difference is called one, after Holm's correction where there are several.
 _ALPHA: Final = 0.05
 _EXAMPLES: Final = 3
 _LETTERS: Final = 100  # of a value in a line
 _MOST_PAIRS: Final = 15  # that a table lists
+# A screen has room for so many; the JSON report has all.
 _MOST_REASONS: Final = 5
 _MOST_TASKS: Final = 10
 _FEW_TASKS: Final = 6  # 2 / 2^5 > 0.05

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 __all__ = ["Balance", "ChosenPlace"]
 
+# Seconds for which a machine that failed is left out, twice as long after each further failure:
+# one that restarts is back soon, and one that is gone costs an attempt every ten seconds.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
 
 

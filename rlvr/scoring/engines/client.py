@@ -52,6 +52,7 @@ __all__ = [
 _BATCH_BYTES = 4 << 20
 # Of a refusal's body, of which only the message is shown: what answers may be no service of ours.
 _REFUSAL_BYTES = 1 << 16
+# A service that is up accepts at once, so this is apart from the time of an answer.
 _CONNECT_S = 10.0
 _MOST_LINE_BYTES = 64 << 20  # as much as a worker's reply may have
 _MOST_ID_LETTERS = 200  # of an id that the service repeats

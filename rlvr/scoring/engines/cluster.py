@@ -43,6 +43,7 @@ from rlvr.validate import require_optional_whole
 __all__ = ["RayCluster", "cause_of", "import_ray", "ship_env"]
 
 _READY_S = 120.0  # until the workers of an actor are there
+# Asked by a socket first: `ray.init` itself tries for long where nothing listens.
 _CONNECT_S = 10.0
 _ALIVE_S = 10.0  # without a word from an actor, after which it is asked whether it is there
 _NO_NODE_S = 1.0  # between two looks while no node is there
