@@ -165,7 +165,7 @@ def _without_guard(name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.write_text(_UNGUARDED[name], encoding="utf-8")
-        path = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
+        path = os.pathsep.join(map(str, [Path.cwd(), *sys.path]))
         try:
             done = subprocess.run(
                 [sys.executable, script],
@@ -189,7 +189,7 @@ def _left_by_sigkill(name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.write_text(guarded, encoding="utf-8")
-        path = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
+        path = os.pathsep.join(map(str, [Path.cwd(), *sys.path]))
         owner = subprocess.Popen(
             [sys.executable, script],
             env={**os.environ, "PYTHONPATH": path},

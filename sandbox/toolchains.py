@@ -259,7 +259,6 @@ def tool_path(language: str) -> str | None:
     return program and os.path.realpath(program)
 
 
-@lru_cache
 def tool_version(language: str) -> str:
     """What the tool of a language says of its version; "unknown" if it says nothing.
 
@@ -269,6 +268,16 @@ def tool_version(language: str) -> str:
     command = tool_path(language)
     if command is None:
         return "unknown"
+    try:
+        there = os.stat(command)
+    except OSError:
+        return "unknown"
+    return _version_at(command, there.st_ino, there.st_size, there.st_mtime_ns)
+
+
+@lru_cache
+def _version_at(command: str, *_stamp: int) -> str:
+    """The version of a file: another one under the same name, after an upgrade, is asked again."""
     for flag in ("--version", "version"):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = _ask([command, flag])

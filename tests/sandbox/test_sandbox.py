@@ -464,6 +464,19 @@ def test_a_missing_toolchain_is_one_error_before_any_completion(without):
         CodeVerifier().read(reference)
 
 
+def test_a_tool_that_was_upgraded_says_its_new_version(monkeypatch, tmp_path):
+    """Under its old name: what was known of the name would stand in records that it did not judge."""
+    tool = tmp_path / "tool"
+    monkeypatch.setattr(toolchains, "tool_path", lambda language: str(tool))
+    assert toolchains.tool_version("cpp") == "unknown"
+    for version in ("tool 1.9", "tool 1.10"):
+        new = tmp_path / "new"
+        new.write_text(f"#!/bin/sh\necho {version}\n")
+        new.chmod(0o755)
+        new.rename(tool)
+        assert toolchains.tool_version("cpp") == version
+
+
 def test_a_tool_that_lives_in_usr_shows_no_more_of_it(monkeypatch, tmp_path):
     """Debian's rustc says that its folder is /usr: programs then saw all of it, /usr/local of the host too."""
     monkeypatch.setenv("RLVR_LANGUAGES", "")
