@@ -269,7 +269,7 @@ def tool_version(language: str) -> str:
     if command is None:
         return "unknown"
     try:
-        there = os.stat(command)
+        there = Path(command).stat()
     except OSError:
         return "unknown"
     return _version_at(command, there.st_ino, there.st_size, there.st_mtime_ns)

@@ -230,6 +230,8 @@ class Collector(Closing):
         before = len(self._flight)
         try:
             return self._collect_groups(int(prompts), oldest, int(ahead))
+        # Ctrl-C too.  The tasks that were under way come next again, so that their order stays a
+        # function of the batches that were given out.
         except BaseException:
             self._flight.close()
             self._flight = Flight(self.groups)
@@ -240,6 +242,7 @@ class Collector(Closing):
 
     def _collect_groups(self, prompts: int, oldest: int, ahead: int) -> Collected:
         limit = prompts * (self.max_tries if self.dynamic else 1)
+        # Before anything is sampled: what is too old by now would be thrown away when it is done.
         requeued = self._flight.begin_again(oldest)
         self.groups.background.take_timings()  # time before this call does not count
         self._open(prompts * (1 + ahead), limit * (1 + ahead))
@@ -293,6 +296,8 @@ class Collector(Closing):
             if not group.finished:
                 return None
             kept_count += self._is_kept(group)
+            # As many tasks as prompts and not one score: the scorer is down, and more would not
+            # help.
             is_scored = is_scored or any(map(_is_scored, group.rollouts.values()))
             if kept_count == prompts or count == most or (count >= prompts and not is_scored):
                 return count
@@ -389,6 +394,8 @@ class Collector(Closing):
 
     def _useless(self, rollouts: Sequence[Rollout]) -> str:
         correct = _correct(rollouts)
+        # With one score the mean is that score, and the advantage 0; a group of one is whole with
+        # it.
         if len(correct) < min(2, len(rollouts)):
             return "few-scored"
         if not self.dynamic or len(set(correct)) == 2:

@@ -172,6 +172,9 @@ class Flight:
         idle = not self._scheduler.busy
         with self._groups.background.waiting():
             if self._ticks:
+                # A score counts at the step at which it is due, however early it came, so that a
+                # run does not depend on the scorer's speed.  Where nothing is sampled no step
+                # would come, and the first of them is due now.
                 due = min(scoring.due for scoring in waiting) if idle else 0
                 until: int | None = max(due, self._scheduler.now)
             else:
@@ -310,6 +313,7 @@ class Flight:
         kept as indices."""
         groups = []
         for number, group in self._open.items():
+            # Before they are settled, which forgets when they were due.
             dues = [(scoring.numbers, scoring.due) for scoring in group.scores]
             group.settle(sys.maxsize)
             rollouts = [[g, rollout_as_dict(rollout)] for g, rollout in group.rollouts.items()]
@@ -364,6 +368,7 @@ class Flight:
                 group.rollouts[g] = rollout_from_dict(rollout, self._groups.task(index))
                 del remaining[number, g]
             self._wait_again(group, fields["due"])
+            # Those that had begun go on from the scheduler's state; the others are begun anew.
             plays |= {key: remaining.pop(key) for key in list(remaining) if key in begun}
             self._scheduler.add(remaining.items())
         self._next = max(self._next, max(self._open) + 1)

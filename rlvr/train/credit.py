@@ -222,6 +222,8 @@ def credit(
 
 
 def _credit(given: GroupInputs) -> Credit:
+    # Branches first: they are no members of their group, and without them its rows are G again.
+    # Then sizes, so that what follows has the rectangle [P, G] that papers write.
     if owners := owners_of(given.groups):
         return _credit_of_branches(given, owners)
     if len({len(group.rollouts) for group in given.groups}) > 1:
@@ -242,6 +244,8 @@ def _credit(given: GroupInputs) -> Credit:
         )
     is_whole = advantages.shape == given.scores.shape  # one per completion
     advantages = advantages.reshape((-1, 1) if is_whole else mask.shape)
+    # `where` and no product: what a formula gives at a masked token may be NaN, and 0 times NaN is
+    # NaN.
     return Credit(torch.where(mask, advantages.detach(), 0.0), returns)
 
 
@@ -257,6 +261,8 @@ def _credit_of_branches(given: GroupInputs, owners: Sequence[int]) -> Credit:
     part = batch.part(range(count))
     advantages, returns = _credit(replace(given, groups=alone, batch=part, minibatch_of=numbers))
     mask = batch.completion_mask[:count, : advantages.shape[1]]
+    # argmax of zeros and ones is the first one; of a row without any it is 0, where the advantage
+    # is 0 as well.
     first_trained = mask.int().argmax(dim=1, keepdim=True)
     of_row = advantages.gather(1, first_trained).squeeze(1)
     varies = bool(torch.where(mask, advantages != of_row[:, None], False).any())
@@ -275,6 +281,8 @@ def _credit_of_sizes(given: GroupInputs) -> Credit:
     """Credit of groups of different sizes: smaller ones are filled up by UNSCORED rows, which no
     mean counts."""
     G = max(len(group.rollouts) for group in given.groups)
+    # Where the rows of the batch are among those with the absent ones, to get them back at the
+    # end.
     real_rows: list[int] = []
     filled: list[Group] = []
     for group in given.groups:

@@ -159,6 +159,8 @@ class Learner:
             config: settings of the next step.
         """
         before, now, own = self.config.algorithm, config.algorithm, self.algorithm
+        # What has moved from where the setting was, such as an adaptive β, stays where the setting
+        # itself has not changed.
         adapted = {
             name: getattr(own, name)
             for name in (one.name for one in fields(own))
@@ -286,6 +288,8 @@ class Learner:
             part_metrics |= part.backward(mini)
         moves = any(p.grad is not None for p in self.parameters)
         if moves:
+            # Before gradients are known to be finite: a norm that is not makes all of them NaN,
+            # and no step is made on them below.
             norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
             numbers["grad_norm"] = float(norm)
             for part in self.parts:
@@ -293,6 +297,8 @@ class Learner:
         elif rows and self._mover is not None and all(map(math.isfinite, part_metrics.values())):
             numbers, ratio_stats = self._mover.move(mini, rows)
         numbers |= part_metrics
+        # After the backward passes of all ranks: each has the same numbers, so that either all
+        # skip or none does.
         if not all(map(math.isfinite, numbers.values())):
             for part in self.parts:
                 part.skipped(mini, numbers)
@@ -301,6 +307,8 @@ class Learner:
         for part in learning:
             part.step()
         if moves:
+            # From the number of updates and not of calls: updates that are skipped take no part of
+            # the schedule.
             self.optimizer.param_groups[0]["lr"] = self.lr
             self.optimizer.step()
         if has_moved := moves or (self._mover is not None and bool(ratio_stats)):
@@ -377,6 +385,8 @@ class Learner:
         stats = list[RatioStats]()
         for indices, counts in plan:
             loss, terms, micro_stats = loss_of(indices)
+            # A rank with fewer micro-batches makes passes that do not count: shards are gathered
+            # in every pass, and a rank that makes fewer would leave the others waiting.
             (loss if counts else loss * 0.0).backward()
             self._advance(len(indices))
             if micro_stats is not None:
@@ -395,6 +405,8 @@ class Learner:
         """Sums over the micro-batches of all ranks."""
         if self.ranks.world == 1:
             return sums, stats
+        # One message for all terms.  In float64, as sums of float32 would differ in the last
+        # digits from those of one rank.
         together = self.ranks.sum(torch.stack([value.double().cpu() for value in sums.values()]))
         return dict(zip(sums, together, strict=True)), [self.joined(one) for one in stats]
 
@@ -407,6 +419,7 @@ class Learner:
         names = [field.name for field in fields(stats)]
         added = self.ranks.sum(torch.stack([getattr(stats, name).double().cpu() for name in names]))
         added_by_name = dict(zip(names, added, strict=True))
+        # The only one that is no sum.
         added_by_name["ratio_max"] = self.ranks.largest(stats.ratio_max.double().cpu())
         return RatioStats(**added_by_name)
 
