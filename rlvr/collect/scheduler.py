@@ -62,6 +62,8 @@ _IN_FLIGHT: Final = 4096
 _SILENT_S: Final = 3600.0  # that a sampler may return nothing at first
 # Beside what the completions so far have taken: an engine may compile, or stand still for a while.
 _SLACK_S: Final = 600.0
+# A call that is done within 16 steps then holds nobody up, and one that takes longer is waited
+# for; either way the order of tokens does not depend on the machine's speed.
 _TICK: Final = 16  # decode steps; a result is passed on at the second tick after it was asked for
 
 
@@ -156,10 +158,13 @@ class _Ready(Generic[_T]):
             return []
         if idle:
             with self._background.waiting():
+                # Waits for the first, and puts it back for the loop below, which takes all that
+                # are there.
                 self._done.put(self._done.get())
         finished = []
         with suppress(Empty):
             while True:
+                # Else its play was dropped meanwhile.
                 if (future := self._done.get_nowait()) in self._open:
                     finished.append((self._open.pop(future), future))
         return finished
@@ -186,6 +191,8 @@ class _Tokens(Generic[_T]):
 
     def add(self, part: _Part[_T], future: Future[object], due: int | None = None) -> None:
         due = due_after(self.now) if due is None else due
+        # The number keeps the order of those that are due at one step, and parts from being
+        # compared.
         heapq.heappush(self._calls, (due, next(self._order), part, future))
 
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
@@ -249,6 +256,7 @@ class _Silence:
         for name, sample in finished:
             began, _ = self._since.pop(name)
             if isinstance(sample, Sample):
+                # Never 0: a sample has its end token at least.
                 slow = (now_s - began) / len(sample.completion_ids)
                 self._s_per_token = max(slow, self._s_per_token or 0.0)
         if finished or not self._since:
@@ -383,6 +391,8 @@ class Scheduler(Generic[_T]):
         """
         if self._parked is not None:
             return
+        # Sampling for others may go on while this is parked, and its steps do not count here.
+        # With nothing under way the next count begins at 0, in a resumed run too.
         self._parked = self._waiting.now if self._asked or len(self._waiting) else 0
         self._silence.forget()
         if not self._asked:
@@ -420,6 +430,7 @@ class Scheduler(Generic[_T]):
         ]
         for part, request in self._asked.values():
             if part.key in keys and request.begun is not None:
+                # Tokens of a completion that the sampler gave back unfinished.
                 versions += request.begun.versions
         return min(versions, default=None)
 
@@ -580,6 +591,8 @@ def _poll_sampler(
     sampler: Sampler, background: BackgroundCalls, asked: Container[Hashable]
 ) -> Sequence[tuple[Hashable, Sample | SamplingFailed]]:
     """What the sampler has finished, if that was asked for."""
+    # A sampler that counts its steps shows at once that it has lost a request; see `_Silence` for
+    # others.
     before = getattr(sampler, "steps", None)
     with background.generating():
         finished = sampler.poll()

@@ -308,6 +308,7 @@ class Decoding:
     def _make_room(self) -> None:
         """Have the youngest rows wait again where all rows would outgrow `max_tokens` with the next
         token."""
+        # Rows are columns of one tensor: each takes the width of the oldest one.
         if len(self._rows) * (self._room.width + 1) + self._stored() <= self._max_tokens:
             return
         live = sorted(self._live(), key=lambda rollout: rollout.born)
@@ -315,6 +316,8 @@ class Decoding:
             width = self._room.now - min(rollout.start for rollout in live)
             if len(live) * (width + 1) + self._stored() <= self._max_tokens:
                 break
+            # The longest request fits by itself (`max_tokens` is at least its length), but not
+            # beside prompts that wait.
             if len(live) == 1:
                 self._forget_prompts()
                 break
@@ -330,6 +333,7 @@ class Decoding:
         [rollout.drawn] = self._drawn_tokens([rollout])
         rollout.prompt = self._prompt((*rollout.request.context, *rollout.drawn[0]))
         self._rows[rollout.place] = None
+        # In front, so that the order in which requests were made is kept.
         self._waiting.appendleft(rollout)
 
     def _refill(self) -> None:
@@ -344,6 +348,8 @@ class Decoding:
             rollout.place = place
             # its last token is read in the next step
             rollout.start = self._room.now - len(rollout.prompt.ids) + 1
+            # Counted from its first token, also where it was evicted: its limit holds for all of
+            # them.
             rollout.born = self._room.now - len(rollout.drawn[0])
             self._rows[place : place + 1] = [rollout]
         self._fit_buffers()
@@ -370,6 +376,7 @@ class Decoding:
             if prompt.read is None and id(prompt) not in unread:
                 unread.add(id(prompt))
                 stored += len(prompt.ids)
+            # The first row is always taken, or a long prompt would wait for ever.
             if rows and (rows + 1) * (width + _MARGIN) + stored > self._max_tokens:
                 break
             chosen.append(self._waiting.popleft())
@@ -420,6 +427,7 @@ class Decoding:
         if not moves:
             return
         places, sources = (self._index(numbers) for numbers in zip(*moves, strict=True))
+        # Rows of one length have the same mask and positions, wherever they stand.
         alike = () if self._padded else ("mask", "positions")  # of rows that have one length
         for name, tensor in self._tensors.items():
             if name not in alike:
@@ -442,6 +450,7 @@ class Decoding:
             fit(self._cache)
             return
         old, width = replace(room), room.now - first
+        # Half as many again, so that growing copies each token a constant number of times.
         columns = width + max(_COLUMNS, width // 2)
         places = min(
             self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places))
@@ -457,6 +466,8 @@ class Decoding:
     def _new_tensors(self, old: Room) -> None:
         """Tensors of the room's size, with what stood in the old ones."""
         room, device = self._room, self._model.device
+        # Log-probabilities are kept more exactly than bfloat16 has them, and in tests as exactly
+        # as the model computes them.
         real = torch.float64 if self._model.dtype == torch.float64 else torch.float32
         kinds = {
             "token": torch.int64,
@@ -475,6 +486,8 @@ class Decoding:
                     : min(old.rows, room.places)
                 ]
             self._tensors[name] = tensor
+        # MPS has no float64.  Elsewhere a number in float32 would meet the steps of a cumulative
+        # sum over 150,000 tokens.
         random = torch.float32 if device.type == "mps" else torch.float64
         self._tensors["uniforms"] = torch.zeros(
             room.places, room.columns, dtype=random, device=device

@@ -215,6 +215,8 @@ class Policy:
         if packing:
             use_packed_attention(model)
         tried = model
+        # Weights that are read later, each rank its share: what can be told of the architecture is
+        # told of a small model of the same kind.
         if model.device.type == "meta":  # without weights: its kind is tried
             tried = small_twin(model) if twin is None else twin
         else:
@@ -359,9 +361,12 @@ class Policy:
             self._files = self._fill = self._whole = None
             return
         if self.lora is not None:
+            # Afterwards each rank has other numbers of them.
             self.lora.fingerprint()  # while the frozen weights are whole
         self._device = self.device  # offloaded weights rest elsewhere
         self._skeleton = skeleton(self.model)
+        # Ranks that share prompts would make different numbers of passes, in each of which weights
+        # are gathered; on a CPU the ranks agree on the number before.
         self._shares_prompts &= self._device.type == "cpu" and ranks.together == 1
         own = [module for module in self.root.children() if module is not self.model]  # a critic's
         if ranks.tensor_mesh is not None:
@@ -450,6 +455,7 @@ class Policy:
                 written.append(folder / f"bucket-{len(written):05}.safetensors")
                 (folder / "model.safetensors").rename(written[-1])
         if len(written) == 1:
+            # As transformers itself names a single file, which needs no index.
             written[0].rename(folder / "model.safetensors")
         elif written:
             write_index(folder, written)
