@@ -117,6 +117,7 @@ class Session:
         self._calls = 0
         header: dict[str, object] = {"kind": "session"}
         if language == "bash":
+            # The host's: the path is one inside of the slot, whose programs are those of the host.
             bash = tool_path("bash")
             if bash is None:
                 raise SandboxFailed(str(missing("bash")))
@@ -125,6 +126,7 @@ class Session:
                 "argv": [bash, "--norc", "--noprofile", "-c", BASH],
                 "env": {},
             }
+        # CPU and wall seconds of `limits` are those of a call; the box counts the whole session's.
         of_all = {**limits.message(), "cpu_s": total_cpu_s, "wall_s": total_wall_s}
         self._numbered = language == "python"
         self._closed = self._frozen = False
@@ -185,6 +187,8 @@ class Session:
             UsageError: the session was closed here, was frozen, or belongs to a parent process.
         """
         self._require_runs()
+        # A lock of threads, as `run` and `arun` may both be called; the loop must not stand still
+        # for it.
         while not self._turn.acquire(blocking=False):
             await asyncio.sleep(0.001)
         with self._calling():
@@ -222,6 +226,7 @@ class Session:
                     return None
                 size = message.get("size", size)
                 found += bytes.fromhex(message.get("part", ""))
+                # The first part names the size; -1, as there is no such file, is reached at once.
                 if len(found) >= size:
                     return None if size < 0 else bytes(found)
 
@@ -242,6 +247,7 @@ class Session:
         matches = [re.compile(_as_regex(pattern)) for pattern in patterns]
         sizes, most = self._names(), int(self.limits.output_mib * MIB)
         wanted = sorted(path for path in sizes if any(one.fullmatch(path) for one in matches))
+        # Before anything is read, and of all together: each alone may be small enough.
         if sum(sizes[path] for path in wanted) > most:
             raise ToolError(f"they have more than {self.limits.output_mib:g} MiB")
         found = {path: self.read(path) for path in wanted}
@@ -379,6 +385,7 @@ class Session:
         """End a caller's turn.  A session that was closed meanwhile is released by the caller whose
         turn it was."""
         if self._closed or self.over:
+            # The slot goes back here, and must not be dropped a second time when the object goes.
             self._drop.detach()
             self._line.release()
         self._turn.release()

@@ -319,6 +319,7 @@ class _Tasks:
         """
         self._places.clear()
         count = Counter(self.ids)
+        # Names of other tasks too: `a#2` may be a task's own.
         used_ids = set(count)
         for place, name in enumerate(self.ids):
             if count[name] > 1:

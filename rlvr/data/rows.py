@@ -208,6 +208,8 @@ class Journal:
                 if self.partial.samefile(self.path):
                     # of a run that was killed while it gave the output its name
                     self.partial.unlink()
+            # To append, so that a file that another run writes is not emptied before its lock is
+            # seen.
             file = self.partial.open("ab", buffering=_BUFFER)
             try:
                 lock_file(file)
@@ -348,6 +350,8 @@ class Journal:
                     self.done += 1
         sync_file(file)
         self._size = file.tell()
+        # After it is on the disk: a crash of the machine leaves one file or the other, and both
+        # are whole.
         kept_file.rename(self.partial)
         self._file.close()
         self._file = file
@@ -418,6 +422,7 @@ def _to_parquet(source: Path, target: Path, notes: Mapping[str, str], *, checksu
     import pyarrow.parquet as pq
 
     try:
+        # Twice through the file: the type of a column is known once all rows were seen.
         kinds, count = dict[tuple[str, type], None](), 0
         for rows in _groups(source):
             kinds |= dict.fromkeys((name, type(cell)) for row in rows for name, cell in row.items())

@@ -123,6 +123,8 @@ class Pool(Engine):
         """Take over what a worker has read; a file that was edited meanwhile ends the run."""
         identity = self.identity()
         with self._noticing:
+            # Before the inputs are joined: what one worker has written and another has read is no
+            # input.
             self._written.update(noticed.get("written", ()))
             inputs = noticed.get("inputs", {})
             identity.forget_written(self._written & (identity.inputs.keys() | inputs.keys()))
@@ -146,6 +148,8 @@ class Pool(Engine):
         try:
             return self._pool.submit(work, self._outcomes_of)
         except UsageError:
+            # A `UsageError` of the pool is the item's or says that the pool was closed; which of
+            # the two is found out only now, as packing each item twice would cost each of them.
             if (fault := _fault(work)) is None:
                 raise  # the scorer was closed
         unsent: Future[list[Seen]] = Future()
@@ -166,6 +170,8 @@ class Pool(Engine):
         try:
             return [*self._ran(work, on_seen, give_up)]
         except UsageError:
+            # As in `begin`: one item that cannot be packed must not take the others of its chunk
+            # along.
             faults = [_fault(one) for one in work]
             if not any(faults):
                 raise  # the scorer was closed
@@ -191,6 +197,7 @@ class Pool(Engine):
                 on_seen(place, result_seen)
 
         self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
+        # Once more and alone: what was lost beside others may have been lost through them.
         for place, outcome in results.items():
             if isinstance(outcome, Unscored):
                 tried = self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
@@ -316,6 +323,7 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
 async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no
     containment."""
+    # As many as an item has in a worker.
     for attempt in (1, 2):
         try:
             task = _read_task(env, item.task)

@@ -65,6 +65,7 @@ def watch(started: Beside) -> None:
     Args:
         started: what was started.
     """
+    # Its number is free again only once it is gone, which takes it out of the table first.
     key = id(started)
     _started[key] = weakref.ref(started, lambda _: _started.pop(key, None))
 

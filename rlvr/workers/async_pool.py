@@ -350,6 +350,8 @@ class _AsyncWorker(_Worker):
                 return await future
             except asyncio.CancelledError:
                 if self._waiting.pop(number, None) is not None:
+                    # Its reply may be under way; without this it would count as one that was not
+                    # asked for.
                     self._given_up.add(number)
                     self._queue(number, None)
                 raise
@@ -449,6 +451,7 @@ class _AsyncWorker(_Worker):
         know which."""
         if not self._open:
             return
+        # Before the process is killed: the mark is in memory that both have, and stays as it was.
         guilty = self._mark.read()
         is_known = guilty in self._waiting
         waiting, self._waiting = self._waiting, {}

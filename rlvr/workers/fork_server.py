@@ -79,6 +79,7 @@ class ForkServer:
         """
         if self._child is None:
             self._fork()
+        # A reply of an earlier child, or of a process that it left behind, has another number.
         self._number += 1
         try:
             write_all(self._requests, frame_payload(pickle.dumps((self._number, request, cpu_s))))

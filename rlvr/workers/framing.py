@@ -52,6 +52,7 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     Raises:
         OSError: see `os.write`; a part may have been written.
     """
+    # A pipe takes 64 KiB at a time; slices of a view copy nothing.
     unwritten = memoryview(data)
     while unwritten:
         unwritten = unwritten[_write(fd, unwritten) :]

@@ -138,6 +138,7 @@ class BoundedCalls:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
+        # Of asyncio and no lock: those who wait are coroutines of one thread.
         self._slots = asyncio.Semaphore(self._at_once)
         self._tasks: set[asyncio.Task[object]] = set()
 

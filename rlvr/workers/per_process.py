@@ -30,6 +30,7 @@ def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @wraps(make)
     def get(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        # With the process's number, so that a fork makes its own.
         key = os.getpid(), args, tuple(sorted(kwargs.items()))
         with _lock:
             # what a parent made stays in here unused: it is not this process's to close

@@ -211,6 +211,8 @@ class WorkerPool(Closing):
             idle, busy = list(self._idle), self._all.difference(self._idle)
             self._idle.clear()
             self._all.clear()
+        # A busy one is struck and not waited for: its pipes belong to the thread that waits for
+        # its reply, and a descriptor that is closed here could be another file's there.
         for worker in busy:
             worker.strike()  # the thread that waits for it sees it die and clears up
         for worker in idle:
@@ -220,6 +222,8 @@ class WorkerPool(Closing):
     def _checkout(self) -> Iterator[_Worker]:
         """A ready worker.  Afterwards it is idle again if it is fit for more items; else it is
         killed and replaced."""
+        # The slot first, and the lock within it only for moments: a caller that waits for a worker
+        # holds no lock, and so keeps no one from giving one back.
         with self._slots:
             worker = self._take_ready()
             fit = False
@@ -245,6 +249,8 @@ class WorkerPool(Closing):
 
     def _take(self) -> _Worker:
         with self._lock:
+            # One that was killed from outside while it was idle costs no item, but only a look at
+            # its pipe.
             for worker in [w for w in self._idle if w.is_gone()]:
                 self._idle.remove(worker)
                 self._all.remove(worker)
@@ -253,6 +259,7 @@ class WorkerPool(Closing):
             busy = len(self._all) - len(self._idle)
             # A spare costs a start and its memory; where workers do not die, none is needed.
             self._top_up(min(busy + 1, self.workers) + (self.spares if self.lost else 0))
+            # Else the first waits for the one that was begun first.
             ready = next((w for w in self._idle if w.is_ready()), self._idle[0])
             self._idle.remove(ready)
             return ready
@@ -344,6 +351,8 @@ class _Worker:
             os.close(request_r)
             os.close(reply_w)
         self._memory_mib = memory_mib
+        # A worker may be full of requests while its reply does not fit into the pipe: neither end
+        # may wait for the other.
         os.set_blocking(self._reply, False)
         os.set_blocking(self._request, False)
         # Linux: items of megabytes then pass in a few steps, not in hundreds
@@ -688,6 +697,8 @@ os.register_at_fork(after_in_child=_forget_all)
 def _environment(hash_seed: int) -> dict[str, str]:
     """One thread per worker, since the pool is the parallelism; a fixed hash seed, since verdicts
     must repeat."""
+    # A library that starts a thread per core in each of as many workers as cores would be slower
+    # than with one.
     threads = {
         name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     }
