@@ -129,8 +129,8 @@ class Command:
     The process gets the prompt on its standard input, and the variables `OPENAI_BASE_URL`,
     `OPENAI_API_KEY`, `OPENAI_MODEL`, `ANTHROPIC_BASE_URL`, `ANTHROPIC_API_KEY`, `RLVR_MCP_URL` and
     `RLVR_TASK`; of this process's own only PATH, LANG and those of `env`.  It is not isolated: what
-    the policy makes it do is done on this machine.  When it ends or is stopped, its process group
-    is killed.
+    the policy makes it do is done on this machine.  When it ends or is stopped, or this process
+    ends, SIGKILL included, its process group is killed.
 
     Args:
         argv: the command and its arguments.
