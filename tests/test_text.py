@@ -3,6 +3,8 @@
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.text import (
     THINKING_TAGS,
@@ -10,6 +12,8 @@ from rlvr.text import (
     after_thinking,
     fenced_blocks,
     first_paragraph,
+    inert,
+    one_line,
     same_statement,
     squeeze_text,
 )
@@ -135,3 +139,64 @@ def test_the_first_paragraph_is_one_line():
     text = "\n    Add two\n    numbers.\n\n    More.\n"
     assert first_paragraph(text) == "Add two numbers."
     assert first_paragraph("") == ""
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from([*THINKING_TAGS[0], *THINKING_TAGS[1], "a", "<", "\n"])))
+def test_the_answer_begins_after_the_last_closing_tag_of_any_text(pieces: list[str]):
+    """And while a later tag is open there is none."""
+    openings, closings = ({pair[at] for pair in THINKING_TAGS} for at in (0, 1))
+    last = max((at for at, piece in enumerate(pieces) if piece in closings), default=-1)
+    rest = pieces[last + 1 :]
+    expected = None if openings & set(rest) else len("".join(pieces[: last + 1]))
+    assert after_thinking("".join(pieces)) == expected
+
+
+@given(st.lists(st.text("aB ß.\u00a0\n\t")), st.sampled_from([" ", "\n", "\u2003"]))
+def test_white_space_anywhere_is_squeezed(pieces: list[str], space: str):
+    """Also between any two letters."""
+    text = "".join(pieces)
+    assert squeeze_text(space.join(pieces)) == squeeze_text(text.upper()) == squeeze_text(text)
+    assert squeeze_text(squeeze_text(text)) == squeeze_text(text)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(["```", "~~~", "````", "``` py", "    ```", "x = 1", "", " "])))
+def test_blocks_of_any_text_are_in_order_and_apart(lines: list[str]):
+    """Each begins at a fence, ends at its own kind of fence or with the text, and holds none."""
+    text, end = "\n".join(lines), 0
+    for block in fenced_blocks(text):
+        assert end <= block.start < block.end <= len(text) + 1
+        opening = text[block.start : block.end].partition("\n")[0].strip()
+        assert opening[:3] in ("```", "~~~")
+        if block.closed:
+            closing = text[block.end :].partition("\n")[0].strip()
+            assert closing[:3] == opening[:3]
+            assert opening.split()[0] not in block.code.split("\n")
+        else:
+            assert block.end == len(text) + 1
+        end = block.end
+
+
+@given(st.lists(st.text("ab =#`", max_size=8).filter(lambda line: "```" not in line), min_size=1))
+def test_code_between_fences_comes_back(lines: list[str]):
+    """As it was written, its language in lower case."""
+    code = "\n".join(lines) + "\n"
+    [block] = fenced_blocks(f"Here:\n```Python\n{code}```\n")
+    assert (block.language, block.code, block.closed) == ("python", code, True)
+
+
+@given(st.text())
+def test_what_is_shown_has_nothing_that_a_terminal_obeys(text: str):
+    """Printable text stays as it is; a name stays on its line."""
+    assert all(char.isprintable() or char in "\n\t" for char in inert(text))
+    assert one_line(text).isprintable()
+    if text.isprintable():
+        assert inert(text) == one_line(text) == text
+
+
+@given(st.lists(st.text("ab \n\t"), min_size=1))
+def test_a_paragraph_has_single_spaces(paragraphs: list[str]):
+    """However its words stood."""
+    found = first_paragraph("\n\n".join(paragraphs))
+    assert found == " ".join(found.split())

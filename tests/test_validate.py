@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
 from rlvr.validate import (
@@ -122,3 +124,61 @@ def test_a_long_value_is_cut():
     text = said(require_whole, "steps", "x" * 100_000, 1)
     assert text.startswith("steps is ")
     assert len(text) < 400
+
+
+ANYTHING = st.one_of(
+    st.integers(-5, 5), st.floats(-5, 5), st.sampled_from([math.nan, math.inf, -math.inf]),
+    st.booleans(), st.none(), st.text(max_size=3), st.lists(st.integers(), max_size=2),
+    st.integers(-5, 5).map(np.int64), st.fractions(-5, 5),
+)  # fmt: skip
+"""What a caller may give where a number is asked for."""
+
+
+def passes(check, *args, **options) -> bool:
+    try:
+        check(*args, **options)
+    except UsageError as error:
+        line = str(error)
+    else:
+        return True
+    assert line.startswith("value is ")
+    assert "; it must be" in line
+    return False
+
+
+@settings(max_examples=200)
+@given(ANYTHING, st.integers(-3, 3), st.none() | st.integers(-3, 3))
+def test_a_whole_number_passes_within_its_limits_and_nothing_else(value, least, most):
+    """Whatever was given, one line names it."""
+    fits = isinstance(value, int | np.int64) and not isinstance(value, bool) and value >= least
+    expected = fits and (most is None or value <= most)
+    assert passes(require_whole, "value", value, least, most) == expected
+    assert passes(require_optional_whole, "value", value, least, none="all") == (
+        fits or value is None
+    )
+
+
+@settings(max_examples=200)
+@given(ANYTHING, st.integers(-3, 3), st.booleans())
+def test_a_number_passes_within_its_limits_and_nothing_else(value, limit, inclusive):
+    """`least` and `most` are allowed, `above` and `below` are not; NaN and infinity never."""
+    fits = is_number(value)
+    low, high = ("least", "most") if inclusive else ("above", "below")
+    over = fits and (value >= limit if inclusive else value > limit)
+    under = fits and (value <= limit if inclusive else value < limit)
+    assert passes(require_number, "value", value, **{low: limit}) == over
+    assert passes(require_number, "value", value, **{high: limit}) == under
+
+
+@given(ANYTHING)
+def test_seconds_are_above_0(value):
+    """Infinity is no limit."""
+    real = is_number(value) or (isinstance(value, float) and value == math.inf)
+    assert passes(require_seconds, "value", value) == (real and value > 0)
+
+
+@given(st.text("abcdefgh", min_size=4, max_size=12), st.data())
+def test_a_letter_left_out_is_no_other_word(word, data):
+    """The word itself is what was meant, whatever else there is of other letters."""
+    at = data.draw(st.integers(0, len(word) - 1))
+    assert nearest(word[:at] + word[at + 1 :], ["xyz", word, "uvw"]) == f"; did you mean {word!r}?"

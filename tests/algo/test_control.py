@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.algo.control import BOUNDS, next_beta, next_entropy_coefficient, ziegler_beta
 
@@ -46,3 +48,27 @@ def test_the_entropy_coefficient_rises_while_the_entropy_is_low():
     assert next_entropy_coefficient(0.006, 0.1, **settings) == 0.01
     assert next_entropy_coefficient(0.006, 0.3, **settings) == pytest.approx(0.001)
     assert next_entropy_coefficient(0.001, 0.3, **settings) == 0.0
+
+
+POSITIVE = st.floats(1e-5, 1e2)
+
+
+@settings(max_examples=100)
+@given(POSITIVE, st.floats(0, 1e3), POSITIVE, st.integers(1, 10_000))
+def test_both_rules_move_beta_towards_the_target(beta, kl, target, samples):
+    """Up where the KL is above it, down below; by a factor of 2, or of a fifth per horizon."""
+    for after, most in (
+        (next_beta(beta, kl, target=target), 2),
+        (ziegler_beta(beta, kl, target=target, samples=samples), 1 + 0.2 * samples / 10_000),
+    ):
+        assert after >= beta if kl >= target else after <= beta
+        assert BOUNDS[0] <= after <= min(BOUNDS[1], beta * most * (1 + 1e-12))
+        assert after >= min(beta * (0.5 if most == 2 else 2 - most), BOUNDS[1]) * (1 - 1e-12)
+
+
+@given(st.floats(0, 1), st.floats(0, 3), st.floats(0, 3), st.floats(0, 0.5))
+def test_the_entropy_coefficient_moves_by_one_step(coefficient, entropy, target, step):
+    """Up to the target and at it, down above; never out of its ends."""
+    after = next_entropy_coefficient(coefficient, entropy, target=target, step=step)
+    moved = coefficient + (step if entropy <= target else -step)
+    assert after == min(max(moved, 0), 1)

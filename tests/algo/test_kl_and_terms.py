@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.algo import kl
 from rlvr.algo.kl import kl_loss, penalise
@@ -113,28 +115,65 @@ def test_the_penalty_is_taken_from_the_reward():
     assert not got.requires_grad
 
 
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-@pytest.mark.parametrize("junk", [NAN, INF, -INF])
-def test_a_masked_token_has_no_kl(estimator: str, junk: float):
-    """Exactly 0, also in the gradient; the reference has none at all."""
-    logprobs = f64([[-1.0, junk]]).requires_grad_()
-    ref = f64([[-2.0, -junk]]).requires_grad_()
-    losses = kl_loss(logprobs, ref, torch.tensor([[True, False]]), estimator=estimator)
+ESTIMATORS = {
+    "k1": (lambda d: d, lambda d: 1.0),
+    "k2": (lambda d: d * d / 2, lambda d: d),
+    "k3": (lambda d: math.expm1(-d) + d, lambda d: -math.expm1(-d)),
+}
+"""Value and gradient of each, by d."""
+LOGPROBS = st.floats(-9, 0)
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from(sorted(ESTIMATORS)),
+    st.lists(st.tuples(LOGPROBS, LOGPROBS), min_size=1, max_size=4),
+    st.sampled_from([NAN, INF, -INF]),
+)
+def test_the_estimates_of_any_token(estimator: str, pairs: list, junk: float):
+    """Closed forms; a masked token has exactly 0, also in the gradient, and the reference none."""
+    value, slope = ESTIMATORS[estimator]
+    mask = torch.tensor([[True] * len(pairs) + [False]])
+    logprobs = f64([[*(lp for lp, _ in pairs), junk]]).requires_grad_()
+    ref = f64([[*(ref for _, ref in pairs), -junk]]).requires_grad_()
+    losses = kl_loss(logprobs, ref, mask, estimator=estimator)
     losses.sum().backward()
-    assert losses[0, 1] == 0
-    assert logprobs.grad[0, 1] == 0
-    assert logprobs.grad[0, 0] != 0
+    differences = [lp - ref for lp, ref in pairs]
+    torch.testing.assert_close(losses, f64([[*map(value, differences), 0.0]]))
+    torch.testing.assert_close(logprobs.grad, f64([[*map(slope, differences), 0.0]]))
+    assert losses[0, -1] == logprobs.grad[0, -1] == 0
     assert ref.grad is None
 
 
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_kl_gradients_are_those_of_the_estimate(estimator: str):
-    """Finite differences."""
-    ref, mask = f64([[-1.0, -0.5, -3.0]]), torch.tensor([[True, True, False]])
-    logprobs = f64([[-0.4, -1.5, -1.0]]).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda lp: kl_loss(lp, ref, mask, estimator=estimator), logprobs
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(ESTIMATORS)), LOGPROBS, LOGPROBS, LOGPROBS)
+def test_a_weight_is_the_ratio_to_the_policy_that_sampled(
+    estimator: str, logprob: float, ref: float, behaviour: float
+):
+    """r k, with the gradient r k + r k'."""
+    value, slope = (part(logprob - ref) for part in ESTIMATORS[estimator])
+    logprobs = f64([[logprob]]).requires_grad_()
+    loss = kl_loss(
+        logprobs, f64([[ref]]), ON, estimator=estimator, behaviour_logprobs=f64([[behaviour]])
     )
+    loss.sum().backward()
+    ratio = math.exp(logprob - behaviour)
+    assert loss.item() == pytest.approx(ratio * value)
+    assert logprobs.grad.item() == pytest.approx(ratio * (value + slope))
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(ESTIMATORS)), LOGPROBS, LOGPROBS, st.floats(-2, 2), st.floats(0, 3))
+def test_the_penalty_is_the_estimate_times_its_coefficient(
+    estimator: str, logprob: float, ref: float, reward: float, coefficient: float
+):
+    """Taken from the reward."""
+    found = penalise(
+        f64([[reward]]), f64([[logprob]]), f64([[ref]]), ON,
+        coefficient=coefficient, estimator=estimator,
+    )  # fmt: skip
+    expected = reward - coefficient * ESTIMATORS[estimator][0](logprob - ref)
+    assert found.item() == pytest.approx(expected)
 
 
 def test_k3_stays_finite_for_a_token_that_the_policy_has_given_up():
@@ -190,20 +229,35 @@ def test_without_a_clip_it_is_half_the_square():
     assert clipped == 0
 
 
-@pytest.mark.parametrize("clip", [None, 0.2])
-def test_value_gradients_are_those_of_the_loss_and_masked_ones_are_0(clip: float | None):
-    """Finite differences on the trained tokens; NaN beside them stays there."""
-    old, returns = f64([[0.0, 0.3, NAN]]), f64([[1.0, -0.4, INF]])
-    mask = torch.tensor([[True, True, False]])
+EIGHTHS = st.integers(-24, 24).map(lambda n: n / 8)
 
-    def losses(trained: torch.Tensor) -> torch.Tensor:
-        values = torch.cat([trained, torch.full((1, 1), NAN).double()], dim=1)
-        return value_loss(values, old, returns, mask, clip=clip).losses
 
-    assert torch.autograd.gradcheck(losses, f64([[0.7, 0.35]]).requires_grad_())
-    values = f64([[0.7, 0.35, NAN]]).requires_grad_()
-    value_loss(values, old, returns, mask, clip=clip).losses.sum().backward()
-    assert values.grad[0, 2] == 0
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(EIGHTHS, EIGHTHS, EIGHTHS), min_size=1, max_size=4),
+    st.none() | st.sampled_from([0.1, 0.7]),
+)
+def test_the_value_loss_of_any_token(tokens: list, clip: float | None):
+    """The greater of both squares; no gradient where the clip decides, and none where masked."""
+    V, old, R = (
+        f64([[*(token[at] for token in tokens), junk]]) for at, junk in enumerate((NAN, NAN, INF))
+    )
+    V.requires_grad_()
+    mask = torch.tensor([[True] * len(tokens) + [False]])
+    losses, clipped = value_loss(V, old, R, mask, clip=clip)
+    losses.sum().backward()
+    count = 0
+    for at, (v, before, target) in enumerate(tokens):
+        near = v if clip is None else min(max(v, before - clip), before + clip)
+        decides = (near - target) ** 2 > (v - target) ** 2
+        count += decides
+        assert losses[0, at].item() == pytest.approx(
+            max((v - target) ** 2, (near - target) ** 2) / 2
+        )
+        if (near - target) ** 2 != (v - target) ** 2 or near == v:
+            assert V.grad[0, at].item() == pytest.approx(0.0 if decides else v - target)
+    assert clipped == count
+    assert losses[0, -1] == V.grad[0, -1] == 0
 
 
 def test_a_value_clip_of_0_is_refused():
