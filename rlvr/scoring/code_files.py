@@ -13,6 +13,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import locale
 import os
 import platform
 import re
@@ -78,9 +79,7 @@ def code_of(env: Environment) -> dict[str, str]:
     Args:
         env: the environment.
     """
-    # Without assertions a judge may be another one.
-    without = " -O" if sys.flags.optimize else ""
-    versions = {"python": platform.python_version() + without}
+    versions = {"python": _python()}
     todo, visited = [*_ROOTS, *_STARTED, *_modules_of(env)], set[str]()
     while todo:
         name = todo.pop()
@@ -99,6 +98,21 @@ def code_of(env: Environment) -> dict[str, str]:
             if not name.startswith("rlvr."):
                 todo += _held_by(name)
     return {**dict.fromkeys(_STARTED, "absent"), **versions}
+
+
+def _python() -> str:
+    """The version of Python, and how it was started: without assertions, with other digits in a
+    whole number, or with other letters in a file, a judge may be another one."""
+    words = [platform.python_version()]
+    if sys.flags.optimize:
+        words.append("-O")
+    digits = sys.get_int_max_str_digits()
+    if digits != sys.int_info.default_max_str_digits:
+        words.append(f"int_max_str_digits={digits}")
+    encoding = locale.getencoding().lower()
+    if encoding != "utf-8":
+        words.append(encoding)
+    return " ".join(words)
 
 
 def module_version(name: str) -> tuple[str, str] | None:

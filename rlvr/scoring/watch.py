@@ -58,8 +58,11 @@ _EVENTS: Final = (
     *_PROGRAM_EVENTS,
 )
 _IMPORTING: Final = "<frozen importlib._bootstrap_external>"
-_ENVIRON_CODE: Final = ("<frozen os>", "<frozen _collections_abc>", os.__file__)
-_LOOKUPS: Final = frozenset(("get", "getenv", "__contains__", "setdefault", "pop"))
+_ENVIRON_CODE: Final = (
+    *("<frozen os>", "<frozen _collections_abc>", "<frozen posixpath>"),
+    *(os.__file__, os.path.__file__),
+)
+_LOOKUPS: Final = frozenset(("get", "getenv", "__contains__", "setdefault", "pop", "expandvars"))
 
 
 class ReadsWatch:
@@ -77,6 +80,7 @@ class ReadsWatch:
         self._read = 0  # bytes of the list
         self._since = time.time()
         self._modules: set[str] = set()
+        self._imports: dict[str, str] = {}  # files of code that was loaded → names of its modules
         self._local = threading.local()
         self._lock = threading.Lock()
         self._is_installed = False
@@ -121,6 +125,8 @@ class ReadsWatch:
         """What was noticed since the last call; empty if nothing was."""
         if len(sys.modules) != len(self._modules):
             self._look_at_modules()
+        if self._imports:
+            self._look_at_imports()
         if not self._new:
             return self._new
         with self._lock:
@@ -139,6 +145,17 @@ class ReadsWatch:
                 self._note("code", *version)
         self._modules = loaded
 
+    def _look_at_imports(self) -> None:
+        """A module that was loaded from a path, and is not kept under its name, is an input."""
+        imports, self._imports = self._imports, {}
+        self._local.busy = True  # as above
+        try:
+            for path, name in imports.items():
+                if getattr(sys.modules.get(name), "__file__", None) != path:
+                    self._opened(path, os.O_RDONLY)
+        finally:
+            self._local.busy = False
+
     def _note(self, part: str, name: str, value: str) -> None:
         with self._lock:
             self._new.setdefault(part, {})[name] = value
@@ -155,13 +172,23 @@ class ReadsWatch:
                     self._started(args)
             elif event == "ctypes.dlopen" and os.sep not in os.fsdecode(args[0]):
                 pass  # a library of the system
-            # Modules are looked at by name: the files of an import are no inputs.
-            elif sys._getframe(1).f_code.co_filename != _IMPORTING:
+            elif (opener := sys._getframe(1)).f_code.co_filename != _IMPORTING:
                 self._opened(args[0], args[2] if event == "open" else os.O_RDONLY)
+            elif opener.f_code.co_name == "get_data":
+                self._read_by_loader(args[0], opener.f_back)
         except (OSError, ValueError, TypeError):  # a path that is none: the caller gets the error
             pass
         finally:
             self._local.busy = False
+
+    def _read_by_loader(self, path: Any, caller: FrameType | None) -> None:
+        """Modules are looked at by name, so that the file of one is no input; what stands beside it
+        is one."""
+        if caller is None or caller.f_code.co_filename != _IMPORTING:
+            self._opened(path, os.O_RDONLY)  # by `pkgutil.get_data`
+        elif caller.f_code.co_name == "get_code":
+            source = caller.f_locals.get("source_path") or os.fsdecode(path)
+            self._imports[source] = caller.f_locals["fullname"]
 
     def _note_toolchain(self, name: str, ask: Callable[[], str]) -> None:
         version = ask()

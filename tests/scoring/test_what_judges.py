@@ -3,13 +3,15 @@
 import ctypes
 import fractions
 import functools
+import locale
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 import types
 from importlib.abc import Loader
-from importlib.util import module_from_spec, spec_from_loader
+from importlib.util import module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,54 @@ def test_a_variable_is_noticed_as_bytes_too(monkeypatch):
     """`os.environb` had a way of its own, and two shards with two values joined."""
     monkeypatch.setenv("RLVR_TEST_STRICT", "1")
     assert "$RLVR_TEST_STRICT" in noticed(lambda: os.environb.get(b"RLVR_TEST_STRICT"))["inputs"]
+
+
+def test_a_variable_within_a_text_is_noticed(monkeypatch):
+    """`expandvars` asks for it in Python's own file."""
+    monkeypatch.setenv("RLVR_TEST_EXPANDED", "1")
+    inputs = noticed(lambda: os.path.expandvars("at $RLVR_TEST_EXPANDED"))["inputs"]
+    assert inputs.keys() == {"$RLVR_TEST_EXPANDED"}
+
+
+def test_code_that_is_loaded_from_a_path_is_an_input(tmp_path, monkeypatch):
+    """It is kept under no name, by which modules are looked at; its bytecode is read the second
+    time."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path.parent / "loaded_by_path.py"
+    path.write_text("x = 1\n")
+    os.utime(path, (1, 1))
+
+    def load() -> None:
+        spec = spec_from_file_location("loaded_by_path", path)
+        spec.loader.exec_module(module_from_spec(spec))
+
+    for _ in range(2):
+        watch_of_process().forget()
+        [name] = noticed(load)["inputs"]
+        assert name.endswith("loaded_by_path.py")
+
+
+def test_data_of_a_package_are_an_input(tmp_path, monkeypatch):
+    """`pkgutil.get_data` lets the package's loader open the file, as an import does."""
+    (tmp_path / "pack_of_mine").mkdir()
+    (tmp_path / "pack_of_mine" / "__init__.py").touch()
+    data = tmp_path / "pack_of_mine" / "words.txt"
+    data.write_text("yes")
+    os.utime(data, (1, 1))
+    monkeypatch.syspath_prepend(tmp_path)
+    inputs = noticed(lambda: pkgutil.get_data("pack_of_mine", "words.txt"))["inputs"]
+    assert inputs.keys() == {"pack_of_mine/words.txt"}
+
+
+def test_how_python_was_started_is_code(monkeypatch):
+    """A whole number of 5,000 digits is an error in one shard and read in the other; a file in
+    Latin 1 has other letters."""
+    env = rlvr.make("arithmetic-v1")
+    usual = code_of(env)["python"]
+    monkeypatch.setattr(sys, "get_int_max_str_digits", lambda: 0)
+    assert code_of(env)["python"] == f"{usual} int_max_str_digits=0"
+    monkeypatch.setattr(locale, "getencoding", lambda: "ISO-8859-1")
+    assert code_of(env)["python"] == f"{usual} int_max_str_digits=0 iso-8859-1"
 
 
 def test_a_library_of_ones_own_is_an_input(tmp_path):
