@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import random
 import re
 import secrets
@@ -30,6 +31,7 @@ from typing import IO, Any, Final
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.tensor import DTensor
 
 from rlvr.data.files import Checksummed, sync_folder, whole_file
@@ -262,7 +264,7 @@ def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[st
         ) from error
     sync_folder(folder)
     own_files = [p for p in folder.iterdir() if p.name.startswith(f"__{ranks.rank}_")]
-    files = ranks.from_all({p.name: crc32_of(p) for p in [*own_files, folder / ".metadata"]})
+    files = ranks.from_all({p.name: crc32_of(p) for p in [*own_files, folder / _METADATA]})
     return {
         "folder": folder.name,
         "files": {name: crc32 for rank_files in files for name, crc32 in rank_files.items()},
@@ -294,7 +296,9 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, o
         str(number): ranks.empty(shape, getattr(torch, dtype))
         for number, (_, shape, dtype) in enumerate(shards_info["tensors"])
     }
-    reader = dcp.FileSystemReader(path.with_name(shards_info["folder"]))
+    folder = path.with_name(shards_info["folder"])
+    _require_plain_metadata(folder / _METADATA)
+    reader = _ShardReader(folder)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # meant so
@@ -308,6 +312,65 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, o
             place = place[key]
         place[keys[-1]] = named[str(number)]
     return state
+
+
+_METADATA: Final = ".metadata"
+_OF_METADATA: Final = frozenset(
+    {
+        "pathlib.PosixPath",
+        "torch.Size",
+        "torch.serialization._get_layout",
+        "torch.distributed.checkpoint.filesystem._StorageInfo",
+        *(
+            f"torch.distributed.checkpoint.metadata.{name}"
+            for name in (
+                *("Metadata", "MetadataIndex", "StorageMeta", "ChunkStorageMetadata"),
+                *("TensorProperties", "TensorStorageMetadata", "BytesStorageMetadata"),
+                "_MEM_FORMAT_ENCODING",
+            )
+        ),
+    }
+)
+
+
+_OF_A_PICKLE: Final = (
+    *(pickle.UnpicklingError, EOFError, MemoryError, RecursionError),
+    *(AttributeError, LookupError, TypeError, ValueError),
+)
+
+
+class _ShardReader(dcp.FileSystemReader):
+    """Of a folder that may be a stranger's."""
+
+    def read_metadata(self) -> Metadata:
+        """As torch does; but where that fails, torch would unpickle a file of this rank, too, if
+        this took more arguments."""
+        return super().read_metadata()
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" in _OF_METADATA:
+            return super().find_class(module, name)
+        dtype = getattr(torch, name, None) if module == "torch" else None
+        if isinstance(dtype, torch.dtype):
+            return dtype
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+def _require_plain_metadata(path: Path) -> None:
+    """Refuse what torch would unpickle, and so run, if it is more than sizes and places of tensors.
+
+    Raises:
+        DataError: it is.
+    """
+    try:
+        with path.open("rb") as file:
+            metadata = _MetadataUnpickler(file).load()
+        if not isinstance(metadata, Metadata):
+            raise pickle.UnpicklingError(f"it holds a {type(metadata).__name__}")
+    except (*_OF_A_PICKLE, OSError) as error:
+        raise DataError(f"{path} does not describe shards: {error}") from None
 
 
 def crc32_of(path: Path) -> int:

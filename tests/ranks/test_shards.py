@@ -2,10 +2,12 @@
 
 import datetime
 import gc
+import pickle
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -70,6 +72,37 @@ def test_damaged_shards_cost_the_steps_since_the_checkpoint_before(shard, tmp_pa
     with pytest.warns(RuntimeWarning, match=r"going on from the one before, step-00000001\.pt"):
         _, state = checkpoint.newest(tmp_path, ["w"])
     assert torch.equal(state["w"], WEIGHTS + 1)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_run_of_a_stranger_runs_no_code(shard, tmp_path, monkeypatch, own):
+    """torch unpickles what describes the shards, of all ranks or else of one; checksums fit, as the
+    stranger has made them too."""
+    ran = tmp_path / "ran"
+    hostile = pickle.dumps(Writes(ran))
+
+    def replaces(folder):
+        (folder / ".metadata").write_bytes(
+            pickle.dumps(Metadata({}, storage_meta="")) if own else hostile
+        )
+        if own:
+            (folder / "__0.metadata").write_bytes(hostile)
+
+    monkeypatch.setattr(checkpoint, "sync_folder", replaces)
+    path = checkpoint.save(tmp_path, 1, {"w": shard(WEIGHTS)}, keep=1)
+    with pytest.raises(DataError, match=r"does not describe shards|cannot read its shards"):
+        checkpoint.load_checkpoint(path)
+    assert not ran.exists()
+
+
+class Writes:
+    """A file, when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return type(self.path).touch, (self.path,)
 
 
 def test_a_disk_that_fills_while_shards_are_written_leaves_the_checkpoint_before(
