@@ -43,9 +43,12 @@ class Lifeline:
         """Have the kernel send SIGKILL when the pipe ends; on Linux alone, elsewhere nothing.
 
         The order lives in the open pipe, which a program keeps through `exec` until it closes the
-        descriptor.  PR_SET_PDEATHSIG would be no help: it reaches neither what a program has
-        started nor one that has become another user, and it counts the end of the *thread* that
-        started the program as the end of its owner.
+        descriptor.  It names a process, so it is given a moment after the start: an owner that is
+        killed within that moment leaves the program behind.
+
+        PR_SET_PDEATHSIG would be no help: it reaches neither what a program has started nor one
+        that has become another user, and it counts the end of the *thread* that started the program
+        as the end of its owner.
 
         Args:
             pid: of a program that has the reading end, and was not waited for yet.
@@ -54,7 +57,9 @@ class Lifeline:
         if sys.platform == "linux":
             # F_SETSIG, as the default of O_ASYNC is SIGIO, which a program may ignore
             fcntl.fcntl(self.theirs, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(self.theirs, fcntl.F_SETOWN, -pid if group else pid)
+            # it has ended, and a caller that ignores SIGCHLD leaves nothing to wait for
+            with suppress(ProcessLookupError):
+                fcntl.fcntl(self.theirs, fcntl.F_SETOWN, -pid if group else pid)
             flags = fcntl.fcntl(self.theirs, fcntl.F_GETFL)
             fcntl.fcntl(self.theirs, fcntl.F_SETFL, flags | os.O_ASYNC)
 

@@ -141,7 +141,7 @@ OWNER = """if True:
     import os, subprocess, sys, threading, time
     from pathlib import Path
     from rlvr.agents.programs import AgentCall, Command
-    from rlvr.workers import ForkedChild, StartedProgram, run_program
+    from rlvr.workers import ForkedChild, StartedProgram, alive, run_program
     argv = ["/bin/sh", "-c", "trap '' IO TERM HUP; sleep 600 & echo $$ $! > $0; wait; wait", sys.argv[2]]
     call = AgentCall("task", "prompt", "http://localhost", "key")
     fork = lambda: (Path(sys.argv[2]).write_text(str(os.getpid()) + chr(10)), time.sleep(600))
@@ -157,6 +157,8 @@ OWNER = """if True:
     thread.start()
     if sys.argv[1] not in ("run", "command"):
         thread.join()  # the end of the thread that started it is not the end of its owner
+    while not alive():
+        time.sleep(0.01)
     print("started", flush=True)
     time.sleep(600)
 """
@@ -172,6 +174,20 @@ def test_nothing_outlives_an_owner_that_is_killed(kind, fifo):
         assert not any(Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z" for pid in pids)
         owner.kill()
     assert all(map(ended, pids))
+
+
+def test_a_program_may_be_over_before_its_owner_looks():
+    """Where SIGCHLD is ignored nothing is left of it by then, not even its number."""
+    code = """if True:
+        import signal
+        from rlvr.workers import run_program
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        for _ in range(20):
+            run_program(["/bin/true"], name="true", owner="a test", limit_s=60)
+        print("ended")
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "ended\n", done.stderr
 
 
 def test_run_program_gives_what_it_prints_and_kills_it_at_the_limit():
