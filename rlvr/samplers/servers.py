@@ -121,6 +121,7 @@ class ServerSampler(VLLMClient):
         self._done: SimpleQueue[tuple[Request, Sample | SamplingFailed]] = SimpleQueue()
         self._taken_back: dict[Hashable, EngineAnswer] = {}  # requests that are taken back just now
         self._fatal: Exception | None = None
+        # Since when no server is there: one that restarts is waited for.
         self._none_since: float | None = None
         self._syncing = asyncio.Lock()
         self._loop = loop_thread("servers")
@@ -178,6 +179,7 @@ class ServerSampler(VLLMClient):
 
         kinds = {server.about["dtype"] for server in self._servers}
         dtype = getattr(torch, kinds.pop()) if len(kinds) == 1 else None
+        # A name of its own for each try: a server may still read the files of one that failed.
         folder = self._folder / f"{secrets.token_hex(4)}-v{version}"
         folder.mkdir()
         for number, checkpoint in enumerate(checkpoints):
@@ -210,6 +212,8 @@ class ServerSampler(VLLMClient):
     async def _open(self) -> None:
         key = self._servers[0].key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        # Of httpx it is 100, and further requests would wait for a connection and not in our
+        # queue.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         # Variables for proxies are of no use to servers beside us.
         self._client = httpx.AsyncClient(
@@ -247,6 +251,7 @@ class ServerSampler(VLLMClient):
             if not ready:
                 return
             server, request = min(ready, key=lambda one: len(one.running)), self._queue.popleft()
+            # Else it was dropped, or asked for again, while it was in the queue.
             if self._asked.get(request.id) is request:
                 task = asyncio.get_running_loop().create_task(self._serve(server, request))
                 server.running[request.id] = request, task
@@ -297,6 +302,7 @@ class ServerSampler(VLLMClient):
             server.running.pop(request.id, None)
             self._fail(request, error)
         except UsageError as error:
+            # Raised to whoever asks next: no other server would take the request either.
             self._fatal = error
         else:
             if answer.finish != "abort":

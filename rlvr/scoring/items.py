@@ -238,6 +238,8 @@ class Ids:
         if not self._put(number):
             return False
         self._count += 1
+        # At four sevenths a look at a table with open addresses still passes two entries on
+        # average.
         if self._count > len(self._table) * 4 // 7:
             before, self._table = self._table, array("Q", bytes(16 * len(self._table)))
             for number_before in before:

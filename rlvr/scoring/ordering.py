@@ -138,6 +138,8 @@ class Ordering(Generic[_R]):
         while self._window and self._window[0].seen is not None:
             entry = self._window.popleft()
             assert entry.seen is not None
+            # In the order of the rows, and only now: rows that a worker has refused are not made
+            # here.
             if self._with_tasks and type(entry.item.task) is RowTask:
                 self._make_task(entry)
             if isinstance(entry.seen, DataError):
@@ -155,6 +157,8 @@ class Ordering(Generic[_R]):
                 self._flush()
             self._pending.append((entry.item, entry.seen))
             yield from self._finished(most)
+        # With an error the last task may lack completions, and a part that compares them would
+        # give others a wrong score.
         if self.ended and not self._window and self._source.error is None:
             self._flush()
         if self._groups:

@@ -96,9 +96,12 @@ class SubsetChoice(LearnerPart):
         assert settings is not None
         rule = getattr(subsets, settings.rule)
         scores, scored = totals(groups)
+        # Groups may differ in size, and their scores stand in a rectangle: what fills it up is no
+        # row.
         sizes = torch.tensor([len(group.rollouts) for group in groups])
         is_there = torch.arange(scores.shape[1]) < sizes[:, None]
         keep = rule(scores, scored, size=settings.size, generator=generator)[is_there]
+        # Branches follow their rollout; denominators then count what is trained on alone.
         mask = batch.completion_mask & torch.cat([keep, keep[owners_of(groups)]])[:, None]
         advantages = torch.where(mask, batch.advantages, 0.0)
         return replace(batch, completion_mask=mask, advantages=advantages)
@@ -144,6 +147,7 @@ class Corrections(LearnerPart):
         policies = batch.old_logprobs, batch.behaviour_logprobs, batch.completion_mask
         weights, by_rule = compose(self.learner.algorithm.correction, *policies)
         for name, factor in by_rule.items():
+            # Over the tokens of the whole update, so that the terms of micro-batches add up.
             cut = factor.stats.low + factor.stats.high
             micro.terms |= {
                 f"correction/{name}/weight": factor.weights.sum() / micro.whole.tokens,
@@ -207,6 +211,8 @@ class _Coefficient(LearnerPart):
         if settings.rule == "fixed" or not mask.any():
             return {}
         total, rows = self.measured(batch), int(mask.any(dim=1).sum())
+        # Ziegler's controller has its target per completion (arXiv:1909.08593, 2.2), PPO's per
+        # token.
         kl = float(total / (rows if settings.rule == "ziegler" else mask.sum()))
         moved = _move_coefficient(settings, kl, rows)
         self.load(moved)
@@ -264,6 +270,7 @@ class KlPenalty(_Coefficient):
         squared norms add."""
         if "kl_gradient" not in terms:
             return terms
+        # Only here, after the sums over micro-batches and ranks: squares add up, roots do not.
         held, moved = (math.sqrt(terms.pop(f"{of}_gradient")) for of in ("kl", "policy"))
         return {**terms, "kl_share": held / (held + moved) if held + moved else 0.0}
 
@@ -298,6 +305,7 @@ class Likelihood(LearnerPart):
     def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
         batch = micro.batch
         assert batch.outcomes is not None
+        # Exactly 1: a completion with partial credit is no example of how it is done.
         right = (batch.outcomes == 1)[:, None] * batch.completion_mask
         weighted = -self.learner.algorithm.likelihood * zero_masked(micro.logprobs, right)
         return loss + micro.aggregate(weighted)
@@ -331,6 +339,8 @@ class EntropyBonus(LearnerPart):
         """Of the next update."""
         algorithm = self.learner.algorithm
         target = algorithm.entropy_target
+        # Above its target the policy needs no help; the coefficient is kept for when it falls
+        # below.
         return algorithm.entropy if target is None or self.last <= target.nats else 0.0
 
     def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
