@@ -45,11 +45,11 @@ def test_without_scale_only_the_mean_goes():
     ]
 
 
-@pytest.mark.parametrize("eps", [0.0, 1e-6])
-@pytest.mark.parametrize("score", [0.0, 1.0, 0.1, -0.7, 1e6 / 3])
-def test_a_group_that_agrees_teaches_nothing(score: float, eps: float):
+@settings(max_examples=60)
+@given(st.floats(-1e6, 1e6, width=32), st.integers(1, 9), st.sampled_from([0.0, 1e-6]))
+def test_a_group_that_agrees_teaches_nothing(score: float, size: int, eps: float):
     """Exactly: in float32 the mean of seven times 0.1 is not 0.1, and a rounding error over 1e-6 would be a signal."""
-    assert group_advantages(torch.full((2, 7), score), eps=eps).abs().max() == 0
+    assert group_advantages(torch.full((2, size), score), eps=eps).abs().max() == 0
 
 
 @pytest.mark.parametrize(
@@ -129,24 +129,41 @@ def test_magistral_in_one_mini_batch_is_the_global_baseline_form():
     )
 
 
-@pytest.mark.parametrize("bad", [NAN, INF, -INF])
-@pytest.mark.parametrize(
-    "function",
-    [
-        group_advantages,
-        rloo_advantages,
-        reinforce_advantages,
-        global_advantages,
-        magistral_advantages,
-    ],
+RAW = (
+    group_advantages,
+    rloo_advantages,
+    reinforce_advantages,
+    global_advantages,
+    magistral_advantages,
 )
-def test_a_score_that_is_no_number_is_named(function, bad: float):
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(RAW), st.sampled_from([NAN, INF, -INF]), st.integers(0, 2), st.integers(0, 1)
+)
+def test_a_score_that_is_no_number_is_named(function, bad: float, p: int, g: int):
     """A reward has promised finite scores; one NaN would spread over its group and then over the weights."""
-    with pytest.raises(
-        ValueError,
-        match=r"prompt 1, completion 0: the score is (nan|inf|-inf), and it must be finite",
-    ):
-        function(f64([[1.0, 0.0], [bad, 0.0]]))
+    scores = torch.zeros(3, 2)
+    scores[p, g] = bad
+    message = f"prompt {p}, completion {g}: the score is {bad}, and it must be finite"
+    with pytest.raises(ValueError, match=message):
+        function(scores)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(-8, 8), min_size=2, max_size=2), min_size=1), st.floats(0, 0.99)
+)
+def test_a_moving_average_forgets_at_its_rate(batches: list[list[int]], decay: float):
+    """Each batch's mean has the weight (1 - d) d^age, and all weights sum to 1."""
+    average, expected = None, None
+    for scores in batches:
+        mean = sum(scores) / 2
+        assert batch_mean(f64([scores])) == mean
+        average = moving_average(average, f64([scores]), decay=decay)
+        expected = mean if expected is None else decay * expected + (1 - decay) * mean
+    assert average == pytest.approx(expected)
 
 
 def test_scores_carry_no_gradient():

@@ -5,8 +5,10 @@ from functools import partial
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rlvr.algo.corrections import compose, masked, truncated
+from rlvr.algo.corrections import compose, kept, masked, truncated
 from rlvr.algo.parts import Correction
 
 NAN, INF = math.nan, math.inf
@@ -44,28 +46,69 @@ def test_what_was_cut_is_counted():
     assert truncated(*X, cap=4.0).stats.means()["clipped_high"] == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
-@pytest.mark.parametrize("correct", [truncated, partial(masked, low=0.5, high=2.0)])
-def test_equal_engines_are_not_corrected(correct, level: str):
+LEVELS = {
+    "token": lambda logs: [math.exp(log) for log in logs],
+    "sequence": lambda logs: [math.exp(sum(logs))] * len(logs),
+    "geometric": lambda logs: [math.exp(sum(logs) / len(logs))] * len(logs),
+}
+"""The weight of each token, by the log ratios of its row."""
+RULES = {
+    "truncate": (partial(truncated, cap=2.0), lambda w: min(w, 2.0)),
+    "band": (partial(masked, low=0.5, high=2.0), lambda w: w if 0.5 <= w <= 2 else 0.0),
+    "mask": (partial(kept, low=0.5, high=2.0), lambda w: 1.0 if 0.5 <= w <= 2 else 0.0),
+}
+
+
+@settings(max_examples=150)
+@given(
+    st.sampled_from(sorted(LEVELS)),
+    st.sampled_from(sorted(RULES)),
+    st.lists(st.floats(-2, 2).map(lambda x: round(x, 3)), min_size=1, max_size=4),
+    st.sampled_from([NAN, INF, -INF]),
+)
+def test_the_weights_of_any_row(level: str, rule: str, logs: list[float], junk: float):
+    """By plain arithmetic; an engine may report anything for a token that it did not sample, whose weight is 0."""
+    correct, weigh = RULES[rule]
+    logprobs = torch.tensor([[*(log - 3 for log in logs), junk]], dtype=torch.float64)
+    sampler = torch.tensor([[-3.0] * len(logs) + [-junk]], dtype=torch.float64)
+    mask = torch.tensor([[True] * len(logs) + [False]])
+    found = correct(logprobs.requires_grad_(), sampler, mask, level=level)
+    ratios = LEVELS[level](logs)
+    assert found.weights[0].tolist() == pytest.approx([*map(weigh, ratios), 0.0])
+    assert not found.weights.requires_grad
+    means = found.stats.means()
+    assert means["clipped_high"] == pytest.approx(sum(w > 2 for w in ratios) / len(ratios))
+    below = 0 if rule == "truncate" else sum(w < 0.5 for w in ratios)
+    assert means["clipped_low"] == pytest.approx(below / len(ratios))
+
+
+@given(st.sampled_from(sorted(LEVELS)), st.sampled_from(sorted(RULES)))
+def test_equal_engines_are_not_corrected(level: str, rule: str):
     """Weight 1 wherever a token is trained on."""
+    correct, _ = RULES[rule]
     assert weights(correct(SAMPLER, SAMPLER, MASK, level=level)) == [1, 1, 1, 0]
 
 
-@pytest.mark.parametrize("junk", [NAN, INF, -INF])
-@pytest.mark.parametrize("level", ["token", "sequence", "geometric"])
-@pytest.mark.parametrize("correct", [truncated, partial(masked, low=0.5, high=2.0)])
-def test_a_masked_token_changes_no_weight(correct, level: str, junk: float):
-    """An engine may report -inf, or nothing, for a token that it did not sample."""
-    spoilt = (torch.where(MASK, X[0], junk), torch.where(MASK, SAMPLER, -junk), MASK)
-    torch.testing.assert_close(
-        correct(*spoilt, level=level).weights, correct(*X, level=level).weights, rtol=0, atol=0
-    )
-
-
-@pytest.mark.parametrize("correct", [truncated, partial(masked, low=0.5, high=2.0)])
-def test_weights_carry_no_gradient(correct):
-    """They change the measure, not the objective."""
-    assert not correct(X[0].clone().requires_grad_(), SAMPLER, MASK).weights.requires_grad
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(["token:truncate:2", "sequence:mask:0.5:2", "geometric:band:0.8:1.5"]),
+        min_size=1, max_size=3, unique=True,
+    ),
+    st.lists(st.floats(-1, 1), min_size=1, max_size=3),
+)  # fmt: skip
+def test_any_corrections_are_multiplied(texts: list[str], logs: list[float]):
+    """In any order; each is reported by its text."""
+    logprobs = torch.tensor([logs], dtype=torch.float64)
+    rest = (torch.zeros_like(logprobs), torch.ones_like(logprobs, dtype=torch.bool))
+    product, each = compose([Correction.read(text) for text in texts], logprobs, *rest)
+    assert list(each) == texts
+    expected = [
+        math.prod(one.weights[0, at].item() for one in each.values()) for at in range(len(logs))
+    ]
+    assert product[0].tolist() == pytest.approx(expected)
+    backwards, _ = compose([Correction.read(text) for text in texts[::-1]], logprobs, *rest)
+    torch.testing.assert_close(backwards, product)
 
 
 def test_the_product_over_a_long_row_does_not_overflow():

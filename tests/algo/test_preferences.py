@@ -5,6 +5,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.algo import preferences
 from rlvr.algo.preferences import (
@@ -267,3 +269,66 @@ def test_numbers_out_of_range_are_refused(call, name: str):
     """By name and value."""
     with pytest.raises(ValueError, match=name):
         call(f64([0.0]))
+
+
+# --------------------------------------------------------------------------------------- properties
+
+GAINS = st.floats(-8, 8)
+SHARES = st.sampled_from([0.0, 0.1, 0.4])
+
+
+@settings(max_examples=80)
+@given(GAINS, GAINS, st.floats(0.05, 2), SHARES)
+def test_losses_on_a_pair_know_nothing_but_the_difference(
+    w: float, v: float, beta: float, share: float
+):
+    """Closed forms in Δ = h_w - h_l, so that both may move together."""
+    d = w - v
+    right, flipped = -math.log(sigma(beta * d)), -math.log(sigma(-beta * d))
+    expected = {
+        "dpo": (dpo, {"smoothing": share}, (1 - share) * right + share * flipped),
+        "robust": (
+            dpo,
+            {"smoothing": share, "reading": "robust"},
+            ((1 - share) * right - share * flipped) / (1 - 2 * share),
+        ),
+        "hinge": (hinge, {}, max(0, 1 - beta * d)),
+        "ipo": (ipo, {}, (d - 1 / (2 * beta)) ** 2),
+    }
+    for name, (loss, options, value) in expected.items():
+        for shift in (0.0, 1.0):
+            found = loss(f64([w + shift]), f64([v + shift]), beta=beta, **options)
+            assert found.item() == pytest.approx(value, abs=1e-9), name
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(GAINS, st.booleans()), min_size=1, max_size=4), GAINS, st.floats(0.05, 2))
+def test_kto_weighs_each_side(rows: list[tuple[float, bool]], z: float, beta: float):
+    """λ (1 - σ(β (h - z))) for a right one and λ (1 - σ(β (z - h))) for a wrong one: between 0 and its weight."""
+    gain, right = f64([h for h, _ in rows]), torch.tensor([good for _, good in rows])
+    losses = kto(gain, right, f64(z), beta=beta, right_weight=2.0, wrong_weight=3.0)
+    expected = [
+        2 * (1 - sigma(beta * (h - z))) if good else 3 * (1 - sigma(beta * (z - h)))
+        for h, good in rows
+    ]
+    assert losses.tolist() == pytest.approx(expected)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(GAINS, GAINS, st.booleans()), min_size=1, max_size=5))
+def test_gains_of_any_row(tokens: list[tuple[float, float, bool]]):
+    """The sum and the mean of what is trained on; what is not counts nowhere."""
+    logprobs = f64([[lp if on else math.nan for lp, _, on in tokens]])
+    ref, mask = f64([[r for _, r, _ in tokens]]), torch.tensor([[on for *_, on in tokens]])
+    differences = [lp - r for lp, r, on in tokens if on]
+    summed, mean = (gains(logprobs, ref, mask, length=length).item() for length in ("sum", "mean"))
+    assert summed == pytest.approx(sum(differences))
+    assert mean == pytest.approx(sum(differences) / max(1, len(differences)))
+
+
+@settings(max_examples=60)
+@given(GAINS, st.integers(0, 6), st.integers(0, 6))
+def test_step_labels_are_counted_one_by_one(x: float, right: int, wrong: int):
+    """As many losses as labels."""
+    found = step_label_loss(f64([x]), f64([float(right)]), f64([float(right + wrong)])).item()
+    assert found == pytest.approx(-right * math.log(sigma(x)) - wrong * math.log(sigma(-x)))

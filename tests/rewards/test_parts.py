@@ -60,6 +60,18 @@ def test_overlong_is_equation_13_of_dapo(
     assert value(Overlong(max_tokens, cache), tokens=length) == punishment
 
 
+@settings(max_examples=150)
+@given(st.integers(1, 30_000), st.data())
+def test_overlong_is_a_line_between_its_ends(max_tokens: int, data: st.DataObject):
+    """By exact fractions; never better for being longer."""
+    cache, length = data.draw(st.integers(1, max_tokens)), data.draw(st.integers(0, 40_000))
+    line = Fraction(max_tokens - cache - length, cache)
+    part = Overlong(max_tokens, cache)
+    assert value(part, tokens=length) == float(max(min(line, 0), -1))
+    assert value(part, tokens=length + 1) <= value(part, tokens=length)
+    assert part.bounds == (-1, 0)
+
+
 @pytest.mark.parametrize(
     ("max_tokens", "cache", "message"),
     [
@@ -119,6 +131,22 @@ def test_lengths_are_never_guessed(part: Part):
 def test_length_runs_along_half_a_cosine(length: int, verdict: Verdict, reward: float):
     """Right: from 1 to 0.5, short is better.  Wrong: from -1 to -0.5, long is better."""
     assert value(Length(1000), tokens=length, verdict=verdict) == pytest.approx(reward)
+
+
+@settings(max_examples=150)
+@given(st.integers(1, 5000), st.integers(0, 6000), st.booleans())
+def test_the_right_one_is_better_at_any_length(most: int, length: int, is_right: bool):
+    """Short is better if right, long is better if wrong; at the limit both have the least."""
+    part = Length(most)
+    now, later = (
+        value(part, tokens=tokens, verdict=RIGHT if is_right else WRONG)
+        for tokens in (length, min(length + 1, max(most - 1, length)))
+    )
+    if length >= most:
+        assert now == -1
+        return
+    assert later <= now + 1e-12 if is_right else later >= now - 1e-12
+    assert 0.5 <= now <= 1 if is_right else -1 <= now <= -0.5
 
 
 @pytest.mark.parametrize(
