@@ -212,7 +212,8 @@ class _Watcher:
     def begin(self) -> None:
         """As if nothing was watched yet, such as in a forked child."""
         self._lock = threading.RLock()  # a reading may be freed while it is held
-        self._readings: dict[int, _Watched] = {}  # by thread
+        # by thread; weakly, so that one whose end was interrupted is freed
+        self._readings: dict[int, weakref.ref[_Watched]] = {}
         self._is_running = False
         # no time.sleep: whoever replaces that must not make us spin
         self._never = threading.Event()
@@ -227,7 +228,10 @@ class _Watcher:
             if not self._is_running:
                 DaemonThread(self._run, name="reading", owner="environment")
                 self._is_running = True
-            return self._readings.setdefault(reading.thread, reading) is reading
+            if self._of(reading.thread) is None:
+                self._readings[reading.thread] = weakref.ref(reading)
+                return True
+            return False
 
     def remove(self, reading: _Watched) -> None:
         """Watch a reading no more.
@@ -237,11 +241,15 @@ class _Watcher:
                 came meanwhile, and this is to be called again.
         """
         with self._lock:
-            if self._readings.get(reading.thread) is reading:
-                del self._readings[reading.thread]
+            if self._of(reading.thread) in (reading, None):
+                self._readings.pop(reading.thread, None)
             if reading.is_late:
                 _raise_in(reading.thread, None)
                 reading.is_late = False
+
+    def _of(self, thread: int) -> _Watched | None:
+        reading = self._readings.get(thread)
+        return None if reading is None else reading()
 
     def _run(self) -> None:
         while True:
@@ -254,8 +262,11 @@ class _Watcher:
                 if not self._readings:
                     self._is_running = False
                     return
-                for reading in list(self._readings.values()):
-                    self._look_at(reading)
+                for thread in list(self._readings):
+                    reading = self._of(thread)
+                    if reading is not None:
+                        self._look_at(reading)
+                    del reading  # else it could not be freed while this thread waits
 
     def _look_at(self, reading: _Watched) -> None:
         """Its time counts from the first look: to ask for it at the beginning takes longer than a

@@ -265,6 +265,20 @@ def test_a_reading_whose_end_is_interrupted_does_not_go_on(monkeypatch):
     assert reading._Timer.running is None
 
 
+def test_a_reading_of_a_thread_whose_end_is_interrupted_does_not_go_on(monkeypatch):
+    """The next one in that thread has its own limit, and nothing is raised in between."""
+    monkeypatch.setattr(reading, "READ_CPU_S", 0.3)
+
+    def read():
+        reading.limited_reading().__enter__()
+        spend(0.5)
+        with pytest.raises(DataError, match=r"0\.3 CPU s"), reading.limited_reading():
+            spend(5)
+        return reading._WATCHER._readings
+
+    assert Threads(1, "test").submit(read).result() == {}
+
+
 def test_where_nothing_is_read_nothing_is_limited(monkeypatch):
     """A limit costs a row more than a verdict of a simple environment."""
     monkeypatch.setattr(signal, "setitimer", None)
