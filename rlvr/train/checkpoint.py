@@ -318,6 +318,7 @@ _METADATA: Final = ".metadata"
 _OF_METADATA: Final = frozenset(
     {
         "pathlib.PosixPath",
+        "pathlib._local.PosixPath",  # its name in Python 3.13
         "torch.Size",
         "torch.serialization._get_layout",
         "torch.distributed.checkpoint.filesystem._StorageInfo",
