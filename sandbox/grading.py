@@ -9,6 +9,7 @@ file of it is read by the tests' interpreter.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from rlvr.errors import SandboxFailed
@@ -34,6 +35,18 @@ class Box:
 
     def __init__(self, sandbox: Sandbox, files: Mapping[str, bytes]) -> None:
         self.sandbox, self.files = sandbox, dict(files)
+        self._tested_s = 0.0
+        self._began: float | None = None
+
+    @property
+    def testing_s(self) -> float:
+        """Wall seconds of all `test` so far, of one that runs too.
+
+        The sandbox limits each of them, so they count for no other limit: a program could use that
+        up, or wait for a place.
+        """
+        began = self._began
+        return self._tested_s + (0.0 if began is None else monotonic() - began)
 
     def text(self, path: str) -> str | None:
         """A file's text; None if there is none, or it is not UTF-8.
@@ -66,7 +79,12 @@ class Box:
         """
         files = {path: data for path, data in self.files.items() if is_file_name(path)}
         program = Program("python", None if "main.py" in files else "", files=files)
-        run = self.sandbox.test(program, TestSuite(style, test, modules=("main",), stop=False))
+        suite = TestSuite(style, test, modules=("main",), stop=False)
+        self._began = monotonic()
+        try:
+            run = self.sandbox.test(program, suite)
+        finally:
+            self._tested_s, self._began = self.testing_s, None
         for one in (run.run, run.tests):
             if one.ending is Ending.IE:
                 raise SandboxFailed(one.why)

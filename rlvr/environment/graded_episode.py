@@ -14,6 +14,7 @@ from rlvr.types import Task
 
 if TYPE_CHECKING:
     from rlvr.environment.base import Environment
+    from rlvr.sandbox import Box
 
 __all__ = ["GradedEpisode"]
 
@@ -22,6 +23,7 @@ class GradedEpisode(ToolEpisode):
     """An episode of an environment that declares `outputs`, which its `grade` judges."""
 
     reads_end = "grade"
+    _box: Box | None = None
 
     @classmethod
     def regrade(cls, env: Environment, task: Task, record: EpisodeRecord) -> EpisodeRecord:
@@ -33,7 +35,7 @@ class GradedEpisode(ToolEpisode):
             return replace(record, final=episode._grade_again(record.outputs))
 
     def _read_end(self) -> object:
-        return self._as_json("grade", self._grade_outputs)
+        return self._as_json("grade", self._grade_outputs, self._testing_s)
 
     def _lose_end(self, why: str) -> None:
         self._fault = self._fault or f"outputs: {why}"
@@ -53,12 +55,15 @@ class GradedEpisode(ToolEpisode):
         self._require_open()
         self.end = "answer"
         files = {path: _as_bytes(text) for path, text in outputs.items()}
-        return self._as_json("grade", lambda: self._grade_in_box(files))
+        return self._as_json("grade", lambda: self._grade_in_box(files), self._testing_s)
 
     def _grade_in_box(self, files: Mapping[str, bytes]) -> object:
-        box = self._require_session().box(files)
+        self._box = self._require_session().box(files)
         each_member(self._state, "kill")
-        return self.env.grade(self.task, box)
+        return self.env.grade(self.task, self._box)
+
+    def _testing_s(self) -> float:
+        return 0.0 if self._box is None else self._box.testing_s
 
     def _require_session(self) -> Any:
         session = self._session()

@@ -16,7 +16,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from functools import partial
@@ -47,6 +47,7 @@ __all__ = ["ToolEpisode", "each_member"]
 _T = TypeVar("_T")
 
 _GRACE_S: Final = 2.0  # after what a call works with was killed
+_LEAST_WAIT_S: Final = 0.01
 _OWN_S: Final = 60.0  # that `setup`, `user` and `final` may take, and twice what a call may
 # For a user's `close`, which may delete a folder or stop a container; then the episode goes on
 # without it.
@@ -56,6 +57,10 @@ _LONGEST_ID: Final = 64  # characters of a call's id
 _LATE: Final = "error: time limit"
 
 _lost = itertools.count(1)
+
+
+def _no_seconds() -> float:
+    return 0.0
 
 
 class _LateError(Exception):
@@ -120,11 +125,18 @@ def _contained(call: Callable[[], object]) -> object:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Running:
-    """Something that was begun; `ends` is when its time is over, by the monotonic clock."""
+    """Something that was begun; `ends` is when its time is over, by the monotonic clock, later by
+    the seconds `apart_s()`, which have a limit of their own."""
 
     future: Future[Any]
     thread: _Thread
     ends: float
+    apart_s: Callable[[], float] = _no_seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until its time is over."""
+        return self.ends + self.apart_s() - time.monotonic()
 
 
 class ToolEpisode(TurnsEpisode):
@@ -272,9 +284,12 @@ class ToolEpisode(TurnsEpisode):
         each_member(self._state, "freeze")
         self._final = self._read_end()
 
-    def _as_json(self, what: str, read: Callable[[], object]) -> object:
-        """What a method of the environment gives, as a record holds it."""
-        value = self._call_own(what, read)
+    def _as_json(
+        self, what: str, read: Callable[[], object], apart_s: Callable[[], float] = _no_seconds
+    ) -> object:
+        """What a method of the environment gives, as a record holds it; `apart_s` as in
+        `_Running`."""
+        value = self._call_own(what, read, apart_s)
         try:
             return json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
@@ -419,11 +434,13 @@ class ToolEpisode(TurnsEpisode):
 
     # ------------------------------------------------------------------------ the author's own code
 
-    def _call_own(self, what: str, function: Callable[[], object]) -> Any:
+    def _call_own(
+        self, what: str, function: Callable[[], object], apart_s: Callable[[], float] = _no_seconds
+    ) -> Any:
         """A method of the environment, whose failure is ours."""
         limit_s = max(_OWN_S, 2 * self.limits.call_seconds)
         try:
-            return self._call_limited(function, limit_s, kills=what != "setup")
+            return self._call_limited(function, limit_s, kills=what != "setup", apart_s=apart_s)
         except _LateError:
             raise _TooLong(f"{what} of {self.env.id} took more than {limit_s:g} s") from None
         except RlvrError:
@@ -432,7 +449,12 @@ class ToolEpisode(TurnsEpisode):
             raise _failure_of(f"{what} of {self.env.id}", raised) from raised
 
     def _call_limited(
-        self, function: Callable[[], object], limit_s: float, *, kills: bool
+        self,
+        function: Callable[[], object],
+        limit_s: float,
+        *,
+        kills: bool,
+        apart_s: Callable[[], float] = _no_seconds,
     ) -> object:
         """Run something in the episode's thread; at its limit, a coroutine is cancelled, and the
         state killed.
@@ -440,7 +462,8 @@ class ToolEpisode(TurnsEpisode):
         Raises:
             _LateError: it took longer.
         """
-        running = self._start(function, limit_s, self._thread)
+        started = self._start(function, limit_s, self._thread)
+        running = dataclasses.replace(started, apart_s=apart_s)
         self._busy = [running.future]
         return self._wait(running, kills=kills)
 
@@ -486,11 +509,11 @@ class ToolEpisode(TurnsEpisode):
     def _wait(self, running: _Running, *, kills: bool) -> object:
         """What something gives, see `_limited`."""
         future = running.future
-        try:
-            return future.result(timeout=max(0.0, running.ends - time.monotonic()))
-        except FutureTimeout:
-            if future.done():  # the function's own TimeoutError
-                return future.result()
+        wait([future], max(0.0, running.left_s))
+        while not future.done() and running.left_s > 0:  # some of the time did not count
+            wait([future], max(_LEAST_WAIT_S, running.left_s))
+        if future.done():
+            return future.result()
         if kills and each_member(self._state, "kill"):
             self._over = "an earlier call was over its time limit, and what it worked with is gone"
         with suppress(FutureTimeout):

@@ -1,10 +1,13 @@
 """A verdict on files of a session is found in a fresh box, where nothing that the policy did there counts."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
 import rlvr
+from rlvr.environment import tool_episode
+from rlvr.environment.episode import EpisodeFailed
 from rlvr.environment.ready_tools import bash, sandbox
 from rlvr.sandbox import Limits
 from rlvr.scoring.episodes import grade_again, play_again
@@ -124,6 +127,36 @@ def test_a_cheat_is_not_paid(name):
     """WRONG, and never UNSCORED: it is the policy's doing."""
     _, score = played(Fix(), CHEATS[name])
     assert (score.verdict.outcome, score.total) == ("wrong", 0.0)
+
+
+def test_a_program_that_never_ends_is_wrong_however_long_its_tests_take(monkeypatch):
+    """The limit of `grade` held for the tests in its box too: an endless loop on a busy machine, or
+    in several tests, bought UNSCORED."""
+    monkeypatch.setattr(tool_episode, "_OWN_S", 1.0)
+
+    class Often(Fix):
+        def setup(self, task):
+            session = super().setup(task)
+            session.write("shop/stats.py", "while True: pass")
+            return session
+
+        def grade(self, task, box):
+            return [box.test(TESTS), box.test(TESTS)]
+
+    env = Often(call_seconds=0.1)
+    task = env.task(0)
+    with env.open(task) as episode:
+        episode.reply("Done.")
+    assert env.score(task, episode.completion()).verdict.outcome is rlvr.Outcome.WRONG
+
+
+def test_a_grade_of_ones_own_that_hangs_is_ours(monkeypatch):
+    """Only the tests of the box have a limit of their own."""
+    monkeypatch.setattr(tool_episode, "_OWN_S", 0.5)
+    env = Fix(call_seconds=0.1)
+    env.grade = lambda task, box: time.sleep(3)
+    with env.open(env.task(0)) as episode, pytest.raises(EpisodeFailed, match=r"more than 0\.5 s"):
+        episode.reply("Done.")
 
 
 def test_an_object_in_place_of_a_value_is_wrong():
