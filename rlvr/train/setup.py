@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from rlvr.environment import Environment
-from rlvr.environment.registry import make
+from rlvr.environment.registry import make, takes_options
 from rlvr.errors import UsageError
 from rlvr.rewards import GroupPart
 from rlvr.rewards.parts import Overlong
@@ -62,7 +62,8 @@ def environments(
         RuntimeWarning: up to one in a hundred evaluation tasks is trained on too.
 
     Raises:
-        UsageError: `env` is given without `eval_env`; more evaluation tasks than that are trained
+        UsageError: `env` is given without `eval_env`; `config.env` has no splits, and there are
+            evaluations; more evaluation tasks than that are trained
             on; or the reward model or the algorithm's soft punishment cannot be added to the
             reward.
         ServiceFailed: the reward model's service cannot be reached.
@@ -75,11 +76,17 @@ def environments(
                 "env is given without eval_env; give eval_env too, or eval_every=None for no "
                 "evaluations"
             )
+        if not takes_options(config.env):
+            raise UsageError(
+                f"{config.env} is an environment as it is, without another split for evaluations; "
+                "name a class with the option split, or evaluate on nothing (--eval-every none)"
+            )
         eval_env = make(
             config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options}
         )
     if env is None:
-        env = make(config.env, **{"split": "train", **config.env_options})
+        split = {"split": "train"} if takes_options(config.env) else {}
+        env = make(config.env, **{**split, **config.env_options})
     for environment in (env, eval_env) if config.strict else ():
         if environment is not None:
             environment.stop_at_bad_rows()

@@ -387,6 +387,21 @@ def test_what_episodes_read_is_refused_where_there_are_none(name: str, value, tm
     assert "it is of episodes of turns; leave it out" in said
 
 
+def test_an_environment_without_splits_is_trained_on_and_not_evaluated(tmp_path):
+    """What `from_rows` gives, at FILE.py:NAME: "it has no option 'split'" named no way out."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import rlvr\n"
+        "rows = [{'prompt': '1 + 1?', 'reference': '2'}] * 2\n"
+        "env = rlvr.Environment.from_rows(rows, verifier=lambda text, reference: text == reference)\n"
+    )
+    given = {"env": f"{file}:env", "model": "m", "run": tmp_path, "algorithm": "grpo"}
+    said = refusal(lambda: environments(Config(**given)))
+    assert "name a class with the option split, or evaluate on nothing (--eval-every none)" in said
+    env, eval_env = environments(Config(**given, eval_every=None))
+    assert (env.size, eval_env) == (2, None)
+
+
 def test_a_mixtures_own_group_size_has_to_fit_the_algorithm(tmp_path):
     """One of its environments would have no advantage for ever, and the others hide it."""
     shares = [rlvr.Share("arithmetic-v1"), rlvr.Share("qa-v4", group_size=1)]
