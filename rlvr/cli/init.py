@@ -63,6 +63,30 @@ def test_a_right_answer_is_paid_and_others_are_not():
     assert env.score(task, "ok").total == 0
 '''
 
+_PLAYED: Final = '''\
+"""The environment passes its check, and pays what it should."""
+
+import rlvr
+from rlvr.testing import check_environment
+from {module} import {title}
+
+
+def test_it_passes_its_check():
+    """`rlvr check {id}` says more."""
+    check_environment({title}())
+
+
+def test_a_right_episode_is_paid_and_others_are_not():
+    """Add here the turns of each episode that was paid for and should not have been."""
+    env = rlvr.make("{id}")
+    task = env.task(0)
+    for turns, total in ((env.example_episode(task), 1), (["ok"], 0)):
+        with env.open(task) as episode:
+            for turn in turns:
+                episode.reply(turn)
+        assert env.score(task, env.completion_of(episode.record)).total == total
+'''
+
 _CARD: Final = """\
 # {id}
 
@@ -180,6 +204,49 @@ class {title}(rlvr.Environment):
         return f"```python\\n{{program}}\\n```"
 '''
 
+_TOOLS: Final = '''\
+"""{id}: a program that a policy mends with bash; a hidden test decides, in a fresh box."""
+
+import rlvr
+from rlvr.environment import ready_tools
+
+_WRONG = "def total(items):\\n    return sum(count + price for count, price in items)\\n"
+_HIDDEN = "import unittest\\nfrom shop import total\\n\\nclass Hidden(unittest.TestCase):\\n"
+_HIDDEN += "    def test_total(self):\\n"
+_HIDDEN += "        self.assertEqual(total([({{0}}, {{1}}), (1, 1)]), {{0}} * {{1}} + 1)"
+
+
+@rlvr.register("{id}")
+class {title}(rlvr.Environment):
+    """Mend shop.py with bash."""
+
+    outputs = ("shop.py",)  # what remains for `grade`
+
+    def task(self, index):
+        rng = rlvr.seeded(self.id, self.split, index)
+        count, price = rng.randint(3, 999), rng.randint(3, 999)
+        prompt = f"shop.py: total([({{count}}, {{price}})]) must be {{count * price}}. Mend it."
+        return rlvr.Task(f"{{self.id}}/{{self.split}}/{{index}}", prompt, [count, price])
+
+    def setup(self, task):
+        session = ready_tools.sandbox().session("bash")
+        session.write("shop.py", _WRONG)
+        return session
+
+    def tools(self, state):
+        return [*super().tools(state), ready_tools.bash(state)]
+
+    def grade(self, task, box):
+        return box.test(_HIDDEN.format(*task.reference))
+
+    def verify(self, task, episode):
+        mended = episode.final == {{"Hidden.test_total": "pass"}}
+        return rlvr.Verdict("correct" if mended else "wrong", why="mended" if mended else "broken")
+
+    def example_episode(self, task):
+        return [rlvr.Ask("bash", {{"command": "sed -i s/+/*/ shop.py"}}), "Done."]
+'''
+
 _STYLES: Final = {
     "procedural": (
         _PROCEDURAL,
@@ -191,6 +258,11 @@ _STYLES: Final = {
         _CODE,
         "none: inputs are made from a seed",
         "the output of the program on hidden inputs, in the sandbox",
+    ),
+    "tools": (
+        _TOOLS,
+        "none: numbers are drawn from a seed",
+        "a hidden test of the file that the episode leaves, in a fresh box",
     ),
 }
 
@@ -207,8 +279,9 @@ class InitCommand:
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
     """Name of the package, such as my-env; the environment's id is my-env-v1."""
-    style: Literal["procedural", "data", "code"] = "procedural"
-    """What it begins as: tasks from a seed, from rows of a file, or programs run in the sandbox."""
+    style: Literal["procedural", "data", "code", "tools"] = "procedural"
+    """What it begins as: tasks from a seed, from rows of a file, programs run in the sandbox, or
+    episodes with a tool and a hidden test."""
     folder: Annotated[Path | None, arg(help_behavior_hint="(default: the name)")] = None
     """Folder to make."""
 
@@ -225,12 +298,13 @@ class InitCommand:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder} is there already and not empty; name another with --folder")
         text, source, checked = _STYLES[self.style]
+        test = _PLAYED if self.style == "tools" else _TEST
         names = {"name": self.name, "id": env_id, "module": module}
         names["title"] = "".join(part.capitalize() for part in self.name.split("-"))
         files = {
             "pyproject.toml": _PYPROJECT.format(**names),
             f"{module}/__init__.py": text.format(**names),
-            f"tests/test_{module}.py": _TEST.format(**names),
+            f"tests/test_{module}.py": test.format(**names),
             "README.md": _CARD.format(
                 **names, about="Say what a policy learns here.", source=source, checked=checked
             ),

@@ -10,7 +10,7 @@ from rlvr.cli import main
 from rlvr.environment.registry import object_at
 
 
-@pytest.mark.parametrize("style", ["procedural", "data", "code"])
+@pytest.mark.parametrize("style", ["procedural", "data", "code", "tools"])
 def test_a_new_package_has_an_environment_that_works(style, tmp_path, monkeypatch, capsys):
     """Its entry point leads to a registered class; the example is right and "ok" is not."""
     name = f"own-{style}"
@@ -24,8 +24,14 @@ def test_a_new_package_has_an_environment_that_works(style, tmp_path, monkeypatc
     assert (cls.id, name_of_env) == (f"{name}-v1",) * 2
     env = cls()
     assert [env.task(i).id for i in range(3)] == [env.find(env.task(i).id).id for i in range(3)]
-    if style != "code":  # the sandbox is tested elsewhere, and by the package's own tests
-        task = env.task(0)
+    task = env.task(0)
+    if style == "tools":
+        for turns, total in ((env.example_episode(task), 1), (["ok"], 0)):
+            with env.open(task) as episode:
+                for turn in turns:
+                    episode.reply(turn)
+            assert env.score(task, env.completion_of(episode.record)).total == total
+    elif style != "code":  # the sandbox is tested elsewhere, and by the package's own tests
         assert env.score(task, env.example(task)).total == 1
         assert env.score(task, "ok").total == 0
     compile((made / f"tests/test_own_{style}.py").read_text(), "test", "exec")
