@@ -77,7 +77,7 @@ class _Trial:
     ) -> Mapping[Hashable, Sample]:
         """The completions of some seeds, by seed; of those that came."""
         sampling = sampling or self.sampling
-        ids = {(name, seed): seed for seed in seeds}
+        ids: dict[Hashable, int] = {(name, seed): seed for seed in seeds}
         for request_id, seed in ids.items():
             self.sampler.submit(
                 Request(
