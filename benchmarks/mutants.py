@@ -90,6 +90,7 @@ def run_tests(files: list[str], most_s: float | None) -> tuple[str, float]:
     seconds.  They run in a fork of this process, which has what they import of others: a new
     interpreter takes longer than most of them."""
     arguments = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", f"not ({LEFT_OUT})"]
+    arguments += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if child == 0:

@@ -3,6 +3,8 @@
 import io
 import time
 
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from rlvr import display
@@ -72,3 +74,20 @@ def test_a_short_task_does_not_flicker():
         with silent.working("loading"), silent.task("sampling", None) as advance:
             advance(1, tokens=3)
     assert out.getvalue() == ""
+
+
+@given(st.floats(allow_nan=False) | st.integers(-(10**6), 10**6))
+def test_a_shown_number_is_that_number(value: float):
+    """In six digits if these are exact."""
+    text = display.show_number(value)
+    assert float(text) == value
+    assert len(text) <= max(len(f"{value:g}"), len(repr(value)))
+
+
+@given(st.integers(0, 10**6))
+def test_a_shown_time_is_that_time(seconds: int):
+    """To the second below an hour, to the minute above."""
+    words = display.span(seconds).split()
+    units = {"h": 3600, "min": 60, "s": 1}
+    shown = sum(int(n) * units[unit] for n, unit in zip(words[::2], words[1::2], strict=True))
+    assert shown == (seconds if seconds < 3600 else seconds // 60 * 60)

@@ -167,6 +167,22 @@ def test_wilson_by_hand():
     assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
 
 
+TRIALS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@given(TRIALS, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_wilson_holds_the_share_in_an_interval_of_shares(counts, level):
+    """The mirror image of that of the failures; less for more trials of the same share."""
+    successes, trials = counts
+    low, high = wilson(successes, trials, level=level)
+    assert 0 <= low <= successes / trials <= high <= 1
+    assert low < high
+    mirrored = wilson(trials - successes, trials, level=level)
+    assert mirrored == pytest.approx((1 - high, 1 - low))
+    more = wilson(4 * successes, 4 * trials, level=level)
+    assert more[1] - more[0] < high - low
+
+
 def test_wilson_solves_its_equation():
     """Its ends are the shares that lie just z standard errors from what was seen: |p - q| = z √(q(1-q)/N)."""
     for successes, trials in ((1, 10), (7, 9), (250, 1319)):

@@ -146,7 +146,7 @@ def passes(check, *args, **options) -> bool:
     return False
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(ANYTHING, st.integers(-3, 3), st.none() | st.integers(-3, 3))
 def test_a_whole_number_passes_within_its_limits_and_nothing_else(value, least, most):
     """Whatever was given, one line names it."""
@@ -158,7 +158,7 @@ def test_a_whole_number_passes_within_its_limits_and_nothing_else(value, least, 
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(ANYTHING, st.integers(-3, 3), st.booleans())
 def test_a_number_passes_within_its_limits_and_nothing_else(value, limit, inclusive):
     """`least` and `most` are allowed, `above` and `below` are not; NaN and infinity never."""

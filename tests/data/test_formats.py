@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.data.formats import count_rows, read_rows, sources
 from rlvr.data.limits import RowLimits
@@ -299,3 +301,31 @@ def test_an_array_with_signs_out_of_place_ends(tmp_path, end):
     assert found[0].row == {"a": 1}
     assert all(line.error for line in found if line.row is None)
     assert len(found) < 10
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(-1e9, 1e9) | st.text(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(), values, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.dictionaries(st.text(min_size=1), JSON, min_size=1, max_size=3), min_size=1))
+def test_any_rows_come_back_from_lines_and_lists(tmp_path_factory, rows: list[dict]):
+    """Packed or not, in one line each or indented, in ASCII or not."""
+    folder = tmp_path_factory.getbasetemp() / "any-rows"
+    folder.mkdir(exist_ok=True)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(
+        errors="surrogatepass"
+    )
+    whole = json.dumps(rows, indent=1).encode()
+    for name, content in (
+        ("rows.jsonl", lines),
+        ("rows.jsonl.gz", gzip.compress(lines, 1)),
+        ("rows.json", whole),
+        ("rows.json.gz", gzip.compress(whole, 1)),
+    ):
+        (folder / name).write_bytes(content)
+        assert [line.row for line in read_rows(folder / name)] == rows, name
+        assert count_rows(folder / name) == (len(rows) if "jsonl" in name else 0), name

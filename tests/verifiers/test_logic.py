@@ -278,3 +278,56 @@ def test_24_is_found_exactly_where_some_order_gives_it(numbers: list[int]):
     if solution is not None:
         assert sorted(map(int, re.findall(r"\d+", solution))) == sorted(numbers)
         assert eval(re.sub(r"(\d+)", r"Fraction(\1)", solution)) == 24
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=4), st.data())
+def test_any_expression_of_all_numbers_has_its_value_and_no_other(numbers: list[int], data):
+    """Drawn in any order with any signs; the target beside it, one number more and one less are wrong."""
+    text, value = str(numbers[0]), Fraction(numbers[0])
+    for number in numbers[1:]:
+        sign = data.draw(st.sampled_from("+-*"))
+        text = f"({text} {sign} {number})"
+        value = {"+": value + number, "-": value - number, "*": value * number}[sign]
+    asked = {"numbers": data.draw(st.permutations(numbers)), "target": int(value), "all": True}
+    verify = ExpressionVerifier().verify
+    assert verify(box(text), asked).correct
+    assert not verify(box(text), asked | {"target": int(value) + 1}).correct
+    assert not verify(box(text), asked | {"numbers": numbers[1:]}).correct
+    assert not verify(box(text), asked | {"numbers": [*numbers, 1]}).correct
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(["knight", "knave"]), min_size=2, max_size=4), st.data())
+def test_any_roles_are_right_and_any_others_wrong(roles: list[str], data):
+    """In any order of the names."""
+    reference = dict(zip(("Ann", "Bob", "Cid", "Dee"), roles, strict=False))
+    order = data.draw(st.permutations(sorted(reference)))
+
+    def said(roles: dict[str, str]) -> str:
+        return box("\n".join(f"{name}: {roles[name]}" for name in order))
+
+    assert RolesVerifier().verify(said(reference), reference).correct
+    liar = data.draw(st.sampled_from(order))
+    other = "knave" if reference[liar] == "knight" else "knight"
+    assert not RolesVerifier().verify(said(reference | {liar: other}), reference).correct
+
+
+@settings(max_examples=40)
+@given(st.permutations([1, 2, 3, 4]), st.data())
+def test_any_grid_is_right_and_any_other_cell_wrong(digits: list[int], data):
+    """A sudoku of 4 with its digits renamed, from any givens; a swap of two rows breaks givens or boxes."""
+    a, b, c, d = digits
+    solution = [[a, b, c, d], [c, d, a, b], [b, a, d, c], [d, c, b, a]]
+    cells = [(r, k) for r in range(4) for k in range(4)]
+    empty = data.draw(st.sets(st.sampled_from(cells), min_size=1))
+    puzzle = [[0 if (r, k) in empty else solution[r][k] for k in range(4)] for r in range(4)]
+
+    def said(grid: list[list[int]]) -> str:
+        return box("\n".join(" ".join(map(str, row)) for row in grid))
+
+    assert SudokuVerifier().verify(said(solution), puzzle).correct
+    r, k = data.draw(st.sampled_from(cells))
+    wrong = [list(row) for row in solution]
+    wrong[r][k] = wrong[r][k] % 4 + 1
+    assert not SudokuVerifier().verify(said(wrong), puzzle).correct
