@@ -4,6 +4,7 @@ them from their neighbours."""
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -324,14 +325,13 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[object, object]]:
     """
     pool = list({repr(argument): argument for argument in _inputs(drill.kind, rng)}.values())
     right = _results(drill, pool)
-    if len({repr(result) for result in right}) < 3 or repr(right) == repr(pool):
+    texts = list(map(repr, right))
+    if len(set(texts)) < 3 or repr(right) == repr(pool):
         return []
     left: list[set[int]] = []
     vague = {neighbour.code() for neighbour in drill.neighbours(same_steps=True)}
     for near in dict.fromkeys(neighbour.code() for neighbour in drill.neighbours()):
-        differs = {
-            at for at, result in enumerate(_results(near, pool)) if repr(result) != repr(right[at])
-        }
+        differs = _differing(_results(near, pool), texts)
         if not differs and near not in vague:
             continue  # the same function, written otherwise
         if not differs:
@@ -339,23 +339,25 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[object, object]]:
         left.append(differs)
     for mutant in mutants(drill.code()):
         if mutant.operator != "arithmetic":  # x ** 7 for x % 7 would be a list without end
-            results = _results(mutant.source, pool)
-            differs = {at for at, result in enumerate(results) if repr(result) != repr(right[at])}
+            differs = _differing(_results(mutant.source, pool), texts)
             left += [differs] if differs else []  # else the same function, written otherwise
     chosen: list[int] = []
     while left or len(chosen) < _FEWEST:
-        chosen_results = {repr(right[at]) for at in chosen}
+        chosen_results = {texts[at] for at in chosen}
+        refuted = Counter(at for differs in left for at in differs)
         best = max(
             (at for at in range(len(pool)) if at not in chosen),
-            key=lambda at: (
-                sum(at in differs for differs in left),
-                repr(right[at]) not in chosen_results,
-            ),
+            key=lambda at: (refuted[at], texts[at] not in chosen_results),
         )
         chosen.append(best)
         left = [differs for differs in left if best not in differs]
     rng.shuffle(chosen)
     return [(pool[at], right[at]) for at in chosen]
+
+
+def _differing(results: Sequence[object], texts: Sequence[str]) -> set[int]:
+    """Where a result is written otherwise than the right one."""
+    return {at for at, result in enumerate(results) if repr(result) != texts[at]}
 
 
 def _results(drill: _Drill | str, pool: Sequence[object]) -> list[object]:
