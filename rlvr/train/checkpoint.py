@@ -340,7 +340,7 @@ _OF_A_PICKLE: Final = (
 )
 
 
-class _ShardReader(dcp.FileSystemReader):
+class _ShardReader(dcp.FileSystemReader):  # type: ignore[misc]  # torch has no types here
     """Of a folder that may be a stranger's."""
 
     def read_metadata(self) -> Metadata:
