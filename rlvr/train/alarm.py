@@ -133,7 +133,7 @@ class Alarms:
         self._in_a_row: dict[str, int] = {}
         self._trends = trends()
         self._limits = {"clip": _CLIP_STEPS, "departs": 1}
-        self._limits |= {one.name: one.in_a_row for one in self._trends if one.in_a_row}
+        self._limits |= {trend.name: trend.in_a_row for trend in self._trends if trend.in_a_row}
 
     def check(self, numbers: Mapping[str, float]) -> list[str]:
         """The alarms that begin with this step, each a line with reason and remedy.
@@ -269,10 +269,10 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
         lr: the highest learning rate of the run; AdamW's first step moves each weight by about as
             much.
     """
-    here = [p.detach() for p in parameters]
-    here = [p.to_local() if isinstance(p, DTensor) else p for p in here]
-    total = sum(float(p.abs().sum(dtype=torch.float64)) for p in here)
-    mean = total / max(1, sum(p.numel() for p in here))
+    local_weights = [p.detach() for p in parameters]
+    local_weights = [p.to_local() if isinstance(p, DTensor) else p for p in local_weights]
+    total = sum(float(p.abs().sum(dtype=torch.float64)) for p in local_weights)
+    mean = total / max(1, sum(p.numel() for p in local_weights))
     if 0 < mean < lr:
         return (
             f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves "

@@ -99,8 +99,8 @@ class ContextGroup:
         length = pack.input_ids.shape[1]
         chunk = -(-length // (2 * self._size))
         filling = 2 * self._size * chunk - length
-        more = torch.arange(filling, device=pack.position_ids.device)[None]  # a row of its own
-        positions = torch.cat([pack.position_ids, more], dim=1)
+        filler = torch.arange(filling, device=pack.position_ids.device)[None]  # a row of its own
+        positions = torch.cat([pack.position_ids, filler], dim=1)
         starts = (positions[0] == 0).nonzero().flatten().tolist()
         begins = [number * chunk for number in (self._rank, 2 * self._size - 1 - self._rank)]
         ids = pad(pack.input_ids, (0, filling))
@@ -110,15 +110,15 @@ class ContextGroup:
         )
         first, second = (pack.sources - begin for begin in begins)
         is_first, is_second = ((at >= 0) & (at < chunk) for at in (first, second))
-        own = (is_first | is_second).nonzero().flatten()
+        kept_positions = (is_first | is_second).nonzero().flatten()
         attention = _Attention(self._group, self._size, chunk, begins, [*starts, len(positions[0])])
         attend_by(position_ids, attention)
         self._attention = attention
         named = {field.name: getattr(pack, field.name) for field in fields(Packed)}
-        named |= {name: named[name][own] for name in ("targets", "rows", "columns")}
-        sources = torch.where(is_first, first, second + chunk)[own]
+        named |= {name: named[name][kept_positions] for name in ("targets", "rows", "columns")}
+        sources = torch.where(is_first, first, second + chunk)[kept_positions]
         named |= {"input_ids": input_ids, "position_ids": position_ids, "sources": sources}
-        return PackShare(**named, own=own, total=len(pack.targets))
+        return PackShare(**named, own=kept_positions, total=len(pack.targets))
 
     def joined(self, values: Tensor, share: PackShare) -> Tensor:
         """[N] of all ranks' tokens, in the pack's order; the gradient is that of this rank's own.
@@ -156,19 +156,19 @@ class _Attention:
         self.was_called = True
         groups = query.shape[1] // key.shape[1]
         key, value = (self._of_all(x).repeat_interleave(groups, dim=1) for x in (key, value))
-        found = []
-        for begin, own in zip(self._begins, query.split(self._chunk, dim=2), strict=True):
+        outputs = []
+        for begin, queries in zip(self._begins, query.split(self._chunk, dim=2), strict=True):
             for start, end in self._rows:
                 first, last = max(begin, start), min(begin + self._chunk, end)
                 if first < last:
                     low = start if window is None else max(start, first + 1 - window)
-                    q = own[:, :, first - begin : last - begin]
-                    seen = _seen(last - first, first - low, window, q.device)
+                    q = queries[:, :, first - begin : last - begin]
+                    visible = _seen(last - first, first - low, window, q.device)
                     k, v = key[:, :, low:last], value[:, :, low:last]
-                    found.append(
-                        scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling)
+                    outputs.append(
+                        scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scaling)
                     )
-        return torch.cat(found, dim=2).transpose(1, 2).contiguous()
+        return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
 
     def _of_all(self, own: Tensor) -> Tensor:
         """[1, h, L, D] of all ranks' [1, h, l, D], in the pack's order."""
@@ -198,9 +198,9 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        own = gradient.new_empty(gradient.shape[1:])
-        _reduce_scatter(own, gradient.flatten(0, 1).contiguous(), group=ctx.group)
-        return own, None, None
+        own_gradient = gradient.new_empty(gradient.shape[1:])
+        _reduce_scatter(own_gradient, gradient.flatten(0, 1).contiguous(), group=ctx.group)
+        return own_gradient, None, None
 
 
 class _Joined(torch.autograd.Function):  # type: ignore[misc]
@@ -217,5 +217,5 @@ class _Joined(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        (own,) = ctx.saved_tensors
-        return gradient[own], None, None, None
+        (indices,) = ctx.saved_tensors
+        return gradient[indices], None, None, None

@@ -82,11 +82,11 @@ def dry_run(
     env, _ = validation_split(settings, env)
     for line in Stages(config).lines():
         _line(out, line)
-    for one in eval_sets(settings, env):
-        _line(out, one.line)
+    for eval_set in eval_sets(settings, env):
+        _line(out, eval_set.line)
     _, changes = examine_run_dir(config.run, describe_run(config, env, eval_env))
-    for name, (before, now) in changes.items():
-        _line(out, f"{name} would be {now!r} from here on, and was {before!r}")
+    for name, (before, later) in changes.items():
+        _line(out, f"{name} would be {later!r} from here on, and was {before!r}")
     activity = Activity(err)
     with activity.working(f"loading {config.model}"):
         policy = prepare_policy(policy_from_config(config), config)
@@ -116,9 +116,9 @@ def dry_run(
         with activity.working("measuring the memory that tokens take"):
             together = max(config.tensor_parallel, config.context_parallel)
             longest = longest_prompt(groups)
-            found = forecast(policy, config, prompt_tokens=longest, world=together)
-        _line(out, f"of each of {together} processes: {found}" if together > 1 else str(found))
-        require_room(found, config)
+            memory = forecast(policy, config, prompt_tokens=longest, world=together)
+        _line(out, f"of each of {together} processes: {memory}" if together > 1 else str(memory))
+        require_room(memory, config)
         before = cut.tokens
         with activity.task("sampling the first group", settings.group_size) as advance:
             first = Cursor(env, seed=settings.seed).take(1)

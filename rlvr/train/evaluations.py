@@ -110,19 +110,19 @@ def read_eval_sets(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise UsageError(f"{name} is {brief(value)}; give a list of texts")
     sets: list[EvalSet] = []
-    for one in value:
+    for entry in value:
         try:
-            sets.append(EvalSet.read(one))
+            sets.append(EvalSet.read(entry))
         except UsageError as error:
-            raise UsageError(f"{name} {brief(one)}: {error}") from None
-    names = [one.name for one in sets]
-    for one in sets:
-        if names.count(one.name) > 1:
+            raise UsageError(f"{name} {brief(entry)}: {error}") from None
+    names = [eval_set.name for eval_set in sets]
+    for entry in sets:
+        if names.count(entry.name) > 1:
             raise UsageError(
-                f"{name}: two evaluations are called {one.name!r}; give one of them another name, "
-                f"name=…"
+                f"{name}: two evaluations are called {entry.name!r}; give one of them another "
+                f"name, name=…"
             )
-    return tuple(one.text for one in sets)
+    return tuple(eval_set.text for eval_set in sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +177,14 @@ def eval_sets(config: ResolvedConfig, env: Environment) -> list[Evaluated]:
     """
     sets = [EvalSet.read(text) for text in config.eval_env]
     trained = _prompts(env, config.prompts * config.steps) if sets else frozenset()
-    splits = {(one.id, one.split) for one in env.members.values() if one.size is None}
-    made = []
-    for one in sets:
+    splits = {(member.id, member.split) for member in env.members.values() if member.size is None}
+    evaluations = []
+    for eval_set in sets:
         try:
-            made.append(_evaluated(one, config, trained, splits))
+            evaluations.append(_evaluated(eval_set, config, trained, splits))
         except UsageError as error:
-            raise UsageError(f"eval_env {one.text!r}: {error}") from None
-    return made
+            raise UsageError(f"eval_env {eval_set.text!r}: {error}") from None
+    return evaluations
 
 
 def _evaluated(
@@ -250,7 +250,7 @@ def _prompts(env: Environment, taken: int) -> frozenset[str]:
     """
     first = min(taken, _MOST_GENERATED)
     return frozenset(
-        str(one.task(index).prompt)
-        for one in env.members.values()
-        for index in range(first if one.size is None else one.size)
+        str(member.task(index).prompt)
+        for member in env.members.values()
+        for index in range(first if member.size is None else member.size)
     )

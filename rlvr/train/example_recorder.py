@@ -78,8 +78,8 @@ class ExampleRecorder(StepWriter):
         n = len(micro.examples)
         for index in range(len(micro.rows)):
             example, side = micro.examples[index % n], index // n
-            own = _of_row(micro, index, len(micro.rows[index].completion_ids))
-            add_rows(update.rows, {(id(example), side): own})
+            row_arrays = _of_row(micro, index, len(micro.rows[index].completion_ids))
+            add_rows(update.rows, {(id(example), side): row_arrays})
 
     def gradient(self, norm: float) -> None:
         self._take_micro()
@@ -101,34 +101,39 @@ class ExampleRecorder(StepWriter):
         updates, self._updates = self._updates, []
         if not updates:
             return {}
-        numbers = {id(one): number for number, one in enumerate(batch.rows)}
+        numbers = {id(example): number for number, example in enumerate(batch.rows)}
         for update in updates:  # by their numbers, which all ranks know
-            own = {(numbers[of], side): row for (of, side), row in update.rows.items()}
+            numbered_rows = {(numbers[of], side): row for (of, side), row in update.rows.items()}
             update.rows = {}
-            for rows in self.learner.ranks.of_all_rows(own):
+            for rows in self.learner.ranks.of_all_rows(numbered_rows):
                 add_rows(update.rows, rows)
         return self._judge(self._step_file(batch, updates) if self.learner.ranks.first else None)
 
     def _step_file(self, batch: Any, updates: Sequence[_Update]) -> StepFile:
         config, algorithm = self.learner.config, self.learner.algorithm
         arrays, places = rows_of_examples(batch.rows)
-        known: dict[tuple[int, int], RowArrays] = {}
+        rows_so_far: dict[tuple[int, int], RowArrays] = {}
         for update in reversed(updates):
-            known |= update.rows
-        order = [(n, side) for n, one in enumerate(batch.rows) for side in range(len(one.rows))]
+            rows_so_far |= update.rows
+        order = [
+            (n, side) for n, example in enumerate(batch.rows) for side in range(len(example.rows))
+        ]
         for name in ("ref_logprobs",):
-            if order and name in known.get(order[0], {}):
-                each = [np.zeros(0, np.float32), *(known[place][name] for place in order)]
-                arrays[name] = np.concatenate(each)
+            if order and name in rows_so_far.get(order[0], {}):
+                columns = [np.zeros(0, np.float32), *(rows_so_far[place][name] for place in order)]
+                arrays[name] = np.concatenate(columns)
         heads = []
         for number, update in enumerate(updates):
-            prefix, own = f"update{number}.", [key for key in order if key in update.rows]
-            rows = np.array([places[key] for key in own], np.int32)
+            prefix, update_keys = f"update{number}.", [key for key in order if key in update.rows]
+            rows = np.array([places[key] for key in update_keys], np.int32)
             arrays |= {prefix + "rows": rows, prefix + "computed": rows}
             for name in ("logprobs", "weights", "outputs", "output_weights"):
-                if own and name in update.rows[own[0]]:
-                    each = [np.zeros(0, np.float32), *(update.rows[key][name] for key in own)]
-                    arrays[prefix + name] = np.concatenate(each)
+                if update_keys and name in update.rows[update_keys[0]]:
+                    columns = [
+                        np.zeros(0, np.float32),
+                        *(update.rows[key][name] for key in update_keys),
+                    ]
+                    arrays[prefix + name] = np.concatenate(columns)
             numbers = {} if update.point is None else {"reference_point": update.point}
             heads.append({**update.head, "numbers": numbers})
         head = {
@@ -141,7 +146,7 @@ class ExampleRecorder(StepWriter):
 
 def _of_row(micro: ExampleMicro, index: int, length: int) -> dict[str, StepArray]:
     """Of one row, after the backward pass."""
-    found: dict[str, StepArray] = {}
+    arrays: dict[str, StepArray] = {}
     for values, names in (
         (micro.logprobs, ("logprobs", "weights")),
         (micro.outputs, ("outputs", "output_weights")),
@@ -149,21 +154,21 @@ def _of_row(micro: ExampleMicro, index: int, length: int) -> dict[str, StepArray
         if values is None:
             continue
         grad = torch.zeros_like(values) if values.grad is None else values.grad
-        here: object = slice(0, length) if names[0] == "logprobs" else slice(None)
+        part: object = slice(0, length) if names[0] == "logprobs" else slice(None)
         if micro.output_rows is not None and names[0] == "outputs":
-            own = micro.output_rows == index
-            pair = values[own], grad[own]
+            selected = micro.output_rows == index
+            pair = values[selected], grad[selected]
         else:
-            pair = values[index].reshape(-1)[here], grad[index].reshape(-1)[here]
-        found |= {name: _floats(one) for name, one in zip(names, pair, strict=True)}
+            pair = values[index].reshape(-1)[part], grad[index].reshape(-1)[part]
+        arrays |= {name: _floats(tensor) for name, tensor in zip(names, pair, strict=True)}
     if micro.ref_logprobs is not None:
-        found["ref_logprobs"] = _floats(micro.ref_logprobs[index, :length])
-    return found
+        arrays["ref_logprobs"] = _floats(micro.ref_logprobs[index, :length])
+    return arrays
 
 
 def _floats(values: Tensor) -> NDArray[np.float32]:
-    made: NDArray[np.float32] = values.detach().float().cpu().numpy()
-    return made
+    floats: NDArray[np.float32] = values.detach().float().cpu().numpy()
+    return floats
 
 
 def rows_of_examples(
@@ -177,8 +182,8 @@ def rows_of_examples(
     """
     rows = [
         (number, side, row)
-        for number, one in enumerate(examples)
-        for side, row in enumerate(one.rows)
+        for number, example in enumerate(examples)
+        for side, row in enumerate(example.rows)
     ]
     lengths = [len(row.completion_ids) for _, _, row in rows]
     right = [examples[number].right and side == 0 for number, side, _ in rows]

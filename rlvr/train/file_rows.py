@@ -56,10 +56,10 @@ class FileRows(RowSource):
             )
         if settings.eval_every is not None and run.ranks.first and (settings.env or eval_env):
             options = {"split": settings.eval_split, **settings.eval_options}
-            made = eval_env or make(settings.env, **{**settings.env_options, **options})
+            evaluation = eval_env or make(settings.env, **{**settings.env_options, **options})
             if settings.strict:
-                made.stop_at_bad_rows()
-            self.eval_env = made
+                evaluation.stop_at_bad_rows()
+            self.eval_env = evaluation
 
     @property
     def description(self) -> dict[str, object]:
@@ -86,7 +86,7 @@ class FileRows(RowSource):
                 f"{left_out} rows have a completion of more than {settings.max_tokens} tokens: "
                 f"left out"
             )
-        tokens = sum(one.tokens for one in self.examples.rows)
+        tokens = sum(row.tokens for row in self.examples.rows)
         run.say(f"{len(self.examples.rows)} examples, {tokens} tokens")
 
     @contextmanager
@@ -102,7 +102,7 @@ class FileRows(RowSource):
         n, size, seed = len(self.examples.rows), self.run.settings.prompts, self.run.settings.seed
         places = range(step * size, (step + 1) * size)
         examples = self.examples.part([_order(n, seed, at // n)[at % n] for at in places])
-        tokens = float(sum(one.tokens for one in examples.rows))
+        tokens = float(sum(row.tokens for row in examples.rows))
         yield examples, {"epoch": (step + 1) * size / n, "tokens": tokens}
 
     def sync(self, step: int) -> Mapping[str, float]:

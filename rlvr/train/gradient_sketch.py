@@ -83,9 +83,9 @@ def _parts(model: nn.Module) -> Iterator[tuple[int, Tensor]]:
         if isinstance(gradient, DTensor):
             mesh = gradient.device_mesh
             if mesh.ndim > 1:  # parts of rows, or the same on several ranks: the first has it whole
-                whole = gradient.full_tensor()
+                full_gradient = gradient.full_tensor()
                 if not any(mesh.get_coordinate() or ()):
-                    yield start, whole
+                    yield start, full_gradient
             else:
                 _, offsets = compute_local_shape_and_global_offset(
                     gradient.shape, mesh, gradient.placements
@@ -112,11 +112,11 @@ def weights_digest(model: nn.Module) -> str:
     row_bytes = 4 * len(factors)
     for name, parameter in model.named_parameters():
         values = parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        whole = len(values) // row_bytes * row_bytes
-        words = values[:whole].view("<u4").reshape(-1, len(factors))
+        whole_size = len(values) // row_bytes * row_bytes
+        words = values[:whole_size].view("<u4").reshape(-1, len(factors))
         hasher.update(f"{name} {list(parameter.shape)} {parameter.dtype}".encode())
         hasher.update(np.einsum("rc,c->r", words, factors).astype("<u8"))
-        hasher.update(values[whole:])
+        hasher.update(values[whole_size:])
     return DIGEST_KIND + hasher.hexdigest()
 
 

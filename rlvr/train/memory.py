@@ -408,8 +408,8 @@ def _width_of_heads(config: PretrainedConfig) -> int:
     widths = []
     for layer in getattr(config, "per_layer_config", None) or [config]:
         heads = getattr(layer, "num_attention_heads", None) or 1
-        each = getattr(layer, "head_dim", None) or layer.hidden_size // heads
-        widths.append(heads * each)
+        head_width = getattr(layer, "head_dim", None) or layer.hidden_size // heads
+        widths.append(heads * head_width)
     return int(max(widths))
 
 

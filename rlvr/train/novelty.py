@@ -32,8 +32,8 @@ def _punished(group: Group, weight: float) -> Group:
     share = weight / len(group.rollouts)
     rollouts = []
     for rollout in group.rollouts:
-        others = max(0, counts[_answer(rollout)] - 1)
-        score = _lowered(rollout.score, share * others)
+        same_answers = max(0, counts[_answer(rollout)] - 1)
+        score = _lowered(rollout.score, share * same_answers)
         branches = [replace(branch, score=score) for branch in rollout.branches]
         rollouts.append(replace(rollout, score=score, branches=branches))
     return replace(group, rollouts=rollouts)

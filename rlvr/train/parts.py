@@ -472,9 +472,9 @@ def parts_of(learner: Learner, kept: Sequence[LearnerPart] = ()) -> list[Learner
         learner: with policy, config and algorithm.
         kept: parts that there are already; those that are still asked for stay as they are.
     """
-    there = {type(part): part for part in kept}
-    wanted = (kind for kind in _PARTS if kind.is_wanted(learner))
-    return [there[kind] if kind in there else kind(learner) for kind in wanted]
+    kept_by_kind = {type(part): part for part in kept}
+    kinds = (kind for kind in _PARTS if kind.is_wanted(learner))
+    return [kept_by_kind[kind] if kind in kept_by_kind else kind(learner) for kind in kinds]
 
 
 def shape_policy(policy: Policy, algorithm: Algorithm) -> None:

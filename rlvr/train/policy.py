@@ -97,8 +97,8 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
         """
         context = self.context
         # What is kept of a teacher without gradients is looked up by any rank's tokens.
-        kept = compare is not None and not torch.is_grad_enabled()
-        if context is None or kept or not isinstance(batch, Packed):
+        is_reusable = compare is not None and not torch.is_grad_enabled()
+        if context is None or is_reusable or not isinstance(batch, Packed):
             return self.numbers(batch, temperature, with_entropy, compare)
         share = context.share(batch)
         first, second = self.numbers(share, temperature, with_entropy, compare)
@@ -356,8 +356,8 @@ class Policy:
         if ranks.world == 1:
             return
         if whole:
-            given = self.whole()
-            self.model, self.root, self.ranks = given.model, given.root, ranks
+            whole_policy = self.whole()
+            self.model, self.root, self.ranks = whole_policy.model, whole_policy.root, ranks
             self._files = self._fill = self._whole = None
             return
         if self.lora is not None:
@@ -368,12 +368,12 @@ class Policy:
         # Ranks that share prompts would make different numbers of passes, in each of which weights
         # are gathered; on a CPU the ranks agree on the number before.
         self._shares_prompts &= self._device.type == "cpu" and ranks.together == 1
-        own = [module for module in self.root.children() if module is not self.model]  # a critic's
+        critic_modules = [module for module in self.root.children() if module is not self.model]
         if ranks.tensor_mesh is not None:
             split_layers(self.root, self.model, ranks.tensor_mesh)
         if ranks.context_mesh is not None:
             self.root.context = ContextGroup(ranks.context_mesh)
-        ranks.shard(self.root, _layers(self.model), exact=own, dtype=self.autocast)
+        ranks.shard(self.root, _layers(self.model), exact=critic_modules, dtype=self.autocast)
         self.ranks = ranks
         if self._fill is not None:
             self._fill(self)
@@ -687,8 +687,8 @@ class Policy:
         # Shares are gathered in this type; autocast would keep a copy of each in it beside them.
         casts = self.autocast is not None and not self.is_sharded
         with torch.autocast(self.device.type, self.autocast, enabled=casts):
-            found = self.root(batch, temperature, with_entropy, compare)
-        return [ragged_to_padded(values, batch, width) for values in found if values is not None]
+            outputs = self.root(batch, temperature, with_entropy, compare)
+        return [ragged_to_padded(values, batch, width) for values in outputs if values is not None]
 
     def micro_batch(self, rows: Sequence[Tokenized]) -> Padded:
         """Rows as the tensors that go through the model together: packed, with shared prompts, or

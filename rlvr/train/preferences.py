@@ -117,8 +117,10 @@ class ExampleLosses(LearnerPart):
         learner, metrics = self.learner, dict[str, float]()
         config, examples = learner.config, sampled
         if isinstance(sampled, RolloutBatch):
-            drawn = examples_of_groups(sampled.groups, learner.algorithm, config.seed, step)
-            examples, metrics = drawn[0], drawn[1].metrics()
+            examples_drawn = examples_of_groups(
+                sampled.groups, learner.algorithm, config.seed, step
+            )
+            examples, metrics = examples_drawn[0], examples_drawn[1].metrics()
         shared = learner.ranks.from_first(examples)
         assert isinstance(shared, Examples)
         # One that comes twice, at the end of a pass, is two: parts tell examples apart.
@@ -206,10 +208,14 @@ class ExampleLosses(LearnerPart):
     def _side_by_side(self, examples: Sequence[Example]) -> tuple[list[TrainedRow], Tensor, Tensor]:
         """All first rows and then all second ones; each example's weight,
         and whether it is right."""
-        rows = [row for side in zip(*(one.rows for one in examples), strict=True) for row in side]
+        rows = [
+            row
+            for side in zip(*(example.rows for example in examples), strict=True)
+            for row in side
+        ]
         device = self.learner.policy.device
-        weights = torch.tensor([one.weight for one in examples], device=device)
-        return rows, weights, torch.tensor([one.right for one in examples], device=device)
+        weights = torch.tensor([example.weight for example in examples], device=device)
+        return rows, weights, torch.tensor([example.right for example in examples], device=device)
 
     def _example_losses(self, inputs: Mapping[str, object]) -> Tensor:
         """The algorithm's losses: one per example, or one per token."""

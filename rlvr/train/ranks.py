@@ -131,8 +131,8 @@ class Ranks:
                 f"ranks begin with 0; "
                 "start several processes with torchrun --nproc-per-node N -m -- rlvr train …"
             )
-        ours = not dist.is_initialized()
-        if ours:
+        is_starting = not dist.is_initialized()
+        if is_starting:
             try:
                 # Sums of offloaded shares, such as a gradient's norm, go between CPUs.
                 on_gpus = "cpu:gloo,cuda:nccl" if offload else "nccl"
@@ -155,7 +155,7 @@ class Ranks:
                     mesh = init_device_mesh(kind, (world,), mesh_dim_names=(_DATA,))
                 yield cls(dist.get_rank(), world, kind, offload, mesh, grid)
         finally:
-            if ours:
+            if is_starting:
                 dist.destroy_process_group()
 
     @property
@@ -439,8 +439,8 @@ def _connect(backend: str) -> None:
     """
     store, rank, world = next(dist.rendezvous("env://", timeout=_CONNECT))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    own = dist.PrefixStore(f"rlvr/{attempt}", store)
-    dist.init_process_group(backend, store=own, rank=rank, world_size=world, timeout=_CONNECT)
+    run_store = dist.PrefixStore(f"rlvr/{attempt}", store)
+    dist.init_process_group(backend, store=run_store, rank=rank, world_size=world, timeout=_CONNECT)
     dist.barrier()  # NCCL connects with the first message
     dist.distributed_c10d._set_pg_timeout(_PATIENCE)
     store.set_timeout(_PATIENCE)

@@ -98,8 +98,8 @@ class StepWriter(LearnerPart):
         """
         departs = dict[str, float]()
         if step is not None and self._is_judged:
-            found = {**departures(step), **others}
-            departs = {f"departs/{name}": by for name, by in found.items()}
+            ratios = {**departures(step), **others}
+            departs = {f"departs/{name}": by for name, by in ratios.items()}
         if step is not None and (self.is_written or departs):
             self._save(step)
         return self.learner.ranks.from_first(departs) if self._is_judged else {}

@@ -65,7 +65,7 @@ class RewardLosses(ExampleLosses):
             return self._step_loss(examples, rows, numbers, whole)
         ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
         n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
-        margin = torch.tensor([one.margin for one in examples], device=device)
+        margin = torch.tensor([example.margin for example in examples], device=device)
         self._show(ExampleMicro(examples, rows, outputs=rewards))
         inputs = {"rewards": rewards, "right": right, "margin": margin}
         losses = self._example_losses(inputs | {"chosen": rewards[:n], "rejected": rewards[n:]})
@@ -79,7 +79,11 @@ class RewardLosses(ExampleLosses):
     def _step_loss(
         self, examples: Sequence[Example], rows: Sequence[object], numbers: Tensor, whole: Totals
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        flat = [(i, *step, one.weight) for i, one in enumerate(examples) for step in one.steps]
+        flat = [
+            (i, *step, example.weight)
+            for i, example in enumerate(examples)
+            for step in example.steps
+        ]
         row, end, right, counts, weights = (
             torch.tensor(values, device=numbers.device) for values in zip(*flat, strict=True)
         )

@@ -73,13 +73,13 @@ class RolloutRecorder(LearnerPart):
         self._step, self._sampled = step, None
 
     def _log(self, sampled: RolloutBatch, by: Groups, step: int) -> None:
-        config, both = self.learner.config, (sampled.groups, sampled.dropped)
+        config, groups = self.learner.config, (sampled.groups, sampled.dropped)
         if config.show_rollouts:
-            self.learner.say(rollout_table(step, *both, self._trained, config.show_rollouts))
+            self.learner.say(rollout_table(step, *groups, self._trained, config.show_rollouts))
         if self._is_written:
             log_rollouts(
                 config.run / "rollouts" / f"step-{step:08d}.parquet",
-                *both,
+                *groups,
                 env_of=by.env.name_of,
                 trained=self._trained,
                 decode=by.sampler.decode if self._has_tokens else None,

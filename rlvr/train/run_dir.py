@@ -208,40 +208,41 @@ def _read(path: Path) -> JsonDict:
 
 
 def _find_changes(
-    theirs: Mapping[str, object], ours: JsonObject, run: Path
+    recorded: Mapping[str, object], current: JsonObject, run: Path
 ) -> dict[str, tuple[object, object]]:
     """Settings that differ, as (before, now).
 
     Raises:
         UsageError: one of them affects learning.
     """
-    if isinstance(settings := theirs.get("settings"), Mapping):
-        theirs = {**theirs, "settings": {**_by_default(), **settings}}
+    if isinstance(settings := recorded.get("settings"), Mapping):
+        recorded = {**recorded, "settings": {**_by_default(), **settings}}
         if isinstance(algorithm := settings.get("algorithm"), Mapping) and "name" not in algorithm:
             raise UsageError(
                 f"{run} holds a run of a version before 0.2, which recorded its algorithm in "
                 "another form; finish it with that version, or give a new folder"
             )
     for name in ("env", "eval_env"):  # a run of before identities had a source here
-        if isinstance(known := theirs.get(name), Mapping):
-            theirs = {
-                **theirs,
-                name: {key: value for key, value in known.items() if key != "source"},
+        if isinstance(recorded_part := recorded.get(name), Mapping):
+            recorded = {
+                **recorded,
+                name: {key: value for key, value in recorded_part.items() if key != "source"},
             }
-    theirs, ours = _without_chat(theirs), _without_chat(ours)
-    before, now = _flat({name: theirs.get(name) for name in ours}), _flat(ours)
+    recorded, current = _without_chat(recorded), _without_chat(current)
+    before, after = _flat({name: recorded.get(name) for name in current}), _flat(current)
     differing = {
-        name: (before.get(name), now.get(name))
-        for name in sorted(before | now)
-        if before.get(name) != now.get(name) and not _is_same_place(before.get(name), now.get(name))
+        name: (before.get(name), after.get(name))
+        for name in sorted(before | after)
+        if before.get(name) != after.get(name)
+        and not _is_same_place(before.get(name), after.get(name))
     }
     if "settings.stage" in differing:
-        stages, wanted = differing["settings.stage"]
-        require_ahead(stages or [], wanted or [], run)
-    fixed = [name for name in differing if not _may_change(name, ours["settings"])]
+        stages, stages_now = differing["settings.stage"]
+        require_ahead(stages or [], stages_now or [], run)
+    fixed = [name for name in differing if not _may_change(name, current["settings"])]
     if fixed:
         listed = "; ".join(
-            f"{name}: {brief(before.get(name))} there, {brief(now.get(name))} here"
+            f"{name}: {brief(before.get(name))} there, {brief(after.get(name))} here"
             for name in fixed
         )
         raise UsageError(

@@ -38,9 +38,9 @@ class LrClock:
         Args:
             done: updates so far.
         """
-        rest = self.warmup - self.warmed
-        here = (done - self.begun - rest) / max(1, self.left - rest)
-        return self.share + (1.0 - self.share) * min(1.0, max(0.0, here))
+        warmup_left = self.warmup - self.warmed
+        progress = (done - self.begun - warmup_left) / max(1, self.left - warmup_left)
+        return self.share + (1.0 - self.share) * min(1.0, max(0.0, progress))
 
     def begin_again(self, done: int, left: int, *, schedule: bool, warmup: int | None) -> LrClock:
         """The clock of a stage, in which batches may have another number of updates.
@@ -52,10 +52,10 @@ class LrClock:
             warmup: updates of a new warm-up; None to go on with the one that there was.
         """
         share = 0.0 if schedule else self.passed(done)
-        now = replace(self, begun=done, left=left, share=share)
+        clock = replace(self, begun=done, left=left, share=share)
         if warmup is not None:
-            return replace(now, warmed=0, warmup=warmup)
-        return replace(now, warmed=min(self.warmup, self.warmed + done - self.begun))
+            return replace(clock, warmed=0, warmup=warmup)
+        return replace(clock, warmed=min(self.warmup, self.warmed + done - self.begun))
 
 
 def scheduled_rate(lr: float, schedule: str, clock: LrClock, done: int) -> float:
@@ -127,10 +127,10 @@ class NumberSchedule:
         try:
             if shape == "towards" and len(words) in (2, 3):
                 metric, target, *rate = words
-                made = cls("towards", float(target), metric=metric, rate=float(*rate or [0.5]))
+                schedule = cls("towards", float(target), metric=metric, rate=float(*rate or [0.5]))
             elif shape in ("linear", "cosine") and len(words) in (1, 2):
                 # one of both
-                made = cls(
+                schedule = cls(
                     shape,  # type: ignore[arg-type]
                     float(words[0]),
                     int(words[1]) if words[1:] else None,
@@ -143,8 +143,8 @@ class NumberSchedule:
                 "or towards(METRIC, TARGET, RATE), such as linear(0.6, 500) or towards(entropy, "
                 "0.3)"
             ) from None
-        made._require_sense(str(text))
-        return made
+        schedule._require_sense(str(text))
+        return schedule
 
     def _require_sense(self, text: str) -> None:
         if not math.isfinite(self.to) or not math.isfinite(self.rate):

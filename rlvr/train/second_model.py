@@ -84,9 +84,9 @@ class SecondModel(LearnerPart):
             mini: with what the loss reads.
         """
         rows = mini.completion_mask.any(dim=1).nonzero().flatten().tolist()
-        whole, sums = mini.part(rows), dict[str, Tensor]()
-        for indices, counts in self.model.plan(whole.rows):
-            loss, logged = self.micro_loss(whole.part(indices).on(self.model.device), whole)
+        batch, sums = mini.part(rows), dict[str, Tensor]()
+        for indices, counts in self.model.plan(batch.rows):
+            loss, logged = self.micro_loss(batch.part(indices).on(self.model.device), batch)
             (loss * counts).backward()
             for name, value in logged.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts

@@ -38,13 +38,13 @@ def departures(step: StepFile) -> dict[str, float]:
     Args:
         step: as a file has it.
     """
-    found = dict[str, float]()
-    for one in verify(step):
-        if one.status != "departs":
+    ratios = dict[str, float]()
+    for check in verify(step):
+        if check.status != "departs":
             continue
-        off = abs((one.recorded or 0.0) - (one.recomputed or 0.0))
-        found[one.quantity] = off / one.tolerance if one.tolerance else float("inf")
-    return {name: by if np.isfinite(by) else 1e9 for name, by in found.items()}
+        off = abs((check.recorded or 0.0) - (check.recomputed or 0.0))
+        ratios[check.quantity] = off / check.tolerance if check.tolerance else float("inf")
+    return {name: by if np.isfinite(by) else 1e9 for name, by in ratios.items()}
 
 
 def other_layout(
@@ -70,7 +70,7 @@ def other_layout(
     if learner.ranks.world > 1 or has_own or "divergence" in algorithm.reads or not computed:
         return {}
     policy, parameters = learner.policy.in_another_layout(), list(learner.policy.model.parameters())
-    kept = [parameter.grad for parameter in parameters]
+    saved_grads = [parameter.grad for parameter in parameters]
     for parameter in parameters:
         parameter.grad = None
     order, off = list(computed), 0.0
@@ -78,16 +78,18 @@ def other_layout(
         off = max(
             off, _backward(policy, rows, [order[i] for i in part], computed, config.temperature)
         )
-    other = scale * sketch(policy.model)
-    for parameter, grad in zip(parameters, kept, strict=True):
+    other_sketch = scale * sketch(policy.model)
+    for parameter, grad in zip(parameters, saved_grads, strict=True):
         parameter.grad = grad
-    norm = float(np.linalg.norm(other))
-    apart = float(np.linalg.norm(other - taken)) / norm if norm else float(np.linalg.norm(taken))
-    found = {
+    norm = float(np.linalg.norm(other_sketch))
+    apart = (
+        float(np.linalg.norm(other_sketch - taken)) / norm if norm else float(np.linalg.norm(taken))
+    )
+    ratios = {
         "log-probabilities": off / (config.canary or 1.0),
         "gradient": apart / _ALLOWED[config.precision],
     }
-    return {name: by for name, by in found.items() if not by <= 1}
+    return {name: by for name, by in ratios.items() if not by <= 1}
 
 
 def _backward(
@@ -98,17 +100,17 @@ def _backward(
     temperature: float,
 ) -> float:
     """Add the gradient of some rows; how far a log-probability is from the recorded one."""
-    both = policy.logprobs([rows[i] for i in part], temperature, with_entropy=True)
-    loss, off = both[0].sum() * 0.0, 0.0
+    outputs = policy.logprobs([rows[i] for i in part], temperature, with_entropy=True)
+    loss, off = outputs[0].sum() * 0.0, 0.0
     for n, index in enumerate(part):
-        own = computed[index]
-        for values, name in zip(both, ("weights", "entropy_weights"), strict=True):
-            if name in own:
-                weights = torch.from_numpy(own[name]).to(values)
+        row_arrays = computed[index]
+        for values, name in zip(outputs, ("weights", "entropy_weights"), strict=True):
+            if name in row_arrays:
+                weights = torch.from_numpy(row_arrays[name]).to(values)
                 loss = loss + (values[n, : len(weights)] * weights).sum()
         used = np.flatnonzero(rows[index].completion_mask)
-        now = both[0][n].detach().float().cpu().numpy()
+        logprobs_now = outputs[0][n].detach().float().cpu().numpy()
         if len(used):
-            off = max(off, float(np.abs(now[used] - own["logprobs"][used]).max()))
+            off = max(off, float(np.abs(logprobs_now[used] - row_arrays["logprobs"][used]).max()))
     loss.backward()
     return off

@@ -113,12 +113,14 @@ def _setting(name: str, value: object, hints: Mapping[str, object], algorithm: A
         return read_stages(name, value)
     if name in hints:
         return as_typed(name, value, hints[name])
-    known: Mapping[str, Number] = paper_numbers(type(algorithm))
-    if isinstance(value, Mapping) and (inner := [one for one in known if known[one].part == name]):
+    numbers: Mapping[str, Number] = paper_numbers(type(algorithm))
+    if isinstance(value, Mapping) and (
+        inner := [number_name for number_name in numbers if numbers[number_name].part == name]
+    ):
         raise UsageError(
             f"there is no table {name!r}; write its numbers one by one, such as {inner[0]}"
         )
-    if name not in known and (near := nearest(name, hints)):
+    if name not in numbers and (near := nearest(name, hints)):
         raise UsageError(f"there is no setting {name!r}{near}")
     return as_typed(name, value, number_of(algorithm, name).hint)
 

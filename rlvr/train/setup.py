@@ -107,7 +107,7 @@ def _require_turns(config: Config, env: Environment, eval_env: Environment | Non
     """Refuse settings of episodes where every environment of the run has a single turn."""
     if config.stage or config.eval_env:
         return
-    if all(one is None or one.limits.turns == 1 for one in (env, eval_env)):
+    if all(environment is None or environment.limits.turns == 1 for environment in (env, eval_env)):
         require_not_given(config, ("max_turns", "step_s", "turn_schedule"), "episodes of turns")
 
 
@@ -126,8 +126,12 @@ def stage_env(config: Config, now: Config, env: Environment | None) -> Environme
         return make(now.env, **{"split": "train", **now.env_options})
     if now.env_options == config.env_options:
         return env
-    made = make(now.env, **{**env.config, **now.env_options})
-    return made if "reward" in now.env_options else made.with_reward(env.reward)
+    stage_environment = make(now.env, **{**env.config, **now.env_options})
+    return (
+        stage_environment
+        if "reward" in now.env_options
+        else stage_environment.with_reward(env.reward)
+    )
 
 
 def _require_siblings(env: Environment, config: ResolvedConfig) -> None:
@@ -181,11 +185,14 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
     Published sets have a few problems in both of their splits, so up to one in a hundred gives a
     warning only.
     """
-    own, others = env.members.values(), eval_env.members.values()
-    tasks = [[other.task(i) for i in range(min(most, other.size or 0))] for other in others]
+    members, eval_members = env.members.values(), eval_env.members.values()
+    tasks = [
+        [eval_member.task(i) for i in range(min(most, eval_member.size or 0))]
+        for eval_member in eval_members
+    ]
     if not any(tasks):
         return
-    trained = {str(one.task(i).prompt) for one in own for i in range(one.size or 0)}
+    trained = {str(member.task(i).prompt) for member in members for i in range(member.size or 0)}
     for evaluated in tasks:
         shared = [task.id for task in evaluated if str(task.prompt) in trained]
         _require_few(shared, len(evaluated), env.split, eval_env.split)

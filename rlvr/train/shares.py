@@ -85,12 +85,12 @@ class WeightFiles:
                 header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             size = path.stat().st_size - 8 - length
-            if max((one["data_offsets"][1] for one in header.values()), default=0) != size:
+            if max((entry["data_offsets"][1] for entry in header.values()), default=0) != size:
                 raise ValueError(f"{path} is cut short")
             for name in header.keys() if its_names is None else its_names:
-                one = header[name]
-                start = 8 + length + one["data_offsets"][0]
-                places[name] = _Place(path, _DTYPES[one["dtype"]], tuple(one["shape"]), start)
+                entry = header[name]
+                start = 8 + length + entry["data_offsets"][0]
+                places[name] = _Place(path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), start)
         return cls(places)
 
     def has(self, model: nn.Module) -> bool:
@@ -158,9 +158,9 @@ class WeightFiles:
 
 def _files_of(folder: Path) -> Mapping[Path, list[str] | None]:
     """The files of a folder's weights, each with the names to read from it; None for all."""
-    whole = folder / "model.safetensors"
-    if whole.is_file():
-        return {whole: None}
+    single_file = folder / "model.safetensors"
+    if single_file.is_file():
+        return {single_file: None}
     index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
     names: dict[Path, list[str]] = defaultdict(list)
     for name, file in index["weight_map"].items():

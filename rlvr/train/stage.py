@@ -73,28 +73,34 @@ class Stage:
         Raises:
             UsageError: it lacks `at`, changes nothing, or has a value that cannot be.
         """
-        rest = {name.replace("-", "_"): value for name, value in pairs.items()}
-        if "at" not in rest:
+        settings = {name.replace("-", "_"): value for name, value in pairs.items()}
+        if "at" not in settings:
             raise UsageError(
                 "it has no at; give the step, such as at=2000, or at=stalled:3, at=truncated:0.2"
             )
-        at = rest.pop("at")
-        reset = rest.pop("reset", "")
+        at = settings.pop("at")
+        reset = settings.pop("reset", "")
         if reset != "":
             require_one_of("reset", reset, RESETS)
-        own = rest.pop("option", {})
-        options = dict(own) if isinstance(own, Mapping) else {}
-        for name in [name for name in rest if name.startswith("option.")]:
-            options[name.removeprefix("option.")] = rest.pop(name)
+        option_values = settings.pop("option", {})
+        options = dict(option_values) if isinstance(option_values, Mapping) else {}
+        for name in [name for name in settings if name.startswith("option.")]:
+            options[name.removeprefix("option.")] = settings.pop(name)
         schedules = {
-            name: found for name, value in rest.items() if (found := NumberSchedule.read(value))
+            name: schedule
+            for name, value in settings.items()
+            if (schedule := NumberSchedule.read(value))
         }
-        values = {name: value for name, value in rest.items() if name not in schedules}
+        values = {name: value for name, value in settings.items() if name not in schedules}
         if not (values or schedules or options or reset):
             raise UsageError("it changes nothing; " + _WAYS)
-        shown = {"at": at, **rest, **{f"option.{name}": one for name, one in options.items()}}
+        fields = {
+            "at": at,
+            **settings,
+            **{f"option.{name}": option for name, option in options.items()},
+        }
         text = ",".join(
-            f"{name}={_shown(schedules.get(name, value))}" for name, value in shown.items()
+            f"{name}={_shown(schedules.get(name, value))}" for name, value in fields.items()
         ) + (f",reset={reset}" if reset else "")
         return cls(text, *_read_at(at), values, schedules, options, reset)
 
@@ -202,11 +208,11 @@ def read_stages(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise UsageError(f"{name} is {brief(value)}; give a list of stages: {_WAYS}")
     stages: list[Stage] = []
-    for one in value:
+    for stage_text in value:
         try:
-            stages.append(stage_of(one))
+            stages.append(stage_of(stage_text))
         except UsageError as error:
-            raise UsageError(f"{name} {brief(one)}: {error}") from None
+            raise UsageError(f"{name} {brief(stage_text)}: {error}") from None
     steps = [stage.step for stage in stages if stage.step is not None]
     for earlier, later in pairwise(steps):
         if earlier == later:
@@ -270,5 +276,5 @@ def has_open_end(stages: Sequence[str]) -> bool:
     Args:
         stages: as they are recorded.
     """
-    every = [one for text in stages for one in stage_of(text).schedules.values()]
-    return any(one.shape != "towards" and one.steps is None for one in every)
+    every = [schedule for text in stages for schedule in stage_of(text).schedules.values()]
+    return any(schedule.shape != "towards" and schedule.steps is None for schedule in every)

@@ -83,8 +83,8 @@ class Stages:
             return []
         for name, (schedule, start, _) in self._moving().items():
             if schedule.shape == "towards":
-                now = self._followed.get(name, start)
-                self._followed[name] = schedule.followed(now, start, metrics)
+                current = self._followed.get(name, start)
+                self._followed[name] = schedule.followed(current, start, metrics)
         if "truncated" in metrics:
             self._truncated = [*self._truncated, metrics["truncated"]][-_WINDOW:]
         due = [number for number in self._waiting if self._is_due(number, stalled)]
@@ -101,7 +101,11 @@ class Stages:
         stage = self.stages[number]
         if stage.step is not None:
             return stage.step == self._step
-        earlier = [one for one in self._waiting if one < number and self.stages[one].is_conditional]
+        earlier = [
+            waiting
+            for waiting in self._waiting
+            if waiting < number and self.stages[waiting].is_conditional
+        ]
         if earlier:  # conditions are met one after another
             return False
         if stage.stalled is not None:
@@ -111,8 +115,8 @@ class Stages:
         return is_full and fmean(self._truncated) >= stage.truncated
 
     def _begin(self, number: int, step: int) -> None:
-        stage, now = self.stages[number], self.settings
-        starts = {name: self._value_now(name, now) for name in stage.schedules}
+        stage, settings = self.stages[number], self.settings
+        starts = {name: self._value_now(name, settings) for name in stage.schedules}
         self.begun.append((number, step, starts))
         for name in (*stage.values, *stage.schedules):
             self._followed.pop(name, None)
@@ -135,12 +139,14 @@ class Stages:
         """The stages behind the run's last step, which never begin: a recipe's, in a shorter
         run."""
         last = self._first.steps
-        return [one for one in self.stages if one.step is not None and one.step >= last]
+        return [stage for stage in self.stages if stage.step is not None and stage.step >= last]
 
     def lines(self) -> list[str]:
         """A line for each stage, which says so if it does not begin."""
         late = f"; it lies behind the last step, {self._first.steps}, and does not begin"
-        return [f"stage: {one.text}{late if one in self.beyond else ''}" for one in self.stages]
+        return [
+            f"stage: {stage.text}{late if stage in self.beyond else ''}" for stage in self.stages
+        ]
 
     def begun_at(self, step: int) -> list[Stage]:
         """The stages that have begun behind a step.
@@ -171,8 +177,8 @@ class Stages:
             if "env" in stage.values:
                 options = dict(stage.options)
             elif stage.options:
-                known = self._first.env_options if options is None else options
-                options = {**known, **stage.options}
+                env_options = self._first.env_options if options is None else options
+                options = {**env_options, **stage.options}
         values |= self._moved(step)
         return self._resolved(values, options)
 
@@ -185,15 +191,19 @@ class Stages:
             fixed.append("eval_temperature")
         for name in fixed:
             written[name] = getattr(first, name)  # these do not follow from what a stage changes
-        known = written["algorithm"]
-        algorithm = known if isinstance(known, Algorithm) else load_algorithm(known)
+        algorithm_written = written["algorithm"]
+        algorithm = (
+            algorithm_written
+            if isinstance(algorithm_written, Algorithm)
+            else load_algorithm(algorithm_written)
+        )
         written |= {
             name: as_typed(name, value, _HINTS[name])
             for name, value in values.items()
             if name in _HINTS
         }
-        own = {name: value for name, value in values.items() if name not in _HINTS}
-        written["algorithm"] = changed(algorithm, own)
+        numbers = {name: value for name, value in values.items() if name not in _HINTS}
+        written["algorithm"] = changed(algorithm, numbers)
         written["stage"] = ()
         if options is not None:
             written["env_options"] = options
@@ -206,7 +216,9 @@ class Stages:
             stage = self.stages[number]
             for name in stage.values:
                 moving.pop(name, None)
-            moving |= {name: (one, starts[name], step) for name, one in stage.schedules.items()}
+            moving |= {
+                name: (schedule, starts[name], step) for name, schedule in stage.schedules.items()
+            }
         return moving
 
     def _moved(self, step: int) -> dict[str, float]:
@@ -215,8 +227,8 @@ class Stages:
             if schedule.shape == "towards":
                 values[name] = self._followed.get(name, start)
             else:
-                rest = self._first.steps - 1 - since
-                values[name] = schedule.value(start, step - since, rest)
+                steps_left = self._first.steps - 1 - since
+                values[name] = schedule.value(start, step - since, steps_left)
         return values
 
     def _value_now(self, name: str, settings: ResolvedConfig) -> float:
@@ -240,13 +252,13 @@ class Stages:
                 self._require_fitting(stage)
             except UsageError as error:
                 raise UsageError(f"stage {stage.text!r}: {error}") from None
-        other = deepcopy(self)
-        for number, stage in enumerate(other.stages):
+        rehearsal = deepcopy(self)
+        for number, stage in enumerate(rehearsal.stages):
             try:
-                other._step = max(other._step, stage.step or 0)
-                other._begin(number, other._step)
-                for step in (other._step, self._first.steps):
-                    other._settings_at(step)
+                rehearsal._step = max(rehearsal._step, stage.step or 0)
+                rehearsal._begin(number, rehearsal._step)
+                for step in (rehearsal._step, self._first.steps):
+                    rehearsal._settings_at(step)
             except UsageError as error:
                 raise UsageError(f"stage {stage.text!r}: {error}") from None
 
@@ -262,13 +274,13 @@ class Stages:
             raise UsageError(
                 "validations decide, and validation_tasks is 0; give --validation-tasks"
             )
-        known = {*_COLLECTED - {"env_options"}, *_LEARNED}
+        allowed = {*_COLLECTED - {"env_options"}, *_LEARNED}
         for name in (*stage.values, *stage.schedules):
-            if name in known:
+            if name in allowed:
                 continue
             if name in _HINTS:
                 raise UsageError(
-                    f"{name} is the same in all of a run{nearest(name, sorted(known))}"
+                    f"{name} is the same in all of a run{nearest(name, sorted(allowed))}"
                 )
             number = number_of(algorithm, name)
             if (number.part or number.name) in _MADE_ONCE:
@@ -308,14 +320,14 @@ class Stages:
     def longest(self) -> ResolvedConfig:
         """The settings of the stage that needs most memory: the greatest lengths and batches of
         all."""
-        other = deepcopy(self)
+        rehearsal = deepcopy(self)
         every = [self._first]
-        for number, stage in enumerate(other.stages):
+        for number, stage in enumerate(rehearsal.stages):
             if stage in self.beyond:
                 continue
-            other._step = max(other._step, stage.step or 0)
-            other._begin(number, other._step)
-            every.append(other.settings)
+            rehearsal._step = max(rehearsal._step, stage.step or 0)
+            rehearsal._begin(number, rehearsal._step)
+            every.append(rehearsal.settings)
         return max(every, key=lambda one: (one.max_tokens, one.prompts * one.group_size))
 
     # ------------------------------------------------------------------------------ checkpoints

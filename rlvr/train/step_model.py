@@ -100,23 +100,23 @@ def verify_with_models(
     setting_of(step)
     if "prompt_ids" not in step.arrays:
         raise DataError("the file has no prompt_ids, without which no model can compute its rows")
-    found: list[QuantityCheck] = []
+    checks: list[QuantityCheck] = []
     if model is not None:
-        found.append(_same_weights(step, model))
+        checks.append(_same_weights(step, model))
         if "old_logprobs" in step.arrays:
-            found.append(_logprobs(step, "old_logprobs", model))
+            checks.append(_logprobs(step, "old_logprobs", model))
         if step.updates and "update0.divergences" in step.arrays:
-            found += _first_divergences(step, model, teacher)
+            checks += _first_divergences(step, model, teacher)
         elif step.updates:
-            found += _first_update(step, model)
-    for name, other in (("ref_logprobs", reference), ("teacher_logprobs", teacher)):
-        if other is not None:
-            found.append(
-                _logprobs(step, name, other)
+            checks += _first_update(step, model)
+    for name, other_model in (("ref_logprobs", reference), ("teacher_logprobs", teacher)):
+        if other_model is not None:
+            checks.append(
+                _logprobs(step, name, other_model)
                 if name in step.arrays
                 else QuantityCheck(name, "not compared", why="the file has none")
             )
-    return found
+    return checks
 
 
 def logprobs_of(step: StepFile, policy: Policy, rows: Sequence[int]) -> list[_Array]:
@@ -152,13 +152,13 @@ def gradient_of(
     """
     policy.model.zero_grad(set_to_none=True)
     for n, row in enumerate(_token_rows(step, rows)):
-        own = _tensor(weights[n], policy)
+        row_weights = _tensor(weights[n], policy)
         if entropy_weights is None:
-            loss = (policy.logprobs([row], _temperature(step))[0] * own).sum()
+            loss = (policy.logprobs([row], _temperature(step))[0] * row_weights).sum()
         else:
-            both = policy.logprobs([row], _temperature(step), with_entropy=True)
-            loss = (both[0][0] * own).sum()
-            loss = loss + (both[1][0] * _tensor(entropy_weights[n], policy)).sum()
+            outputs = policy.logprobs([row], _temperature(step), with_entropy=True)
+            loss = (outputs[0][0] * row_weights).sum()
+            loss = loss + (outputs[1][0] * _tensor(entropy_weights[n], policy)).sum()
         loss.backward()
 
 
@@ -176,17 +176,19 @@ def compare_gradients(
         DataError: the model's weights are not those before the step.
     """
     _same_weights(step, model)
-    own = spans(step.arrays["offsets"])
-    each = []
+    row_spans = spans(step.arrays["offsets"])
+    gradients = []
     for weights in (taken, other):
-        rows = [i for i, place in enumerate(own) if weights[place].any()]
+        rows = [i for i, place in enumerate(row_spans) if weights[place].any()]
         if not rows:
             return 0.0, None
-        gradient_of(step, model.exact, rows, [weights[own[i]] for i in rows])
+        gradient_of(step, model.exact, rows, [weights[row_spans[i]] for i in rows])
         grads = [p.grad for p in model.exact.model.parameters() if p.grad is not None]
-        each.append(torch.cat([grad.reshape(-1) for grad in grads]))
-    a, b = (float(one.norm()) for one in each)
-    return (float(each[0] @ each[1]) / (a * b) if a and b else 0.0), (b / a if a else None)
+        gradients.append(torch.cat([grad.reshape(-1) for grad in grads]))
+    a, b = (float(gradient.norm()) for gradient in gradients)
+    return (float(gradients[0] @ gradients[1]) / (a * b) if a and b else 0.0), (
+        b / a if a else None
+    )
 
 
 def _tensor(values: StepArray, policy: Policy) -> torch.Tensor:
@@ -247,13 +249,16 @@ def _compared_logprobs(
     step: StepFile, name: str, recorded: StepArray, rows: Sequence[int], model: StepModel
 ) -> QuantityCheck:
     """Trained tokens of some rows, whose numbers follow one another in `recorded`."""
-    both = (np.concatenate(logprobs_of(step, one, rows)) for one in (model.exact, model.rough))
-    found = _compared_tokens(step, name, recorded, rows, *both)
-    if found.status == "departs" and _temperature(step) != 1:
+    logprobs = (
+        np.concatenate(logprobs_of(step, model_read, rows))
+        for model_read in (model.exact, model.rough)
+    )
+    check = _compared_tokens(step, name, recorded, rows, *logprobs)
+    if check.status == "departs" and _temperature(step) != 1:
         at_one = StepFile({**step.head, "temperature": 1.0}, step.arrays)
         if _compared_logprobs(at_one, name, recorded, rows, model).status == "equal":
-            return replace(found, explained=(CHOICES["temperature"]["one"],))
-    return found
+            return replace(check, explained=(CHOICES["temperature"]["one"],))
+    return check
 
 
 def _compared_tokens(
@@ -272,7 +277,9 @@ def _compared_tokens(
     if not places:
         return QuantityCheck(name, "not compared", why="no token is trained on")
     starts = np.concatenate([[0], np.cumsum([span[row].stop - span[row].start for row in rows])])
-    at = np.concatenate([own + start for own, start in zip(trained, starts[:-1], strict=True)])
+    at = np.concatenate(
+        [row_positions + start for row_positions, start in zip(trained, starts[:-1], strict=True)]
+    )
     exact, rough = exact[at], rough[at]
     allowed = _TIMES * np.abs(rough - exact).max() + _TIMES * _UNIT * (1 + np.abs(exact))
     off = np.abs(recorded[at].astype(float) - exact)
@@ -350,17 +357,21 @@ def _first_divergences(
     kind: Any = algorithm_class("gkd")
     algorithm = kind(beta=numbers["beta"], top_k=numbers["top_k"])
     sketches, values = [], []
-    for mine, theirs in ((model.exact, teacher.exact), (model.rough, teacher.rough)):
+    for mine, teacher_policy in ((model.exact, teacher.exact), (model.rough, teacher.rough)):
         mine.model.zero_grad(set_to_none=True)
-        found = []
+        row_values = []
         for n, row in enumerate(_token_rows(step, rows)):
             policy = _distributions(mine, row, _temperature(step))
             with torch.no_grad():
-                other = _distributions(theirs, row, _temperature(step))[:, : policy.shape[1]]
-            own = policy.detach().double().cpu().numpy(), other.double().cpu().numpy()
-            found.append(divergence(*own, numbers["beta"], numbers["top_k"]))
-            (algorithm.divergence(policy, other) * _tensor(weights[n], mine)).sum().backward()
-        values.append(np.concatenate(found))
+                teacher_logits = _distributions(teacher_policy, row, _temperature(step))[
+                    :, : policy.shape[1]
+                ]
+            pair = policy.detach().double().cpu().numpy(), teacher_logits.double().cpu().numpy()
+            row_values.append(divergence(*pair, numbers["beta"], numbers["top_k"]))
+            (
+                algorithm.divergence(policy, teacher_logits) * _tensor(weights[n], mine)
+            ).sum().backward()
+        values.append(np.concatenate(row_values))
         scale = float(step.updates[0].get("gradient_scale", 1.0))
         sketches.append(scale * sketch(mine.model))
         mine.model.zero_grad(set_to_none=True)
@@ -371,22 +382,22 @@ def _first_divergences(
 
 def _distributions(policy: Policy, row: TokenRow, temperature: float) -> torch.Tensor:
     """Log-probabilities of every word at each token of a row's completion, [T, V]."""
-    made: list[torch.Tensor] = []
+    collected: list[torch.Tensor] = []
 
     def keep(batch: Padded, states: torch.Tensor, head: Any) -> torch.Tensor:
         raw = torch.nn.functional.linear(states, head.weight, head.bias)
         logits = policy.root.logits.apply_(raw.clone())
-        made.append((logits / temperature).log_softmax(dim=-1))
+        collected.append((logits / temperature).log_softmax(dim=-1))
         return states.new_zeros(len(states))
 
     policy.compare([row], temperature, keep)
-    return made[0]
+    return collected[0]
 
 
 def _compared_sketches(
     name: str, recorded: StepArray, exact: StepArray, rough: StepArray
 ) -> QuantityCheck:
-    norms = [float(np.linalg.norm(one)) for one in (recorded, exact)]
+    norms = [float(np.linalg.norm(values)) for values in (recorded, exact)]
     allowed = _TIMES * float(np.linalg.norm(rough - exact)) + _TIMES * _UNIT * norms[1]
     off = float(np.linalg.norm(recorded - exact))
     if off <= allowed:

@@ -112,22 +112,24 @@ def _advantages(
     with _in_float64():
         batch = collate(groups)
         width = batch.completion_mask.shape[1]
-        known: dict[str, Tensor] = {}
+        columns_known: dict[str, Tensor] = {}
         columns = {
             "ref_logprobs": "ref",
             "teacher_logprobs": "teacher",
             "implicit_rewards": "implicit",
             "values": "values",
         }
-        for name, own in columns.items():
-            if any(len(getattr(row, own)) for row in rows):
-                known[name] = _padded([getattr(rows[i], own) for i in order], width)
-        if "values" in known:
-            known["bootstrap"] = torch.tensor([rows[i].end for i in order])
-        batch = replace(batch, **known)
-        made = credit(groups, batch, algorithm, minibatch_of=updates, average=average).advantages
-    found = {i: made[n, : len(rows[i].at)].numpy() for n, i in enumerate(order)}
-    return [found[i] for i in range(len(rows))]
+        for name, attribute in columns.items():
+            if any(len(getattr(row, attribute)) for row in rows):
+                columns_known[name] = _padded([getattr(rows[i], attribute) for i in order], width)
+        if "values" in columns_known:
+            columns_known["bootstrap"] = torch.tensor([rows[i].end for i in order])
+        batch = replace(batch, **columns_known)
+        advantages = credit(
+            groups, batch, algorithm, minibatch_of=updates, average=average
+        ).advantages
+    advantages_of = {i: advantages[n, : len(rows[i].at)].numpy() for n, i in enumerate(order)}
+    return [advantages_of[i] for i in range(len(rows))]
 
 
 def _task(number: int) -> Task:
@@ -160,10 +162,10 @@ def _rollout(row: StepRow, task: Task) -> Rollout:
 
 
 def _padded(rows: Sequence[Float64s], width: int) -> Tensor:
-    made = torch.zeros(len(rows), width)
+    padded = torch.zeros(len(rows), width)
     for i, values in enumerate(rows):
-        made[i, : len(values)] = torch.from_numpy(values)
-    return made
+        padded[i, : len(values)] = torch.from_numpy(values)
+    return padded
 
 
 def _loss(row: StepRow, algorithm: Algorithm) -> Dual:
@@ -179,7 +181,7 @@ def _loss(row: StepRow, algorithm: Algorithm) -> Dual:
     def log_r() -> Tensor:
         return log_ratio(new, _row(row.old), mask)
 
-    known = {
+    inputs = {
         "logprobs": new,
         "old_logprobs": _row(row.old),
         "behaviour_logprobs": _row(row.behaviour),
@@ -195,8 +197,8 @@ def _loss(row: StepRow, algorithm: Algorithm) -> Dual:
         "selected": torch.as_tensor(row.selected).reshape(1, -1),
     }
     with _in_float64():
-        found = algorithm.loss(Inputs(algorithm, known))
-        losses = found.losses if isinstance(found, Losses) else found
+        result = algorithm.loss(Inputs(algorithm, inputs))
+        losses = result.losses if isinstance(result, Losses) else result
         if not isinstance(losses, Tensor) or losses.shape != new.shape:
             raise UsageError(f"the loss of {algorithm.label} has not one number per token of a row")
         (slope,) = torch.autograd.grad(zero_masked(losses, mask).sum(), new)

@@ -138,9 +138,9 @@ class StepRecorder(StepWriter):
         if not mask.any():
             return np.zeros(PLACES, np.float32)
         logprobs[mask].sum().backward()
-        found = sketch(policy.model).astype(np.float32)
+        row_sketch = sketch(policy.model).astype(np.float32)
         self.learner.optimizer.zero_grad(set_to_none=True)
-        return found
+        return row_sketch
 
     def select(self, mini: Any) -> Any:
         self._digest = None  # of weights that this update changes
@@ -186,9 +186,9 @@ class StepRecorder(StepWriter):
 
     def _take_values(self) -> None:
         """The same of the critic's last micro-batch."""
-        found, self._values = self._values, None
-        if found is not None and self._open is not None:
-            rows, values = found
+        recorded_values, self._values = self._values, None
+        if recorded_values is not None and self._open is not None:
+            rows, values = recorded_values
             add_rows(self._open.valued, self._by_row(rows, _with_gradient("values", values)))
 
     def _by_row(self, rows: Sequence[Rollout], columns: RowArrays) -> dict[int, RowArrays]:
@@ -221,9 +221,13 @@ class StepRecorder(StepWriter):
         updates = self._updates[-1:]
         places = {row: i for i, row in enumerate(updates[0].rows)} if updates else {}
         for update in updates:
-            update.computed = {places[row]: own for row, own in update.computed.items()}
-            update.valued = {places[row]: own for row, own in update.valued.items()}
-            update.selected = {places[row]: own for row, own in update.selected.items()}
+            update.computed = {
+                places[row]: row_arrays for row, row_arrays in update.computed.items()
+            }
+            update.valued = {places[row]: row_arrays for row, row_arrays in update.valued.items()}
+            update.selected = {
+                places[row]: row_arrays for row, row_arrays in update.selected.items()
+            }
             update.rows = list(range(len(update.rows)))
         self._more["left_out"] = True
         step = self._step_file(mini, updates)
@@ -237,12 +241,12 @@ class StepRecorder(StepWriter):
         """Of the tokens of each row of this step in its last update, by the row's number; all ranks
         call it together."""
         mine = {
-            row: own["logprobs"].tolist()
+            row: row_values["logprobs"].tolist()
             for update in self._updates
-            for row, own in update.computed.items()
+            for row, row_values in update.computed.items()
         }
         every = self.learner.ranks.of_all_rows(mine)
-        return {row: own for each in every for row, own in each.items()}
+        return {row: row_values for logprobs_of in every for row, row_values in logprobs_of.items()}
 
     def _close(self, numbers: Mapping[str, float]) -> None:
         self._take_micro()
@@ -301,12 +305,12 @@ class StepRecorder(StepWriter):
 
 def _read_of(micro: Micro) -> dict[str, Tensor]:
     """What the loss has a slope in, by the name of its array."""
-    found = {
+    arrays = {
         "logprobs": micro.logprobs,
         "entropies": micro.entropies,
         "divergences": micro.more.get("divergence"),
     }
-    return {name: values for name, values in found.items() if values is not None}
+    return {name: values for name, values in arrays.items() if values is not None}
 
 
 _SLOPES = {
@@ -321,8 +325,8 @@ def _with_gradient(name: str, values: Tensor) -> RowArrays:
     """Values and the loss's slope in them, after its backward pass."""
     slopes = torch.zeros_like(values) if values.grad is None else values.grad
     return {
-        own: array.detach().float().cpu().numpy()
-        for own, array in ((name, values), (_SLOPES[name], slopes))
+        column: array.detach().float().cpu().numpy()
+        for column, array in ((name, values), (_SLOPES[name], slopes))
     }
 
 
@@ -375,11 +379,11 @@ def _part(learner: Learner, name: str) -> Any:
 def _numbers_now(learner: Learner) -> dict[str, object]:
     """Coefficients of this update, where they adapt."""
     algorithm, bonus = learner.algorithm, _part(learner, "entropy")
-    found: dict[str, object] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
+    numbers: dict[str, object] = {"entropy_now": 0.0 if bonus is None else bonus.coefficient}
     for name in ("kl", "trust"):
         if getattr(algorithm, name) is not None:
-            found[name] = plain_number(getattr(algorithm, name))
-    return found
+            numbers[name] = plain_number(getattr(algorithm, name))
+    return numbers
 
 
 def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
@@ -413,14 +417,14 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
     ).astype(np.int64)
 
     def flat(values: Tensor) -> StepArray:
-        found: StepArray = values.cpu().numpy().reshape(-1)[inside]
-        return found.astype(np.float32) if found.dtype.kind == "f" else found
+        array: StepArray = values.cpu().numpy().reshape(-1)[inside]
+        return array.astype(np.float32) if array.dtype.kind == "f" else array
 
     used = flat(batch.completion_mask)
     masks = [getattr(row, "completion_mask", ()) for row in rows]
     arrays["mask"] = used
     if [len(mask) for mask in masks] == lengths:
-        arrays["mask"] = np.array([bool(one) for mask in masks for one in mask], bool)
+        arrays["mask"] = np.array([bool(is_trained) for mask in masks for is_trained in mask], bool)
         if (arrays["mask"] != used).any():
             arrays["used"] = used
     for name in _TOKEN_ARRAYS:
@@ -433,13 +437,18 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
         arrays["bootstrap"] = batch.bootstrap.cpu().numpy().astype(np.float32)
     parts = sorted({name for score in scores if score is not None for name in score.parts})
     if parts:
-        each = [[0.0 if s is None else s.parts.get(name, 0.0) for name in parts] for s in scores]
-        arrays["score_parts"] = np.array(each, np.float64)
+        part_rows = [
+            [0.0 if s is None else s.parts.get(name, 0.0) for name in parts] for s in scores
+        ]
+        arrays["score_parts"] = np.array(part_rows, np.float64)
     turns = [(i, turn) for i, row in enumerate(rows) for turn in getattr(row, "turns", ())]
     if turns:
         places = [(i, turn.start, turn.stop) for i, turn in turns]
-        given = [math.nan if turn.reward is None else turn.reward for _, turn in turns]
-        arrays |= {"turns": np.array(places, np.int32), "turn_rewards": np.array(given, np.float64)}
+        turn_rewards = [math.nan if turn.reward is None else turn.reward for _, turn in turns]
+        arrays |= {
+            "turns": np.array(places, np.int32),
+            "turn_rewards": np.array(turn_rewards, np.float64),
+        }
     names = [getattr(getattr(row, "task", None), "id", "") for row in rows]
     why = {
         str(i): score.verdict.why
@@ -468,13 +477,13 @@ def _task_of(row: object) -> dict[str, object]:
     task = getattr(row, "task", None)
     if task is None:
         return {}
-    found: dict[str, object] = {"task": task.id}
+    record: dict[str, object] = {"task": task.id}
     for name in ("prompt", "reference"):
         value = getattr(task, name)
         with contextlib.suppress(TypeError, ValueError):  # a reference of any type: left out
             json.dumps(value)
-            found[name] = value
-    return found
+            record[name] = value
+    return record
 
 
 def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, StepArray]:

@@ -41,11 +41,11 @@ class TaskStrengths:
             return
         tasks = islice(env.tasks(), _DRAWN if env.size is None else _LOOKED_AT)
         # Which raises where the report has another reference.
-        known = [self._strengths.of(task.id, task.reference) for task in tasks]
+        strengths = [self._strengths.of(task.id, task.reference) for task in tasks]
         is_whole = env.size is not None and env.size <= _LOOKED_AT
-        if is_whole and not any(known):
+        if is_whole and not any(strengths):
             raise DataError(
-                f"{path} is of other data: it has none of the {len(known)} training tasks; run "
+                f"{path} is of other data: it has none of the {len(strengths)} training tasks; run "
                 "rlvr strength on these data"
             )
 
@@ -61,10 +61,12 @@ class TaskStrengths:
         """
         means: dict[str, list[float]] = {}
         for group in groups:
-            known = self._strengths.of(group.task.id, group.task.reference)
-            totals = [one.score.total for one in group.rollouts if one.score is not None]
+            strength = self._strengths.of(group.task.id, group.task.reference)
+            totals = [
+                rollout.score.total for rollout in group.rollouts if rollout.score is not None
+            ]
             scored = [total for total in totals if total is not None]
             if scored:
-                state = "untested" if known is None else known.state
+                state = "untested" if strength is None else strength.state
                 means.setdefault(state, []).append(fmean(scored))
         return {f"reward_at/{state}": fmean(values) for state, values in sorted(means.items())}

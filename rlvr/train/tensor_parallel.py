@@ -45,16 +45,20 @@ def require_tensor_plan(model: PreTrainedModel, size: int) -> None:
         return
     installed = transformers.__version__
     if tuple(map(int, installed.split(".")[:2])) < _LEAST_VERSION:
-        least = ".".join(map(str, _LEAST_VERSION))
+        required = ".".join(map(str, _LEAST_VERSION))
         raise UsageError(
-            f"tensor_parallel is {size}, which needs transformers {least} or later, and "
-            f"{installed} is installed; leave it out, or run pip install 'transformers>={least}'"
+            f"tensor_parallel is {size}, which needs transformers {required} or later, and "
+            f"{installed} is installed; leave it out, or run pip install 'transformers>={required}'"
         )
     kind, config = model.config.model_type, model.config.get_text_config()
     plan: Mapping[str, str] = model.tp_plan or {}
-    other = sorted(set(plan.values()) - _STYLES)
-    if other or not plan:
-        why = f"one with {', '.join(other)}, which rlvr has not tried" if other else "none"
+    untried_styles = sorted(set(plan.values()) - _STYLES)
+    if untried_styles or not plan:
+        why = (
+            f"one with {', '.join(untried_styles)}, which rlvr has not tried"
+            if untried_styles
+            else "none"
+        )
         raise UsageError(
             f"tensor_parallel is {size}, and of tensor plans transformers has {why} for the model "
             f"type {kind!r}; leave tensor_parallel out, or take a model such as llama or qwen3"
@@ -85,8 +89,8 @@ def split_layers(root: nn.Module, model: PreTrainedModel, mesh: DeviceMesh) -> N
     plan: dict[str, str] = model._expand_parallel_plan(model.tp_plan)
     summed = {id(m) for name, m in model.named_modules() if plan.get(name) == _SUMMED}
     # Of tied weights the first has its place.
-    known = {name for name, _ in [*model.named_modules(), *model.named_parameters()]}
-    planned = {n: style for n, style in plan.items() if style != _SUMMED and n in known}
+    module_names = {name for name, _ in [*model.named_modules(), *model.named_parameters()]}
+    planned = {n: style for n, style in plan.items() if style != _SUMMED and n in module_names}
     apply_tensor_parallelism(model, mesh, planned)
     model.tie_weights()
     for module in root.modules():
@@ -142,5 +146,5 @@ def whole_head(model: PreTrainedModel) -> Head:
         model: a causal language model of transformers.
     """
     head = model.get_output_embeddings()
-    found = head.weight, getattr(head, "bias", None)
-    return Head(*(p.full_tensor() if isinstance(p, DTensor) else p for p in found))
+    tensors = head.weight, getattr(head, "bias", None)
+    return Head(*(p.full_tensor() if isinstance(p, DTensor) else p for p in tensors))

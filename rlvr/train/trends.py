@@ -190,12 +190,12 @@ class LengthTrend(WindowTrend[tuple[float, float]]):
         if self._best is None or accuracy > self._best[0]:
             self._best = accuracy, length, self._steps
             return None
-        best, then, step = self._best
-        if length <= _LONGER * then:
+        best, best_length, step = self._best
+        if length <= _LONGER * best_length:
             return None
         return (
             f"in {_WINDOW} steps completions had {length:.0f} tokens on average and accuracy "
-            f"{accuracy:.2f}; {self._steps - step} steps before they had {then:.0f} and "
+            f"{accuracy:.2f}; {self._steps - step} steps before they had {best_length:.0f} and "
             f"{best:.2f}: they grow without getting better. Punish long ones (--overlong soft), "
             "lower max_tokens, or choose a loss that does not favour length, such as dr_grpo; "
             "`rlvr view` shows what they are filled with"
@@ -229,16 +229,16 @@ class Validation(Trend):
         if self._best is None or score > self._best[0]:
             self._best, self._worse = (score, reward), 0
             return None
-        best, then = self._best
-        self._worse = self._worse + 1 if high < best and reward > then else 0
+        best, best_reward = self._best
+        self._worse = self._worse + 1 if high < best and reward > best_reward else 0
         if self._worse < 2:
             return None
         return (
-            f"the reward rose from {then:.3g} to {reward:.3g} while tasks that are held out fell "
-            f"from {best:.2f} to {score:.2f}, below their 95 % interval twice: the policy learns "
-            "what the verifier pays for, or the training tasks by heart. Read some rollouts (`rlvr "
-            "view`), look for holes (`rlvr check`), take more tasks, or stop: RUN/best has the "
-            "best policy"
+            f"the reward rose from {best_reward:.3g} to {reward:.3g} while tasks that are held out "
+            f"fell from {best:.2f} to {score:.2f}, below their 95 % interval twice: the policy "
+            "learns what the verifier pays for, or the training tasks by heart. Read some rollouts "
+            "(`rlvr view`), look for holes (`rlvr check`), take more tasks, or stop: RUN/best has "
+            "the best policy"
         )
 
 
@@ -256,14 +256,14 @@ class MemoryTrend(WindowTrend[float]):
 
     def judge(self, window: list[float]) -> str | None:
         self._least.append(min(window))
-        least = list(self._least)
-        pairs = list(pairwise(least))
+        lowest = list(self._least)
+        pairs = list(pairwise(lowest))
         if len(pairs) < 3 or any(after <= (1 + _LEAK) * before for before, after in pairs):
             return None
-        growth = (least[-1] - least[0]) / len(pairs)
+        growth = (lowest[-1] - lowest[0]) / len(pairs)
         return (
             f"memory between steps grew by {growth:.0f} MiB in each {_MEMORY_WINDOW} steps, to "
-            f"{least[-1]:.0f} MiB: something is kept that should not be, such as in an "
+            f"{lowest[-1]:.0f} MiB: something is kept that should not be, such as in an "
             "environment, a verifier or a second opinion of your own. Until it is found, stop the "
             "run (Ctrl-C) and give the same command again: it goes on from its checkpoint with "
             "fresh memory"
@@ -293,14 +293,14 @@ class WeakTasks(WindowTrend[float]):
         if not self._first:
             self._first = window
             return None
-        before, now = fmean(self._first), fmean(window)
+        before, after = fmean(self._first), fmean(window)
         error = math.sqrt((variance(self._first) + variance(window)) / _GAP_WINDOW)
-        if now - before <= max(_GAP, _GAP_ERRORS * error):
+        if after - before <= max(_GAP, _GAP_ERRORS * error):
             return None
         return (
             f"in {_GAP_WINDOW} steps the reward at weak tasks, compared with that at strong ones, "
-            f"rose by {now - before:.2f}: the policy may learn what weak tests pay. Read rollouts "
-            "of weak tasks (`rlvr view`), train on tasks with more tests (`rlvr strength "
+            f"rose by {after - before:.2f}: the policy may learn what weak tests pay. Read "
+            "rollouts of weak tasks (`rlvr view`), train on tasks with more tests (`rlvr strength "
             "--strengthen`), or without the weak ones (`rlvr filter --strength`)"
         )
 

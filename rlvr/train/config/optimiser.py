@@ -124,11 +124,11 @@ class OptimiserSettings(Settings):
                 "mixing with lora_rank: a share of an adapter is not that share of the weights it "
                 "stands for; train all weights, or use a reset"
             )
-        whole = "a LoRA adapter" if config.lora_rank is not None else ""
-        whole = "a trust region" if config.algorithm.trust_region is not None else whole
-        if config.tensor_parallel > 1 and whole:
+        undivided = "a LoRA adapter" if config.lora_rank is not None else ""
+        undivided = "a trust region" if config.algorithm.trust_region is not None else undivided
+        if config.tensor_parallel > 1 and undivided:
             raise UsageError(
-                f"tensor_parallel is {config.tensor_parallel}, and {whole} needs whole layers; "
+                f"tensor_parallel is {config.tensor_parallel}, and {undivided} needs whole layers; "
                 "leave tensor_parallel out: several processes share the weights without it too"
             )
         if config.tensor_parallel > 1 and config.offload is not None:
@@ -136,11 +136,13 @@ class OptimiserSettings(Settings):
                 f"tensor_parallel is {config.tensor_parallel}, and offload is {config.offload!r}, "
                 "which has not been tried together; give one of them"
             )
-        if config.context_parallel > 1 and (config.tensor_parallel > 1 or whole.endswith("region")):
-            other = whole if whole.endswith("region") else "tensor_parallel"
+        if config.context_parallel > 1 and (
+            config.tensor_parallel > 1 or undivided.endswith("region")
+        ):
+            conflict = undivided if undivided.endswith("region") else "tensor_parallel"
             raise UsageError(
-                f"context_parallel is {config.context_parallel}, and beside {other} rows are not "
-                "divided; give one of them"
+                f"context_parallel is {config.context_parallel}, and beside {conflict} rows are "
+                "not divided; give one of them"
             )
         if config.algorithm.trust_region is None:
             return

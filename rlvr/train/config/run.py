@@ -144,9 +144,14 @@ class Config(
     """
 
     def __post_init__(self) -> None:
-        for one in dataclasses.fields(self):
-            if (check := rule(one).check) is not None:  # plain numbers, which can be recorded
-                object.__setattr__(self, one.name, check(one.name, getattr(self, one.name)))
+        for config_field in dataclasses.fields(self):
+            # Plain numbers, which can be recorded.
+            if (check := rule(config_field).check) is not None:
+                object.__setattr__(
+                    self,
+                    config_field.name,
+                    check(config_field.name, getattr(self, config_field.name)),
+                )
         self.resolve()
 
     def resolve(self) -> ResolvedConfig:
@@ -160,7 +165,10 @@ class Config(
         require_read(self, algorithm)
         if self.overlong is not None:
             algorithm = algorithm.copy_with(overlong=self.overlong)
-        fields = {one.name: rule(one).stands_for for one in dataclasses.fields(Config)}
+        fields = {
+            config_field.name: rule(config_field).stands_for
+            for config_field in dataclasses.fields(Config)
+        }
         written = {name: getattr(self, name) for name in fields}
         values = {
             name: stands_for if written[name] is None else written[name]

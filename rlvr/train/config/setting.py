@@ -121,8 +121,8 @@ def rule(field: dataclasses.Field[Any]) -> _Rule:
     Args:
         field: of settings.
     """
-    found: _Rule = field.metadata.get(_RULE, _Rule())
-    return found
+    field_rule: _Rule = field.metadata.get(_RULE, _Rule())
+    return field_rule
 
 
 def or_none(check: Check) -> Check:
@@ -215,7 +215,7 @@ def may_change(kind: type[Config], name: str) -> bool:
         kind: `Config`.
         name: of the setting.
     """
-    return any(one.name == name and rule(one).may_change for one in dataclasses.fields(kind))
+    return any(field.name == name and rule(field).may_change for field in dataclasses.fields(kind))
 
 
 def defaults(kind: type[Config]) -> dict[str, object]:
@@ -224,9 +224,9 @@ def defaults(kind: type[Config]) -> dict[str, object]:
     Args:
         kind: `Config`.
     """
-    fields = [one for one in dataclasses.fields(kind) if one.init]
-    factories = {one.name: one.default_factory for one in fields}
-    values = {one.name: one.default for one in fields}
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    factories = {field.name: field.default_factory for field in fields}
+    values = {field.name: field.default for field in fields}
     values |= {name: make() for name, make in factories.items() if make is not dataclasses.MISSING}
     return {name: value for name, value in values.items() if value is not dataclasses.MISSING}
 
@@ -238,7 +238,7 @@ def unread(config: Config, algorithm: Algorithm) -> dict[str, Reader]:
         config: the settings.
         algorithm: of the run.
     """
-    readers = {one.name: rule(one).reader for one in dataclasses.fields(config)}
+    readers = {field.name: rule(field).reader for field in dataclasses.fields(config)}
     return {
         name: reader
         for name, reader in readers.items()
@@ -276,7 +276,7 @@ def require_not_given(
     """
     by_default = defaults(type(config))
     # A copy with changes (`dataclasses.replace`) gives every setting a value.
-    is_copy = all(one.name in config._given for one in dataclasses.fields(config) if one.init)
+    is_copy = all(field.name in config._given for field in dataclasses.fields(config) if field.init)
     for name in names:
         value = getattr(config, name)
         if value != by_default[name] or (name in config._given and not is_copy):
