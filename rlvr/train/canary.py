@@ -93,7 +93,7 @@ class Canary:
         ):
             probe([], self.prompt_ids)
 
-    def watched(
+    def watch(
         self, weights: Iterator[Mapping[str, Tensor]], sampler: Sampler
     ) -> Iterator[Mapping[str, Tensor]]:
         """The buckets of a sync; each is compared with the weights of a local sampler when the next

@@ -99,7 +99,7 @@ def _found(trial: _Trial, on_ranks: bool) -> list[RuleResult]:
             "advantages of 0 give no gradient, unless a regulariser is declared"
         ): trial.nothing_to_learn,
         "masked tokens change nothing": trial.masked_tokens,
-        "an UNSCORED completion changes no other's advantage": trial.unscored,
+        "an UNSCORED completion changes no other's advantage": trial.check_unscored,
         "loss and gradient are finite at log ratios of -20 and 20": trial.far_away,
         "every field of its own changes something": trial.fields,
         "a run that is resumed goes on to the last bit": trial.resuming,
@@ -319,19 +319,21 @@ class _Trial:
         leaf = torch.where(batch.completion_mask, logprobs, masked).requires_grad_()
         place = {id(row): i for i, row in enumerate(batch.rows)}
 
-        def given(rows: Sequence[Any], temperature: float, *, with_entropy: bool = False) -> Any:
+        def read_leaf(
+            rows: Sequence[Any], temperature: float, *, with_entropy: bool = False
+        ) -> Any:
             width = max(len(row.completion_ids) for row in rows)
             picked = leaf[[place[id(row)] for row in rows], :width]
             return (picked, picked * 0) if with_entropy else picked
 
-        vars(learner.policy)["logprobs"] = given
+        vars(learner.policy)["logprobs"] = read_leaf
         try:
             _backward(learner, batch)
         finally:
             del vars(learner.policy)["logprobs"]
         return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
 
-    def unscored(self) -> str:
+    def check_unscored(self) -> str:
         group_inputs = GroupInputs(self.groups, self.batch, self.algorithm, prefixes=self._values())
         scores, scored = group_inputs.scores, group_inputs.scored
         estimates = []

@@ -120,7 +120,7 @@ class ContextGroup:
         named |= {"input_ids": input_ids, "position_ids": position_ids, "sources": sources}
         return PackShare(**named, own=kept_positions, total=len(pack.targets))
 
-    def joined(self, values: Tensor, share: PackShare) -> Tensor:
+    def join(self, values: Tensor, share: PackShare) -> Tensor:
         """[N] of all ranks' tokens, in the pack's order; the gradient is that of this rank's own.
 
         Args:
@@ -163,7 +163,7 @@ class _Attention:
                 if first < last:
                     low = start if window is None else max(start, first + 1 - window)
                     q = queries[:, :, first - begin : last - begin]
-                    visible = _seen(last - first, first - low, window, q.device)
+                    visible = _mask_of(last - first, first - low, window, q.device)
                     k, v = key[:, :, low:last], value[:, :, low:last]
                     outputs.append(
                         scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scaling)
@@ -177,7 +177,7 @@ class _Attention:
         return torch.cat([front, back.flip(0)]).transpose(0, 1).flatten(1, 2)[None]
 
 
-def _seen(queries: int, before: int, window: int | None, device: torch.device) -> Tensor:
+def _mask_of(queries: int, before: int, window: int | None, device: torch.device) -> Tensor:
     """Which keys a query sees, of `before` and its own: [queries, before + queries], or the rule
     of it that kernels know."""
     if window is None:

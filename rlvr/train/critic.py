@@ -98,7 +98,7 @@ class CriticLearner(SecondModel):
                 "critic_backbone is 'shared', and one module shards the layers; on several ranks "
                 "the critic has its own: leave critic_backbone out"
             )
-        model = policy.copied() if self._own else copy.copy(policy)
+        model = policy.copy_all() if self._own else copy.copy(policy)
         model.root = self._root = ValueModule(policy, model.model)
         super().__init__(
             learner,

@@ -181,13 +181,13 @@ def eval_sets(config: ResolvedConfig, env: Environment) -> list[Evaluated]:
     evaluations = []
     for eval_set in sets:
         try:
-            evaluations.append(_evaluated(eval_set, config, trained, splits))
+            evaluations.append(_open_eval_set(eval_set, config, trained, splits))
         except UsageError as error:
             raise UsageError(f"eval_env {eval_set.text!r}: {error}") from None
     return evaluations
 
 
-def _evaluated(
+def _open_eval_set(
     one: EvalSet, config: ResolvedConfig, trained: frozenset[str], splits: Set[tuple[str, str]]
 ) -> Evaluated:
     defaults = defaults_of(one.env)

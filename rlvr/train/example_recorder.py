@@ -84,12 +84,12 @@ class ExampleRecorder(StepWriter):
     def gradient(self, norm: float) -> None:
         self._take_micro()
 
-    def moved(self, numbers: Mapping[str, float]) -> None:
+    def after_update(self, numbers: Mapping[str, float]) -> None:
         if self._updates:
             terms = dict(numbers)
             self._updates[-1].head = {"loss": terms.pop("loss", None), "terms": terms}
 
-    def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
+    def after_skip(self, mini: Any, numbers: Mapping[str, float]) -> None:
         """Write the rows of an update that was left out."""
         self._micro = None
         del self._updates[-1:]

@@ -38,7 +38,7 @@ class ImplicitRewards(SecondModel):
         assert learner.algorithm.implicit is not None
         self.settings = learner.algorithm.implicit
         lr = self.settings.lr or 2 * learner.config.lr
-        super().__init__(learner, learner.policy.copied(), lr)
+        super().__init__(learner, learner.policy.copy_all(), lr)
 
     def before(self, batch: Batch) -> Batch:
         assert batch.ref_logprobs is not None

@@ -65,7 +65,7 @@ class LearnedReward(GroupPart):
             UsageError: it cannot be loaded.
         """
         with _LOADING:
-            return _loaded(str(self.folder), self.device, self.version)
+            return _load_model(str(self.folder), self.device, self.version)
 
     def values(
         self,
@@ -84,7 +84,7 @@ _LOADING = threading.Lock()
 
 
 @cache
-def _loaded(folder: str, device: str, version: str) -> RewardModel:
+def _load_model(folder: str, device: str, version: str) -> RewardModel:
     """One model for all copies of a part in this process; `version` keeps those that were trained
     again apart."""
     from rlvr.train.reward_model import RewardModel

@@ -24,16 +24,16 @@ class AnswerNovelty(LearnerPart):
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         weight = self.learner.algorithm.novelty
-        return replace(sampled, groups=[_punished(group, weight) for group in sampled.groups])
+        return replace(sampled, groups=[_punish_repeats(group, weight) for group in sampled.groups])
 
 
-def _punished(group: Group, weight: float) -> Group:
+def _punish_repeats(group: Group, weight: float) -> Group:
     counts = Counter(answer for rollout in group.rollouts if (answer := _answer(rollout)))
     share = weight / len(group.rollouts)
     rollouts = []
     for rollout in group.rollouts:
         same_answers = max(0, counts[_answer(rollout)] - 1)
-        score = _lowered(rollout.score, share * same_answers)
+        score = _lower(rollout.score, share * same_answers)
         branches = [replace(branch, score=score) for branch in rollout.branches]
         rollouts.append(replace(rollout, score=score, branches=branches))
     return replace(group, rollouts=rollouts)
@@ -45,7 +45,7 @@ def _answer(rollout: Rollout) -> str:
     return "" if answer is None else str(answer)
 
 
-def _lowered(score: Score | None, by: float) -> Score | None:
+def _lower(score: Score | None, by: float) -> Score | None:
     if score is None or score.total is None:
         return score
     return replace(score, total=score.total - by, parts={**score.parts, "novelty": -by})

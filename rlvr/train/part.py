@@ -315,7 +315,7 @@ class LearnerPart:
             norm: before it was clipped.
         """
 
-    def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
+    def after_skip(self, mini: Any, numbers: Mapping[str, float]) -> None:
         """See an update whose loss or gradient is not finite, on which no step is made.
 
         Args:
@@ -323,7 +323,7 @@ class LearnerPart:
             numbers: what it would have logged.
         """
 
-    def moved(self, numbers: Mapping[str, float]) -> None:
+    def after_update(self, numbers: Mapping[str, float]) -> None:
         """See an update that has moved the policy.
 
         Args:

@@ -102,8 +102,8 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             return self.numbers(batch, temperature, with_entropy, compare)
         share = context.share(batch)
         first, second = self.numbers(share, temperature, with_entropy, compare)
-        joined = None if second is None else context.joined(second, share)
-        return context.joined(first, share), joined
+        joined = None if second is None else context.join(second, share)
+        return context.join(first, share), joined
 
     def numbers(
         self,
@@ -344,7 +344,7 @@ class Policy:
     def shard(self, ranks: Ranks, *, whole: bool = False) -> None:
         """Shard the weights over the ranks, in place; every rank has to have the same ones.
 
-        From then on `logprobs` without gradients, `weights`, `save` and `frozen` are calls that all
+        From then on `logprobs` without gradients, `weights`, `save` and `frozen_copy` are calls that all
         ranks make together: each computes its share of the rows.  With gradients each computes the
         rows that it gives.
 
@@ -509,12 +509,12 @@ class Policy:
         device: torch.device = self._device or self.model.device
         return device
 
-    def frozen(self) -> Policy:
+    def frozen_copy(self) -> Policy:
         """The policy as it is now, for a reference: a copy that is never trained, or with LoRA this
         one as it began."""
         if self.lora is not None:
             return _AdapterAtRest(self)
-        twin = self.copied()
+        twin = self.copy_all()
         twin.model.requires_grad_(False).eval()
         twin.shard(self.ranks, whole=not self.is_sharded)
         return twin
@@ -534,7 +534,7 @@ class Policy:
             twin.autocast = None
         return twin
 
-    def copied(self) -> Policy:
+    def copy_all(self) -> Policy:
         """A policy with weights of its own; frozen weights are the same tensors.
 
         If this one is sharded, it gets them when it is sharded too, share by share.

@@ -182,7 +182,7 @@ class SampledRows(RowSource):
                 policy.logprobs(ranks.from_first(None))  # its share of what the canary computes
             return {}
         self._canary.prepare(self.sampler)
-        buckets_watched = self._canary.watched(weights, self.sampler)
+        buckets_watched = self._canary.watch(weights, self.sampler)
         self.sampler.sync(buckets_watched, step)
         deque(buckets_watched, maxlen=0)  # what the sampler has left over: others gather it
         observed = self._canary.observe(self.sampler)

@@ -32,7 +32,7 @@ class LrClock:
     share: float = 0.0
     warmed: int = 0
 
-    def passed(self, done: int) -> float:
+    def share_done(self, done: int) -> float:
         """The share of the schedule that has passed.
 
         Args:
@@ -51,7 +51,7 @@ class LrClock:
             schedule: whether the schedule begins anew here.
             warmup: updates of a new warm-up; None to go on with the one that there was.
         """
-        share = 0.0 if schedule else self.passed(done)
+        share = 0.0 if schedule else self.share_done(done)
         clock = replace(self, begun=done, left=left, share=share)
         if warmup is not None:
             return replace(clock, warmed=0, warmup=warmup)
@@ -72,9 +72,9 @@ def scheduled_rate(lr: float, schedule: str, clock: LrClock, done: int) -> float
         return lr * (warmed + 1) / (clock.warmup + 1)
     match schedule:
         case "linear":
-            return lr * (1.0 - clock.passed(done))
+            return lr * (1.0 - clock.share_done(done))
         case "cosine":
-            return lr * 0.5 * (1.0 + math.cos(math.pi * clock.passed(done)))
+            return lr * 0.5 * (1.0 + math.cos(math.pi * clock.share_done(done)))
         case _:
             return lr
 
@@ -179,7 +179,7 @@ class NumberSchedule:
             share = 0.5 * (1.0 - math.cos(math.pi * share))
         return self.to if share == 1.0 else start + share * (self.to - start)
 
-    def followed(self, now: float, start: float, metrics: Mapping[str, float]) -> float:
+    def follow(self, now: float, start: float, metrics: Mapping[str, float]) -> float:
         """The number of the next step, of a schedule towards a metric's target.
 
         It is Ziegler's controller (arXiv:1909.08593, sec. 2.2) with a rate per step, kept within a

@@ -88,10 +88,10 @@ def read_settings(path: Path, default: str | Algorithm = "dapo") -> JsonDict:
         values = {name: _setting(name, value, hints, algorithm) for name, value in tree.items()}
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    return _chosen(values, algorithm) if is_run else values
+    return _keep_chosen(values, algorithm) if is_run else values
 
 
-def _chosen(values: Mapping[str, object], algorithm: Algorithm) -> dict[str, object]:
+def _keep_chosen(values: Mapping[str, object], algorithm: Algorithm) -> dict[str, object]:
     """The settings of a run's record that are not as by default, and that something reads."""
     by_default = defaults(Config)
     run = Config.__new__(Config)

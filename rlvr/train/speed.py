@@ -237,7 +237,7 @@ def measure_speed(
         sampled_tokens=rollouts * length,
         sampled_is_limit=not all_ended,
         prompt_tokens=config.prompts * len(prompt),
-        passed_tokens=float(config.prompts * _passed(policy, step)),
+        passed_tokens=float(config.prompts * _count_passed(policy, step)),
         passes=int(algorithm.has_reference) + int(bool(algorithm.correction)),
         epochs=algorithm.epochs,
     )
@@ -263,7 +263,7 @@ def _pass_rates(policy: Policy, prompt: Sequence[int]) -> tuple[float, float]:
     """Tokens per second of passes through the model: (without gradients, with them)."""
     head = list(prompt[-_PROMPT:])
     rows = [TokenRow(head, (head * _COMPLETION)[:_COMPLETION])] * _ROWS
-    tokens = _passed(policy, rows)
+    tokens = _count_passed(policy, rows)
     began = time.monotonic()
     with torch.no_grad():
         policy.logprobs(rows)
@@ -276,7 +276,7 @@ def _pass_rates(policy: Policy, prompt: Sequence[int]) -> tuple[float, float]:
     return tokens / (between - began), tokens / (ended - between)
 
 
-def _passed(policy: Policy, rows: Sequence[TokenRow]) -> int:
+def _count_passed(policy: Policy, rows: Sequence[TokenRow]) -> int:
     """Tokens that go through the layers for these rows, padding included."""
     passed = 0
     for part in policy.micro_batches(rows):

@@ -100,7 +100,7 @@ class Stage:
             **{f"option.{name}": option for name, option in options.items()},
         }
         text = ",".join(
-            f"{name}={_shown(schedules.get(name, value))}" for name, value in fields.items()
+            f"{name}={_show(schedules.get(name, value))}" for name, value in fields.items()
         ) + (f",reset={reset}" if reset else "")
         return cls(text, *_read_at(at), values, schedules, options, reset)
 
@@ -132,7 +132,7 @@ def _read_at(at: object) -> tuple[int | None, int | None, float | None]:
     raise UsageError(f"at is {brief(at)}; {way_out}")
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """A value as the text of a stage has it."""
     if isinstance(value, NumberSchedule):
         return str(value)

@@ -84,7 +84,7 @@ class Stages:
         for name, (schedule, start, _) in self._moving().items():
             if schedule.shape == "towards":
                 current = self._followed.get(name, start)
-                self._followed[name] = schedule.followed(current, start, metrics)
+                self._followed[name] = schedule.follow(current, start, metrics)
         if "truncated" in metrics:
             self._truncated = [*self._truncated, metrics["truncated"]][-_WINDOW:]
         due = [number for number in self._waiting if self._is_due(number, stalled)]
@@ -164,7 +164,7 @@ class Stages:
     @property
     def moving(self) -> dict[str, float]:
         """The numbers of the next step that follow a schedule, by name."""
-        return self._moved(self._step)
+        return self._move_numbers(self._step)
 
     def _settings_at(self, step: int) -> ResolvedConfig:
         if not self.begun:
@@ -179,10 +179,10 @@ class Stages:
             elif stage.options:
                 env_options = self._first.env_options if options is None else options
                 options = {**env_options, **stage.options}
-        values |= self._moved(step)
-        return self._resolved(values, options)
+        values |= self._move_numbers(step)
+        return self._resolve(values, options)
 
-    def _resolved(self, values: JsonObject, options: JsonObject | None) -> ResolvedConfig:
+    def _resolve(self, values: JsonObject, options: JsonObject | None) -> ResolvedConfig:
         """The settings of the run with these changes."""
         first = self._first
         written = dict(first.as_written)
@@ -221,7 +221,7 @@ class Stages:
             }
         return moving
 
-    def _moved(self, step: int) -> dict[str, float]:
+    def _move_numbers(self, step: int) -> dict[str, float]:
         values = {}
         for name, (schedule, start, since) in self._moving().items():
             if schedule.shape == "towards":

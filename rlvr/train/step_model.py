@@ -75,7 +75,7 @@ class StepModel:
             rough: on one device.
         """
         digest = weights_digest(rough.model)
-        exact = rough.copied()
+        exact = rough.copy_all()
         exact.autocast = None
         exact.model.double()
         return cls(rough, exact, digest)

@@ -121,7 +121,7 @@ def _advantages(
         }
         for name, attribute in columns.items():
             if any(len(getattr(row, attribute)) for row in rows):
-                columns_known[name] = _padded([getattr(rows[i], attribute) for i in order], width)
+                columns_known[name] = _pad_rows([getattr(rows[i], attribute) for i in order], width)
         if "values" in columns_known:
             columns_known["bootstrap"] = torch.tensor([rows[i].end for i in order])
         batch = replace(batch, **columns_known)
@@ -161,7 +161,7 @@ def _rollout(row: StepRow, task: Task) -> Rollout:
     )
 
 
-def _padded(rows: Sequence[Float64s], width: int) -> Tensor:
+def _pad_rows(rows: Sequence[Float64s], width: int) -> Tensor:
     padded = torch.zeros(len(rows), width)
     for i, values in enumerate(rows):
         padded[i, : len(values)] = torch.from_numpy(values)

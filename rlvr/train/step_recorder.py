@@ -212,10 +212,10 @@ class StepRecorder(StepWriter):
                     self.learner, self._batch_rows, update.rows_in_order(), scale, update.sketch
                 )
 
-    def moved(self, numbers: Mapping[str, float]) -> None:
+    def after_update(self, numbers: Mapping[str, float]) -> None:
         self._close(numbers)
 
-    def skipped(self, mini: Any, numbers: Mapping[str, float]) -> None:
+    def after_skip(self, mini: Any, numbers: Mapping[str, float]) -> None:
         """Write an update that was left out, whose rows are then all that the file has."""
         self._close(numbers)
         updates = self._updates[-1:]

@@ -46,7 +46,7 @@ class Reference(LearnerPart):
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
-        self.policy = learner.policy.frozen()
+        self.policy = learner.policy.frozen_copy()
 
     def before(self, batch: Batch) -> Batch:
         algorithm = self.learner.algorithm

@@ -78,7 +78,7 @@ class RegionStep(LearnerPart):
         }
         if not region_step.accepted:
             return numbers, []
-        return numbers, [learner.joined(sum(last[1:], start=last[0]))]
+        return numbers, [learner.join_stats(sum(last[1:], start=last[0]))]
 
 
 def step_in_region(

@@ -231,7 +231,7 @@ def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
     steps = together.update(together.prepared(batch()), [range(4), range(4, 7)], on_bad=print)
     assert steps["updates"] == 2.0
     weights = {name: v for bucket in together.policy.weights() for name, v in bucket.items()}
-    frozen = together.policy.frozen()
+    frozen = together.policy.frozen_copy()
     if trained == "full":  # what `frozen` and `weights` give are the policy as it is now
         with torch.no_grad():
             now, then = together.policy.logprobs(ROWS), frozen.logprobs(ROWS)

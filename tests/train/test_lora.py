@@ -152,7 +152,7 @@ def test_the_reference_is_the_adapter_switched_off(fresh):
     policy = fresh()
     begun = policy.logprobs(ROWS).detach()
     policy.add_lora(rank=3)
-    reference = policy.frozen()
+    reference = policy.frozen_copy()
     moved(policy)
     now = policy.logprobs(ROWS).detach()
     assert (now - begun).abs().max() > 0.01
@@ -165,7 +165,7 @@ def test_the_reference_is_the_adapter_switched_off(fresh):
     with torch.no_grad():
         assert torch.equal(reference.logprobs(ROWS), now)
     kept = reference.state_dict()
-    again = policy.frozen()
+    again = policy.frozen_copy()
     again.load_state_dict(kept)
     with torch.no_grad():
         assert torch.equal(again.logprobs(ROWS), now)
@@ -175,7 +175,7 @@ def test_an_adapter_that_has_learned_before_is_its_own_reference(adapted):
     """The reference is the policy as it was given, and not what lies beneath."""
     policy = adapted()
     now = policy.logprobs(ROWS).detach()
-    reference = policy.frozen()
+    reference = policy.frozen_copy()
     moved(policy, 0.4)
     with torch.no_grad():
         assert torch.equal(reference.logprobs(ROWS), now)

@@ -12,7 +12,7 @@ from rlvr.samplers.protocol import Request, Sample
 from rlvr.train.config import Config
 from rlvr.train.dry_run import speed_lines
 from rlvr.train.policy import Policy
-from rlvr.train.speed import CutSampler, Speed, _passed, measure_speed
+from rlvr.train.speed import CutSampler, Speed, _count_passed, measure_speed
 from rlvr.train.tiny import tiny
 from rlvr.types import Group, Rollout, Task
 
@@ -101,4 +101,4 @@ def test_the_update_is_measured_in_the_tokens_that_pass_through_the_layers(polic
     found = measure_speed(policy, policy.sampler(), Group(cut.task, [cut] * 4), 1.0, config)
     assert found.sampled_tokens == 2 * 4 * 8, "one that was cut may be as long as it may be"
     assert found.sampled_is_limit
-    assert _passed(policy, [cut] * 4) > 0
+    assert _count_passed(policy, [cut] * 4) > 0

@@ -140,11 +140,11 @@ def test_schedules_by_hand():
         NumberSchedule.read("towards(entropy, 0.5)"),
         NumberSchedule.read("towards(kl, 0.5, -1)"),
     )
-    assert up.followed(1.0, 1.0, {"entropy": 0.45}) == pytest.approx(1.05)
-    assert up.followed(1.0, 1.0, {"entropy": 0.0}) == pytest.approx(1.1)
-    assert up.followed(1.0, 1.0, {}) == 1.0
-    assert down.followed(1.0, 1.0, {"kl": 0.55}) == pytest.approx(1.1)
-    assert down.followed(9.99, 1.0, {"kl": 5.0}) == 10.0
+    assert up.follow(1.0, 1.0, {"entropy": 0.45}) == pytest.approx(1.05)
+    assert up.follow(1.0, 1.0, {"entropy": 0.0}) == pytest.approx(1.1)
+    assert up.follow(1.0, 1.0, {}) == 1.0
+    assert down.follow(1.0, 1.0, {"kl": 0.55}) == pytest.approx(1.1)
+    assert down.follow(9.99, 1.0, {"kl": 5.0}) == 10.0
 
 
 def test_the_learning_rate_goes_on_where_a_stage_has_other_updates():
