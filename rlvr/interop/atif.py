@@ -117,6 +117,6 @@ def _metrics(source: object, turns: Sequence[Any], number: int) -> dict[str, obj
         begin, end = turns[number].start, turns[number].stop
     else:
         begin, end = 0, len(source.completion_ids)
-    ids = [int(one) for one in source.completion_ids[begin:end]]
-    logprobs = [float(one) for one in source.behaviour_logprobs[begin:end]]
+    ids = [int(token_id) for token_id in source.completion_ids[begin:end]]
+    logprobs = [float(logprob) for logprob in source.behaviour_logprobs[begin:end]]
     return {"completion_tokens": len(ids), "completion_token_ids": ids, "logprobs": logprobs}

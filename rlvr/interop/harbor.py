@@ -106,9 +106,11 @@ class HarborEnv(Environment):
             raise DataError("; ".join(list(faults.values())[:_SHOWN]))
         self._faults = Counter(_reason(fault) for fault in faults.values())
         if faults:
-            shown = "; ".join(list(faults.values())[:_SHOWN])
+            first_faults = "; ".join(list(faults.values())[:_SHOWN])
             warnings.warn(
-                f"{len(faults)} task folders are left out: {shown}", DataWarning, stacklevel=4
+                f"{len(faults)} task folders are left out: {first_faults}",
+                DataWarning,
+                stacklevel=4,
             )
 
     @property

@@ -110,7 +110,7 @@ class HarborFolder:
     @property
     def folders(self) -> tuple[str, ...]:
         """The writable folders at the root that the task needs."""
-        paths = [self.workdir, *self.files, *(one.source for one in self.artifacts)]
+        paths = [self.workdir, *self.files, *(artifact.source for artifact in self.artifacts)]
         roots = {f"/{path.split('/')[1]}" for path in paths}
         return tuple(sorted({*roots, LOGS, TESTS, SOLUTION} - {"/"}))
 
@@ -258,8 +258,15 @@ class _Config:
         if not isinstance(entries, list):
             self.refuse("", "artifacts", f"they are {brief(entries)}; give a list")
         read = [self._artifact(entry, image) for entry in entries]
-        own = f"{LOGS}/artifacts"
-        return (*read, *([] if any(one.source == own for one in read) else [Artifact(own)]))
+        default_source = f"{LOGS}/artifacts"
+        return (
+            *read,
+            *(
+                []
+                if any(artifact.source == default_source for artifact in read)
+                else [Artifact(default_source)]
+            ),
+        )
 
     def _artifact(self, entry: Any, image: _Image) -> Artifact:
         table = {"source": entry} if isinstance(entry, str) else entry
@@ -309,16 +316,16 @@ class _Config:
 
     def _line(self, table: str, key: str) -> int:
         """The line of a key, or of its table; 1 if neither can be told."""
-        here, line_of_table = "", 1
+        current_table, line_of_table = "", 1
         start = re.compile(rf"\s*{re.escape(key)}\s*[=.]")
         for number, line in enumerate(self._lines, 1):
             if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
-                here = header[1]
-                if here in (key, f"{table}.{key}"):
+                current_table = header[1]
+                if current_table in (key, f"{table}.{key}"):
                     return number
-                if here == table:
+                if current_table == table:
                     line_of_table = number
-            elif here == table and start.match(line):
+            elif current_table == table and start.match(line):
                 return number
         return line_of_table
 
@@ -352,20 +359,20 @@ class _Image:
         """
         begun = False
         for self._number, line in _instructions(text):
-            name, _, rest = line.partition(" ")
-            name, rest = name.upper(), rest.strip()
+            name, _, arguments = line.partition(" ")
+            name, arguments = name.upper(), arguments.strip()
             if not begun and name != "FROM":
                 self._refuse("an image begins with FROM")
             step = {"WORKDIR": self._enter, "ENV": self._set, "COPY": self._copy}.get(name)
             if name == "FROM":
-                self._begin(rest, begun)
+                self._begin(arguments, begun)
                 begun = True
             elif step is None:
                 self._refuse(f"{name} is not offered; FROM, WORKDIR, ENV and COPY are")
-            elif "<<" in rest or ("$" in rest):
+            elif "<<" in arguments or ("$" in arguments):
                 self._refuse(f"{name} with variables or text of its own is not offered")
             else:
-                step(rest)
+                step(arguments)
         if not begun:
             raise DataError(f"{self._folder / 'Dockerfile'}:1: there is no FROM")
 

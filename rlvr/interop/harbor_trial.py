@@ -79,8 +79,12 @@ class Workplace:
         if not self._folder.separate:
             places = [place for place in self._folder.folders if place not in _PRIVATE]
             artifacts = (*map(Artifact, places), *artifacts)
-        wanted = [each for one in artifacts for each in (one.source[1:], f"{one.source[1:]}/**")]
-        files = self.session.outputs(wanted)
+        wanted_patterns = [
+            pattern
+            for artifact in artifacts
+            for pattern in (artifact.source[1:], f"{artifact.source[1:]}/**")
+        ]
+        files = self.session.outputs(wanted_patterns)
         return {name: data for name, data in files.items() if _is_kept(name, artifacts)}
 
     def box(self, files: Mapping[str, bytes]) -> Box:
@@ -238,20 +242,20 @@ def _require_ours(reply: Any) -> None:
 
 def _is_kept(name: str, artifacts: Sequence[Artifact]) -> bool:
     """Whether an artifact has a file, and does not exclude it."""
-    for one in artifacts:
-        source = one.source[1:]
+    for artifact in artifacts:
+        source = artifact.source[1:]
         inner = name.removeprefix(source).removeprefix("/").split("/")
         if name != source and not name.startswith(source + "/"):
             continue
         parts = [*inner, *("/".join(inner[: i + 1]) for i in range(len(inner)))]
-        if not any(fnmatch(part, pattern) for part in parts for pattern in one.exclude):
+        if not any(fnmatch(part, pattern) for part in parts for pattern in artifact.exclude):
             return True
     return False
 
 
 def _outside(files: Mapping[str, bytes], artifacts: Sequence[Artifact]) -> dict[str, bytes]:
     """The image's files without those in a place that the policy's replace."""
-    places = [one.source for one in artifacts]
+    places = [artifact.source for artifact in artifacts]
     return {
         path: data
         for path, data in files.items()

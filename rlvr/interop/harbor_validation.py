@@ -76,7 +76,7 @@ def task_folders(path: Path) -> list[Path]:
     """
     if (path / "task.toml").exists():
         return [path]
-    folders = sorted(one.parent for one in path.glob("*/task.toml"))
+    folders = sorted(config_file.parent for config_file in path.glob("*/task.toml"))
     if not folders:
         raise DataError(f"{path}: neither it nor a folder in it has a task.toml")
     return folders

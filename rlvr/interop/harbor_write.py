@@ -176,7 +176,7 @@ def _files(env: Environment, task: Task, seconds: float, name: str) -> dict[str,
     image = [f"FROM python:{sys.version_info[0]}.{sys.version_info[1]}-slim", f"WORKDIR {_APP}"]
     image += [f"COPY app/ {_APP}/"] if copied else []
     module, kind = _class_of(env)
-    made = {
+    task_file = {
         "module": module,
         "name": kind,
         "config": _config(env),
@@ -199,7 +199,7 @@ def _files(env: Environment, task: Task, seconds: float, name: str) -> dict[str,
         "solution/solve.sh": "#!/bin/bash\n" + left.solution,
         "tests/test.sh": _TEST,
         "tests/grade.py": _GRADE,
-        "tests/task.json": json.dumps(made, ensure_ascii=False, indent=1),
+        "tests/task.json": json.dumps(task_file, ensure_ascii=False, indent=1),
     }
 
 
@@ -279,8 +279,8 @@ def _class_of(env: Environment) -> tuple[str, str]:
     kind = type(env)
     if "<locals>" in kind.__qualname__:
         raise UsageError(f"{kind.__name__} is defined in a function; define it in a module")
-    own = kind.__module__.startswith("rlvr.envs")
-    return (kind.__module__ if own else "rlvr_task_env"), kind.__qualname__
+    is_bundled = kind.__module__.startswith("rlvr.envs")
+    return (kind.__module__ if is_bundled else "rlvr_task_env"), kind.__qualname__
 
 
 def _config(env: Environment) -> Mapping[str, object]:
@@ -293,8 +293,8 @@ def _config(env: Environment) -> Mapping[str, object]:
 
 def _archive(env: Environment) -> bytes:
     """What of rlvr a verdict may need, and the environment's own module."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for room in _ROOMS:  # one without __init__.py is found by an entry of its own
             archive.writestr(zipfile.ZipInfo(room.replace(".", "/") + "/"), b"")
         for path, name in sorted(set(_sources())):
@@ -306,7 +306,7 @@ def _archive(env: Environment) -> bytes:
             if source is None or not Path(source).is_file():
                 raise UsageError(f"{type(env).__name__} has no source file; define it in a module")
             archive.writestr(zipfile.ZipInfo("rlvr_task_env.py"), Path(source).read_bytes())
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _sources() -> Iterator[tuple[Path, str]]:

@@ -135,8 +135,8 @@ class InspectEnv(ReportedEnv):
         self._prompts: dict[str, tuple[int, list[Message]]] = {}
         for index, sample in enumerate(list(task.dataset)[: self.count]):
             where = f"{self.place}: sample {sample.id or index + 1}"
-            own = sample.sandbox and sample.sandbox.type
-            _require_isolated(where, own, self.sandbox)
+            sandbox_type = sample.sandbox and sample.sandbox.type
+            _require_isolated(where, sandbox_type, self.sandbox)
             name = f"{self.place}/{self.split}/{sample.id or index + 1}"
             self._prompts[name] = (index, _messages(where, sample.input))
         if not self._prompts:
@@ -204,8 +204,10 @@ def load_task(place: str, args: Mapping[str, object]) -> inspect_ai.Task:
     Raises:
         UsageError: there is none.
     """
-    found = object_at(place, what="task of inspect_ai")
-    task = found(**args) if callable(found) and not isinstance(found, inspect_ai.Task) else found
+    loaded = object_at(place, what="task of inspect_ai")
+    task = (
+        loaded(**args) if callable(loaded) and not isinstance(loaded, inspect_ai.Task) else loaded
+    )
     if not isinstance(task, inspect_ai.Task):
         raise UsageError(f"{place} gave {brief(task)}, which is no task of inspect_ai")
     return task
@@ -216,8 +218,8 @@ def _require_offered(place: str, task: inspect_ai.Task, sandbox: str | None) -> 
         raise UsageError(f"{place} makes samples as it runs; give a task with a dataset")
     if not task.scorer:
         raise UsageError(f"{place} has no scorer")
-    for one in task.scorer:
-        name = registry_log_name(one)
+    for scorer in task.scorer:
+        name = registry_log_name(scorer)
         if "model_graded" in name:
             raise UsageError(
                 f"{place}: the scorer {name!r} asks a model, and the only one here is the policy"
@@ -236,10 +238,10 @@ def _messages(where: str, given: Any) -> list[Message]:
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
     messages: list[Message] = []
-    for one in given:
-        if not isinstance(one.content, str):
+    for message in given:
+        if not isinstance(message.content, str):
             raise UsageError(f"{where}: its input has other than text; only texts are taken")
-        messages.append({"role": one.role, "content": one.content})
+        messages.append({"role": message.role, "content": message.content})
     return messages
 
 
@@ -296,14 +298,14 @@ def _player(env: Environment) -> Callable[[], Solver]:
             episode = await asyncio.to_thread(env.open, task)
             failed = False
             try:
-                tools = [ToolInfo.model_validate(one["function"]) for one in episode.schemas]
-                told: Any = ()
-                while told is not None:
+                tools = [ToolInfo.model_validate(schema["function"]) for schema in episode.schemas]
+                replies: Any = ()
+                while replies is not None:
                     state.output = await get_model().generate(state.messages, tools=tools)
                     state.messages.append(state.output.message)
                     turn = _turn(state.output.message)
-                    told = await asyncio.to_thread(episode.reply, turn)
-                    state.messages += [_their_message(message) for message in told or ()]
+                    replies = await asyncio.to_thread(episode.reply, turn)
+                    state.messages += [_their_message(message) for message in replies or ()]
             except Exception as error:
                 failed = not isinstance(error, LimitExceededError)
                 raise
@@ -330,13 +332,15 @@ def _totals(env: Environment, judge: Scorer) -> Callable[[], _TheirScorer]:
                     return Score.unscored(reason="scoring_failed", explanation="episode-failed")
                 record = EpisodeRecord.from_dict(state.metadata[_RECORD])
                 completion = env.completion_of(record)
-            found = await judge.ascore(task, completion)
-            verdict = found.verdict
-            if found.total is None:
+            total = await judge.ascore(task, completion)
+            verdict = total.verdict
+            if total.total is None:
                 return Score.unscored(reason="scoring_failed", explanation=verdict.why)
-            about = {"outcome": verdict.outcome.value, "parts": dict(found.parts)}
+            metadata = {"outcome": verdict.outcome.value, "parts": dict(total.parts)}
             answer = verdict.answer or state.output.completion
-            return Score(value=found.total, answer=answer, explanation=verdict.why, metadata=about)
+            return Score(
+                value=total.total, answer=answer, explanation=verdict.why, metadata=metadata
+            )
 
         return score
 
@@ -377,16 +381,16 @@ def result_of(sample: EvalSample) -> dict[str, object]:
     """
     number = value_to_float()
     scores: dict[str, float | None] = {}
-    for name, one in (sample.scores or {}).items():
-        values = {"": one.value} if not isinstance(one.value, dict) else one.value
+    for name, score in (sample.scores or {}).items():
+        values = {"": score.value} if not isinstance(score.value, dict) else score.value
         for key, value in values.items():
             as_number = number(value) if isinstance(value, str | int | float | bool) else None
             finite = as_number is not None and abs(as_number) < float("inf")
             scores[f"{name}.{key}" if key else name] = as_number if finite else None
-    said = any(message.role == "assistant" for message in sample.messages)
+    has_reply = any(message.role == "assistant" for message in sample.messages)
     answer = sample.output.completion if sample.output is not None else ""
     why = sample.error.message if sample.error is not None else ""
-    return {"error": why, "said": said, "scores": scores, "answer": answer}
+    return {"error": why, "said": has_reply, "scores": scores, "answer": answer}
 
 
 def run_sample(order: JsonObject) -> None:

@@ -60,8 +60,8 @@ class InspectSandbox(SandboxEnvironment):  # type: ignore[misc]  # inspect_ai is
         environments: dict[str, SandboxEnvironment],
         interrupted: bool,
     ) -> None:
-        for one in environments.values():
-            one.as_type(cls)._session.close()
+        for environment in environments.values():
+            environment.as_type(cls)._session.close()
 
     async def exec(
         self,

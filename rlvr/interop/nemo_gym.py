@@ -181,17 +181,17 @@ class _GymSession:
 
     def verify(self) -> dict[str, object]:
         """The server's judgement."""
-        told = self._post("verify", {**self._row, "response": self._response()})
-        reward = told.get("reward")
-        if told.get("mask_sample") or told.get("failure_kind"):
-            kind = told.get("failure_kind") or "mask_sample"
-            raise Unscored(f"NeMo Gym: {kind}: {brief(told.get('failure_reason', ''))}")
+        answer = self._post("verify", {**self._row, "response": self._response()})
+        reward = answer.get("reward")
+        if answer.get("mask_sample") or answer.get("failure_kind"):
+            kind = answer.get("failure_kind") or "mask_sample"
+            raise Unscored(f"NeMo Gym: {kind}: {brief(answer.get('failure_reason', ''))}")
         right = isinstance(reward, int | float) and math.isfinite(reward)
         if not right:
             raise Unscored(f"NeMo Gym's server gave the reward {brief(reward)}")
         numbers = {
             name: value
-            for name, value in told.items()
+            for name, value in answer.items()
             if isinstance(value, int | float) and name != "reward"
         }
         return {"reward": float(reward or 0.0), "numbers": numbers}
@@ -211,10 +211,14 @@ class _GymSession:
                 output.append(_message(f"msg_{number}", turn.text))
             for call in turn.calls:
                 arguments = json.dumps(dict(call.arguments))
-                asked = {"type": "function_call", "call_id": call.id, "name": call.name}
-                output.append({**asked, "arguments": arguments})
-                told = {"type": "function_call_output", "call_id": call.id, "output": call.reply}
-                output.append(told)
+                call_item = {"type": "function_call", "call_id": call.id, "name": call.name}
+                output.append({**call_item, "arguments": arguments})
+                output_item = {
+                    "type": "function_call_output",
+                    "call_id": call.id,
+                    "output": call.reply,
+                }
+                output.append(output_item)
             if turn.user is not None:
                 output.append({"type": "message", "role": "user", "content": turn.user})
         return {
@@ -233,12 +237,12 @@ class _GymSession:
         reply = self._send(route, body)
         _require_success(route, reply)
         try:
-            told = reply.json()
+            answer = reply.json()
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            answer = None
+        if not isinstance(answer, dict):
             raise ServiceFailed(f"NeMo Gym's /{route} gave {brief(reply.text)}, which is no object")
-        return told
+        return answer
 
     def _send(self, route: str, body: Mapping[str, object]) -> httpx.Response:
         try:
@@ -259,8 +263,8 @@ def _require_success(route: str, reply: httpx.Response) -> None:
 
 def _message(name: str, text: str) -> dict[str, object]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    about = {"id": name, "type": "message", "role": "assistant", "status": "completed"}
-    return {**about, "content": content}
+    head = {"id": name, "type": "message", "role": "assistant", "status": "completed"}
+    return {**head, "content": content}
 
 
 # --------------------------------------------------------------------------------------------- rows
@@ -293,8 +297,8 @@ def _prompt(row: object, number: int) -> list[Message]:
     items = [{"role": "user", "content": items}] if isinstance(items, str) else items
     if not isinstance(items, list) or not items:
         raise DataError(f"row {number}: its input is {brief(items)}; it must be a text or messages")
-    told = params.get("instructions")
-    messages: list[Message] = [{"role": "system", "content": told}] if told else []
+    instructions = params.get("instructions")
+    messages: list[Message] = [{"role": "system", "content": instructions}] if instructions else []
     for item in items:
         kind = item.get("type", "message") if isinstance(item, Mapping) else None
         if kind != "message" or item.get("role") not in _ROLES:

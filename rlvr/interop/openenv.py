@@ -124,8 +124,8 @@ class OpenEnvTools(Environment):
 
     def verify(self, task: Task, episode: EpisodeRecord) -> Verdict:
         final = episode.final or {"reward": 0.0, "done": False}
-        more = "" if final["done"] else ", not done"
-        return verdict_of_reward(float(final["reward"]), self.best, episode.answer, {}, more)
+        suffix = "" if final["done"] else ", not done"
+        return verdict_of_reward(float(final["reward"]), self.best, episode.answer, {}, suffix)
 
 
 class _Session:

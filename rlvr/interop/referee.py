@@ -129,8 +129,8 @@ def referee(
         answered.mkdir(parents=True, exist_ok=True)
         for ranks in (1, 2):
             for case, step in cases().items():
-                asked = step.head["case"]
-                if asked["ranks"] == ranks and _is_asked(name, asked):
+                case_written = step.head["case"]
+                if case_written["ranks"] == ranks and _is_asked(name, case_written):
                     write_step(cases_folder / str(ranks) / f"{case}.safetensors", step)
         _drive(name, python, source, cases_folder / "1", answered)
         several = ""
@@ -153,10 +153,14 @@ def referee_report(name: str, rulings: Sequence[Ruling]) -> dict[str, object]:
     """
     return {
         "referee": name,
-        "trainer": next((one.trainer for one in rulings if one.trainer), ""),
+        "trainer": next((ruling.trainer for ruling in rulings if ruling.trainer), ""),
         "rulings": [
-            {**asdict(one), "status": one.status, "thread": THREADS.get((name, one.case), "")}
-            for one in rulings
+            {
+                **asdict(ruling),
+                "status": ruling.status,
+                "thread": THREADS.get((name, ruling.case), ""),
+            }
+            for ruling in rulings
         ],
     }
 
@@ -223,10 +227,12 @@ def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[QuantityCheck]:
     row_of = np.repeat(np.arange(len(lengths)), lengths)
     ends = asked.arrays["offsets"][1:][~asked.arrays["truncated"]] - 1
     for name in ("token_ids", "mask"):
-        ours, theirs = asked.arrays[name], step.arrays[name]
-        if len(ours) != len(theirs):
-            raise DataError(f"{name} has {len(theirs)} tokens, and the case {len(ours)}")
-        off = np.flatnonzero(ours != theirs)
+        case_values, trainer_values = asked.arrays[name], step.arrays[name]
+        if len(case_values) != len(trainer_values):
+            raise DataError(
+                f"{name} has {len(trainer_values)} tokens, and the case {len(case_values)}"
+            )
+        off = np.flatnonzero(case_values != trainer_values)
         if not len(off):
             yield QuantityCheck(name, "equal")
             continue
@@ -234,7 +240,7 @@ def _rows_as_given(asked: StepFile, step: StepFile) -> Iterator[QuantityCheck]:
         place = row, at - int(asked.arrays["offsets"][row])
         left_out = name == "mask" and np.array_equal(off, ends)
         explained = (CHOICES["end_token"]["left out"],) if left_out else ()
-        values = float(theirs[at]), float(ours[at]), 0.0
+        values = float(trainer_values[at]), float(case_values[at]), 0.0
         yield QuantityCheck(name, "departs", *place, *values, explained=explained)
 
 
@@ -313,7 +319,7 @@ def _vector(paper: str) -> StepFile:
     answers, for functions."""
     step = vector_step(paper, "plain")
     answers = ("advantages", "update")
-    arrays = {name: own for name, own in step.arrays.items() if not name.startswith(answers)}
+    arrays = {name: values for name, values in step.arrays.items() if not name.startswith(answers)}
     arrays["new_logprobs"] = step.arrays["update0.logprobs"]
     arrays["behaviour_logprobs"] = step.arrays["old_logprobs"]
     case = {"ranks": 1, "given": True, "whole": False, "only": ["verl"]}

@@ -100,14 +100,14 @@ class ReportedEnv(Environment):
 
     def verify(self, task: Task, completion: str) -> Verdict:
         try:
-            told = json.loads(completion)
+            report = json.loads(completion)
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, Mapping) or told.get("form") != _FORM:
+            report = None
+        if not isinstance(report, Mapping) or report.get("form") != _FORM:
             return Verdict(Outcome.WRONG, why="no-report: the episode ended before it was scored")
-        earned, detail = told["reward"], {"rewards": told["rewards"]}
-        answer = told["answer"]
+        earned, detail = report["reward"], {"rewards": report["rewards"]}
+        answer = report["answer"]
         if earned is None or not math.isfinite(earned):
-            why = f"no-reward: {told['why']}"[:300]
+            why = f"no-reward: {report['why']}"[:300]
             return Verdict(Outcome.WRONG, why=why, answer=answer, detail=detail)
         return verdict_of_reward(earned, self.best, answer, detail)

@@ -104,7 +104,10 @@ class _TrlBatches:
 
         def calculate(inputs: object, prompts: object, completions: object, ids: Any) -> object:
             rewards = score(inputs, prompts, completions, ids)
-            self._scored = (rewards.detach().double().cpu().numpy(), [list(one) for one in ids])
+            self._scored = (
+                rewards.detach().double().cpu().numpy(),
+                [list(row_ids) for row_ids in ids],
+            )
             return rewards
 
         def generate_and_score(inputs: object) -> object:
@@ -127,7 +130,7 @@ class _TrlBatches:
             parts = np.nan_to_num(rewards[i]) * weights
             row = {
                 "prompt": prompt,
-                "ids": [int(one) for one in ids],
+                "ids": [int(token_id) for token_id in ids],
                 "group": i // self._trainer.num_generations,
                 "parts": parts,
                 "score": float(parts.sum()),
@@ -200,16 +203,18 @@ class _TrlBatches:
         nothing = [np.zeros(length, np.float32) for length in lengths]
 
         def column(name: str, other: str = "") -> StepArray:
-            each = [
+            columns = [
                 first.get(i, {}).get(name, first.get(i, {}).get(other, nothing[i]))
                 for i in range(n)
             ]
-            return np.concatenate([np.zeros(0, np.float32), *each]).astype(np.float32)
+            return np.concatenate([np.zeros(0, np.float32), *columns]).astype(np.float32)
 
         arrays: dict[str, StepArray] = {
-            "prompt_ids": np.array([one for row in rows for one in row["prompt"]], np.int32),
+            "prompt_ids": np.array(
+                [token_id for row in rows for token_id in row["prompt"]], np.int32
+            ),
             "prompt_offsets": _offsets([len(row["prompt"]) for row in rows]),
-            "token_ids": np.array([one for row in rows for one in row["ids"]], np.int32),
+            "token_ids": np.array([token_id for row in rows for token_id in row["ids"]], np.int32),
             "offsets": _offsets(lengths),
             "mask": column("mask").astype(bool),
             "group": np.array([row["group"] for row in rows], np.int32),
@@ -226,7 +231,9 @@ class _TrlBatches:
         for number, update in enumerate(updates):
             order = list(update)
             prefix = f"update{number}."
-            arrays |= {prefix + one: np.array(order, np.int32) for one in ("rows", "computed")}
+            arrays |= {
+                prefix + suffix: np.array(order, np.int32) for suffix in ("rows", "computed")
+            }
             for name in ("logprobs", "weights"):
                 values = [np.zeros(0, np.float32), *(update[row][name] for row in order)]
                 arrays[prefix + name] = np.concatenate(values).astype(np.float32)
@@ -296,11 +303,11 @@ def record_verl(
         UsageError: the batch lacks advantages, rewards or groups, or there is no such algorithm.
     """
     require_one_of("algorithm", algorithm, _VERL_NAMES)
-    tensors, others = batch.batch, batch.non_tensor_batch
+    tensors, other_columns = batch.batch, batch.non_tensor_batch
     for name in ("prompts", "responses", "attention_mask", "advantages", "token_level_rewards"):
         if name not in tensors.keys():  # noqa: SIM118  a TensorDict
             raise UsageError(f"the batch has no {name}; record it after compute_advantage")
-    if "uid" not in others:
+    if "uid" not in other_columns:
         raise UsageError("the batch has no uid, by which completions of one prompt are a group")
     width = tensors["responses"].shape[1]
     present = tensors["attention_mask"].bool().cpu().numpy()
@@ -318,16 +325,18 @@ def record_verl(
         return np.concatenate([row[:n] for row, n in zip(table, lengths, strict=True)])
 
     trained = "response_mask" if "response_mask" in tensors.keys() else None  # noqa: SIM118
-    groups = {uid: number for number, uid in enumerate(dict.fromkeys(others["uid"].tolist()))}
+    groups = {
+        uid: number for number, uid in enumerate(dict.fromkeys(other_columns["uid"].tolist()))
+    }
     scores = (tensors["token_level_rewards"].double() * 1.0).sum(dim=1).cpu().numpy()
     count = len(lengths)
     arrays: dict[str, StepArray] = {
-        "prompt_ids": np.array([one for ids in prompts for one in ids], np.int32),
+        "prompt_ids": np.array([token_id for ids in prompts for token_id in ids], np.int32),
         "prompt_offsets": _offsets([len(ids) for ids in prompts]),
         "token_ids": flat("responses").astype(np.int32),
         "offsets": _offsets(lengths),
         "mask": flat(trained).astype(bool) if trained else np.ones(sum(lengths), bool),
-        "group": np.array([groups[uid] for uid in others["uid"].tolist()], np.int32),
+        "group": np.array([groups[uid] for uid in other_columns["uid"].tolist()], np.int32),
         "score": scores,
         "scored": np.ones(count, bool),
         "advantages": flat("advantages"),
@@ -352,8 +361,8 @@ def record_verl(
 
 
 def _floats(values: Any) -> NDArray[np.float32]:
-    made: NDArray[np.float32] = values.detach().float().cpu().numpy().copy()
-    return made
+    floats: NDArray[np.float32] = values.detach().float().cpu().numpy().copy()
+    return floats
 
 
 def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:

@@ -99,8 +99,8 @@ class TRLTools:
 
     def environment_factory(self) -> _TRLEnvironment:
         """A new instance, as TRL asks for them."""
-        made: _TRLEnvironment = self._class(self.env, frozenset(self._tools))
-        return made
+        environment: _TRLEnvironment = self._class(self.env, frozenset(self._tools))
+        return environment
 
 
 class _TRLEnvironment:

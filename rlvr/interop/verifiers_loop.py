@@ -62,11 +62,11 @@ class VerifiersLoopEnv(ReportedEnv):
         if self.count is None and not taskset.bounded:
             raise UsageError(f"{kind} has no end: say how many, tasks=1000")
         self._tasks_by_id: JsonDict = {}
-        for index, one in enumerate(islice(taskset, self.count)):
-            needs = _missing(one, alone=self._env is None)
+        for index, vf_task in enumerate(islice(taskset, self.count)):
+            needs = _missing(vf_task, alone=self._env is None)
             if needs:
-                raise UsageError(f"{kind}: its task {one.data.id or index} needs {needs}")
-            self._tasks_by_id[f"{kind}/{self.split}/{one.data.id or index}"] = one
+                raise UsageError(f"{kind}: its task {vf_task.data.id or index} needs {needs}")
+            self._tasks_by_id[f"{kind}/{self.split}/{vf_task.data.id or index}"] = vf_task
         if not self._tasks_by_id:
             raise UsageError(f"{kind} has no tasks")
 
@@ -76,12 +76,12 @@ class VerifiersLoopEnv(ReportedEnv):
         return {name: value for name, value in super().config.items() if name != "theirs"}
 
     def tasks(self) -> Iterator[Task]:
-        for name, one in self._tasks_by_id.items():
-            yield Task(name, one.data.prompt_text)
+        for name, vf_task in self._tasks_by_id.items():
+            yield Task(name, vf_task.data.prompt_text)
 
     async def play(self, call: Any) -> str:
-        one = self._tasks_by_id.get(call.task)
-        if one is None:
+        vf_task = self._tasks_by_id.get(call.task)
+        if vf_task is None:
             raise UsageError(f"there is no task {call.task!r} here")
         with _key(call.api_key) as variable:
             client = vf.EvalClientConfig(base_url=call.base_url, api_key_var=variable)
@@ -92,11 +92,11 @@ class VerifiersLoopEnv(ReportedEnv):
                     harness={"id": self.harness},
                     runtime=SubprocessConfig(),
                 )
-                traces, errors = [await vf.make_agent(config).run(one)], []
+                traces, errors = [await vf.make_agent(config).run(vf_task)], []
             else:
                 context = vf.ModelContext(model=call.model, client=client)
                 async with self._env.serving():
-                    episode = await self._env.run_episode(one, context)
+                    episode = await self._env.run_episode(vf_task, context)
                 traces, errors = list(episode.traces), list(episode.errors)
         return _reported(traces, errors)
 
@@ -111,19 +111,19 @@ def _reported(traces: list[Any], errors: list[object]) -> str:
     faults = [*errors, *(fault for trace in traces if not trace.ok for fault in trace.errors)]
     if faults:
         last = faults[-1]
-        said = any(trace.assistant_messages for trace in traces)
+        has_reply = any(trace.assistant_messages for trace in traces)
         message = f"verifiers: {last.type}: {str(last.message)[:300]}"
-        raise RuntimeError(message) if said and last.type in _ITS_OWN else Unscored(message)
-    own = [trace for trace in traces if getattr(trace.agent, "trainable", True)] or traces
+        raise RuntimeError(message) if has_reply and last.type in _ITS_OWN else Unscored(message)
+    trainable = [trace for trace in traces if getattr(trace.agent, "trainable", True)] or traces
     rewards = {
         name: None if value is None else float(value.value)
-        for trace in own
+        for trace in trainable
         for name, value in trace.rewards.items()
     }
-    if not own or not rewards or None in rewards.values():
+    if not trainable or not rewards or None in rewards.values():
         raise Unscored(f"verifiers gave no number for its rewards {sorted(rewards)}")
-    mean = sum(float(trace.reward) for trace in own) / len(own)
-    return report(mean, rewards, own[-1].last_reply)
+    mean = sum(float(trace.reward) for trace in trainable) / len(trainable)
+    return report(mean, rewards, trainable[-1].last_reply)
 
 
 def _require_here(env: Any) -> None:

@@ -39,15 +39,17 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
         step: the case; it gets advantages, and one optimiser step where the mean is over tokens.
     """
     numbers = step.numbers
-    sizes = {list(step.arrays["group"]).count(one) for one in step.arrays["group"]}
+    sizes = {list(step.arrays["group"]).count(number) for number in step.arrays["group"]}
     if numbers.get("kl") or not step.arrays["scored"].all() or len(sizes) > 1:
         raise NotImplementedError("without KL, groups of one size, all rows scored")
     levels = {"mean_level": "group", "mean_leave1out": False, **_LEVELS[numbers["name"]]}
     config = SimpleNamespace(std_unbiased=True, group_size=sizes.pop(), eps=1e-5, **levels)
     scores = torch.tensor(step.arrays["score"]).float()
     mask = torch.tensor(step.padded("mask")).float()
-    made = module_of(_UTILS / "data.py").Normalization(config)(scores)
-    advantages = made[:, None] * mask  # GAE with γ = λ = 1 and without values, trainer/ppo/actor.py
+    normalized = module_of(_UTILS / "data.py").Normalization(config)(scores)
+    advantages = (
+        normalized[:, None] * mask
+    )  # GAE with γ = λ = 1 and without values, trainer/ppo/actor.py
     step.arrays["advantages"] = step.flat(advantages.numpy())
     if numbers["aggregation"] == "token_mean":
         clip = numbers["clip"]

@@ -43,11 +43,11 @@ def run(step: Step, ranks: Ranks | None = None) -> tuple[str, TrainerConventions
         learner = _learner(step, Path(folder), ranks)
         maker = next(part for part in learner.parts if part.makes_batch)
         sampled = RolloutBatch(groups, None, {}, {}, 0.0) if ranks.first else None
-        made = maker.make_batch(sampled, 0)
-        if made.batch is None:
-            raise NotImplementedError(made.why)
-        rows = range(len(made.batch.rows))
-        learner.update(made.batch, [list(rows[at : at + size]) for at in rows[::size]])
+        sampled_batch = maker.make_batch(sampled, 0)
+        if sampled_batch.batch is None:
+            raise NotImplementedError(sampled_batch.why)
+        rows = range(len(sampled_batch.batch.rows))
+        learner.update(sampled_batch.batch, [list(rows[at : at + size]) for at in rows[::size]])
         if ranks.first:
             _take(step, Path(folder))
         if ranks.world == 1 and not case["given"]:
@@ -56,7 +56,7 @@ def run(step: Step, ranks: Ranks | None = None) -> tuple[str, TrainerConventions
 
 
 def _groups(step: Step) -> list[Group]:
-    arrays, found = step.arrays, dict[int, list[Rollout]]()
+    arrays, rollouts = step.arrays, dict[int, list[Rollout]]()
     columns = map(step.rows, ("prompt_ids", "token_ids", "mask", "behaviour_logprobs"))
     for i, (prompt, ids, mask, logprobs) in enumerate(zip(*columns, strict=True)):
         is_scored, number = bool(arrays["scored"][i]), int(arrays["group"][i])
@@ -74,8 +74,8 @@ def _groups(step: Step) -> list[Group]:
             truncated=bool(arrays["truncated"][i]),
             score=Score(total, {} if total is None else {"case": total}, verdict),
         )
-        found.setdefault(number, []).append(rollout)
-    return [Group(rows[0].task, rows) for rows in found.values()]
+        rollouts.setdefault(number, []).append(rollout)
+    return [Group(rows[0].task, rows) for rows in rollouts.values()]
 
 
 def _learner(step: Step, folder: Path, ranks: Ranks) -> Learner:

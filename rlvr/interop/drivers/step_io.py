@@ -152,17 +152,19 @@ class Step:
             ("alone_at_one", torch.float64, 1.0),
         ):
             model = model.to(dtype).eval()
-            found = []
+            row_logprobs = []
             rows = zip(self.rows("prompt_ids"), self.rows("token_ids"), strict=True)
             for prompt, ids in rows:
                 tokens = torch.tensor([[*prompt.tolist(), *ids.tolist()]])
                 with torch.no_grad():
                     logits = model(input_ids=tokens).logits[0, len(prompt) - 1 : -1] / heat
                 logprobs = logits.log_softmax(dim=-1).gather(1, tokens[0, len(prompt) :, None])
-                found.append(logprobs[:, 0].double().numpy())
+                row_logprobs.append(logprobs[:, 0].double().numpy())
             for number in range(len(self.updates)):
                 order = self.arrays[f"update{number}.computed"].tolist()
-                self.arrays[f"update{number}.{name}"] = np.concatenate([found[i] for i in order])
+                self.arrays[f"update{number}.{name}"] = np.concatenate(
+                    [row_logprobs[i] for i in order]
+                )
 
     def write(self, path: Path, trainer: str, conventions: TrainerConventions) -> None:
         """Write the step.
@@ -212,8 +214,8 @@ def trainer_name(package: str) -> str:
         package: the distribution.
     """
     places = [place for place in (*sys.argv[3:4], *sys.path) if place]
-    known = [one.version for one in distributions(name=package, path=places)]
-    return f"{package} {known[0] if known else 'of a folder'}"
+    versions = [distribution.version for distribution in distributions(name=package, path=places)]
+    return f"{package} {versions[0] if versions else 'of a folder'}"
 
 
 def module_of(path: Path) -> ModuleType:
@@ -243,7 +245,7 @@ def stand_in_for(names: tuple[str, ...]) -> list[str]:
     Args:
         names: of packages that the functions under test do not call.
     """
-    taken: list[str] = []
+    stand_ins: list[str] = []
 
     # a class whose attributes are such classes, as of a module that is imported by name
     class Kind(type):
@@ -266,8 +268,8 @@ def stand_in_for(names: tuple[str, ...]) -> list[str]:
             package = name.partition(".")[0]
             if package not in names:
                 return None
-            if package not in taken:
-                taken.append(package)
+            if package not in stand_ins:
+                stand_ins.append(package)
             return importlib.util.spec_from_loader(
                 name,
                 self,  # type: ignore[arg-type]
@@ -282,4 +284,4 @@ def stand_in_for(names: tuple[str, ...]) -> list[str]:
 
     sys.path[:0] = [folder for folder in sys.argv[3:4] if folder]
     sys.meta_path.append(Finder())  # type: ignore[arg-type]
-    return taken
+    return stand_ins

@@ -51,20 +51,20 @@ def _advantages(step: Step, mask: torch.Tensor) -> torch.Tensor:
             batch={"token_level_rewards": rewards, "response_mask": mask},
             non_tensor_batch={"uid": group},
         )
-        made: torch.Tensor = RLOOAdvantageFn()(batch)[0].batch["advantages"]
-        return made
-    found = torch.zeros_like(mask)
+        rloo_advantages: torch.Tensor = RLOOAdvantageFn()(batch)[0].batch["advantages"]
+        return rloo_advantages
+    advantages = torch.zeros_like(mask)
     function = GRPOGroupedAdvantage()
     for number in sorted(set(group)):
-        rows = [row for row, own in enumerate(group) if own == number]
+        rows = [row for row, group_number in enumerate(group) if group_number == number]
         experiences = [
             SimpleNamespace(reward=float(scores[row]), action_mask=mask[row]) for row in rows
         ]
-        for row, one in zip(
+        for row, experience in zip(
             rows, function.calculate_group_advantage(str(number), experiences)[0], strict=True
         ):
-            found[row] = one.advantages
-    return found
+            advantages[row] = experience.advantages
+    return advantages
 
 
 def _add_loss(step: Step, mask: torch.Tensor, advantages: torch.Tensor) -> None:

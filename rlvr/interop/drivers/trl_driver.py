@@ -81,7 +81,7 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
     Args:
         step: the case; it gets advantages, and each optimiser step.
     """
-    prompts = [" ".join(f"t{int(one)}" for one in ids) for ids in step.rows("prompt_ids")]
+    prompts = [" ".join(f"t{int(token_id)}" for token_id in ids) for ids in step.rows("prompt_ids")]
     rows = [ids.tolist() for ids in step.rows("token_ids")]
     masks = [mask.astype(int).tolist() for mask in step.rows("mask")]
     case, numbers = step.case, step.numbers
@@ -93,25 +93,25 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
     }
 
     def rollout(asked: list[str], trainer: object = None, **more: object) -> dict[str, list]:
-        found: dict[str, list] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
+        outputs: dict[str, list] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
         count: dict[str, int] = {}
         for prompt in asked:
-            own = [row for row, one in enumerate(prompts) if one == prompt]
-            row = own[count.get(prompt, 0)]
+            prompt_rows = [row for row, row_prompt in enumerate(prompts) if row_prompt == prompt]
+            row = prompt_rows[count.get(prompt, 0)]
             ids = rows[row]
             count[prompt] = count.get(prompt, 0) + 1
-            found["prompt_ids"].append(tokenizer(prompt).input_ids)
-            found["completion_ids"].append(ids)
-            found["logprobs"].append([0.0] * len(ids))
+            outputs["prompt_ids"].append(tokenizer(prompt).input_ids)
+            outputs["completion_ids"].append(ids)
+            outputs["logprobs"].append([0.0] * len(ids))
             if not case.get("masks_truncated"):
-                found.setdefault("env_mask", []).append(masks[row])
-        return found
+                outputs.setdefault("env_mask", []).append(masks[row])
+        return outputs
 
     def reward(
         prompts: Sequence[str] = (), completion_ids: Sequence[list[int]] = (), **more: object
     ) -> list[float]:
         return [
-            float(scores[p, tuple(int(one) for one in ids)])
+            float(scores[p, tuple(int(token_id) for token_id in ids)])
             for p, ids in zip(prompts, completion_ids, strict=True)
         ]
 
@@ -190,8 +190,8 @@ def _of_all_ranks(updates: list[Update], ranks: int) -> list[list[_Micro]]:
     if ranks > 1:
         torch.distributed.all_gather_object(every, mine)
     return [
-        [(rank, *micro) for rank, own in enumerate(each) for micro in own]
-        for each in zip(*every, strict=True)
+        [(rank, *micro) for rank, micros in enumerate(update) for micro in micros]
+        for update in zip(*every, strict=True)
     ]
 
 
@@ -199,7 +199,7 @@ def _record(step: Step, rows: list[list[int]], updates: list[list[_Micro]], pad:
     """Tokens, advantages, reference and old log-probabilities as the trainer had them, and each
     optimiser step."""
     names = {"advantages": "advantages", "old": "behaviour_logprobs", "ref": "ref_logprobs"}
-    found = {name: [np.zeros(len(ids), np.float32) for ids in rows] for name in names}
+    arrays = {name: [np.zeros(len(ids), np.float32) for ids in rows] for name in names}
     tokens, mask = (
         [np.array(ids, np.int32) for ids in rows],
         [np.zeros(len(ids), bool) for ids in rows],
@@ -217,15 +217,15 @@ def _record(step: Step, rows: list[list[int]], updates: list[list[_Micro]], pad:
                 weights.append(slopes[i, :n].numpy())
                 used = inputs["completion_mask"] * inputs.get("tool_mask", 1)
                 tokens[row][:], mask[row][:] = ids[:n], used[i, :n].bool()
-                found["advantages"][row][:] = float(inputs["advantages"][i].reshape(-1)[0])
-                found["old"][row] = inputs.get("old_per_token_logps", values)[i, :n].numpy()
+                arrays["advantages"][row][:] = float(inputs["advantages"][i].reshape(-1)[0])
+                arrays["old"][row] = inputs.get("old_per_token_logps", values)[i, :n].numpy()
                 if "ref_per_token_logps" in inputs:
-                    found["ref"][row] = inputs["ref_per_token_logps"][i, :n].numpy()
+                    arrays["ref"][row] = inputs["ref_per_token_logps"][i, :n].numpy()
         step.add_update(order, logprobs, weights, micro=micros, rank=ranks)
     step.arrays |= {"token_ids": np.concatenate(tokens), "mask": np.concatenate(mask)}
     for name, array in names.items():
         if name != "ref" or step.numbers.get("kl"):
-            step.arrays[array] = np.concatenate(found[name])
+            step.arrays[array] = np.concatenate(arrays[name])
 
 
 def _most_alike(rows: list[list[int]], taken: list[int], ids: list[int], pad: int) -> int:

@@ -28,7 +28,7 @@ def watch_updates(trainer: GRPOTrainer, on_update: Callable[[Update], None]) -> 
     """
     from transformers import TrainerCallback
 
-    seen: Update = []
+    micro_batches: Update = []
     inputs: list[Mapping[str, Tensor]] = [{}]
     loss, logprobs = trainer._compute_loss, trainer._get_per_token_logps_and_entropies
 
@@ -40,12 +40,12 @@ def watch_updates(trainer: GRPOTrainer, on_update: Callable[[Update], None]) -> 
         computed = logprobs(*args, **more)
         if computed[0].requires_grad:
             computed[0].retain_grad()
-            seen.append((inputs[0], computed[0]))
+            micro_batches.append((inputs[0], computed[0]))
         return computed
 
     class Cut(TrainerCallback):  # type: ignore[misc]  # of a package that may be absent
         def on_pre_optimizer_step(self, *args: object, **more: object) -> None:
-            update, seen[:] = list(seen), []
+            update, micro_batches[:] = list(micro_batches), []
             if update:
                 on_update(update)
 

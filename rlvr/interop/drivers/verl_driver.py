@@ -103,8 +103,8 @@ def _correction(step: Step, old: torch.Tensor, mask: torch.Tensor) -> torch.Tens
         apart = old - torch.tensor(step.padded("behaviour_logprobs"))
         is_band = rule["kind"] == "band"
         bounds = f"{rule['low']}_{rule['high']}" if is_band else rule["high"]
-        own = compute_rollout_correction_weights(apart, mask, rule["level"], bounds)[0]
-        weights = own if weights is None else weights * own
+        factors = compute_rollout_correction_weights(apart, mask, rule["level"], bounds)[0]
+        weights = factors if weights is None else weights * factors
     return weights
 
 
