@@ -344,9 +344,9 @@ class Policy:
     def shard(self, ranks: Ranks, *, whole: bool = False) -> None:
         """Shard the weights over the ranks, in place; every rank has to have the same ones.
 
-        From then on `logprobs` without gradients, `weights`, `save` and `frozen_copy` are calls that
-        all ranks make together: each computes its share of the rows.  With gradients each computes the
-        rows that it gives.
+        From then on `logprobs` without gradients, `weights`, `save` and `frozen_copy` are calls
+        that all ranks make together: each computes its share of the rows.  With gradients each
+        computes the rows that it gives.
 
         Args:
             ranks: with one of them nothing changes.

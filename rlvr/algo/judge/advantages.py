@@ -258,7 +258,7 @@ def _gae(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     if not weight:
         return list(white)
     of_group = _by_group(_relative)(rows, setting)
-    return [A + weight * one for A, one in zip(white, of_group, strict=True)]
+    return [A + weight * term for A, term in zip(white, of_group, strict=True)]
 
 
 def _n_steps(rows: Sequence[StepRow], setting: Setting) -> _Advantages:

@@ -144,10 +144,10 @@ def conventions_of(declared: JsonObject) -> Conventions:
     Raises:
         DataError: there is no such convention or choice.
     """
-    known = [field.name for field in fields(Conventions)]
+    names = [field.name for field in fields(Conventions)]
     for name, choice in declared.items():
-        if name not in known:
-            raise DataError(f"there is no convention {name!r}{nearest(name, known)}")
+        if name not in names:
+            raise DataError(f"there is no convention {name!r}{nearest(name, names)}")
         is_number = name in ("eps", "bound", "cap")
         fits = type(choice) is float or (type(choice) is int and choice <= 2**53)
         if is_number and not (fits and choice >= 0):

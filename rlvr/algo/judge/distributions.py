@@ -51,5 +51,5 @@ def _divergence(q: Float64s, p: Float64s, beta: float) -> float:
 
 
 def _kl(p: Float64s, q: Float64s) -> float:
-    there = p > 0
-    return float(np.sum(p[there] * np.log(p[there] / q[there])))
+    is_possible = p > 0
+    return float(np.sum(p[is_possible] * np.log(p[is_possible] / q[is_possible])))

@@ -125,12 +125,12 @@ class ExampleLoss:
         groups: dict[int, list[int]] = {}
         for i, row in enumerate(computed):
             groups.setdefault(row.group, []).append(i)
-        firsts = [computed[own[0]] for own in groups.values()]
+        firsts = [computed[members[0]] for members in groups.values()]
         self._weight = sum(row.weight for row in firsts)
         self._first_tokens = sum(row.weight * len(row.at) for row in firsts)
         self._counts = sum(row.weight * float(row.labels[:, 1].sum()) for row in firsts)
-        for own in groups.values():
-            self._add([computed[i] for i in own], own)
+        for members in groups.values():
+            self._add([computed[i] for i in members], members)
 
     def _add(self, rows: Sequence[StepRow], places: Sequence[int]) -> None:
         first, numbers = rows[0], self._setting.numbers
@@ -140,18 +140,18 @@ class ExampleLoss:
         if self._name in _OF_RIGHT:
             self._take_likelihood(first, places[0], 1.0)
             return
-        said = [self._says(row) for row in rows]
+        outputs = [self._says(row) for row in rows]
         if self._name in OF_PAIRS:
-            made = pair_loss(self._name, numbers, said[0], said[1], first.margin)
+            part_loss = pair_loss(self._name, numbers, outputs[0], outputs[1], first.margin)
         else:
             point = numbers.get("reference_point") or 0.0
-            made = label_loss(self._name, numbers, said[0], first.score, point=point)
+            part_loss = label_loss(self._name, numbers, outputs[0], first.score, point=point)
         share = first.weight / self._weight
-        self.loss += float(made.value) * share
-        self.sizes["loss"] += float(made.size) * share
+        self.loss += float(part_loss.value) * share
+        self.sizes["loss"] += float(part_loss.size) * share
         slopes, steep = (
-            np.broadcast_to(made.slope, len(rows)),
-            np.broadcast_to(made.steep, len(rows)),
+            np.broadcast_to(part_loss.slope, len(rows)),
+            np.broadcast_to(part_loss.steep, len(rows)),
         )
         for i, (row, place) in enumerate(zip(rows, places, strict=True)):
             if self._name in _WITH_HEAD:
@@ -183,11 +183,11 @@ class ExampleLoss:
     def _add_steps(self, row: StepRow, place: int) -> None:
         share = row.weight / max(self._counts, 1e-300)
         for step, (right, counts) in enumerate(row.labels):
-            said = float(row.outputs[step])
-            made = label_loss(
-                self._name, self._setting.numbers, said, float(right), counts=float(counts)
+            output = float(row.outputs[step])
+            part_loss = label_loss(
+                self._name, self._setting.numbers, output, float(right), counts=float(counts)
             )
-            self.loss += float(made.value) * share
-            self.sizes["loss"] += float(made.size) * share
-            self.output_weights[place][step] += made.slope[0] * share
-            self.output_steep[place][step] += made.steep[0] * share
+            self.loss += float(part_loss.value) * share
+            self.sizes["loss"] += float(part_loss.size) * share
+            self.output_weights[place][step] += part_loss.slope[0] * share
+            self.output_steep[place][step] += part_loss.steep[0] * share

@@ -246,13 +246,13 @@ def what_the_loss_lacks(step: StepFile, number: int, setting: Setting) -> str:
 def _first_missing(step: StepFile, setting: Setting, needed: Sequence[str], prefix: str) -> str:
     for name in needed:
         if name in _OF_UPDATE:
-            there = prefix + name in step.arrays
+            is_there = prefix + name in step.arrays
         elif name in _ARRAYS or name == "advantages":
-            there = name in step.arrays
+            is_there = name in step.arrays
         else:
-            there = name in setting.numbers
-            there &= name == "n_steps" or setting.numbers.get(name) is not None
-        if not there:
+            is_there = name in setting.numbers
+            is_there &= name == "n_steps" or setting.numbers.get(name) is not None
+        if not is_there:
             return name
     return ""
 
@@ -300,11 +300,13 @@ def _require_update(place: str, update: JsonObject, computed: int) -> None:
         if name in update and not (type(update[name]) is int and 0 <= update[name] <= 2**53):
             raise DataError(f"{place}: {name} is {_shown(update[name])}; it must be a count")
     for name in ("micro", "rank"):
-        own = update.get(name, [])
-        if not isinstance(own, list) or not all(type(one) is int for one in own):
-            raise DataError(f"{place}: {name} is {_shown(own)}; it must be a list of numbers")
-        if own and len(own) != computed:
-            raise DataError(f"{place}: {name} has {len(own)} numbers for {computed} computed rows")
+        listed = update.get(name, [])
+        if not isinstance(listed, list) or not all(type(number) is int for number in listed):
+            raise DataError(f"{place}: {name} is {_shown(listed)}; it must be a list of numbers")
+        if listed and len(listed) != computed:
+            raise DataError(
+                f"{place}: {name} has {len(listed)} numbers for {computed} computed rows"
+            )
 
 
 def _shown(value: object) -> str:

@@ -247,17 +247,19 @@ class UpdateLoss:
         self.setting = setting
         by_group = setting.numbers.get("aggregation") == "group_token_mean"
         kind = "group" if by_group else setting.how.denominator
-        whole = batch if kind in ("batch", "share") and batch else rows
-        self.tokens, self.sequences = _denominators(whole, setting)
+        counted_rows = batch if kind in ("batch", "share") and batch else rows
+        self.tokens, self.sequences = _denominators(counted_rows, setting)
         numbers = (head or {}).get({"micro-batch": "micro"}.get(kind, kind), ())
         self._part = {row.index: n for row, n in zip(computed, numbers, strict=False)}
         if kind == "group":
             self._part = {row.index: row.group for row in rows}
         members: dict[int, list[StepRow]] = {}
-        for row in whole:
+        for row in counted_rows:
             members.setdefault(self._part.get(row.index, -1), []).append(row)
-        self._sizes = {part: _denominators(own, setting) for part, own in members.items()}
-        self._parts = len(rows) / max(1, len(whole)) if kind == "share" else len(members)
+        self._sizes = {
+            part: _denominators(part_rows, setting) for part, part_rows in members.items()
+        }
+        self._parts = len(rows) / max(1, len(counted_rows)) if kind == "share" else len(members)
         if by_group:
             self._parts = sum(tokens > 0 for tokens, _ in self._sizes.values())
         self.loss, self.sizes = 0.0, {"loss": 0.0}

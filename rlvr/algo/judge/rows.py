@@ -181,24 +181,24 @@ def rows_of_update(step: StepFile, number: int) -> tuple[list[StepRow], list[Ste
     arrays, prefix = step.arrays, f"update{number}."
     rows = _rows(step, arrays.get("used", arrays["mask"]))
     outputs = arrays.get(prefix + "outputs")
-    computed, start, given = [], 0, 0
+    computed, start, outputs_read = [], 0, 0
     for index in arrays[prefix + "computed"].tolist():
         row, stop = rows[index], start + rows[index].length
         places = row.at + start
-        known = {
+        columns = {
             "new": _floats(arrays, prefix + "logprobs", places),
             "entropies": _floats(arrays, prefix + "entropies", places),
             "divergences": _floats(arrays, prefix + "divergences", places),
         }
         if prefix + "selected" in arrays:
-            known["selected"] = arrays[prefix + "selected"][places]
+            columns["selected"] = arrays[prefix + "selected"][places]
         if "kept" in arrays:
-            known["kept"] = arrays["kept"][spans(arrays["offsets"])[index]][row.at]
+            columns["kept"] = arrays["kept"][spans(arrays["offsets"])[index]][row.at]
         if outputs is not None:
             count = len(row.labels) or 1
-            known["outputs"] = outputs[given : given + count].astype(np.float64)
-            given += count
-        computed.append(replace(row, **known))
+            columns["outputs"] = outputs[outputs_read : outputs_read + count].astype(np.float64)
+            outputs_read += count
+        computed.append(replace(row, **columns))
         start = stop
     return [rows[i] for i in arrays[prefix + "rows"].tolist()], computed
 
@@ -212,13 +212,13 @@ def value_rows(step: StepFile, number: int) -> list[StepRow]:
     """
     arrays, prefix = step.arrays, f"update{number}."
     rows = _rows(step, arrays.get("used", arrays["mask"]))
-    found, start = [], 0
+    value_rows_new, start = [], 0
     for index in arrays[prefix + "value_rows"].tolist():
         row = rows[index]
         new_values = _floats(arrays, prefix + "values", row.at + start)
-        found.append(replace(row, new_values=new_values))
+        value_rows_new.append(replace(row, new_values=new_values))
         start += row.length
-    return found
+    return value_rows_new
 
 
 def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
@@ -268,8 +268,8 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[StepRow]:
     for index, span in enumerate(spans(arrays["offsets"])):
         at = np.flatnonzero(mask[span])
         places = at + span.start
-        known: dict[str, Any] = {
-            own: _floats(arrays, name, places) for own, name in _COLUMNS.items()
+        columns: dict[str, Any] = {
+            row_field: _floats(arrays, name, places) for row_field, name in _COLUMNS.items()
         }
         rows.append(
             StepRow(
@@ -285,18 +285,20 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[StepRow]:
                 parts=arrays["score_parts"][index] if "score_parts" in arrays else _NONE,
                 weight=float(arrays["row_weights"][index]) if "row_weights" in arrays else 1.0,
                 margin=float(arrays["margins"][index]) if "margins" in arrays else 0.0,
-                **known,
+                **columns,
             )
         )
     turns, rewards = arrays.get("turns"), arrays.get("turn_rewards")
     if turns is not None and rewards is not None:
         rows = _with_places(rows, "steps", turns[:, 0], turns[:, 2], rewards)
     if "step_labels" in arrays:
-        own, labels = arrays["step_labels"][:, 0], arrays["step_labels"][:, 2:]
-        rows = [replace(row, labels=labels[own == row.index].astype(float)) for row in rows]
+        owner, labels = arrays["step_labels"][:, 0], arrays["step_labels"][:, 2:]
+        rows = [replace(row, labels=labels[owner == row.index].astype(float)) for row in rows]
     if "prefixes" in arrays:
-        found = arrays["prefixes"]
-        rows = _with_places(rows, "prefixes", found[:, 0], found[:, 1], arrays["prefix_values"])
+        prefixes = arrays["prefixes"]
+        rows = _with_places(
+            rows, "prefixes", prefixes[:, 0], prefixes[:, 1], arrays["prefix_values"]
+        )
     return rows
 
 

@@ -55,19 +55,21 @@ def wrong_selection(
         setting: of the step.
         precision: that the head says.
     """
-    own = [row for row in computed if len(row.at)]
+    with_tokens = [row for row in computed if len(row.at)]
     needed = {"kl_cov": {"share"}, "clip_cov": {"share", "low", "high"}}.get(setting.name)
     is_known = needed is not None and needed <= setting.numbers.keys()
-    is_whole = {row.index for row in rows if len(row.at)} == {row.index for row in own}
-    if setting.own or not (is_known and is_whole and own and len(own[0].advantages)):
+    is_whole = {row.index for row in rows if len(row.at)} == {row.index for row in with_tokens}
+    if setting.own or not (
+        is_known and is_whole and with_tokens and len(with_tokens[0].advantages)
+    ):
         return None
     off = _OFF if precision in (None, "float32") else _OFF_HALF
-    may, least, most = selectable(own, setting, off)
-    chosen = np.concatenate([np.broadcast_to(row.selected, len(row.at)) for row in own])
-    places = [(row.index, int(t)) for row in own for t in row.at]
+    may, lowest, highest = selectable(with_tokens, setting, off)
+    chosen = np.concatenate([np.broadcast_to(row.selected, len(row.at)) for row in with_tokens])
+    places = [(row.index, int(t)) for row in with_tokens for t in row.at]
     if foreign := np.flatnonzero(chosen & ~may).tolist():
         return *places[foreign[0]], 1.0, 0.0
     count = int(chosen.sum())
-    if least <= count <= most:
+    if lowest <= count <= highest:
         return None
-    return None, None, float(count), float(most if count > most else least)
+    return None, None, float(count), float(highest if count > highest else lowest)

@@ -23,8 +23,8 @@ def wrong_sizes(step: StepFile) -> Iterator[tuple[int, int, int]]:
     Args:
         step: one whose head says how many updates are `updates_wanted`; another has none.
     """
-    wanted = step.head.get("updates_wanted")
-    if type(wanted) is not int or wanted < 1 or step.head.get("left_out"):
+    update_count = step.head.get("updates_wanted")
+    if type(update_count) is not int or update_count < 1 or step.head.get("left_out"):
         return
     group = step.arrays["group"]
     sizes = Counter(group.tolist())
@@ -32,14 +32,14 @@ def wrong_sizes(step: StepFile) -> Iterator[tuple[int, int, int]]:
     count = 1
     if same:
         rows = next(iter(sizes.values()))
-        fitting = range(min(wanted, len(sizes) // _GROUPS), 1, -1)
+        fitting = range(min(update_count, len(sizes) // _GROUPS), 1, -1)
         count = next((c for c in fitting if len(sizes) // c * rows >= _ROWS), 1)
     for number in range(len(step.updates)):
-        own = Counter(group[step.arrays[f"update{number}.rows"]].tolist())
-        if any(sizes[one] != rows for one, rows in own.items()):
-            yield number, len(own), len(own) + 1
-        elif same and not len(sizes) // count <= len(own) <= -(-len(sizes) // count):
-            yield number, len(own), len(sizes) // count
+        rows_of_group = Counter(group[step.arrays[f"update{number}.rows"]].tolist())
+        if any(sizes[group_number] != rows for group_number, rows in rows_of_group.items()):
+            yield number, len(rows_of_group), len(rows_of_group) + 1
+        elif same and not len(sizes) // count <= len(rows_of_group) <= -(-len(sizes) // count):
+            yield number, len(rows_of_group), len(sizes) // count
 
 
 def foreign_token(step: StepFile) -> tuple[int, int] | None:
@@ -119,9 +119,9 @@ def untrained_row(step: StepFile) -> tuple[int, int] | None:
 def _first_with_slope(step: StepFile, rows: StepArray, but: StepArray) -> tuple[int, int] | None:
     """Row and token of the first advantage that is not 0, in rows that are not among others."""
     trained = step.arrays.get("used", step.arrays["mask"])
-    own = spans(step.arrays["offsets"])
+    row_spans = spans(step.arrays["offsets"])
     for row in np.setdiff1d(rows, but).tolist():
-        has_slope = trained[own[row]] & (step.arrays["advantages"][own[row]] != 0)
+        has_slope = trained[row_spans[row]] & (step.arrays["advantages"][row_spans[row]] != 0)
         if has_slope.any():
             return row, int(np.argmax(has_slope))
     return None

@@ -131,15 +131,15 @@ def _asked(name: str, case: str) -> StepFile:
     updates = [{"micro": micro} for micro in _MICRO] if case == "updates" else [{}]
     first = 0
     for number, update in enumerate(updates):
-        own = rows[first : first + len(update.get("micro", rows))]
-        span = slice(offsets[own[0]], offsets[own[-1] + 1])
+        update_rows = rows[first : first + len(update.get("micro", rows))]
+        span = slice(offsets[update_rows[0]], offsets[update_rows[-1] + 1])
         arrays |= {
-            f"update{number}.rows": own,
-            f"update{number}.computed": own,
+            f"update{number}.rows": update_rows,
+            f"update{number}.computed": update_rows,
             f"update{number}.logprobs": new[span],
             f"update{number}.selected": selected[span],
         }
-        first += len(own)
+        first += len(update_rows)
     head = {
         "algorithm": numbers,
         "case": case,
@@ -163,10 +163,10 @@ def _answered(asked: StepFile) -> StepFile:
     step = StepFile(asked.head, arrays)
     start = arrays["offsets"]
     rows = advantage_rows(step)
-    given = np.zeros(int(start[-1]))
-    for row, own in zip(rows, advantages(rows, setting), strict=True):
-        given[start[row.index] + row.at] = own
-    arrays["advantages"] = given
+    flat_advantages = np.zeros(int(start[-1]))
+    for row, row_advantages in zip(rows, advantages(rows, setting), strict=True):
+        flat_advantages[start[row.index] + row.at] = row_advantages
+    arrays["advantages"] = flat_advantages
     updates = [_answer_update(step, n, setting, arrays) for n in range(len(step.updates))]
     return StepFile({**step.head, "updates": updates}, arrays)
 
@@ -178,29 +178,29 @@ def _answer_update(
     the tokens that it selects."""
     every, computed = rows_of_update(step, number)
     if (key := f"update{number}.selected") in arrays:
-        own = [row for row in computed if len(row.at)]
-        may, _, count = selectable(own, setting)
+        with_tokens = [row for row in computed if len(row.at)]
+        may, _, count = selectable(with_tokens, setting)
         chosen = iter(may & (np.cumsum(may) <= count))
         every_chosen = [np.fromiter(chosen, bool, len(row.at)) for row in computed]
         arrays[key] = _flat(computed, every_chosen)
         _, computed = rows_of_update(step, number)
     with np.errstate(all="ignore"):
-        made = UpdateLoss(every, computed, setting)
-    arrays[f"update{number}.weights"] = _flat(computed, made.weights)
+        update_loss = UpdateLoss(every, computed, setting)
+    arrays[f"update{number}.weights"] = _flat(computed, update_loss.weights)
     return {
         **step.updates[number],
-        "loss": made.loss,
-        "terms": made.terms,
-        "tokens": made.tokens,
-        "sequences": made.sequences,
+        "loss": update_loss.loss,
+        "terms": update_loss.terms,
+        "tokens": update_loss.tokens,
+        "sequences": update_loss.sequences,
     }
 
 
 def _flat(rows: Sequence[StepRow], values: Sequence[StepArray]) -> StepArray:
     """A number for each token of the rows, 0 for those that are not trained on."""
     lines = [np.zeros(row.length, values[0].dtype) for row in rows]
-    for line, row, own in zip(lines, rows, values, strict=True):
-        line[row.at] = own
+    for line, row, row_values in zip(lines, rows, values, strict=True):
+        line[row.at] = row_values
     return np.concatenate(lines)
 
 

@@ -176,13 +176,13 @@ def _advantages(step: StepFile, setting: Setting) -> QuantityCheck:
     at = [span[i].start + t for i, t in places]
 
     def recomputed(rows: Sequence[StepRow], setting: Setting) -> Float64s:
-        made = advantages(rows, setting)
-        found = {
+        row_advantages = advantages(rows, setting)
+        advantage_at = {
             (row.index, int(t)): a
-            for row, own in zip(rows, made, strict=True)
-            for t, a in zip(row.at, own, strict=True)
+            for row, values in zip(rows, row_advantages, strict=True)
+            for t, a in zip(row.at, values, strict=True)
         }
-        return np.array([found[place] for place in places])
+        return np.array([advantage_at[place] for place in places])
 
     # Differences of scores over one std: each is off by units of the greatest.
     recorded = step.arrays["advantages"][at].astype(float)
@@ -208,19 +208,22 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
             return ExampleLoss(own, setting)
         return UpdateLoss(rows, own, setting, batch, head)
 
-    here = made(computed, setting)
+    recomputed_loss = made(computed, setting)
     if setting.name not in EXAMPLE_LOSSES and (place := missing_row(step, number)):
         yield QuantityCheck(name + "computed", "departs", *place, 0.0, 1.0, 0.0)
     if wrong := wrong_selection(rows, computed, setting, step.head.get("precision")):
         yield QuantityCheck(name + "selected", "departs", *wrong, 0.0)
-    for quantity, ours in (("tokens", here.tokens), ("sequences", here.sequences)):
-        if quantity in head and head[quantity] != ours:
+    for quantity, count in (
+        ("tokens", recomputed_loss.tokens),
+        ("sequences", recomputed_loss.sequences),
+    ):
+        if quantity in head and head[quantity] != count:
             explained = tuple(
                 says
                 for says, how in setting.how.others()
                 if getattr(made(computed, replace(setting, how=how)), quantity) == head[quantity]
             )
-            values = float(head[quantity]), float(ours)
+            values = float(head[quantity]), float(count)
             yield QuantityCheck(
                 f"{name}{quantity}", "departs", None, None, *values, 0.0, "", explained
             )
@@ -231,15 +234,15 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
         yield _outputs(step, number, computed, setting, made)
     terms = {"loss": head.get("loss"), **head.get("terms", {})}
     for key, recorded in terms.items():
-        if recorded is None or (key != "loss" and key not in here.terms):
+        if recorded is None or (key != "loss" and key not in recomputed_loss.terms):
             continue
 
         def number_of(own: Sequence[StepRow], setting: Setting, key: str = key) -> Float64s:
-            found = made(own, setting)
-            return np.array([found.loss if key == "loss" else found.terms.get(key, 0.0)])
+            part_loss = made(own, setting)
+            return np.array([part_loss.loss if key == "loss" else part_loss.terms.get(key, 0.0)])
 
         recorded_array = np.array([recorded], float)
-        size = here.sizes[key]
+        size = recomputed_loss.sizes[key]
         yield _compare(name + key, recorded_array, number_of, computed, setting, (), size)
     if (region := setting.numbers.get("trust_region")) and "region_kl" in terms:
         yield _within_region(name, terms["region_kl"], region["delta"])
@@ -266,13 +269,13 @@ def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
     places = [(row.index, int(t)) for row in rows for t in row.at]
     starts = np.cumsum([0, *(row.length for row in rows)])
     at = [int(t + start) for row, start in zip(rows, starts, strict=False) for t in row.at]
-    here = CriticLoss(rows, setting)
+    critic_loss = CriticLoss(rows, setting)
 
     def weights(own: Sequence[StepRow], setting: Setting) -> Float64s:
         return _joined(CriticLoss(own, setting).weights)
 
     recorded = step.arrays[prefix + "value_weights"][at].astype(float)
-    steep = _joined(here.steep)
+    steep = _joined(critic_loss.steep)
     yield _compare(name + "value weights", recorded, weights, rows, setting, places, steep)
     loss = step.updates[number].get("terms", {}).get("value_loss")
     if loss is not None:
@@ -280,7 +283,9 @@ def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
         def mean(own: Sequence[StepRow], setting: Setting) -> Float64s:
             return np.array([CriticLoss(own, setting).loss])
 
-        yield _compare(name + "value_loss", np.array([loss]), mean, rows, setting, (), here.size)
+        yield _compare(
+            name + "value_loss", np.array([loss]), mean, rows, setting, (), critic_loss.size
+        )
 
 
 def _with_all_rows(step: StepFile, number: int) -> StepFile:
@@ -310,8 +315,8 @@ def _tokens(
         start += row.length
 
     def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
-        found = getattr(made(own, setting), key)
-        return _joined(found)
+        row_values = getattr(made(own, setting), key)
+        return _joined(row_values)
 
     recorded = step.arrays[f"update{number}.{key}"][at].astype(float)
     name = f"update {number}: {key.replace('_', ' ')}"
@@ -362,28 +367,30 @@ def _compare(
     size: object = None,
 ) -> QuantityCheck:
     """Compare arrays; a departure is tried against every other convention."""
-    ours = recompute(rows, setting)
-    allowed = _tolerance(ours, recompute, rows, setting, size)
-    if _fits(recorded, ours, allowed):
+    expected = recompute(rows, setting)
+    allowed = _tolerance(expected, recompute, rows, setting, size)
+    if _fits(recorded, expected, allowed):
         return QuantityCheck(quantity, "equal")
     explained = []
     for says, how in setting.how.others():
-        other = replace(setting, how=how)
-        theirs = recompute(rows, other)
-        looser = np.maximum(allowed, _tolerance(theirs, recompute, rows, other, size))
-        if _fits(recorded, theirs, looser):
+        other_setting = replace(setting, how=how)
+        other_expected = recompute(rows, other_setting)
+        looser = np.maximum(
+            allowed, _tolerance(other_expected, recompute, rows, other_setting, size)
+        )
+        if _fits(recorded, other_expected, looser):
             explained.append(says)
-    excess = np.abs(recorded - ours) / np.maximum(allowed, np.finfo(float).tiny)
+    excess = np.abs(recorded - expected) / np.maximum(allowed, np.finfo(float).tiny)
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     row, token = places[worst] if places else (None, None)
-    ratio, cosine = _angle(recorded, ours) if places else (None, None)
+    ratio, cosine = _angle(recorded, expected) if places else (None, None)
     return QuantityCheck(
         quantity,
         "departs",
         row,
         token,
         float(recorded[worst]),
-        float(ours[worst]),
+        float(expected[worst]),
         float(allowed[worst]),
         "",
         tuple(explained),

@@ -76,34 +76,45 @@ def what_if(
         DataError: the file lacks something that the algorithm reads, or the judge has no advantages
             or loss of it.
     """
-    if found := not_finite(step):
-        raise DataError(_names_place(*found))
-    other = other_weights(step, scores, parts, algorithm)
-    taken = recorded_weights(step)
+    if fault := not_finite(step):
+        raise DataError(_names_place(*fault))
+    other_taken = other_weights(step, scores, parts, algorithm)
+    weights_taken = recorded_weights(step)
     mask = step.arrays["mask"]
-    own = spans(step.arrays["offsets"])
-    for name, weights in (("weight", taken), ("other weight", other)):
+    row_spans = spans(step.arrays["offsets"])
+    for name, weights in (("weight", weights_taken), ("other weight", other_taken)):
         for at in np.flatnonzero(~np.isfinite(weights)).tolist():
             place = place_of(step.arrays["offsets"], at)
             raise DataError(_names_place(name, *place, weights[at]))
     by = "token weights"
-    pair = taken, other
+    pair = weights_taken, other_taken
     if "row_sketches" in step.arrays:
         by, sketches = "row sketches", step.arrays["row_sketches"].astype(float)
-        pair = tuple(_row_means(one, mask, own) @ sketches for one in (taken, other))
-    a, b = (float(np.linalg.norm(one)) for one in pair)
+        pair = tuple(
+            _row_means(of_tokens, mask, row_spans) @ sketches
+            for of_tokens in (weights_taken, other_taken)
+        )
+    a, b = (float(np.linalg.norm(mean)) for mean in pair)
     cosine = float(pair[0] @ pair[1]) / (a * b) if a and b else 0.0
-    shares = np.array([float(np.sum((other[one] - taken[one]) ** 2)) for one in own])
+    shares = np.array(
+        [
+            float(np.sum((other_taken[row_span] - weights_taken[row_span]) ** 2))
+            for row_span in row_spans
+        ]
+    )
     total = shares.sum()
     order = np.argsort(-shares, kind="stable")[:5]
     turning = [(int(i), float(shares[i] / total)) for i in order if shares[i] > _LEAST * total]
-    was, now = _scores(step), _scores(step) if scores is None else list(scores)
-    signs = [np.sign([one[place].sum() for place in own]) for one in (taken, other)]
+    was, after = _scores(step), _scores(step) if scores is None else list(scores)
+    signs = [
+        np.sign([of_tokens[place].sum() for place in row_spans])
+        for of_tokens in (weights_taken, other_taken)
+    ]
     number = step.head.get("step")
     return Turned(
         step=number if isinstance(number, int) else None,
-        rows=len(own),
-        flipped=sum(x != y for x, y in zip(was, now, strict=True)),
+        rows=len(row_spans),
+        flipped=sum(x != y for x, y in zip(was, after, strict=True)),
         changed=int((signs[0] != signs[1]).sum()),
         cosine=cosine,
         norm=b / a if a else None,
@@ -124,7 +135,7 @@ def recorded_weights(step: StepFile) -> Float64s:
     Args:
         step: the file's.
     """
-    found = np.zeros(int(step.arrays["offsets"][-1]))
+    flat_weights = np.zeros(int(step.arrays["offsets"][-1]))
     span = spans(step.arrays["offsets"])
     for number in range(len(step.updates)):
         weights = step.arrays.get(f"update{number}.weights")
@@ -133,9 +144,9 @@ def recorded_weights(step: StepFile) -> Float64s:
         start = 0
         for row in step.arrays[f"update{number}.computed"].tolist():
             length = span[row].stop - span[row].start
-            found[span[row]] += weights[start : start + length]
+            flat_weights[span[row]] += weights[start : start + length]
             start += length
-    return found
+    return flat_weights
 
 
 def other_weights(
@@ -154,12 +165,12 @@ def other_weights(
     """
     file = _with_scores(step, scores, parts)
     if algorithm is not None:
-        updates = [{k: v for k, v in one.items() if k != "numbers"} for one in file.updates]
+        updates = [{k: v for k, v in update.items() if k != "numbers"} for update in file.updates]
         head = {**file.head, "algorithm": dict(algorithm), "updates": updates}
         file = StepFile(head, file.arrays)
     setting = setting_of(file)
-    for known, what in ((ADVANTAGES, "advantages"), (LOSSES, "loss per token")):
-        if setting.name not in known:
+    for names, what in ((ADVANTAGES, "advantages"), (LOSSES, "loss per token")):
+        if setting.name not in names:
             raise DataError(f"the judge has no {what} of {setting.name}")
     if setting.name in ("gkd", "sdft"):
         raise DataError(f"{setting.name} compares whole distributions, which a file does not have")
@@ -167,21 +178,21 @@ def other_weights(
         raise DataError(f"the file has no {missing}, from which {setting.name} computes advantages")
     with np.errstate(all="ignore"):
         file = _with_advantages(file, setting)
-        found = np.zeros(int(file.arrays["offsets"][-1]))
+        flat_weights = np.zeros(int(file.arrays["offsets"][-1]))
         for number in range(len(file.updates)):
-            _add_update(found, file, number, of_update(file, number, setting))
-    return found
+            _add_update(flat_weights, file, number, of_update(file, number, setting))
+    return flat_weights
 
 
 def _add_update(found: Float64s, file: StepFile, number: int, setting: Setting) -> None:
     rows, computed = rows_of_update(file, number)
     if missing := what_the_loss_lacks(file, number, setting):
         raise DataError(f"the file has no {missing}, from which {setting.name} computes its loss")
-    there = {row.index: row for row in computed}
-    every = [there.get(row.index) or replace(row, new=row.old) for row in rows]
-    made = UpdateLoss(rows, every, setting)
+    row_at = {row.index: row for row in computed}
+    every = [row_at.get(row.index) or replace(row, new=row.old) for row in rows]
+    update_loss = UpdateLoss(rows, every, setting)
     start = file.arrays["offsets"]
-    for row, weights in zip(every, made.weights, strict=True):
+    for row, weights in zip(every, update_loss.weights, strict=True):
         found[int(start[row.index]) + row.at] += weights
 
 
@@ -189,17 +200,18 @@ def _with_advantages(file: StepFile, setting: Setting) -> StepFile:
     rows = advantage_rows(file)
     owner = file.arrays.get("owner", np.arange(len(file.arrays["group"])))
     by_row: dict[int, tuple[StepRow, Float64s]] = {
-        row.index: (row, own) for row, own in zip(rows, advantages(rows, setting), strict=True)
+        row.index: (row, row_values)
+        for row, row_values in zip(rows, advantages(rows, setting), strict=True)
     }
     values = np.zeros(int(file.arrays["offsets"][-1]))
     mask = file.arrays["mask"]
     for index, place in enumerate(spans(file.arrays["offsets"])):
-        _, own = by_row[int(owner[index])]
+        _, row_advantages = by_row[int(owner[index])]
         at = np.flatnonzero(mask[place])
         if int(owner[index]) == index:
-            values[place.start + at] = own
-        elif len(own):  # a branch has its rollout's, which is the same of all tokens
-            values[place.start + at] = own[-1]
+            values[place.start + at] = row_advantages
+        elif len(row_advantages):  # a branch has its rollout's, which is the same of all tokens
+            values[place.start + at] = row_advantages[-1]
     return StepFile(file.head, {**file.arrays, "advantages": values})
 
 
@@ -218,9 +230,9 @@ def _with_scores(
     arrays["scored"] = np.array([score is not None for score in scores], bool)
     arrays.pop("score_parts", None)
     if parts:
-        names = sorted({name for one in parts for name in one})
+        names = sorted({name for row_parts in parts for name in row_parts})
         arrays["score_parts"] = np.array(
-            [[one.get(name, 0.0) for name in names] for one in parts], float
+            [[row_parts.get(name, 0.0) for name in names] for row_parts in parts], float
         ).reshape(rows, len(names))
     return StepFile(step.head, arrays)
 
@@ -232,4 +244,6 @@ def _scores(step: StepFile) -> list[float | None]:
 
 def _row_means(weights: Float64s, mask: Any, own: Sequence[slice]) -> Float64s:
     """The mean weight of each row's trained tokens."""
-    return np.array([weights[one].sum() / max(1, int(mask[one].sum())) for one in own])
+    return np.array(
+        [weights[row_span].sum() / max(1, int(mask[row_span].sum())) for row_span in own]
+    )

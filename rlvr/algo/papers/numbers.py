@@ -396,7 +396,7 @@ def algorithm_numbers(algorithm: Algorithm, max_tokens: int) -> JsonDict:
         max_tokens: the length of a constant aggregation, if the algorithm has none of its own.
     """
     names = {name for name in vars(Absent) if not name.startswith("_")}
-    names |= {one.name for one in dataclasses.fields(algorithm)}
+    names |= {field.name for field in dataclasses.fields(algorithm)}
     numbers = {name: plain_number(getattr(algorithm, name)) for name in sorted(names)}
     numbers["length_tokens"] = algorithm.length_tokens or max_tokens
     return {"name": algorithm.spec or algorithm.name, "digest": algorithm.digest, **numbers}
@@ -410,6 +410,7 @@ def plain_number(value: Any) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            one.name: plain_number(getattr(value, one.name)) for one in dataclasses.fields(value)
+            field.name: plain_number(getattr(value, field.name))
+            for field in dataclasses.fields(value)
         }
-    return [plain_number(one) for one in value] if isinstance(value, tuple) else value
+    return [plain_number(item) for item in value] if isinstance(value, tuple) else value
