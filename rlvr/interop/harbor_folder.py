@@ -130,7 +130,7 @@ class HarborFolder:
         image = _Image(root / "environment", tree)
         dockerfile = tree.get("environment/Dockerfile")
         if dockerfile is not None:
-            image.build(_decoded(dockerfile, root / "environment/Dockerfile"))
+            image.build(_decode(dockerfile, root / "environment/Dockerfile"))
         else:
             image.take_prebuilt(config)
         workdir = config.get("environment", "workdir", str) or image.workdir
@@ -542,10 +542,10 @@ def _tree(root: Path) -> dict[str, bytes]:
 def _text(tree: Mapping[str, bytes], root: Path, name: str) -> str:
     if name not in tree:
         raise DataError(f"{root / name}: there is no such file")
-    return _decoded(tree[name], root / name)
+    return _decode(tree[name], root / name)
 
 
-def _decoded(data: bytes, path: Path) -> str:
+def _decode(data: bytes, path: Path) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -47,7 +47,7 @@ def validate_harbor(
     for folder in task_folders(Path(path)):
         try:
             task = HarborFolder.read(folder)
-            report = _validated(task, python, packages)
+            report = _validate_task(task, python, packages)
             (folder / VALIDATION).write_text(json.dumps(report, indent=2) + "\n")
             reasons[folder.name] = fault_of(task, python, packages)
         except DataError as error:
@@ -82,7 +82,7 @@ def task_folders(path: Path) -> list[Path]:
     return folders
 
 
-def _validated(
+def _validate_task(
     task: HarborFolder, python: str | None, packages: Sequence[str]
 ) -> dict[str, object]:
     box = box_for(task.folders, python, packages)

@@ -182,9 +182,9 @@ class InspectEnv(ReportedEnv):
             if not result.is_file():
                 tail = err.decode("utf-8", "replace").strip()[-300:]
                 raise Unscored(f"inspect_ai ended with exit code {process.returncode}: {tail}")
-            return self._reported(json.loads(result.read_text()))
+            return self._report_of(json.loads(result.read_text()))
 
-    def _reported(self, result: JsonObject) -> str:
+    def _report_of(self, result: JsonObject) -> str:
         if result["error"]:
             message = f"inspect_ai: {result['error'][:300]}"
             raise RuntimeError(message) if result["said"] else Unscored(message)

@@ -139,7 +139,7 @@ class ReasoningGym(Environment):
             )
         try:
             self._settings = json.dumps(dict(self.settings), sort_keys=True)
-            _made(self.family, self._settings, 0)
+            _make_puzzle(self.family, self._settings, 0)
         except Exception as error:  # whatever its configuration raises, assertions included
             raise UsageError(
                 f"reasoning-gym's {self.family} refuses {self.settings!r}: {_describe_thing(error)}"
@@ -156,7 +156,7 @@ class ReasoningGym(Environment):
         _workers().warm()
 
     def task(self, index: int) -> Task:
-        entry = _made(self.family, self._settings, self._seed(index))[1]
+        entry = _make_puzzle(self.family, self._settings, self._seed(index))[1]
         prompt = f"{entry['question']}\n\n{self.instruction}".strip()
         name = f"{self.id}/{self.family}/{self.split}/{index}"
         return Task(name, prompt, entry["answer"], {"seed": self._seed(index)})
@@ -298,7 +298,7 @@ def _families() -> list[str]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _made(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, object]]:
+def _make_puzzle(family: str, settings: str, seed: int) -> tuple[Any, Mapping[str, object]]:
     """The data set of one puzzle, which also scores it; and the puzzle.  Not to be changed."""
     from reasoning_gym.factory import create_dataset
 
@@ -317,10 +317,13 @@ def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -
         Unscored: the scorer fails at the reference too, so that the answer is not at fault.
     """
     request = family, settings, task.meta["seed"], task.reference
-    kind, result = _asked((*request, answer), _ANSWERS_SHARE * wall_s)
+    kind, result = _ask_worker((*request, answer), _ANSWERS_SHARE * wall_s)
     if kind == "lost":
         rest_s = (1 - _ANSWERS_SHARE) * wall_s
-        if task.reference is not None and _asked((*request, task.reference), rest_s)[0] == "lost":
+        if (
+            task.reference is not None
+            and _ask_worker((*request, task.reference), rest_s)[0] == "lost"
+        ):
             raise WorkerDied(
                 f"reasoning-gym's scorer of {family} was lost at its own reference: {result}"
             )
@@ -328,7 +331,7 @@ def _marks(family: str, settings: str, task: Task, answer: str, wall_s: float) -
     return kind, result
 
 
-def _asked(request: tuple[str, str, int, Any, str], wall_s: float) -> tuple[str, Any]:
+def _ask_worker(request: tuple[str, str, int, Any, str], wall_s: float) -> tuple[str, Any]:
     try:
         kind, result = _workers().call(request, wall_s=wall_s, cpu_s=_CPU_S)
     except (WorkerTimeout, WorkerDied) as error:
@@ -347,7 +350,7 @@ def _scoring() -> Callable[[tuple[str, str, int, Any, str]], tuple[str, object]]
 
     def handle(request: tuple[str, str, int, Any, str]) -> tuple[str, object]:
         family, settings, seed, reference, answer = request
-        dataset, entry = _made(family, settings, seed)
+        dataset, entry = _make_puzzle(family, settings, seed)
         if entry["answer"] != reference:
             raise WorkerError(
                 "Mismatch", f"reasoning-gym now has another answer to this puzzle of {family}"

@@ -385,7 +385,9 @@ def _trace(one: vf.Task, task: Task, episode: EpisodeRecord) -> vf.Trace:
     begun = (
         [{"role": "user", "content": task.prompt}] if isinstance(task.prompt, str) else task.prompt
     )
-    for number, (message, sampled) in enumerate([*((m, False) for m in begun), *_played(episode)]):
+    for number, (message, sampled) in enumerate(
+        [*((m, False) for m in begun), *_list_messages(episode)]
+    ):
         trace.nodes.append(
             vf.MessageNode(
                 parent=number - 1 if number else None, message=_theirs(message), sampled=sampled
@@ -397,7 +399,7 @@ def _trace(one: vf.Task, task: Task, episode: EpisodeRecord) -> vf.Trace:
     return trace
 
 
-def _played(episode: EpisodeRecord) -> list[tuple[Mapping[str, object], bool]]:
+def _list_messages(episode: EpisodeRecord) -> list[tuple[Mapping[str, object], bool]]:
     return [(message, message["role"] == "assistant") for message in episode.messages]
 
 

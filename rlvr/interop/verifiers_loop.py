@@ -98,10 +98,10 @@ class VerifiersLoopEnv(ReportedEnv):
                 async with self._env.serving():
                     episode = await self._env.run_episode(vf_task, context)
                 traces, errors = list(episode.traces), list(episode.errors)
-        return _reported(traces, errors)
+        return _write_report(traces, errors)
 
 
-def _reported(traces: list[Any], errors: list[object]) -> str:
+def _write_report(traces: list[Any], errors: list[object]) -> str:
     """The report of what was played.
 
     Raises:

@@ -45,8 +45,8 @@ def broken(monkeypatch):
 
     handle = reasoning_gym._scoring()
     entry = {"question": "?", "answer": "7", "metadata": {"seed": 1}}
-    monkeypatch.setattr(reasoning_gym, "_made", lambda *_: (Broken(), entry))
-    monkeypatch.setattr(reasoning_gym, "_asked", lambda request, wall_s: handle(request))
+    monkeypatch.setattr(reasoning_gym, "_make_puzzle", lambda *_: (Broken(), entry))
+    monkeypatch.setattr(reasoning_gym, "_ask_worker", lambda request, wall_s: handle(request))
     return lambda answer, **options: (env := from_reasoning_gym("gcd", **options)).verify(
         env.task(0), f"<answer>{answer}</answer>"
     )
@@ -155,11 +155,11 @@ def test_a_scorer_that_hangs_is_killed_and_the_answer_wrong(monkeypatch):
 
     def scoring():
         entry = {"question": "?", "answer": "7", "metadata": {}}
-        reasoning_gym._made = lambda *_: (Broken(), entry)
+        reasoning_gym._make_puzzle = lambda *_: (Broken(), entry)
         return reasoning_gym._scoring()
 
     entry = {"question": "?", "answer": "7", "metadata": {}}
-    monkeypatch.setattr(reasoning_gym, "_made", lambda *_: (None, entry))
+    monkeypatch.setattr(reasoning_gym, "_make_puzzle", lambda *_: (None, entry))
     monkeypatch.setattr(reasoning_gym, "_CPU_S", 0.3)
     with WorkerPool(scoring, memory_mib=512, quiet=True) as pool:
         monkeypatch.setattr(reasoning_gym, "_workers", lambda: pool)

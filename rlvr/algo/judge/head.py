@@ -265,10 +265,10 @@ def _require_numbers(place: str, numbers: Mapping[str, object]) -> None:
         if name in _NUMBERS:
             check, rule = _NUMBERS[name]
             if not check(value):
-                raise DataError(f"{place}.{name} is {_shown(value)}; it must be {rule}")
+                raise DataError(f"{place}.{name} is {_show(value)}; it must be {rule}")
         elif name == "correction" and value is not None:
             if not isinstance(value, list | tuple):
-                raise DataError(f"{place}.correction is {_shown(value)}; it must be a list")
+                raise DataError(f"{place}.correction is {_show(value)}; it must be a list")
             for n, rule_of_one in enumerate(value):
                 _require_part(f"{place}.correction[{n}]", name, rule_of_one)
         elif name in _PARTS and value is not None:
@@ -277,37 +277,37 @@ def _require_numbers(place: str, numbers: Mapping[str, object]) -> None:
 
 def _require_part(place: str, name: str, part: object) -> None:
     if not isinstance(part, Mapping):
-        raise DataError(f"{place} is {_shown(part)}; it must be numbers by name")
+        raise DataError(f"{place} is {_show(part)}; it must be numbers by name")
     for key, (check, rule, needed) in _PARTS[name].items():
         if key not in part and needed:
             raise DataError(f"{place} has no {key}; it must be {rule}")
         if key in part and not check(part[key]):
-            raise DataError(f"{place}.{key} is {_shown(part[key])}; it must be {rule}")
+            raise DataError(f"{place}.{key} is {_show(part[key])}; it must be {rule}")
 
 
 def _require_update(place: str, update: JsonObject, computed: int) -> None:
     numbers, terms = update.get("numbers", {}), update.get("terms", {})
     for name, value in (("numbers", numbers), ("terms", terms)):
         if not isinstance(value, Mapping):
-            raise DataError(f"{place}: {name} are {_shown(value)}; they must be numbers by name")
+            raise DataError(f"{place}: {name} are {_show(value)}; they must be numbers by name")
     _require_numbers(f"{place}, numbers", numbers)
     logged = {f"terms.{name}": value for name, value in terms.items()}
     logged["loss"] = update.get("loss")
     for name, value in logged.items():
         if value is not None and not (type(value) is float or _number()(value)):
-            raise DataError(f"{place}: {name} is {_shown(value)}; it must be a number or null")
+            raise DataError(f"{place}: {name} is {_show(value)}; it must be a number or null")
     for name in ("tokens", "sequences"):
         if name in update and not (type(update[name]) is int and 0 <= update[name] <= 2**53):
-            raise DataError(f"{place}: {name} is {_shown(update[name])}; it must be a count")
+            raise DataError(f"{place}: {name} is {_show(update[name])}; it must be a count")
     for name in ("micro", "rank"):
         listed = update.get(name, [])
         if not isinstance(listed, list) or not all(type(number) is int for number in listed):
-            raise DataError(f"{place}: {name} is {_shown(listed)}; it must be a list of numbers")
+            raise DataError(f"{place}: {name} is {_show(listed)}; it must be a list of numbers")
         if listed and len(listed) != computed:
             raise DataError(
                 f"{place}: {name} has {len(listed)} numbers for {computed} computed rows"
             )
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     return repr(value)[:80]

@@ -313,7 +313,7 @@ class UpdateLoss:
 
     def _share(self, row: StepRow) -> Float64s:
         """What one token's loss counts for."""
-        numbers, trained = self.setting.numbers, _trained(row, self.setting)
+        numbers, trained = self.setting.numbers, _mark_trained(row, self.setting)
         tokens, sequences = self._sizes.get(self._part.get(row.index, -1), (0, 0))
         if numbers["aggregation"].endswith("token_mean"):
             denominator = tokens
@@ -351,7 +351,7 @@ class UpdateLoss:
         return np.asarray(kind(weights, axis=0))
 
 
-def _trained(row: StepRow, setting: Setting) -> Float64s:
+def _mark_trained(row: StepRow, setting: Setting) -> Float64s:
     """1 for each token that is trained on, and 0 for an end token that is left out."""
     trained = np.ones(len(row.at))
     has_end = len(row.at) > 0 and row.at[-1] == row.length - 1 and not row.truncated
@@ -364,7 +364,7 @@ def _denominators(rows: Sequence[StepRow], setting: Setting) -> tuple[int, int]:
     """Tokens and rows that are trained on."""
     if setting.how.empty_rows == "counted":
         return sum(len(row.at) or row.length for row in rows), len(rows)
-    counts = [int(_trained(row, setting).sum()) for row in rows]
+    counts = [int(_mark_trained(row, setting).sum()) for row in rows]
     return sum(counts), sum(count > 0 for count in counts)
 
 

@@ -234,13 +234,13 @@ def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
     """
     draw = np.random.default_rng([abs(int(way)), row.index])
 
-    def moved(values: Any) -> Any:
+    def move(values: Any) -> Any:
         if not np.size(values):
             return values
         signs = way if isinstance(way, float) else 2.0 * draw.integers(2, size=np.shape(values)) - 1
         return values + 4 * unit * np.abs(values) * signs
 
-    def scored(value: float) -> float:
+    def move_score(value: float) -> float:
         sign = way if isinstance(way, float) else random.Random(f"{way} {value}").choice((-1, 1))
         return value + 4 * unit * abs(value) * sign
 
@@ -250,11 +250,11 @@ def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
     ).split()
     return replace(
         row,
-        **{name: moved(getattr(row, name)) for name in names},
-        score=scored(row.score),
-        parts=np.array([scored(part) for part in row.parts]),
-        steps=[(end, scored(reward)) for end, reward in row.steps],
-        prefixes=[(tokens, scored(value)) for tokens, value in row.prefixes],
+        **{name: move(getattr(row, name)) for name in names},
+        score=move_score(row.score),
+        parts=np.array([move_score(part) for part in row.parts]),
+        steps=[(end, move_score(reward)) for end, reward in row.steps],
+        prefixes=[(tokens, move_score(value)) for tokens, value in row.prefixes],
     )
 
 

@@ -33,14 +33,14 @@ def selectable(
     if setting.name == "kl_cov":
         return covariances >= np.sort(covariances)[-count] - by - by.max(), count, count
 
-    def between(way: int) -> NDArray[np.bool_]:
+    def mark_between(way: int) -> NDArray[np.bool_]:
         r, wider = np.exp(new - old), np.exp(2 * off * way)
         clipped = (A > 0) & (r > (1 + numbers["clip"]["high"]) * wider)
         clipped |= (A < 0) & (r < (1 - numbers["clip"]["low"]) / wider)
         above = covariances > numbers["low"] - way * by
         return above & (covariances < numbers["high"] + way * by) & ~clipped
 
-    return between(1), min(count, int(between(-1).sum())), count
+    return mark_between(1), min(count, int(mark_between(-1).sum())), count
 
 
 def wrong_selection(

@@ -76,10 +76,10 @@ def vector_step(name: str, case: str) -> StepFile:
         name: of `PAPERS`.
         case: of `CASES`.
     """
-    return _answered(_asked(name, case))
+    return _answer(_make_case(name, case))
 
 
-def _asked(name: str, case: str) -> StepFile:
+def _make_case(name: str, case: str) -> StepFile:
     """The rows of a case, with what the paper reads of them."""
     draw = np.random.default_rng(2402_03300)
     total, offsets = sum(_LENGTHS), np.cumsum([0, *_LENGTHS])
@@ -150,7 +150,7 @@ def _asked(name: str, case: str) -> StepFile:
     return StepFile(head, arrays)
 
 
-def _answered(asked: StepFile) -> StepFile:
+def _answer(asked: StepFile) -> StepFile:
     """The step with what the judge makes of it, without the inputs that the paper does not read."""
     setting = setting_of(asked)
     arrays = dict(asked.arrays)

@@ -175,7 +175,7 @@ def _advantages(step: StepFile, setting: Setting) -> QuantityCheck:
         places += [(row.index, int(t)) for t in row.at if used[span[row.index]][t]]
     at = [span[i].start + t for i, t in places]
 
-    def recomputed(rows: Sequence[StepRow], setting: Setting) -> Float64s:
+    def recompute(rows: Sequence[StepRow], setting: Setting) -> Float64s:
         row_advantages = advantages(rows, setting)
         advantage_at = {
             (row.index, int(t)): a
@@ -189,7 +189,7 @@ def _advantages(step: StepFile, setting: Setting) -> QuantityCheck:
     finite = np.abs(recorded[np.isfinite(recorded)])
     greatest = finite.max() if len(finite) else 0.0
     return _compare(
-        "advantages", recorded, recomputed, rows, setting, places, np.abs(recorded) + greatest
+        "advantages", recorded, recompute, rows, setting, places, np.abs(recorded) + greatest
     )
 
 
@@ -203,12 +203,12 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
     batch = rows_of_update(_with_all_rows(step, number), number)[0]
     name = f"update {number}: "
 
-    def made(own: Sequence[StepRow], setting: Setting) -> _Made:
+    def loss_of(own: Sequence[StepRow], setting: Setting) -> _Made:
         if setting.name in EXAMPLE_LOSSES:
             return ExampleLoss(own, setting)
         return UpdateLoss(rows, own, setting, batch, head)
 
-    recomputed_loss = made(computed, setting)
+    recomputed_loss = loss_of(computed, setting)
     if setting.name not in EXAMPLE_LOSSES and (place := missing_row(step, number)):
         yield QuantityCheck(name + "computed", "departs", *place, 0.0, 1.0, 0.0)
     if wrong := wrong_selection(rows, computed, setting, step.head.get("precision")):
@@ -221,7 +221,7 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
             explained = tuple(
                 says
                 for says, how in setting.how.others()
-                if getattr(made(computed, replace(setting, how=how)), quantity) == head[quantity]
+                if getattr(loss_of(computed, replace(setting, how=how)), quantity) == head[quantity]
             )
             values = float(head[quantity]), float(count)
             yield QuantityCheck(
@@ -229,16 +229,16 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
             )
     for key in ("weights", "entropy_weights", "divergence_weights"):
         if prefix + key in step.arrays:
-            yield _tokens(step, number, key, computed, setting, made)
+            yield _tokens(step, number, key, computed, setting, loss_of)
     if prefix + "output_weights" in step.arrays:
-        yield _outputs(step, number, computed, setting, made)
+        yield _outputs(step, number, computed, setting, loss_of)
     terms = {"loss": head.get("loss"), **head.get("terms", {})}
     for key, recorded in terms.items():
         if recorded is None or (key != "loss" and key not in recomputed_loss.terms):
             continue
 
         def number_of(own: Sequence[StepRow], setting: Setting, key: str = key) -> Float64s:
-            part_loss = made(own, setting)
+            part_loss = loss_of(own, setting)
             return np.array([part_loss.loss if key == "loss" else part_loss.terms.get(key, 0.0)])
 
         recorded_array = np.array([recorded], float)
@@ -272,10 +272,10 @@ def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
     critic_loss = CriticLoss(rows, setting)
 
     def weights(own: Sequence[StepRow], setting: Setting) -> Float64s:
-        return _joined(CriticLoss(own, setting).weights)
+        return _join(CriticLoss(own, setting).weights)
 
     recorded = step.arrays[prefix + "value_weights"][at].astype(float)
-    steep = _joined(critic_loss.steep)
+    steep = _join(critic_loss.steep)
     yield _compare(name + "value weights", recorded, weights, rows, setting, places, steep)
     loss = step.updates[number].get("terms", {}).get("value_loss")
     if loss is not None:
@@ -314,16 +314,16 @@ def _tokens(
         at += (row.at + start).tolist()
         start += row.length
 
-    def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
+    def recompute(own: Sequence[StepRow], setting: Setting) -> Float64s:
         row_values = getattr(made(own, setting), key)
-        return _joined(row_values)
+        return _join(row_values)
 
     recorded = step.arrays[f"update{number}.{key}"][at].astype(float)
     name = f"update {number}: {key.replace('_', ' ')}"
     size = None
     if key == "weights":
-        size = _joined(made(computed, setting).steep)
-    return _compare(name, recorded, recomputed, computed, setting, places, size)
+        size = _join(made(computed, setting).steep)
+    return _compare(name, recorded, recompute, computed, setting, places, size)
 
 
 def _outputs(
@@ -337,19 +337,19 @@ def _outputs(
     places = [(row.index, i) for row in computed for i in range(len(row.outputs))]
 
     def of(own: Sequence[StepRow], setting: Setting, name: str) -> Float64s:
-        return _joined(getattr(made(own, setting), name))
+        return _join(getattr(made(own, setting), name))
 
     recorded = step.arrays[f"update{number}.output_weights"].astype(float)
     name = f"update {number}: output weights"
     steep = of(computed, setting, "output_steep")
 
-    def recomputed(own: Sequence[StepRow], setting: Setting) -> Float64s:
+    def recompute(own: Sequence[StepRow], setting: Setting) -> Float64s:
         return of(own, setting, "output_weights")
 
-    return _compare(name, recorded, recomputed, computed, setting, places, steep)
+    return _compare(name, recorded, recompute, computed, setting, places, steep)
 
 
-def _joined(of_rows: Sequence[Float64s]) -> Float64s:
+def _join(of_rows: Sequence[Float64s]) -> Float64s:
     """One array of the rows' arrays, of which there may be none."""
     return np.concatenate([np.zeros(0), *of_rows])
 

@@ -61,7 +61,7 @@ class A2C(OfTokens):
             gamma=self.gamma,
             bootstrap=groups.bootstrap,
         )
-        return AdvantageEstimate(self.whitened(A, groups.mask), R)
+        return AdvantageEstimate(self.whiten_advantages(A, groups.mask), R)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import reinforce

@@ -529,7 +529,7 @@ class OfTokens(PolicyGradient):
         super().check()
         require_number("gamma", self.gamma, 0, 1)
 
-    def whitened(self, advantages: Tensor, mask: Tensor) -> Tensor:
+    def whiten_advantages(self, advantages: Tensor, mask: Tensor) -> Tensor:
         """The advantages, normalised where `whiten` says so.
 
         Args:
@@ -578,7 +578,7 @@ class ActorCritic(OfTokens, Proximal):
             lam=self.lam,
             bootstrap=groups.bootstrap,
         )
-        A = self.whitened(A, groups.mask)
+        A = self.whiten_advantages(A, groups.mask)
         if self.group_weight:
             of_group = group_advantages(groups.scores, groups.scored).reshape(-1, 1)
             A = A + self.group_weight * of_group * groups.mask

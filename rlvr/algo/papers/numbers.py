@@ -279,11 +279,14 @@ def from_record(found: Any) -> Algorithm:
         if name not in field_names:
             raise UsageError(f"algorithm has no {name!r}{nearest(name, field_names)}")
     return kind(
-        **{name: _made(f"algorithm.{name}", value, hints[name]) for name, value in values.items()}
+        **{
+            name: _make_number(f"algorithm.{name}", value, hints[name])
+            for name, value in values.items()
+        }
     )
 
 
-def _made(name: str, value: Any, hint: Any) -> Any:
+def _make_number(name: str, value: Any, hint: Any) -> Any:
     part = _part_of(hint)
     if part is None or value is None:
         return as_typed(name, value, hint)

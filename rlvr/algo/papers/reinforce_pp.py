@@ -49,7 +49,7 @@ class ReinforcePP(OfTokens, Proximal):
         R = discounted_returns(
             groups.rewards, groups.mask, gamma=self.gamma, bootstrap=groups.bootstrap
         )
-        return self.whitened(R, groups.mask)
+        return self.whiten_advantages(R, groups.mask)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped

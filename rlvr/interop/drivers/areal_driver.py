@@ -45,7 +45,7 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
     levels = {"mean_level": "group", "mean_leave1out": False, **_LEVELS[numbers["name"]]}
     config = SimpleNamespace(std_unbiased=True, group_size=sizes.pop(), eps=1e-5, **levels)
     scores = torch.tensor(step.arrays["score"]).float()
-    mask = torch.tensor(step.padded("mask")).float()
+    mask = torch.tensor(step.pad("mask")).float()
     normalized = module_of(_UTILS / "data.py").Normalization(config)(scores)
     advantages = (
         normalized[:, None] * mask

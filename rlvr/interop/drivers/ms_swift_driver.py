@@ -43,7 +43,7 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
     advantages = _function()(
         torch.tensor(scores).float()[:, None], torch.ones(1), size, scale_rewards="none"
     )[0]
-    per_token = np.broadcast_to(advantages.reshape(-1, 1).numpy(), step.padded("mask").shape)
+    per_token = np.broadcast_to(advantages.reshape(-1, 1).numpy(), step.pad("mask").shape)
     step.arrays["advantages"] = step.flat(per_token)
     return trainer_name("ms-swift"), CONVENTIONS
 

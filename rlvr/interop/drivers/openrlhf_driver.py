@@ -41,7 +41,7 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
         raise NotImplementedError("groups of one size, without KL, of its own estimators")
     if not step.arrays["scored"].all():
         raise NotImplementedError("it has no way to mark a row as UNSCORED")
-    mask = torch.tensor(step.padded("mask")).float()
+    mask = torch.tensor(step.pad("mask")).float()
     advantages = _advantages(step, mask, max(sizes.values()))
     step.arrays["advantages"] = step.flat(advantages.numpy())
     new, old = step.tensors()

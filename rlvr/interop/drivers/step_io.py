@@ -63,7 +63,7 @@ class Step:
         ends = self.arrays["prompt_offsets" if name == "prompt_ids" else "offsets"]
         return [self.arrays[name][a:b] for a, b in pairwise(ends)]
 
-    def padded(self, name: str, value: float = 0.0) -> np.ndarray:
+    def pad(self, name: str, value: float = 0.0) -> np.ndarray:
         """A flat array as [B, T], padded on the right.
 
         Args:
@@ -117,8 +117,8 @@ class Step:
         import torch
 
         old = "old_logprobs" if "old_logprobs" in self.arrays else "behaviour_logprobs"
-        new = torch.tensor(self.padded("new_logprobs")).requires_grad_()
-        return new, torch.tensor(self.padded(old))
+        new = torch.tensor(self.pad("new_logprobs")).requires_grad_()
+        return new, torch.tensor(self.pad(old))
 
     def add_gradient(self, new: Tensor, loss: Tensor) -> None:
         """Add an optimiser step of all rows.

@@ -33,7 +33,7 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
     numbers = step.numbers
     if numbers.get("kl") or not step.arrays["scored"].all() or numbers["name"] == "dr_grpo":
         raise NotImplementedError("without KL, with a std, all rows scored: it cannot mark one")
-    mask = torch.tensor(step.padded("mask")).float()
+    mask = torch.tensor(step.pad("mask")).float()
     advantages = _advantages(step, mask)
     step.arrays["advantages"] = step.flat(advantages.numpy())
     if numbers["name"] != "rloo":

@@ -37,7 +37,7 @@ def run(step: Step) -> tuple[str, TrainerConventions]:
     kl, has_reference = step.numbers.get("kl"), "ref_logprobs" in step.arrays
     if (kl and not has_reference) or not step.arrays["scored"].all():
         raise NotImplementedError("only where all rows are scored, and KL has a reference")
-    mask = torch.tensor(step.padded("mask")).float()
+    mask = torch.tensor(step.pad("mask")).float()
     rewards = torch.zeros_like(mask)
     for row, (score, ids) in enumerate(
         zip(step.arrays["score"], step.rows("token_ids"), strict=True)
@@ -62,7 +62,7 @@ def _advantages(step: Step, rewards: torch.Tensor, mask: torch.Tensor) -> torch.
         plus = core_algos.compute_reinforce_plus_plus_outcome_advantage
         return plus(rewards, mask, config)[0]
     if name == "ppo":
-        values = torch.tensor(step.padded("values")).float()
+        values = torch.tensor(step.pad("values")).float()
         rates = numbers["gamma"], numbers["lam"]
         return core_algos.compute_gae_advantage_return(rewards, values, mask, *rates)[0]
     return core_algos.compute_grpo_outcome_advantage(
@@ -71,7 +71,7 @@ def _advantages(step: Step, rewards: torch.Tensor, mask: torch.Tensor) -> torch.
 
 
 def _kl(step: Step, logprobs: torch.Tensor) -> torch.Tensor:
-    reference = torch.tensor(step.padded("ref_logprobs"))
+    reference = torch.tensor(step.pad("ref_logprobs"))
     return core_algos.kl_penalty(logprobs, reference, step.numbers["kl"]["estimator"])
 
 
@@ -100,7 +100,7 @@ def _correction(step: Step, old: torch.Tensor, mask: torch.Tensor) -> torch.Tens
     for rule in step.numbers.get("correction", []):
         from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 
-        apart = old - torch.tensor(step.padded("behaviour_logprobs"))
+        apart = old - torch.tensor(step.pad("behaviour_logprobs"))
         is_band = rule["kind"] == "band"
         bounds = f"{rule['low']}_{rule['high']}" if is_band else rule["high"]
         factors = compute_rollout_correction_weights(apart, mask, rule["level"], bounds)[0]
