@@ -363,18 +363,18 @@ def rows_with(
     Raises:
         UsageError: a pair without "=".
     """
-    own = {"data", "prompt", "reference"}
-    kept, settings = [], {}
+    row_names = {"data", "prompt", "reference"}
+    row_options, settings = [], {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"--option {pair}: write NAME=VALUE, such as --option credit=f1")
-        if name in own:
-            kept.append(pair)
+        if name in row_names:
+            row_options.append(pair)
         else:
             settings[name] = read_option(f"--option {pair}", None, value)
     rows = [] if data is None else [f"data={data}"]
-    options = (*rows, *kept, f"settings={json.dumps(settings)}", f"verifier={verifier}")
+    options = (*rows, *row_options, f"settings={json.dumps(settings)}", f"verifier={verifier}")
     return "rows-v4", options
 
 

@@ -127,7 +127,7 @@ class FilterCommand:
             overwrite=self.overwrite,
         )
         tests = [] if self.tests is None else _column(self.tests, self.test_column)
-        kept, dropped, unusable = 0, Counter[str](), LeftOut()
+        kept_count, dropped, unusable = 0, Counter[str](), LeftOut()
         with (
             whole_file(dropped_path) as dropped_file,
             Journal(self.output, overwrite=self.overwrite) as journal,
@@ -138,7 +138,7 @@ class FilterCommand:
                 dropped["unusable"] += 1
                 dropped_file.write(rejected_row(line, why))
 
-            for one in filter_rows(
+            for row_result in filter_rows(
                 rows,
                 rules,
                 tests,
@@ -146,15 +146,15 @@ class FilterCommand:
                 processes=self.processes,
                 left_out=None if self.strict else left_out,
             ):
-                if isinstance(one, Kept):
-                    journal.write(one.row())
-                    kept += 1
+                if isinstance(row_result, Kept):
+                    journal.write(row_result.row())
+                    kept_count += 1
                 else:
-                    dropped_file.write(dump_row(one.row()))
-                    dropped[one.reason] += 1
-            if kept:
+                    dropped_file.write(dump_row(row_result.row()))
+                    dropped[row_result.reason] += 1
+            if kept_count:
                 journal.finish()
-        if not kept and self.output.exists():
+        if not kept_count and self.output.exists():
             self.output.unlink()  # or it would be taken for what was kept
             err.print(
                 label_text("nothing is left:", f"removed the old {self.output}"),
@@ -162,12 +162,12 @@ class FilterCommand:
             )
         show_left_out(err, unusable, dropped_path)
         table = Table("", "tasks")
-        table.add_row("kept", str(kept))
+        table.add_row("kept", str(kept_count))
         for reason, count in dropped.most_common():
             table.add_row(reason, str(count))
         out.print(table)
         out.print(f"dropped tasks, with reasons: {one_line(dropped_path)}", soft_wrap=True)
-        return int(not kept)
+        return int(not kept_count)
 
     def _frame(self, err: Console) -> PromptFrame | None:
         """What the tokenizer's chat template adds to a prompt; None where prompts go raw."""

@@ -103,10 +103,16 @@ def recipe_table(recipe: Recipe) -> Table:
         recipe: to show.
     """
     table = Table(Column("setting", no_wrap=True), "here", "paper", "from", "why")
-    for name, one in recipe.settings.items():
-        theirs: object = one.value if one.source and one.theirs is None else one.theirs
+    for name, setting in recipe.settings.items():
+        paper_value: object = (
+            setting.value if setting.source and setting.theirs is None else setting.theirs
+        )
         table.add_row(
-            name, _text(one.value), "" if theirs is None else str(theirs), one.source, one.why
+            name,
+            _text(setting.value),
+            "" if paper_value is None else str(paper_value),
+            setting.source,
+            setting.why,
         )
     return table
 
@@ -135,8 +141,10 @@ def markdown_table(recipe: Recipe) -> str:
         recipe: to show.
     """
     lines = ["| setting | here | paper | from, or why |", "|---|---|---|---|"]
-    for name, one in recipe.settings.items():
-        theirs = "the same" if one.source and one.theirs is None else one.theirs or "–"
-        says = "; ".join(text for text in (one.source, one.why) if text)
-        lines.append(f"| `{name}` | {_text(one.value)} | {theirs} | {says} |")
+    for name, setting in recipe.settings.items():
+        paper_value = (
+            "the same" if setting.source and setting.theirs is None else setting.theirs or "–"
+        )
+        says = "; ".join(text for text in (setting.source, setting.why) if text)
+        lines.append(f"| `{name}` | {_text(setting.value)} | {paper_value} | {says} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in recipe.notes)])

@@ -195,13 +195,17 @@ class Sources:
             algorithm = load_algorithm(algorithm)
         may_stay = unread(below, algorithm).keys() | self._set_by_flags
         by_default, left_out = defaults(Config), set[str]()
-        values = {one.name: getattr(settings, one.name) for one in dataclasses.fields(Config)}
+        values = {
+            setting.name: getattr(settings, setting.name) for setting in dataclasses.fields(Config)
+        }
         while True:  # what is left out may have been the reader of another one
-            found = unread(RunSettings(**values), self.algorithm).keys() - may_stay - left_out
-            if not found:
+            unread_names = (
+                unread(RunSettings(**values), self.algorithm).keys() - may_stay - left_out
+            )
+            if not unread_names:
                 return left_out
-            left_out |= found
-            values |= {name: by_default[name] for name in found}
+            left_out |= unread_names
+            values |= {name: by_default[name] for name in unread_names}
 
     @property
     def _set_by_flags(self) -> set[str]:

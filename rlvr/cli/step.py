@@ -72,19 +72,19 @@ class StepCommand:
             for line in lines or ["equal"]:
                 out.print(line, markup=False, soft_wrap=True)
             return int(bool(lines))
-        own = None
+        formulas = None
         if self.algorithm is not None:
-            own = import_module("rlvr.train.step_own").own_formulas(step, self.algorithm)
-        findings = verify(step, own=own)
+            formulas = import_module("rlvr.train.step_own").own_formulas(step, self.algorithm)
+        findings = verify(step, own=formulas)
         if any(models):
             findings += _with_models(step, *models)
         if self.json:
-            fields = [{k: getattr(one, k) for k in one.__slots__} for one in findings]
+            fields = [{k: getattr(check, k) for k in check.__slots__} for check in findings]
             out.print(json.dumps(fields), markup=False, soft_wrap=True)
         else:
             for finding in findings:
                 out.print(str(finding), markup=False, highlight=False, soft_wrap=True)
-        return int(any(one.status == "departs" for one in findings))
+        return int(any(check.status == "departs" for check in findings))
 
 
 def _write_vectors(folder: Path, out: Console) -> int:

@@ -150,5 +150,5 @@ class StrengthCommand:
                 yield WrittenWork(env.task_of(columns).id, text, is_right)
             except (LookupError, TypeError, UsageError) as error:
                 left.add(f"row {line.number}", str(error))
-        for said in left.lines(3):
-            err.print(label_text("left out:", said), soft_wrap=True)
+        for line_left_out in left.lines(3):
+            err.print(label_text("left out:", line_left_out), soft_wrap=True)

@@ -291,14 +291,14 @@ def _demo_command(name: str, argv: Sequence[str]) -> RecipeCommand:
 
 def _given_to_the_run(argv: Sequence[str]) -> list[str]:
     """What of a dry run's flags its command needs too; the model stands there already."""
-    words, kept = iter(argv), list[str]()
+    words, words_kept = iter(argv), list[str]()
     for word in words:
         name = word.partition("=")[0]
         if name in ("--job", "--model") and "=" not in word:
             next(words)
         elif name not in ("--dry-run", "--job", "--model"):
-            kept.append(word)
-    return kept
+            words_kept.append(word)
+    return words_kept
 
 
 _Launcher = Literal["slurm", "kubernetes", "skypilot"]
@@ -313,11 +313,11 @@ _SIZE_HELP = (
 
 def _without_size(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     """What `--size` says, and the other flags: it chooses the defaults that these change."""
-    sizes, others, words = [], [], iter(argv)
+    sizes, words_left, words = [], [], iter(argv)
     for word in words:
         flag, equals, value = word.partition("=")
         if flag != "--size":
-            others.append(word)
+            words_left.append(word)
             continue
         size = value if equals else next(words, "")
         if not size:
@@ -325,7 +325,7 @@ def _without_size(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
         sizes.append(size)
     if len(sizes) > 1:
         raise UsageError(f"--size is given as {' and as '.join(sizes)}; give it once")
-    return (sizes or ["paper"])[0], others
+    return (sizes or ["paper"])[0], words_left
 
 
 def _with_run_flags(kind: type, numbers: type[object]) -> Any:

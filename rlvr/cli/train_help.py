@@ -34,11 +34,11 @@ def _pages() -> dict[str, tuple[str, list[str]]]:
     for group in SETTINGS:
         # Options of environments and templates have flags of another kind.
         settings: Any = group
-        flags = [one for one in fields(settings) if one.default_factory is MISSING]
-        pages[_USUAL][1].extend(one.name for one in flags if rule(one).usual)
-        rest = [one.name for one in flags if not rule(one).usual]
-        if rest:
-            pages[group.__name__.removesuffix("Settings").lower()] = (group.about, rest)
+        flags = [field for field in fields(settings) if field.default_factory is MISSING]
+        pages[_USUAL][1].extend(field.name for field in flags if rule(field).usual)
+        further_names = [field.name for field in flags if not rule(field).usual]
+        if further_names:
+            pages[group.__name__.removesuffix("Settings").lower()] = (group.about, further_names)
     return pages
 
 

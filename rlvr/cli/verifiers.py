@@ -29,8 +29,8 @@ class VerifiersCommand:
 
     def run(self, out: Console, err: Console) -> int:
         names = (Column(title, no_wrap=True) for title in ("name", "id"))
-        rest = (Column(title, overflow="fold") for title in ("settings", "reference", "example"))
-        table = Table(*names, *rest)
+        columns = (Column(title, overflow="fold") for title in ("settings", "reference", "example"))
+        table = Table(*names, *columns)
         for name in PLACES:
             try:
                 cls = class_of(name)

@@ -98,18 +98,22 @@ class WhatifCommand:
                 algorithm = _numbers(self.algorithm, step)
             try:
                 totals, parts = (None, None) if scores is None else scores
-                found = what_if(step, totals, parts, algorithm)
+                difference = what_if(step, totals, parts, algorithm)
                 if self.model is not None:
-                    found = _by_gradients(step, found, self.model, totals, parts, algorithm)
+                    difference = _by_gradients(
+                        step, difference, self.model, totals, parts, algorithm
+                    )
             except DataError as error:
                 raise DataError(f"{file}: {error}") from None
-            turned.append(found)
+            turned.append(difference)
             if self.json:
                 out.print(
-                    json.dumps({"file": str(file), **asdict(found)}), markup=False, soft_wrap=True
+                    json.dumps({"file": str(file), **asdict(difference)}),
+                    markup=False,
+                    soft_wrap=True,
                 )
             else:
-                for line in _lines(step, found, totals):
+                for line in _lines(step, difference, totals):
                     out.print(line, markup=False, highlight=False, soft_wrap=True)
         if len(turned) > 1 and not self.json:
             out.print(_summary(turned), markup=False, highlight=False, soft_wrap=True)
@@ -141,7 +145,7 @@ class WhatifCommand:
             for file in files:
                 step = read_step(file)
                 rows = list(_rows(file, step))
-                by_row = {one.item.id: one.score for one in scorer.stream(rows)}
+                by_row = {result.item.id: result.score for result in scorer.stream(rows)}
                 owner = step.arrays.get("owner", np.arange(len(step.arrays["group"]))).tolist()
                 scores = [by_row[row] for row in owner]
                 yield (
@@ -195,8 +199,8 @@ def _by_gradients(step: StepFile, found: Turned, folder: str, *changed: Any) -> 
             f"it has {len(step.updates)} updates; --model compares the gradients of one"
         )
     model = module.StepModel.load(folder, str(step.head.get("precision")))
-    taken, other = recorded_weights(step), other_weights(step, *changed)
-    cosine, norm = module.compare_gradients(step, model, taken, other)
+    weights, other_weights_taken = recorded_weights(step), other_weights(step, *changed)
+    cosine, norm = module.compare_gradients(step, model, weights, other_weights_taken)
     return replace(found, cosine=cosine, norm=norm, by="gradients")
 
 
@@ -212,15 +216,17 @@ def _lines(step: StepFile, found: Turned, totals: Sequence[float | None] | None)
     for row, share in found.turning[:3]:
         task = one_line(str(tasks[row])) if row < len(tasks) else ""
         before = step.arrays["score"][row] if step.arrays["scored"][row] else None
-        now = before if totals is None else totals[row]
-        shown = " to ".join("UNSCORED" if one is None else f"{one:g}" for one in (before, now))
-        yield f"    row {row}, {task}: score {shown}, {share:.0%} of the difference"
+        after = before if totals is None else totals[row]
+        score_change = " to ".join(
+            "UNSCORED" if score is None else f"{score:g}" for score in (before, after)
+        )
+        yield f"    row {row}, {task}: score {score_change}, {share:.0%} of the difference"
 
 
 def _summary(turned: Sequence[Turned]) -> str:
-    rows = sum(one.rows for one in turned)
-    flipped = sum(one.flipped for one in turned)
-    cosines = [one.cosine for one in turned if one.norm is not None]
+    rows = sum(step.rows for step in turned)
+    flipped = sum(step.flipped for step in turned)
+    cosines = [step.cosine for step in turned if step.norm is not None]
     turn = "none took a gradient"
     if cosines:
         turn = f"cosine {np.mean(cosines):.3f} on average, {min(cosines):.3f} at least"

@@ -479,17 +479,17 @@ class Collector(Closing):
         """
         self._places = dict(place)
         last = next(reversed(self._places.values()))
-        known = self._places.pop(self._tasks, None) or last
-        if known["env"] == self.env.id:
-            self._cursor.adopt(known["at"])
+        saved = self._places.pop(self._tasks, None) or last
+        if saved["env"] == self.env.id:
+            self._cursor.adopt(saved["at"])
         self._closed = self._cursor.state_dict()
 
     @property
     def _tasks(self) -> str:
         """What its tasks are: equal texts are equal tasks."""
-        about = {**self._identity(), "config": self.env.config}
-        about.pop("group_size")
-        return json.dumps(about, sort_keys=True, default=str)
+        description = {**self._identity(), "config": self.env.config}
+        description.pop("group_size")
+        return json.dumps(description, sort_keys=True, default=str)
 
     def _identity(self) -> dict[str, object]:
         """What the order of rollouts depends on."""

@@ -107,10 +107,10 @@ class EvaluationReport:
 
     def __str__(self) -> str:
         """The metrics in a line, with the tasks that were left out."""
-        shown = [f"{name} {estimate}" for name, estimate in self.metrics.items()]
+        texts = [f"{name} {estimate}" for name, estimate in self.metrics.items()]
         if self.too_long:
-            shown.append(f"left out as too long: {len(self.too_long)}")
-        return ", ".join(shown) or "no task could be evaluated"
+            texts.append(f"left out as too long: {len(self.too_long)}")
+        return ", ".join(texts) or "no task could be evaluated"
 
     def as_dict(self) -> JsonDict:
         """The report as a dict, which is JSON if the options of the environment are."""
@@ -174,7 +174,7 @@ def evaluate(
         UsageError: a setting cannot work.
     """
     ks = (1, n) if k is None else (k,) if isinstance(k, int) else tuple(k)
-    for name, value in (("n", n), *(("k", one) for one in ks)):
+    for name, value in (("n", n), *(("k", count) for count in ks)):
         require_whole(name, value, 1)
     earlier = {result.index: result for result in known}
     indices = _indices(env, limit) if rows is None else rows
@@ -201,20 +201,20 @@ def evaluate(
         ) as groups,
         _activity(progress).task(f"evaluating on {env.id}", n * len(missing)) as advance,
         closing(
-            sample_groups(groups, asked := _fitting(groups, missing, too_long), advance)
+            sample_groups(groups, fitting := _fitting(groups, missing, too_long), advance)
         ) as sampled,
     ):
         for number, group in sampled:
-            index, _ = asked[number]
+            index, _ = fitting[number]
             results.append(_result(index, group))
             if on_group is not None:
                 on_group(index, group)
     results.sort(key=lambda result: result.index)
     metrics = _metrics(results, n, sorted(set(ks)), level, env.reward.bounds)
     for name in env.shares:
-        own = [result for result in results if result.task.startswith(f"{name}:")]
-        found = _metrics(own, n, sorted(set(ks)), level, None)
-        metrics |= {f"{name}/{key}": one for key, one in found.items()}
+        env_results = [result for result in results if result.task.startswith(f"{name}:")]
+        env_metrics = _metrics(env_results, n, sorted(set(ks)), level, None)
+        metrics |= {f"{name}/{key}": value_of_key for key, value_of_key in env_metrics.items()}
     return EvaluationReport(
         env.id,
         env.config,

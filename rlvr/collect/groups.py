@@ -171,7 +171,7 @@ class Groups(Closing):
     def most_plays(self) -> int | None:
         """How many rollouts may be under way at a time; None if the environment does not say."""
         limits = [env.plays.most_at_once(env) for env in self.env.members.values()]
-        return min((most for most in limits if most is not None), default=None)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def plays(self, asked: Sequence[tuple[int, int]], first: int = 0) -> Iterator[Play[Rollout]]:
         """The plays of the rollouts, group after group.

@@ -208,22 +208,22 @@ class ToolEpisode(TurnsEpisode):
             turn, last: see `Episode.reply`.
         """
         self._require_open()
-        said = policy_turn(turn)
+        reply = policy_turn(turn)
         index = len(self._turns)
-        self._turns.append(EpisodeTurn(said.text))
+        self._turns.append(EpisodeTurn(reply.text))
         asks = [
             (ask, self._own_id(ask.id, f"c{index:04d}{number:04d}"))
-            for number, ask in enumerate(said.calls)
+            for number, ask in enumerate(reply.calls)
         ]
         for _, together in itertools.groupby(asks, self._companions()):
             calls = self._make(list(together))
             before = self._turns[index]
             self._turns[index] = EpisodeTurn(before.text, (*before.calls, *calls))
         is_last = bool(last) or index + 1 >= (self.limits.turns or math.inf)
-        if not said.calls and not is_last and (user := self._user()) is not None:
+        if not reply.calls and not is_last and (user := self._user()) is not None:
             return [user]
-        if not said.calls or is_last:
-            self.finish(last or ("turns" if said.calls else "answer"))
+        if not reply.calls or is_last:
+            self.finish(last or ("turns" if reply.calls else "answer"))
             return None
         return [reply_message(call) for call in self._turns[index].calls]
 
@@ -262,9 +262,9 @@ class ToolEpisode(TurnsEpisode):
         """
         self._require_open()
         own_id = self._own_id(id, f"c{len(self._turns):04d}0000")
-        [made] = self._make([(Ask(name, arguments, id=id), own_id)])
-        self._turns.append(EpisodeTurn("", (made,)))
-        return made
+        [call] = self._make([(Ask(name, arguments, id=id), own_id)])
+        self._turns.append(EpisodeTurn("", (call,)))
+        return call
 
     def finish(self, end: str = "answer") -> None:
         """End the episode: read what `verify` needs of the state.  Idempotent.
@@ -312,7 +312,9 @@ class ToolEpisode(TurnsEpisode):
 
     def _session(self) -> Any:
         """What of the state leaves files."""
-        return next((one for one in _members(self._state) if hasattr(one, "outputs")), None)
+        return next(
+            (member for member in _members(self._state) if hasattr(member, "outputs")), None
+        )
 
     def close(self) -> None:
         """Close the state and end the thread.  Does not wait for what hangs.  Idempotent."""
@@ -478,8 +480,8 @@ class ToolEpisode(TurnsEpisode):
             futures: list[Future[object]] = [Future() for _ in functions]
             ends = time.monotonic() + limit_s + _GRACE_S
             together = partial(_all_awaited, functions, futures, limit_s)
-            whole = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
-            started = [dataclasses.replace(whole, future=one, ends=ends) for one in futures]
+            batch = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
+            started = [dataclasses.replace(batch, future=future, ends=ends) for future in futures]
         else:
             threads = [_Thread("episode-call") for _ in functions]
             started = [
@@ -495,8 +497,8 @@ class ToolEpisode(TurnsEpisode):
         """Begin something in a thread."""
 
         def job() -> Any:
-            found = function()
-            return _await_result(found, limit_s) if inspect.isawaitable(found) else found
+            result = function()
+            return _await_result(result, limit_s) if inspect.isawaitable(result) else result
 
         patience_s = limit_s + (_GRACE_S if is_async(function) else 0)
         future: Future[object] = Future()

@@ -180,8 +180,8 @@ def tool(
         raise UsageError(
             f"@tool stands above {brief(function)}; it is for a method, def or async def"
         )
-    made = schema_of(function, skip=2, name=name, description=description, parallel=parallel)
-    setattr(function, _MARK, made)
+    schema = schema_of(function, skip=2, name=name, description=description, parallel=parallel)
+    setattr(function, _MARK, schema)
     return function
 
 
@@ -209,21 +209,26 @@ def schema_of(
     named = name or getattr(function, "__name__", "")
     where = f"the tool {named!r}"
     parsed = docstring_parser.parse(inspect.getdoc(function) or "")
-    told = {one.arg_name: one.description or "" for one in parsed.params}
-    given = list(inspect.signature(function).parameters.values())
-    if len(given) < skip:
+    descriptions = {parameter.arg_name: parameter.description or "" for parameter in parsed.params}
+    arguments = list(inspect.signature(function).parameters.values())
+    if len(arguments) < skip:
         raise UsageError(
-            f"{where} takes {len(given)} arguments; a tool of an environment takes (self, state, …)"
+            f"{where} takes {len(arguments)} arguments; a tool of an environment takes (self, "
+            "state, …)"
         )
-    if skip and given[skip - 1].annotation in _PLAIN_STATES:
+    if skip and arguments[skip - 1].annotation in _PLAIN_STATES:
         raise UsageError(
-            f"{where}: its argument {given[skip - 1].name!r} would be the episode's state; a tool "
-            "of an environment takes (self, state, …)"
+            f"{where}: its argument {arguments[skip - 1].name!r} would be the episode's state; a "
+            "tool of an environment takes (self, state, …)"
         )
-    own = {one.name: one.annotation for one in given[skip:] if one.annotation is not one.empty}
+    hints_given = {
+        parameter.name: parameter.annotation
+        for parameter in arguments[skip:]
+        if parameter.annotation is not parameter.empty
+    }
     try:
         hints = get_type_hints(
-            types.SimpleNamespace(__annotations__=own), getattr(function, "__globals__", {})
+            types.SimpleNamespace(__annotations__=hints_given), getattr(function, "__globals__", {})
         )
     except Exception as error:
         raise UsageError(
@@ -231,26 +236,32 @@ def schema_of(
         ) from error
     properties: JsonDict = {}
     required: list[str] = []
-    for one in given[skip:]:
-        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+    for argument in arguments[skip:]:
+        if argument.kind not in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY):
             raise UsageError(
-                f"{where}: {one} has no name to be given by; write each argument with a name of "
-                f"its own"
+                f"{where}: {argument} has no name to be given by; write each argument with a name "
+                f"of its own"
             )
-        if one.name not in hints:
+        if argument.name not in hints:
             raise UsageError(
-                f"{where}: the argument {one.name!r} has no annotation; write {one.name}: str, say"
+                f"{where}: the argument {argument.name!r} has no annotation; write "
+                f"{argument.name}: str, say"
             )
-        properties[one.name] = _schema(hints[one.name], f"{where}: the argument {one.name!r}")
-        if told.get(one.name):
-            properties[one.name] = {**properties[one.name], "description": told[one.name]}
-        if one.default is one.empty:
-            required.append(one.name)
+        properties[argument.name] = _schema(
+            hints[argument.name], f"{where}: the argument {argument.name!r}"
+        )
+        if descriptions.get(argument.name):
+            properties[argument.name] = {
+                **properties[argument.name],
+                "description": descriptions[argument.name],
+            }
+        if argument.default is argument.empty:
+            required.append(argument.name)
     parameters = {"type": "object", "properties": properties, "required": required}
-    said = description or "\n\n".join(
+    summary = description or "\n\n".join(
         filter(None, (parsed.short_description, parsed.long_description))
     )
-    return Tool(named, said, parameters, function, checked, parallel)
+    return Tool(named, summary, parameters, function, checked, parallel)
 
 
 def tools_of(env: object, state: object) -> list[Tool]:
@@ -261,8 +272,8 @@ def tools_of(env: object, state: object) -> list[Tool]:
         state: of the episode.
     """
     return [
-        replace(made, function=partial(getattr(env, attribute), state))
-        for attribute, made in declared_tools(type(env))
+        replace(declared, function=partial(getattr(env, attribute), state))
+        for attribute, declared in declared_tools(type(env))
     ]
 
 

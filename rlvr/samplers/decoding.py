@@ -671,9 +671,9 @@ class Decoding:
         for place in range(len(self._rows)):
             places.setdefault(self._row(place).request.sampling, []).append(place)
         parts = [
-            sample_tokens(logits[own], uniform[own], sampling) for sampling, own in places.items()
+            sample_tokens(logits[at], uniform[at], sampling) for sampling, at in places.items()
         ]
-        order = self._index([place for own in places.values() for place in own]).argsort()
+        order = self._index([place for at in places.values() for place in at]).argsort()
         token, logprobs, model_logprobs = (
             torch.cat(values)[order] for values in zip(*parts, strict=True)
         )

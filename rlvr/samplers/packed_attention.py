@@ -103,10 +103,10 @@ def _attention(
         return _ways[position_ids](query, key, value, scaling, sliding_window), None
     length = query.shape[2]
     if attention_mask is not None or len(query) > 1 or length != key.shape[2]:
-        found, _ = sdpa_attention_forward(
+        output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **options
         )
-        return found, None
+        return output, None
     starts = (
         torch.zeros(1, dtype=torch.int32, device=query.device)
         if position_ids is None
@@ -114,10 +114,10 @@ def _attention(
     )
     ends = torch.nn.functional.pad(starts, (0, 1), value=length)
     if _HAS_KERNEL and query.is_cuda and value.dtype in (torch.float16, torch.bfloat16):
-        found = _in_one_kernel(query, key, value, ends, scaling, sliding_window)
+        output = _in_one_kernel(query, key, value, ends, scaling, sliding_window)
     else:
-        found = _row_by_row(query, key, value, ends.tolist(), scaling, sliding_window)
-    return found, None
+        output = _row_by_row(query, key, value, ends.tolist(), scaling, sliding_window)
+    return output, None
 
 
 def _starts_of(position_ids: Tensor) -> Tensor:
@@ -126,8 +126,8 @@ def _starts_of(position_ids: Tensor) -> Tensor:
         is_first = position_ids[0] == 0
         is_first[0] = True
         _starts[position_ids] = is_first.nonzero().flatten().int()
-    found: Tensor = _starts[position_ids]
-    return found
+    starts: Tensor = _starts[position_ids]
+    return starts
 
 
 def _in_one_kernel(
@@ -144,7 +144,7 @@ def _in_one_kernel(
     groups = query.shape[1] // key.shape[1]  # torch 2.11 wants as many keys as queries
     key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     query, key, value = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
-    found: Tensor = varlen_attn(
+    output: Tensor = varlen_attn(
         query,
         key,
         value,
@@ -155,7 +155,7 @@ def _in_one_kernel(
         scale=scaling,
         window_size=(-1 if window is None else window - 1, 0),
     )
-    return found[None]
+    return output[None]
 
 
 def _row_by_row(
@@ -168,19 +168,19 @@ def _row_by_row(
 ) -> Tensor:
     groups = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    found = []
+    outputs = []
     for start, end in pairwise(ends):
         q, k, v = (x[:, :, start:end] for x in (query, key, value))
         band = None
         if window is not None and window < end - start:
             ones = torch.ones(end - start, end - start, dtype=torch.bool, device=query.device)
             band = ones.tril().triu(1 - window)
-        found.append(
+        outputs.append(
             scaled_dot_product_attention(
                 q, k, v, attn_mask=band, is_causal=band is None, scale=scaling
             )
         )
-    return torch.cat(found, dim=2).transpose(1, 2).contiguous()
+    return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
 
 
 ALL_ATTENTION_FUNCTIONS.register(PACKED, _attention)

@@ -204,10 +204,10 @@ class VLLMClient(TokenSampler, Closing):
         Args:
             ids: of requests.
         """
-        asked = {name: self._asked[name] for name in ids if name in self._asked}
-        answers = self._recall(asked.keys()) if asked else {}
+        requests = {name: self._asked[name] for name in ids if name in self._asked}
+        answers = self._recall(requests.keys()) if requests else {}
         begun_by_id = {}
-        for name, request in asked.items():
+        for name, request in requests.items():
             del self._asked[name]
             begun = begun_with(request, answers.get(name, EngineAnswer()))
             if begun.completion_ids:

@@ -309,7 +309,7 @@ def checkpoint_weights(
     return checkpoint
 
 
-def require_all_names(given: Iterable[str], expected: Iterable[str]) -> None:
+def require_all_names(names: Iterable[str], expected: Iterable[str]) -> None:
     """Refuse weights that are not all of those that the engine has: it would take a part of them
     without a word.
 
@@ -320,13 +320,13 @@ def require_all_names(given: Iterable[str], expected: Iterable[str]) -> None:
     Raises:
         UsageError: names are missing, or unknown.
     """
-    given, expected = set(given), set(expected)
-    if missing := sorted(expected - given):
+    names, expected = set(names), set(expected)
+    if missing := sorted(expected - names):
         raise UsageError(
             f"the weights lack {len(missing)} of the {len(expected)} that the engine has, such as "
             f"{missing[0]}; it would keep the old ones, so give the whole state dict"
         )
-    if unknown := sorted(given - expected):
+    if unknown := sorted(names - expected):
         raise UsageError(
             f"the weights have {len(unknown)} names that the engine does not know, such as "
             f"{unknown[0]}: its model is another one, or is kept in another form than the "

@@ -77,8 +77,8 @@ def fields_of(value: Any) -> dict[str, object]:
                     fields[name] = member.__get__(value)
                 except AttributeError:  # of `__slots__`, and not set
                     continue
-    own = next((vars(base)["__dict__"] for base in kind.__mro__ if _has_dict(base)), None)
-    return fields if own is None else {**fields, **own.__get__(value)}
+    dict_slot = next((vars(base)["__dict__"] for base in kind.__mro__ if _has_dict(base)), None)
+    return fields if dict_slot is None else {**fields, **dict_slot.__get__(value)}
 
 
 def _has_dict(kind: type) -> bool:
@@ -116,10 +116,14 @@ def held_values(objects: Iterable[Any]) -> dict[str, object]:
             continue
         label = held_by.__qualname__ if kind is FunctionType else kind.__qualname__
         fields = fields_of(held_by)
-        given = _given_names(kind, fields)
+        given_names = _given_names(kind, fields)
         for name in sorted(fields.keys() - _DECIDES_NOTHING):
             value = fields[name]
-            text = "" if given is not None and name.strip("_") not in given else plain_text(value)
+            text = (
+                ""
+                if given_names is not None and name.strip("_") not in given_names
+                else plain_text(value)
+            )
             if not text or (isinstance(value, str) and Path(value).is_absolute()):
                 continue  # places of files are looked at as they are opened
             same = sum(key.partition(" ")[0] == f"{label}.{name}" for key in values)
@@ -143,8 +147,8 @@ def _given_names(kind: type, fields: Mapping[str, object]) -> frozenset[str] | N
         names = frozenset(inspect.signature(kind).parameters)
     except (TypeError, ValueError):  # of a class in C, or one with a signature that is none
         return None if _is_ones_own(kind) else frozenset()
-    kept = {name.strip("_") for name in fields}
-    return None if _is_ones_own(kind) and names - kept else names
+    field_names = {name.strip("_") for name in fields}
+    return None if _is_ones_own(kind) and names - field_names else names
 
 
 def _is_ones_own(kind: type) -> bool:

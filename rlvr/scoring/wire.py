@@ -147,8 +147,10 @@ class RemoteEngine(Engine):
                 rows.append(encoded_item(item))
             except DataError as error:  # one that cannot be sent fails alone
                 faults[place] = error
-        seen = iter(self._ask(rows) if rows else ())
-        return [faults[place] if place in faults else next(seen) for place in range(len(items))]
+        observations = iter(self._ask(rows) if rows else ())
+        return [
+            faults[place] if place in faults else next(observations) for place in range(len(items))
+        ]
 
     @abstractmethod
     def _ask(self, rows: list[bytes]) -> list[Seen]:

@@ -104,9 +104,9 @@ def search(corpus: Corpus, *, most: int = 3, name: str = "search") -> Tool:
         """
         if not query.strip():
             raise ToolError("the query is empty; give a few words")
-        found = corpus.find(query, most)
+        passages = corpus.find(query, most)
         return (
-            "\n\n".join(f"[{i}] {title}\n{text}" for i, (title, text) in enumerate(found, 1))
+            "\n\n".join(f"[{i}] {title}\n{text}" for i, (title, text) in enumerate(passages, 1))
             or "nothing was found"
         )
 

@@ -117,17 +117,17 @@ def _last_evaluation(run: Path) -> tuple[int, Path]:
     folder = run / "evaluations"
     if not folder.is_dir() and run.parent.name == folder.name:  # of a further evaluation
         folder = run
-    found = {
+    evaluations = {
         int(match[1]): path
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _EVALUATION.fullmatch(path.name))
     }
-    if not found:
+    if not evaluations:
         raise DataError(
             f"{run} has no evaluation in {folder.name}/; train with --eval-every N, evaluate "
             "RUN/model with `rlvr eval`, or give a file of its rollouts/"
         )
-    return max(found.items())
+    return max(evaluations.items())
 
 
 # ---------------------------------------------------------------------------------------- reports

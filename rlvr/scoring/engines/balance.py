@@ -84,12 +84,12 @@ class Balance:
             LookupError: all have left.
         """
         with self._lock:
-            now, count = time.monotonic(), len(self._machines)
+            now_s, count = time.monotonic(), len(self._machines)
             order = [(self._next + k) % count for k in range(count)]
             order = [place for place in order if not self._machines[place].has_left]
             if not order:
                 raise LookupError("no machine is left")
-            fit = [place for place in order if self._is_fit(self._machines[place], now)]
+            fit = [place for place in order if self._is_fit(self._machines[place], now_s)]
             if fit:
                 place = min(fit, key=lambda place: self._machines[place].load)
             else:
@@ -97,8 +97,8 @@ class Balance:
             self._next = place + 1
             machine = self._machines[place]
             machine.load += 1
-            wait_s = 0.0 if fit else max(0.0, machine.back_at - now)
-            return ChosenPlace(place, wait_s, now, is_trial=machine.pause_s > 0)
+            wait_s = 0.0 if fit else max(0.0, machine.back_at - now_s)
+            return ChosenPlace(place, wait_s, now_s, is_trial=machine.pause_s > 0)
 
     def give_back(
         self, slot: ChosenPlace, *, is_lost: bool = False, at_least_s: float = 0.0

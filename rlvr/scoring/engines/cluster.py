@@ -164,8 +164,8 @@ class RayCluster(RemoteEngine):
             member: the actor.
         """
         self._left.add(member.node)
-        for place, one in enumerate(self._members):
-            if one.node == member.node:
+        for place, other_member in enumerate(self._members):
+            if other_member.node == member.node:
                 self._balance.leave(place)
         self._count()
 
@@ -174,9 +174,9 @@ class RayCluster(RemoteEngine):
         return self._balance.load >= max(1, self.workers)
 
     def _count(self) -> None:
-        here = [one for one in self._members if one.node not in self._left]
-        self.workers = self.spread = sum(one.workers for one in here)
-        self.chunks_at_once = max(1, self.workers + len(here))
+        present = [member for member in self._members if member.node not in self._left]
+        self.workers = self.spread = sum(member.workers for member in present)
+        self.chunks_at_once = max(1, self.workers + len(present))
 
     def _cause_of(self, member: Member, error: Exception) -> Exception:
         exceptions = self._ray.exceptions
@@ -212,7 +212,9 @@ class RayCluster(RemoteEngine):
 
     def identity(self) -> Identity:
         self.warm()
-        for member in [one for one in self._members if one.node not in self._left]:
+        for member in [
+            candidate for candidate in self._members if candidate.node not in self._left
+        ]:
             with suppress(self._ray.exceptions.RayError):  # one that is lost has said so
                 self._compare(member, timeout_s=None)
         assert self._identity is not None, "warm makes it"
@@ -224,11 +226,11 @@ class RayCluster(RemoteEngine):
         Raises:
             UsageError: it scores by other code or inputs.
         """
-        asked = member.actor.identity.remote(self._key, self._shipped, self._settings)
-        theirs = Identity.from_dict(json.loads(self._ray.get(asked, timeout=timeout_s)))
+        request = member.actor.identity.remote(self._key, self._shipped, self._settings)
+        identity = Identity.from_dict(json.loads(self._ray.get(request, timeout=timeout_s)))
         assert self._identity is not None, "warm makes it"
         with self._comparing:
-            self._identity.add(theirs, member.host, self.accept)
+            self._identity.add(identity, member.host, self.accept)
 
     def _ask(self, rows: list[bytes]) -> list[Seen]:
         """What an actor says of the rows; they go to another one if it is lost."""
@@ -305,7 +307,9 @@ def _leave_fleet(fleet: Fleet, tenant: RayCluster) -> None:
     with _FLEETS_LOCK:
         if not fleet.exit(tenant):
             return
-        for workers in [workers for workers, one in _FLEETS.items() if one is fleet]:
+        for workers in [
+            workers for workers, member_fleet in _FLEETS.items() if member_fleet is fleet
+        ]:
             del _FLEETS[workers]
         if not _FLEETS and tenant._ray in _BEGUN:
             _BEGUN.discard(tenant._ray)

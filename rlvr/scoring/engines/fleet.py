@@ -235,10 +235,10 @@ class Fleet:
                 self._busy_since = None
                 self._ask_for_no_more()
                 return
-            now = time.monotonic()
+            now_s = time.monotonic()
             if self._busy_since is None:
-                self._busy_since = now
-            if now - self._busy_since >= _BUSY_S:
+                self._busy_since = now_s
+            if now_s - self._busy_since >= _BUSY_S:
                 self._ask_for_more()
 
     def _ask_for_more(self) -> None:
@@ -285,10 +285,10 @@ class NodeActor:
         items = [decoded_item(json.loads(row), number) for number, row in enumerate(rows, 1)]
         if pool.awaits:
             futures = [pool.begin(item) for item in items]
-            seen = [one for future in futures for one in future.result()]
+            observed = [observation for future in futures for observation in future.result()]
         else:
-            seen = pool.observe(items)
-        return json.dumps([encoded_seen(one) for one in seen])
+            observed = pool.observe(items)
+        return json.dumps([encoded_seen(observation) for observation in observed])
 
     def forget(self, key: str) -> None:
         """End the workers of a scorer."""
