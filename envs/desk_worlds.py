@@ -576,7 +576,7 @@ class Office(World):
     def _cancel(self, rng: Random, db: Tables) -> Errand:
         event = f"E{rng.randint(1, 3)}"
         row = db["events"][event]
-        why, *others = rng.sample(_REASONS, len(_REASONS))
+        why, *other_reasons = rng.sample(_REASONS, len(_REASONS))
         mails = [
             (
                 "send_mail",
@@ -590,12 +590,14 @@ class Office(World):
         )
         facts = {"why reason": f"It is because of {why}."}
         actions = (("cancel_event", {"event": event}), *mails)
-        return Errand(opening, facts, actions, written=(why,), untold=tuple(others))
+        return Errand(opening, facts, actions, written=(why,), untold=tuple(other_reasons))
 
     def _code_of_mail(self, db: Tables, subject: str) -> tuple[str, str, tuple[str, ...]]:
         """The sender and the code of a mail, and the codes of the others."""
-        mail = next(one for one in db["mails"].values() if one["subject"] == subject)
-        codes = [one["text"].rstrip(".").split()[-1] for one in db["mails"].values()]
+        mail = next(
+            mail_sent for mail_sent in db["mails"].values() if mail_sent["subject"] == subject
+        )
+        codes = [mail_sent["text"].rstrip(".").split()[-1] for mail_sent in db["mails"].values()]
         code_of_mail = mail["text"].rstrip(".").split()[-1]
         return mail["from"], code_of_mail, tuple(code for code in codes if code != code_of_mail)
 

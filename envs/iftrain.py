@@ -53,7 +53,8 @@ class IFTrain(Puzzle):
         for ask, instruction in zip(chosen, instructions, strict=True):
             ask.follow(draft, instruction["arguments"])
         sentences = [
-            in_words(ask, one["arguments"]) for ask, one in zip(chosen, instructions, strict=True)
+            in_words(ask, instruction_asked["arguments"])
+            for ask, instruction_asked in zip(chosen, instructions, strict=True)
         ]
         prompt = " ".join([draft.request, *sentences])
         answer = draft.text()

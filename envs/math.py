@@ -77,8 +77,8 @@ class MATH(rlvr.Environment):
             answer = ", ".join(map(str, answer))
         if answer is not None and str(answer).strip():
             return self._name_answer(answer, id)
-        if isinstance(solution, str) and (found := _last_box(solution)):
-            return self._name_answer(found, id)
+        if isinstance(solution, str) and (box := _last_box(solution)):
+            return self._name_answer(box, id)
         raise rlvr.DataError(
             f"{id}: neither a column 'answer' (or 'final_answer') nor a box in 'solution'; "
             f"it has {', '.join(map(repr, row))}"

@@ -54,7 +54,7 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
         f"{_name('firm', i)} {rng.choice(('Works', 'Brothers', 'Company'))}" for i in range(size)
     ]
     passages: dict[str, str] = {}
-    asked: list[tuple[str, str]] = []
+    questions: list[tuple[str, str]] = []
     for person, firm in dict(zip(people, firms, strict=False)).items():
         if firm in passages:
             continue
@@ -70,14 +70,14 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
             f"{firm} makes {goods}. It was founded in {year} by {person} and has its seat in "
             f"{seat}."
         )
-        asked += [
+        questions += [
             (f"Where was {person} born?", town),
             (f"In which year was {firm} founded?", str(year)),
             (f"Where was the founder of {firm} born?", town),
             (f"Which trade did the founder of {firm} learn?", trade),
             (f"Where does the firm that {person} founded have its seat?", seat),
         ]
-    return passages, asked
+    return passages, questions
 
 
 @lru_cache(maxsize=4)

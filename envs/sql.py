@@ -164,7 +164,7 @@ def _fillings(
 def _filling(rng: Random, theme: _Theme, near: int | None) -> dict[str, list[list[Any]]]:
     """Rows of both tables, with what tells queries apart: names twice, ties, owners without rows,
     rows without owner, and the numbers of the question and those beside them."""
-    one, _, many, _, _, groups, labels = theme
+    owner_table, _, many, _, _, groups, labels = theme
     names = rng.sample(
         "Ada Bo Cleo Dag Eve Finn Gia Hugo Ines Jan Kim Lea".split(), rng.randint(3, 8)
     )
@@ -180,7 +180,7 @@ def _filling(rng: Random, theme: _Theme, near: int | None) -> dict[str, list[lis
         rows.append([number, rng.randint(1, len(names) + 2), rng.choice(used), value])
     rows.append([len(rows) + 1, *rows[0][1:]])  # a duplicate, which DISTINCT would lose
     rng.shuffle(rows)  # so that the order of ids is not the order of the rows
-    return {one: owners, many: rows}
+    return {owner_table: owners, many: rows}
 
 
 def _telling(

@@ -107,10 +107,10 @@ def _look_at(project: str, number: int, edits: Edits) -> _Outcomes:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except (_LateError, SyntaxError):  # the timer may fire again before it is stopped
         return None
-    if any(one[0] == "raises" and one[1] in _MACHINES for one in outcomes):
+    if any(outcome[0] == "raises" and outcome[1] in _MACHINES for outcome in outcomes):
         return None
     try:
-        return [_digest(one) for one in outcomes]
+        return [_digest(outcome) for outcome in outcomes]
     except ValueError:  # a number with too many digits
         return None
 
@@ -132,27 +132,27 @@ def _stop(*_: object) -> None:
 def _look_aside(jobs: Sequence[_Job], hash_seed: int) -> list[_Outcomes]:
     """`run_jobs` in interpreters with a hash seed; a job that the kernel has to end is over its
     time."""
-    made: list[_Outcomes] = []
-    while len(made) < len(jobs):
+    results: list[_Outcomes] = []
+    while len(results) < len(jobs):
         child = run_program(
             [sys.executable, "-m", "rlvr.envs.swe_finder", "--look"],
             name="look at candidates",
             owner="swe_finder",
             limit_s=None,
             group="caller",  # Ctrl-C ends it too
-            stdin=json.dumps(jobs[len(made) :]).encode(),
+            stdin=json.dumps(jobs[len(results) :]).encode(),
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
             stderr=None,
         )
         rows = [json.loads(line) for line in child.stdout.split("\n")[:-1]]
-        made += [row and [(digest, crashed) for digest, crashed in row] for row in rows]
+        results += [row and [(digest, crashed) for digest, crashed in row] for row in rows]
         if child.returncode == -signal.SIGXCPU:
-            made.append(None)
+            results.append(None)
         elif child.returncode:
             raise SandboxFailed(
                 f"the process that looks at candidates ended with {child.returncode}"
             )
-    return made
+    return results
 
 
 def _answer() -> None:
@@ -172,7 +172,7 @@ def _look_everywhere(jobs: Sequence[_Job]) -> list[_Outcomes]:
     with Threads(len(HASH_SEEDS), "finder of tasks") as threads:
         runs = threads.map(lambda hash_seed: _look_aside(jobs, hash_seed), HASH_SEEDS)
         rows = zip(*runs, strict=True)
-        return [row[0] if all(other == row[0] for other in row) else None for row in rows]
+        return [row[0] if all(outcome == row[0] for outcome in row) else None for row in rows]
 
 
 # ------------------------------------------------------------------------------------------ finding
@@ -192,8 +192,8 @@ def find_tasks(
     numbers = [n for n in range(variants_of(project)) if n % 3 != 1 or n < 6]
     variants = [n for n in numbers if _is_right(variant_of(project, n))]
     distinct = _distinct(project, _candidates(project), look_in)
-    bugs = [one for one in distinct if one.feature is None]
-    features = [one for one in distinct if one.feature is not None]
+    bugs = [candidate for candidate in distinct if candidate.feature is None]
+    features = [candidate for candidate in distinct if candidate.feature is not None]
     tasks = _validated(project, _balanced(bugs, rng), variants, most["bugs"], rng, look_in)
     for size, kind in ((2, "pairs"), (3, "triples")):
         together = _combined([_candidate(task) for task in tasks if task.bugs == 1], size, rng)
@@ -236,16 +236,18 @@ def _edits(files: Mapping[str, str], sources: Mapping[str, str]) -> list[list[ob
 
 def _distinct(project: str, candidates: Iterator[_Candidate], look_in: _Look) -> list[_Candidate]:
     """Those that change something, each effect once."""
-    drawn = list(candidates)
-    [right, *outcomes] = look_in([(project, 0, edits) for edits in [[], *(c.edits for c in drawn)]])
-    seen: set[str] = set()
-    kept = []
-    for candidate, row in zip(drawn, outcomes, strict=True):
+    candidate_list = list(candidates)
+    [right, *outcomes] = look_in(
+        [(project, 0, edits) for edits in [[], *(c.edits for c in candidate_list)]]
+    )
+    effects: set[str] = set()
+    distinct = []
+    for candidate, row in zip(candidate_list, outcomes, strict=True):
         effect = repr(row)
-        if effect not in seen and _failures(right, row, candidate) is not None:
-            seen.add(effect)
-            kept.append(candidate)
-    return kept
+        if effect not in effects and _failures(right, row, candidate) is not None:
+            effects.add(effect)
+            distinct.append(candidate)
+    return distinct
 
 
 def _failures(
@@ -258,13 +260,13 @@ def _failures(
     if right is None or row is None:
         return None
     failing = [at for at in range(len(row)) if row[at] != right[at]]
-    shown = [at for at in failing if at < VISIBLE and (candidate.feature or not row[at][1])]
+    visible = [at for at in failing if at < VISIBLE and (candidate.feature or not row[at][1])]
     quiet = [at for at in failing if at >= VISIBLE and (candidate.feature or not row[at][1])]
     hidden = [at - VISIBLE for at in failing if at >= VISIBLE]
     passing = len(row) - VISIBLE - len(hidden)
-    if not shown or not quiet or len(hidden) < _FAILING or passing < _PASSING:
+    if not visible or not quiet or len(hidden) < _FAILING or passing < _PASSING:
         return None
-    return [*shown, *(at for at in failing if at < VISIBLE and at not in shown)], hidden
+    return [*visible, *(at for at in failing if at < VISIBLE and at not in visible)], hidden
 
 
 def _balanced(candidates: Sequence[_Candidate], rng: random.Random) -> list[_Candidate]:
@@ -272,10 +274,10 @@ def _balanced(candidates: Sequence[_Candidate], rng: random.Random) -> list[_Can
     by_operator: dict[str, list[_Candidate]] = {}
     for candidate in candidates:
         by_operator.setdefault(candidate.operators[0], []).append(candidate)
-    for drawn in by_operator.values():
-        rng.shuffle(drawn)
+    for of_operator in by_operator.values():
+        rng.shuffle(of_operator)
     turns = itertools.zip_longest(*(by_operator[name] for name in sorted(by_operator)))
-    return [one for turn in turns for one in turn if one is not None]
+    return [bug for turn in turns for bug in turn if bug is not None]
 
 
 def _combined(bugs: Sequence[_Candidate], size: int, rng: random.Random) -> Iterator[_Candidate]:
@@ -284,11 +286,11 @@ def _combined(bugs: Sequence[_Candidate], size: int, rng: random.Random) -> Iter
         parts = rng.sample(bugs, size)
         edits = sorted(
             (edit for part in parts for edit in part.edits),
-            key=lambda one: (str(one[0]), int(one[1])),
+            key=lambda edit: (str(edit[0]), int(edit[1])),
         )
         apart = all(
-            one[0] != other[0] or one[1] + one[2] + 1 < other[1]
-            for one, other in itertools.pairwise(edits)
+            edit[0] != following[0] or edit[1] + edit[2] + 1 < following[1]
+            for edit, following in itertools.pairwise(edits)
         )
         if apart:
             yield _Candidate(edits, tuple(part.operators[0] for part in parts))
@@ -303,16 +305,16 @@ def _validated(
     look_in: _Look,
 ) -> list[Found]:
     """The candidates that make tasks, each in a variant of its own."""
-    drawn = [(one, rng.choice(variants)) for one in candidates[: _TRIES * most]]
+    tries = [(candidate, rng.choice(variants)) for candidate in candidates[: _TRIES * most]]
     jobs: list[_Job] = [(project, number, []) for number in variants]
-    jobs += [(project, number, one.edits) for one, number in drawn]
+    jobs += [(project, number, candidate.edits) for candidate, number in tries]
     outcomes = look_in(jobs)
     rights = dict(zip(variants, outcomes, strict=False))
     tasks: list[Found] = []
-    for (one, number), row in zip(drawn, outcomes[len(variants) :], strict=True):
-        failures = _failures(rights[number], row, one)
+    for (candidate, number), row in zip(tries, outcomes[len(variants) :], strict=True):
+        failures = _failures(rights[number], row, candidate)
         if failures is not None and len(tasks) < most:
-            tasks.append(_task(project, number, one, *failures))
+            tasks.append(_task(project, number, candidate, *failures))
     return tasks
 
 
@@ -386,7 +388,7 @@ def main(arguments: Sequence[str]) -> None:
     TABLE.write_text("".join(f"{task.as_line()}\n" for task in tasks))
     _sandbox().close()
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
+    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in used)
     sys.stdout.write(f"{len(tasks)} tasks in {cpu_s:.0f} CPU seconds\n")
 
 

@@ -87,7 +87,7 @@ class SweLite(rlvr.Environment):
     @cached_property
     def _rows(self) -> Sequence[Found]:
         projects = set(names_of_projects(self.split))
-        rows = [one for one in read_table() if one.project in projects and self._has(one)]
+        rows = [row for row in read_table() if row.project in projects and self._has(row)]
         if not rows:
             raise UsageError(
                 f"{self.id} has no task of split {self.split!r} with kind={self.kind!r}, "
@@ -101,7 +101,7 @@ class SweLite(rlvr.Environment):
     def _has(self, one: Found) -> bool:
         kind = "bug" if one.feature is None else "feature"
         numbers = ((self.bugs, one.bugs), (self.files, one.files))
-        same = all(wanted in (0, number) for wanted, number in numbers)
+        same = all(required in (0, number) for required, number in numbers)
         return same and self.kind in ("all", kind) and one.distance >= self.distance
 
     @property
@@ -114,10 +114,10 @@ class SweLite(rlvr.Environment):
 
     def find(self, task: str | int) -> rlvr.Task:
         index = task.rpartition("/")[2] if isinstance(task, str) else str(task)
-        found = self.task(int(index)) if index.isdecimal() and int(index) < self.size else None
-        if found is None or task not in (found.id, int(index)):
+        task_found = self.task(int(index)) if index.isdecimal() and int(index) < self.size else None
+        if task_found is None or task not in (task_found.id, int(index)):
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
-        return found
+        return task_found
 
     def task(self, index: int) -> rlvr.Task:
         if not 0 <= index < self.size:
@@ -130,12 +130,12 @@ class SweLite(rlvr.Environment):
         broken = _sources(variant, variant.changed(row.edits))
         hidden = dict(enumerate(variant.hidden))
         outcomes = {number: observe(right, case) for number, case in hidden.items()}
-        shown = {
+        shown_cases = {
             number: case
             for number, case in enumerate(variant.visible)
             if self.help != "report" or number not in row.shown
         }
-        seen = {number: observe(right, case) for number, case in shown.items()}
+        observed = {number: observe(right, case) for number, case in shown_cases.items()}
         prompt = self._prompt(row, variant, broken)
         reference = {
             "tests": unittest_file(hidden, outcomes, ""),
@@ -143,27 +143,28 @@ class SweLite(rlvr.Environment):
             "keeps": [f"Tests.test_{n:02}" for n in hidden if n not in row.decides],
             "files": _changed(variant, row),
         }
-        files = {**broken, _TESTS: unittest_file(shown, seen, _SOURCES)}
+        files = {**broken, _TESTS: unittest_file(shown_cases, observed, _SOURCES)}
         meta = {"files": files, "package": variant.name}
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference, meta)
 
     def _prompt(self, row: Found, variant: Variant, broken: Mapping[str, str]) -> str:
         symptom = variant.visible[row.shown[0]]
-        wanted = observe(loader(variant.name, variant.files), symptom)
+        right_outcome = observe(loader(variant.name, variant.files), symptom)
         parts = [f"The Python package {variant.name} in the folder src is about {variant.about}."]
         if row.feature is None:
             got = observe(loader(variant.name, variant.changed(row.edits)), symptom)
             bugs = "a bug" if row.bugs == 1 else f"{row.bugs} bugs"
             parts[0] += f" It has {bugs}. A user reports:"
             parts.append(
-                f"```python\n{symptom}\n```\nIt {_told(got)}. Right is that it {_told(wanted)}."
+                f"```python\n{symptom}\n```\nIt {_told(got)}. Right is that it "
+                f"{_told(right_outcome)}."
             )
         else:
             name, head, docstring = map(variant.compose, row.feature)
             path = variant.compose(row.edits[0][0])
             parts[0] += f" {name} is missing in src/{variant.name}/{path}. Write it:"
             parts.append(f'```python\n{head}:\n    """{docstring}"""\n```')
-            parts.append(f"With it, this code {_told(wanted)}:\n```python\n{symptom}\n```")
+            parts.append(f"With it, this code {_told(right_outcome)}:\n```python\n{symptom}\n```")
         if self.help == "place":
             places = sorted(
                 {f"src/{variant.name}/{variant.compose(edit[0])}" for edit in row.edits}
@@ -209,12 +210,12 @@ class SweLite(rlvr.Environment):
     def grade(self, task: rlvr.Task, box: Box) -> dict[str, str]:
         """The outcomes of the hidden tests on the files of the package; no other file counts."""
         prefix = f"{_SOURCES}/{task.meta['package']}/"
-        own = {
+        own_files = {
             path.removeprefix(f"{_SOURCES}/"): data
             for path, data in box.files.items()
             if path.startswith(prefix)
         }
-        return Box(box.sandbox, own).test(task.reference["tests"])
+        return Box(box.sandbox, own_files).test(task.reference["tests"])
 
     def more_tests(self, task: rlvr.Task) -> str:
         """A file of unittest with cases that are neither shown nor decide, for `rlvr strength`.
@@ -241,8 +242,8 @@ class SweLite(rlvr.Environment):
             files = apply_patch(task.meta["files"], patch)
         except PatchError as error:
             return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"patch: {error}", answer=patch)
-        made = {path: text.encode("utf-8", "replace") for path, text in files.items()}
-        box = Box(sandbox(_LIMITS, level=self.sandbox), made)
+        patched_files = {path: text.encode("utf-8", "replace") for path, text in files.items()}
+        box = Box(sandbox(_LIMITS, level=self.sandbox), patched_files)
         return _verdict(task, self.grade(task, box), patch)
 
     def example(self, task: rlvr.Task) -> str:

@@ -67,10 +67,12 @@ class Flags:
 
     def _options_of_size(self) -> tuple[str, ...]:
         """The size's own options, but for those that a flag gives."""
-        env, own = self.own_option
-        given = {pair.partition("=")[0] for pair in self.option}
+        env, size_options = self.own_option
+        names_given = {pair.partition("=")[0] for pair in self.option}
         return tuple(
-            pair for pair in own if env == self.config.env and pair.partition("=")[0] not in given
+            pair
+            for pair in size_options
+            if env == self.config.env and pair.partition("=")[0] not in names_given
         )
 
     def environments(self) -> tuple[rlvr.Environment, rlvr.Environment]:
@@ -101,8 +103,8 @@ class Flags:
                     "--eval-data"
                 )
             train, test = (train, test) if train is not None else ("train[10%:]", "train[:10%]")
-        made = []
+        environments = []
         for split, place in ((train or "train", data), (test, self.eval_data or data)):
             rows = {} if place is None else {"data": place}
-            made.append(rlvr.make(self.config.env, **{**options, "split": split, **rows}))
-        return made[0], made[1]
+            environments.append(rlvr.make(self.config.env, **{**options, "split": split, **rows}))
+        return environments[0], environments[1]

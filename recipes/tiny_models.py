@@ -126,8 +126,10 @@ def teach(
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.1)
     for step in range(steps):
-        drawn = [rng.choice(guessed if rng.random() < _GUESSES else right) for _ in range(episodes)]
-        rows = [row for episode in drawn for row in episode]
+        sampled = [
+            rng.choice(guessed if rng.random() < _GUESSES else right) for _ in range(episodes)
+        ]
+        rows = [row for episode in sampled for row in episode]
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
         loss.backward()

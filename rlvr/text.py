@@ -182,11 +182,13 @@ def fenced_blocks(text: str) -> Iterator[FencedBlock]:
         return
     begin, indent, fence, language = -1, "", "", ""
     for line in _FENCE_LINE.finditer(text):
-        own, marks, info = line.groups()
+        line_indent, marks, info = line.groups()
         if begin < 0:
-            (begin, at), indent, fence = line.span(), own, marks
+            (begin, at), indent, fence = line.span(), line_indent, marks
             language = _language(info) if info else ""
-        elif marks.startswith(fence) and not ((own and _is_deeper(own, indent)) or info.strip()):
+        elif marks.startswith(fence) and not (
+            (line_indent and _is_deeper(line_indent, indent)) or info.strip()
+        ):
             end = line.start()
             code = _undented(text[at + 1 : end - 1], indent)
             yield FencedBlock(begin, end, language, code, closed=True)

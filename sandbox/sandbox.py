@@ -298,8 +298,8 @@ class Sandbox:
         left_s = total_cpu_s, total_wall_s
         limits = (limits or self.limits).within(*left_s)
         stdins = _together(stdins)
-        more = {"stop": stop, "left": [*left_s, SHORTEST_S]}
-        return self._execute_cases(header, files, stdins, limits, more)
+        options = {"stop": stop, "left": [*left_s, SHORTEST_S]}
+        return self._execute_cases(header, files, stdins, limits, options)
 
     def compile(
         self, program: Program, *, cpu_s: float = math.inf, wall_s: float = math.inf
@@ -394,8 +394,10 @@ class Sandbox:
         self.isolation()
         results = memfd(b"")
         try:
-            with _Streams(b"") as ours, _Streams(b"") as theirs:
-                pair = self._pair(program, suite, limits or self.limits, ours, theirs, results)
+            with _Streams(b"") as our_streams, _Streams(b"") as their_streams:
+                pair = self._pair(
+                    program, suite, limits or self.limits, our_streams, their_streams, results
+                )
         except BaseException:
             os.close(results)
             raise
@@ -630,16 +632,16 @@ class Sandbox:
         )
 
     def _message(self, limits: Limits) -> dict[str, object]:
-        given = limits.message()
+        settings = limits.message()
         for which, (name, flag) in _OF_THE_HOST.items():
             hard = resource.getrlimit(which)[1]
-            if hard != resource.RLIM_INFINITY and hard < given[name]:
+            if hard != resource.RLIM_INFINITY and hard < settings[name]:
                 # A right program would fail here, and elsewhere not.
-                found = (
-                    f"`ulimit -H{flag}` stands for {hard:,} bytes, and a run has {given[name]:,}"
+                fault = (
+                    f"`ulimit -H{flag}` stands for {hard:,} bytes, and a run has {settings[name]:,}"
                 )
-                raise IsolationUnavailable(name, found, "Raise it", waivable=False)
-        return {"id": next(self._numbers), "limits": given}
+                raise IsolationUnavailable(name, fault, "Raise it", waivable=False)
+        return {"id": next(self._numbers), "limits": settings}
 
     def session(
         self,

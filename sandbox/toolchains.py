@@ -367,13 +367,13 @@ def root_plan(
             links[path] = str(Path(path).readlink())
         elif Path(path).is_dir():
             binds[path] = path
-    wanted = [
+    paths = [
         f"{python.prefix}/lib",
         python.executable,
         *(path for name, row in LANGUAGES.items() if row.tool for path in _tool_files(name)),
     ]
-    wanted += map(str, Path("/etc").glob("java-*"))  # Debian's Java has its settings there
-    for path in wanted:
+    paths += map(str, Path("/etc").glob("java-*"))  # Debian's Java has its settings there
+    for path in paths:
         if (
             path
             and Path(path).exists()
@@ -389,10 +389,10 @@ def root_plan(
         for name in ("site-packages", "dist-packages")
     ]
     allowed = [(folder, folder) for folder in packages.visible]
-    taken = {f"/{path.split('/')[1]}" for path in (*binds, *links, *_OWN_NAMES, *caches)}
-    taken |= {f"/{path.split('/')[1]}" for path in packages.visible}
+    used_names = {f"/{path.split('/')[1]}" for path in (*binds, *links, *_OWN_NAMES, *caches)}
+    used_names |= {f"/{path.split('/')[1]}" for path in packages.visible}
     for folder in folders:
-        if folder in taken:
+        if folder in used_names:
             raise UsageError(
                 f"folders: the sandbox has files of its own in {folder!r}; choose another name, "
                 f"such as '/app'"

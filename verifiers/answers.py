@@ -329,11 +329,11 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     if begin is None:
         return None
     text = _as_sent(text, begin)
-    found = _last_explicit(text, begin, _openers(text))
-    found = found or _last_marked(text, begin, markers)
-    found = found or _last_line(text, begin, _PHRASE, "phrase", _PHRASE_WORDS)
-    found = found or _last_line(text, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS)
-    return None if found is None else _as_meant(text, found)
+    extraction = _last_explicit(text, begin, _openers(text))
+    extraction = extraction or _last_marked(text, begin, markers)
+    extraction = extraction or _last_line(text, begin, _PHRASE, "phrase", _PHRASE_WORDS)
+    extraction = extraction or _last_line(text, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS)
+    return None if extraction is None else _as_meant(text, extraction)
 
 
 def refusal(found: Extraction) -> Verdict | None:
@@ -373,23 +373,30 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
         program = _program(text[begin:].replace("\r\n", "\n"), form)
         return program if program.text.strip() else Verdict(Outcome.UNPARSED, why="no-answer")
     text = _as_sent(text, begin)
-    found = _extract_formed(text, begin, form)
-    if found is None:
+    extraction = _extract_formed(text, begin, form)
+    if extraction is None:
         return Verdict(Outcome.UNPARSED, why="no-answer")
-    if (verdict := refusal(found)) is not None:
+    if (verdict := refusal(extraction)) is not None:
         return verdict
-    if found.method == "open-box":
+    if extraction.method == "open-box":
         return Verdict(Outcome.UNPARSED, why="unclosed-box")
-    said = found.answer if len(found.answer) > form.longest + _WRAPPING else unwrap(found.answer)
-    if len(said) > form.longest:
-        why = f"too-long: {len(said):,} characters, of {form.longest:,} allowed"
-        return Verdict(Outcome.WRONG, why=why, answer=said[:200])
-    if any(_same_letters(unwrap(other), said) is False for other in found.others):
-        why = f"hedged: {1 + len(found.others)} answers in one statement differ"
-        return Verdict(Outcome.WRONG, why=why, answer=said[:200])
-    if not said:
+    answer_text = (
+        extraction.answer
+        if len(extraction.answer) > form.longest + _WRAPPING
+        else unwrap(extraction.answer)
+    )
+    if len(answer_text) > form.longest:
+        why = f"too-long: {len(answer_text):,} characters, of {form.longest:,} allowed"
+        return Verdict(Outcome.WRONG, why=why, answer=answer_text[:200])
+    if any(
+        _same_letters(unwrap(alternative), answer_text) is False
+        for alternative in extraction.others
+    ):
+        why = f"hedged: {1 + len(extraction.others)} answers in one statement differ"
+        return Verdict(Outcome.WRONG, why=why, answer=answer_text[:200])
+    if not answer_text:
         return Verdict(Outcome.UNPARSED, why="no-answer")
-    return Answer(said, "" if task is None else prompt_text(task.prompt), found.method)
+    return Answer(answer_text, "" if task is None else prompt_text(task.prompt), extraction.method)
 
 
 def _as_sent(text: str, begin: int) -> str:
@@ -429,8 +436,8 @@ def unwrap(answer: str) -> str:
             blocks = list(fenced_blocks(inner))
             if len(blocks) == 1:
                 [block] = blocks
-                rest = inner[block.end :] if block.closed else ""
-                inner = inner if rest.strip("`~ ") else block.code.strip()
+                after_block = inner[block.end :] if block.closed else ""
+                inner = inner if after_block.strip("`~ ") else block.code.strip()
         elif inner.startswith("#") and (heading := _HEADING.match(inner)) is not None:
             inner = inner[heading.end() :]
         elif (phrase := _PHRASE_FIRST.match(inner)) is not None:
@@ -444,36 +451,44 @@ def unwrap(answer: str) -> str:
 def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     """The place of the answer, by a form; `find_answer` takes off the wrappings."""
     blocks = list(fenced_blocks(text[begin:])) if form.fences is not None else []
-    kept = [block for block in blocks if block.language in (form.fences or ())]
-    states = not kept or any(opener in text for opener in _openers(text))
-    shown = _mask_blocks(text, begin, blocks) if blocks and form.begins and states else text
-    if shown.rfind(_TAG) > shown.rfind(_TAG_END) >= begin:  # "between <answer> tags": not cut off
-        at = shown.rfind(_TAG)
-        shown = f"{shown[:at]}{'¤' * len(_TAG)}{shown[at + len(_TAG) :]}"
-    rest = text[begin:].strip()
-    whole = bool(form.begins) and re.match(form.begins, rest) is not None
-    found = None if whole and not blocks else _last_explicit(shown, begin, _openers(shown))
-    if found is not None:
-        if shown is not text:
-            found = found._replace(answer=text[found.start : found.stop])
-        return _as_meant(shown, found)
-    if kept:
-        kept = kept[_last_corrected(text[begin:], kept) :]
-        contents = list(dict.fromkeys(block.code.strip() for block in kept))
-        at = begin + kept[-1].start
+    answer_blocks = [block for block in blocks if block.language in (form.fences or ())]
+    states = not answer_blocks or any(opener in text for opener in _openers(text))
+    visible = _mask_blocks(text, begin, blocks) if blocks and form.begins and states else text
+    if (
+        visible.rfind(_TAG) > visible.rfind(_TAG_END) >= begin
+    ):  # "between <answer> tags": not cut off
+        at = visible.rfind(_TAG)
+        visible = f"{visible[:at]}{'¤' * len(_TAG)}{visible[at + len(_TAG) :]}"
+    body = text[begin:].strip()
+    is_answer_alone = bool(form.begins) and re.match(form.begins, body) is not None
+    extraction = (
+        None
+        if is_answer_alone and not blocks
+        else _last_explicit(visible, begin, _openers(visible))
+    )
+    if extraction is not None:
+        if visible is not text:
+            extraction = extraction._replace(answer=text[extraction.start : extraction.stop])
+        return _as_meant(visible, extraction)
+    if answer_blocks:
+        answer_blocks = answer_blocks[_last_corrected(text[begin:], answer_blocks) :]
+        contents = list(dict.fromkeys(block.code.strip() for block in answer_blocks))
+        at = begin + answer_blocks[-1].start
         flaw: Flaw = "hedged" if len(contents) > 1 else "" if contents[-1] else "empty-box"
         return Extraction(contents[-1], at, at, "fence", flaw, tuple(contents[:-1]))
-    if not whole:
-        found = _last_marked(shown, begin, form.markers, lines=form.lines)
-        found = found or _last_line(
-            shown, begin, _PHRASE, "phrase", _PHRASE_WORDS, lines=form.lines
+    if not is_answer_alone:
+        extraction = _last_marked(visible, begin, form.markers, lines=form.lines)
+        extraction = extraction or _last_line(
+            visible, begin, _PHRASE, "phrase", _PHRASE_WORDS, lines=form.lines
         )
-        found = found or _ending(shown, begin)
-        found = found or _last_line(shown, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS)
-        found = found and _as_meant(shown, found)
-    if found is None and form.bare and rest:
-        found = Extraction(rest, begin, len(text), "bare")
-    return found
+        extraction = extraction or _ending(visible, begin)
+        extraction = extraction or _last_line(
+            visible, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS
+        )
+        extraction = extraction and _as_meant(visible, extraction)
+    if extraction is None and form.bare and body:
+        extraction = Extraction(body, begin, len(text), "bare")
+    return extraction
 
 
 def _last_corrected(text: str, blocks: Sequence[FencedBlock]) -> int:
@@ -494,8 +509,8 @@ def _ending(text: str, begin: int) -> Extraction | None:
     end = len(text.rstrip())
     tail, stop = max(begin, end - _ENDING), min(len(text), end + _ENDING)
     patterns = (_LAST_LINE, _REVERSED, _OPTION_IS)
-    found = next(filter(None, (pattern.search(text, tail, stop) for pattern in patterns)), None)
-    return _trim_extraction(text, *found.span("answer"), "phrase") if found else None
+    match = next(filter(None, (pattern.search(text, tail, stop) for pattern in patterns)), None)
+    return _trim_extraction(text, *match.span("answer"), "phrase") if match else None
 
 
 def _program(text: str, form: Form) -> Answer:

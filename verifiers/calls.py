@@ -186,29 +186,29 @@ def read_calls(text: str) -> list[Call] | Verdict:
     begin = after_thinking(text)
     if begin is not None and len(text) - begin <= _LONGEST:
         text, begin = _NUMBERED.sub("", text[begin:]), 0
-        rest = _BEGINS.sub("", text[begin:])
-        text, begin = _BARE_XML.sub(_BARE_CALL, rest), 0
+        tail = _BEGINS.sub("", text[begin:])
+        text, begin = _BARE_XML.sub(_BARE_CALL, tail), 0
     if begin is not None and "<tool_call>" in text[begin:]:
-        rest = text[begin : begin + _LONGEST]
-        pieces = _TAGGED.findall(rest)
-        if _TAGGED.sub("", rest).count("<tool_call>") or len(pieces) > _MOST:
+        tail = text[begin : begin + _LONGEST]
+        pieces = _TAGGED.findall(tail)
+        if _TAGGED.sub("", tail).count("<tool_call>") or len(pieces) > _MOST:
             return Verdict(Outcome.UNPARSED, why="unfinished-call")
     else:
         answer = find_answer(text, CallsVerifier.form)
         if isinstance(answer, Verdict):
             return answer
         pieces = [answer.text]
-    found: list[Call] = []
+    calls_read: list[Call] = []
     for piece in pieces:
         calls = _read(piece.strip())
         if isinstance(calls, str) and (start := _AFTER_PROSE.search(piece)) is not None:
             calls = _read(piece[start.start() :].strip())
         if isinstance(calls, str):
             return Verdict(Outcome.UNPARSED, why=f"no-calls: {calls}", answer=piece.strip()[:200])
-        found += calls
-    if not found:
+        calls_read += calls
+    if not calls_read:
         return Verdict(Outcome.UNPARSED, why="no-calls: an empty list")
-    return found
+    return calls_read
 
 
 def _json_values(text: str) -> list[Any]:
@@ -237,12 +237,12 @@ def _read(text: str) -> list[Call] | str:
             values[0] = values[0]["tool_calls"]
         if len(values) == 1 and isinstance(values[0], list):
             [values] = values
-        calls = [_from_json(one) for one in values]
+        calls = [_from_json(value) for value in values]
     else:
         if max(map(len, re.findall(r"[(\[{]+", text)), default=0) > _MOST or text.count("\n") > 500:
             return "nested too deep"
         try:
-            calls = [_from_python(one) for one in _expressions(text)]
+            calls = [_from_python(expression) for expression in _expressions(text)]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return f"{type(error).__name__}: it is neither JSON nor a list of calls with literals"
     if len(calls) > _MOST:
@@ -272,7 +272,7 @@ def _from_json(value: Any) -> Call | None:
     if isinstance(value.get("function"), dict) and value.keys() <= {"type", "id", "function"}:
         value = value["function"]  # as chat APIs write them
     if isinstance(value.get("function"), str) and "name" not in value:
-        value = {("name" if key == "function" else key): one for key, one in value.items()}
+        value = {("name" if key == "function" else key): item for key, item in value.items()}
     if "name" in value:
         written = [
             value[key] for key in ("arguments", "parameters", "input", "args") if key in value

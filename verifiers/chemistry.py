@@ -175,11 +175,11 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
         """
         text = answer.text.translate(WIDE_DIGITS).rstrip(". ")
         if isinstance(reference, Species):
-            said = read_formula(_NAMED.sub("", _LEAD.sub("", text, count=1)))
-            if said is None:
+            formula = read_formula(_NAMED.sub("", _LEAD.sub("", text, count=1)))
+            if formula is None:
                 return Verdict(Outcome.UNPARSED, why=f"no-formula: {text[:80]!r}", answer=text)
-            if said != reference:
-                return Verdict(Outcome.WRONG, why=f"other-formula: {said.name}", answer=text)
+            if formula != reference:
+                return Verdict(Outcome.WRONG, why=f"other-formula: {formula.name}", answer=text)
             return Verdict(Outcome.CORRECT, why="same-formula", answer=text)
         if not isinstance(reference, tuple):
             return ScienceVerifier(self.tolerance).judge(answer, reference)

@@ -128,14 +128,14 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
             answer: from `extract`.
             reference: from `read`.
         """
-        said = unicodedata.normalize("NFKC", answer.text)
-        named = _name_options(said, reference.options)
-        if not named and (kept := kept_of_two(said)) != said:
-            named = _name_options(kept, reference.options)
+        text = unicodedata.normalize("NFKC", answer.text)
+        named = _name_options(text, reference.options)
+        if not named and (last_half := kept_of_two(text)) != text:
+            named = _name_options(last_half, reference.options)
         if named is None:
-            named = _within(said, answer.prompt, reference.options)
+            named = _within(text, answer.prompt, reference.options)
         if named is None:
-            why = f"no-such-choice: {said[:80]!r}"
+            why = f"no-such-choice: {text[:80]!r}"
             return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
         if not named:
             why = "hedged: several options are named"
@@ -225,9 +225,9 @@ def _within(said: str, prompt: str, options: tuple[str, ...]) -> frozenset[int] 
     there is none."""
     if set(_LISTED.findall(said)) & set(LETTERS[1 : len(options)]):
         return None  # a letter beside the text, of another option
-    own = _words_of(options)
+    option_words = _words_of(options)
     longest = max(option.count(" ") + 1 for option in options)
-    cores = within_sentence(said, prompt, own, longest)
+    cores = within_sentence(said, prompt, option_words, longest)
     return next(filter(None, (_matching(core, options) for core in cores)), None)
 
 

@@ -131,7 +131,7 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
         if not _BETWEEN.fullmatch(text, at, word.start()):
             return repr(text[at : word.start()][:60])
         at, folded = word.end(), word[0].lower()
-        role = next((one for one in (folded, folded[:-1], folded[:-2]) if one in roles), "")
+        role = next((form for form in (folded, folded[:-1], folded[:-2]) if form in roles), "")
         name = word[0] if word[0] in reference else "" if role else names.get(folded, "")
         if not name and not role:
             if folded in _LINKS:
@@ -146,11 +146,11 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
         return repr(text[at:][:60])
     if len(runs) % 2 or any(len(words) > 1 for is_role, words in runs if is_role):
         return "a name without a role, or with two"
-    said = []
-    for (is_role, one), (_, other) in zip(runs[::2], runs[1::2], strict=True):
-        [role], named = (one, other) if is_role else (other, one)
-        said += [(name, role) for name in named]
-    return said
+    roles_read = []
+    for (is_role, former), (_, latter) in zip(runs[::2], runs[1::2], strict=True):
+        [role], named = (former, latter) if is_role else (latter, former)
+        roles_read += [(name, role) for name in named]
+    return roles_read
 
 
 # -------------------------------------------------------------------------------------------- grids
@@ -172,11 +172,11 @@ def _lines(text: str, count: int) -> list[str]:
     """The lines of a grid, without markup, frames and what stands on a line for looks alone."""
     plain = _ROWS.sub("\n", text.replace("\\\\", "\n").strip())
     plain = _MARKUP.sub("", plain)
-    lines = [_BULLET.sub("", one.strip(), count=1) for one in plain.split("\n")]
-    lines = [one.strip(" \t[](),;'\"") for one in lines]
-    lines = [one for one in lines if one and not _RULE.fullmatch(one)]
+    lines = [_BULLET.sub("", line.strip(), count=1) for line in plain.split("\n")]
+    lines = [line.strip(" \t[](),;'\"") for line in lines]
+    lines = [line for line in lines if line and not _RULE.fullmatch(line)]
     if len(lines) == 1 and count > 1:
-        lines = [one.strip() for one in re.split(r"\s*(?:;|/|\|\|)\s*", lines[0]) if one.strip()]
+        lines = [line.strip() for line in re.split(r"\s*(?:;|/|\|\|)\s*", lines[0]) if line.strip()]
     return lines
 
 
@@ -335,12 +335,12 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
                 answer=answer.text,
             )
         grid = [list(map(int, line)) for line in lines]
-        kept = all(
-            given in (0, said)
-            for row, asked in zip(grid, reference, strict=True)
-            for said, given in zip(row, asked, strict=True)
+        keeps_clues = all(
+            clue in (0, digit)
+            for row, clues in zip(grid, reference, strict=True)
+            for digit, clue in zip(row, clues, strict=True)
         )
-        if not kept:
+        if not keeps_clues:
             return Verdict(Outcome.WRONG, why="given-changed", answer=answer.text)
         high, wide = BOXES[size]
         boxes = [
@@ -542,7 +542,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         """
         text, target = answer.text, reference.target
         try:
-            sides = [expression_value(one) for one in _plain(text).split("=")]
+            sides = [expression_value(side) for side in _plain(text).split("=")]
         except ValueError as error:
             return _unread(str(error), text)
         alone = [len(used) == 1 and value == target for value, used in sides]

@@ -191,24 +191,30 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
         gold: the reference; what it is decides how the two are compared.
         prompt: the question; one for a percentage is answered by a number without the sign, too.
     """
-    said, right = _plain(answer), _plain(gold)
-    if said == right:
+    answer_text, right = _plain(answer), _plain(gold)
+    if answer_text == right:
         return True
-    if _same(said, right, prompt):
+    if _same(answer_text, right, prompt):
         return True
-    kept = kept_of_two(_LEAD_IN.sub("", said))
-    glossed = _GLOSSED.fullmatch(kept)
-    short, gloss = (glossed["said"], glossed["gloss"]) if glossed else (kept, "")
-    if short != said and _same(short, right, prompt) and (not gloss or _same(gloss, right, "")):
+    core_answer = kept_of_two(_LEAD_IN.sub("", answer_text))
+    glossed = _GLOSSED.fullmatch(core_answer)
+    short, gloss = (glossed["said"], glossed["gloss"]) if glossed else (core_answer, "")
+    if (
+        short != answer_text
+        and _same(short, right, prompt)
+        and (not gloss or _same(gloss, right, ""))
+    ):
         return True
     truth = _YES_NO.get(right.casefold().rstrip("."))
-    if truth is not None and (verdict := _VERDICT.fullmatch(said)) is not None:
+    if truth is not None and (verdict := _VERDICT.fullmatch(answer_text)) is not None:
         return _YES_NO[verdict["truth"].casefold()] is truth and _says_why(verdict["why"], truth)
-    allowed = _DENIALS if truth is False and said[:3].casefold() in ("no ", "it ") else frozenset()
+    allowed = (
+        _DENIALS if truth is False and answer_text[:3].casefold() in ("no ", "it ") else frozenset()
+    )
     count = right.count(" ") + 1
     return any(
         _same(core, right, prompt)
-        for core in within_sentence(kept, prompt, tokens(right), count, allowed)
+        for core in within_sentence(core_answer, prompt, tokens(right), count, allowed)
     )
 
 
@@ -242,10 +248,10 @@ def within_sentence(
     if not prompt or not 2 <= len(words) <= _MOST_WORDS:
         return
     possible = {word.casefold() for word in own}
-    asked = _question_words(prompt)
-    if len(possible) == 1 and possible <= asked:
+    question_words = _question_words(prompt)
+    if len(possible) == 1 and possible <= question_words:
         return
-    passed = [_is_passed(word, asked, possible, allowed) for word in words]
+    passed = [_is_passed(word, question_words, possible, allowed) for word in words]
     if all(passed) or not any(passed):
         return
     first, last = passed.index(False), len(words) - 1 - passed[::-1].index(False)
@@ -304,13 +310,13 @@ def _same(said: str, right: str, prompt: str) -> bool:
     if _DOTTED_NAME.fullmatch(right):
         return said.strip("`'\". ").removesuffix("()").casefold() == right.casefold()
     for read in (_date, _time):
-        if (wanted := read(right)) is not None:
-            return read(said) == wanted
+        if (expected := read(right)) is not None:
+            return read(said) == expected
     if "year" in prompt and _YEAR.fullmatch(right) and (day := _date(said)) is not None:
         return str(day[0]) == right
     if (amount := _amount(right)) is not None:
-        found = _amount(said)
-        return found is not None and _same_amount(found, amount)
+        amount_said = _amount(said)
+        return amount_said is not None and _same_amount(amount_said, amount)
     if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
         return _YES_NO.get(said.casefold().rstrip(".!")) is truth
     if _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right)):
@@ -464,13 +470,13 @@ def _spelt(text: str) -> Amount | None:
     if re.sub(r"[a-z\s-]", "", text.casefold()):
         return None
     for count in range(min(len(words), _MOST_SPELT), 0, -1):
-        value, rest = number(" ".join(words[:count])), words[count:]
+        value, unit_words = number(" ".join(words[:count])), words[count:]
         if value is None or words[count - 1] in _ORDINALS or words[count - 1].endswith("th"):
             continue
-        if rest and number(rest[0]) is not None:
+        if unit_words and number(unit_words[0]) is not None:
             return None
-        scale = _SCALES.get(rest[0], 1) if rest else 1
-        unit = _unit(" ".join(rest[scale > 1 :]))
+        scale = _SCALES.get(unit_words[0], 1) if unit_words else 1
+        unit = _unit(" ".join(unit_words[scale > 1 :]))
         return None if unit is None else Amount(Fraction(value) * scale, unit)
     return None
 

@@ -275,7 +275,7 @@ class Collector(Closing):
         numbers |= (
             mixture_stats(self.env, sampled, groups) | tool_stats(sampled) | self._cursor.stats()
         )
-        left = sum(one.finished for one in self._flight.open)
+        left = sum(in_flight.finished for in_flight in self._flight.open)
         numbers |= {"left": float(left), "in_flight": float(len(self._flight) - left)}
         numbers |= {"missing": float(missing), "requeued": float(requeued)}
         numbers["discarded_tokens"] = float(discarded)

@@ -63,8 +63,8 @@ class Columns:
             )
 
     def __str__(self) -> str:
-        given = [f"{name}={value}" for name, value in asdict(self).items() if value]
-        return ", ".join(given) or "as they are named"
+        pairs = [f"{name}={value}" for name, value in asdict(self).items() if value]
+        return ", ".join(pairs) or "as they are named"
 
     def rows(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines with our columns; one that has several completions becomes as many.

@@ -455,14 +455,14 @@ def filter_rows(
             )
         tasks.gathered()
         why: dict[int, str] = {}
-        for found in (
+        for outcomes in (
             _find_contaminated(tasks, tests, rules, processes),
             _find_repeated(tasks, rules, processes),
             _too_long(tasks, rules, processes),
             _too_weak(tasks, rules),
             _outside_rates(tasks, rules),
         ):
-            for place, reason in found:
+            for place, reason in outcomes:
                 why.setdefault(place, reason)
         for place, task in enumerate(tasks):
             yield DroppedTask(task, why[place]) if place in why else task
@@ -547,12 +547,12 @@ def _too_weak(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:
     if rules.strengths is None:
         return
     for place, task in enumerate(tasks):
-        known = rules.strengths.of(task.id, task.reference)
-        if known is None or known.value is None:
+        strength = rules.strengths.of(task.id, task.reference)
+        if strength is None or strength.value is None:
             yield place, "untested: its strength was not measured"
-        elif (known.value if rules.by == "rate" else known.high) < rules.min_strength:
-            interval = f"[{known.low:.3f}, {known.high:.3f}]"
-            yield place, f"too-weak: strength {known.value:.3f}, interval {interval}"
+        elif (strength.value if rules.by == "rate" else strength.high) < rules.min_strength:
+            interval = f"[{strength.low:.3f}, {strength.high:.3f}]"
+            yield place, f"too-weak: strength {strength.value:.3f}, interval {interval}"
 
 
 def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str]]:

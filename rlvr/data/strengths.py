@@ -53,13 +53,13 @@ class Strengths:
         Raises:
             DataError: the report has another reference for it.
         """
-        known = self.tasks.get(task)
-        if known is not None and known.digest != digest_of_reference(reference):
+        strength = self.tasks.get(task)
+        if strength is not None and strength.digest != digest_of_reference(reference):
             raise DataError(
                 f"{self.source} is of other data: its task {task!r} has another reference; run "
                 "rlvr strength on these data"
             )
-        return known
+        return strength
 
 
 def digest_of_reference(reference: object) -> str:
@@ -82,7 +82,7 @@ def read_strengths(path: Path) -> Strengths:
     """
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
-        tasks = {one["task"]: _task_strength(one) for one in tree["tasks"]}
+        tasks = {record["task"]: _task_strength(record) for record in tree["tasks"]}
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, LookupError, TypeError, RecursionError):

@@ -234,11 +234,11 @@ def _thin_columns(x: Column, y: Column) -> tuple[Column, Column]:
 def _events(run: RunSource, metrics: RunMetrics) -> list[tuple[int, str]]:
     """(step, what) of what happened in a run beside its steps."""
     steps, values = metrics.points("reset")
-    found = [(int(step), "reset") for step in steps[values > 0]]
+    events = [(int(step), "reset") for step in steps[values > 0]]
     steps, values = metrics.points("stage")
-    found += [(int(step), f"stage {number:g}") for step, number in zip(steps, values, strict=True)]
+    events += [(int(step), f"stage {number:g}") for step, number in zip(steps, values, strict=True)]
     folder = run.path / "checkpoints"
     if folder.is_dir() and not folder.is_symlink():
         matches = (_CHECKPOINT.fullmatch(path.name) for path in folder.iterdir())
-        found += [(int(match[1]), "checkpoint") for match in matches if match]
-    return sorted(found)
+        events += [(int(match[1]), "checkpoint") for match in matches if match]
+    return sorted(events)

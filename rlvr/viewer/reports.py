@@ -396,11 +396,15 @@ def _referee(tree: JsonObject) -> Report:
         status = ruling["status"]
         counts[status] = counts.get(status, 0) + 1
         rows.append((ruling["case"], status, ruling["thread"], ruling["why"]))
-        departing = [one for one in ruling["quantities"] if one["status"] == "departs"]
+        departing = [check for check in ruling["quantities"] if check["status"] == "departs"]
         names = "row token recorded recomputed tolerance ratio cosine".split()
         cells = [
-            (one["quantity"], *(_number(one[name]) for name in names), "; ".join(one["explained"]))
-            for one in departing
+            (
+                check["quantity"],
+                *(_number(check[name]) for name in names),
+                "; ".join(check["explained"]),
+            )
+            for check in departing
         ]
         if cells:
             head = ("quantity", *names, "explained if")

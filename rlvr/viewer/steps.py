@@ -57,7 +57,7 @@ def step_report(path: Path) -> Report:
     report.tables += [_findings_table(findings)] if findings else []
     report.tables += [_updates_table(step.updates)] if step.updates else []
     report.tables.append(_rows_table(step))
-    departing = {one.row for one in findings if one.status == "departs"}
+    departing = {check.row for check in findings if check.status == "departs"}
     report.cases += _texts(step, departing)
     return report
 

@@ -76,12 +76,12 @@ def alive() -> list[Alive]:
     A process is listed until it was waited for.
     """
     rows = []
-    now = time.monotonic()
+    now_s = time.monotonic()
     for reference in list(_started.values()):
         started = reference()
         number = None if started is None else started.number
         if started is not None and number is not None:
-            age_s = now - started.since
+            age_s = now_s - started.since
             label = " ".join(started.label.split())
             rows.append(Alive(started.kind, label, number, started.owner, age_s))
     return sorted(rows, key=lambda row: -row.age_s)

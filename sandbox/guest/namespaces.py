@@ -255,8 +255,10 @@ class Namespaces:
             limits, fds, tell: see `user.main`.
         """
         every: Mapping[str, object] = limits
-        own = {name: every[name] for name in _LIMITS}
-        order = marshal.dumps((own, {name: fds[name] for name in LENT if name in fds}, tell))
+        process_limits = {name: every[name] for name in _LIMITS}
+        order = marshal.dumps(
+            (process_limits, {name: fds[name] for name in LENT if name in fds}, tell)
+        )
         os.pwrite(self._order, order, 0)
         os.write(self._wake, _FORK)
         self._await_report()

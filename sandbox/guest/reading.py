@@ -259,10 +259,10 @@ def _check_hashes(keys: list[object]) -> None:
     2**61 - 1 all have 0, so that a megabyte of them took ten seconds.  Those of texts are drawn."""
     if len(keys) <= _KEYS:
         return
-    others = [key for key in keys if type(key) is not str]
-    if len(others) - len(set(map(hash, others))) < _KEYS_OF_A_HASH:
+    other_keys = [key for key in keys if type(key) is not str]
+    if len(other_keys) - len(set(map(hash, other_keys))) < _KEYS_OF_A_HASH:
         return
-    if max(Counter(map(hash, others)).values()) > _KEYS_OF_A_HASH:  # that of -1 is that of -2
+    if max(Counter(map(hash, other_keys)).values()) > _KEYS_OF_A_HASH:  # that of -1 is that of -2
         raise NotAValue(f"not a value: more than {_KEYS_OF_A_HASH} keys of one hash")
 
 

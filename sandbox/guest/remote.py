@@ -121,9 +121,9 @@ class Remote:
             method: one of its methods, or of `OPERATIONS`; None for the object itself.
             args, kwargs: values, and objects of the program.
         """
-        given = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
+        changeable = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
         try:
-            return self.ask("call", owner, method, list(args), kwargs, given=given)
+            return self.ask("call", owner, method, list(args), kwargs, given=changeable)
         except NotJudged:
             if method is not None or id(owner) not in self._named:
                 self.refused = f"{GIVEN_OBJECT}: {self.refused}"

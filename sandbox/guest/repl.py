@@ -116,15 +116,15 @@ def _flush() -> None:
 
 def _drop_text(stream: Any, fd: int) -> None:
     """Forget what a stream holds and its file does not take."""
-    kept, nowhere = os.dup(fd), os.open(os.devnull, os.O_WRONLY)
+    saved, nowhere = os.dup(fd), os.open(os.devnull, os.O_WRONLY)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # or the file is lost
     try:
         os.dup2(nowhere, fd)
         stream.flush()
     finally:
-        os.dup2(kept, fd)
+        os.dup2(saved, fd)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(kept)
+        os.close(saved)
         os.close(nowhere)
 
 

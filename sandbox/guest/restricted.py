@@ -332,18 +332,20 @@ class Restricted:
         self._tasks = 0.0, [], 0
         processes = self._look_at_descendants()[1]
         if call == _TKILL:
-            known = any(os.path.exists(f"/proc/{pid}/task/{target}") for pid in processes)
+            is_known = any(os.path.exists(f"/proc/{pid}/task/{target}") for pid in processes)
         elif target > 0 or call != _KILL:
-            known = target in processes
+            is_known = target in processes
         elif target == -1:
             if not 0 <= number <= signal.SIGRTMAX:
                 return False, errno.EINVAL
-            own = next((pid for pid in processes if os.path.exists(f"/proc/{pid}/task/{task}")), 0)
-            return False, 0 if self._signal_descendants(number, but=own) else errno.ESRCH
+            process = next(
+                (pid for pid in processes if os.path.exists(f"/proc/{pid}/task/{task}")), 0
+            )
+            return False, 0 if self._signal_descendants(number, but=process) else errno.ESRCH
         else:  # groups do not reach beyond a session, which each run begins
             group = -target or os.getpgid(task)
-            known = any(_group_of(pid) == group for pid in processes)
-        return known, 0 if known else errno.EPERM
+            is_known = any(_group_of(pid) == group for pid in processes)
+        return is_known, 0 if is_known else errno.EPERM
 
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -396,13 +398,13 @@ class Restricted:
         signalled: set[int] = set()
         while True:
             self._tasks = 0.0, [], 0
-            found = set(self._look_at_descendants()[1]) - signalled - {but}
-            if not found:
+            unsignalled = set(self._look_at_descendants()[1]) - signalled - {but}
+            if not unsignalled:
                 return len(signalled)
-            for pid in found:
+            for pid in unsignalled:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
-            signalled |= found
+            signalled |= unsignalled
 
     def _ruleset(self, files: int, network: int = 0) -> int:
         """A new set of rules, with the rights that this version has."""

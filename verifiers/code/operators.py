@@ -280,18 +280,21 @@ def mutants_across(sources: Mapping[str, str]) -> Iterator[Spread]:
     Raises:
         SyntaxError: one is none.
     """
-    seen = set()
+    sources_seen = set()
     for path, source in sources.items():
-        for other in sources:
-            if other == path:
+        for other_path in sources:
+            if other_path == path:
                 continue
             for function in _functions(ast.parse(source)):
                 for change in (_swap_parameters, _shift_result):
-                    made = change(function, sources, path, other)
-                    if made is not None and made.sources[path] + made.sources[other] not in seen:
-                        seen.add(made.sources[path] + made.sources[other])
-                        yield made
-            yield from _renamed_texts(sources, path, other)
+                    mutant = change(function, sources, path, other_path)
+                    if (
+                        mutant is not None
+                        and mutant.sources[path] + mutant.sources[other_path] not in sources_seen
+                    ):
+                        sources_seen.add(mutant.sources[path] + mutant.sources[other_path])
+                        yield mutant
+            yield from _renamed_texts(sources, path, other_path)
 
 
 def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
@@ -337,7 +340,7 @@ def _shift_result(
     """The result grows by one, which one other file takes back."""
     caller, tree = ast.parse(sources[other]), ast.parse(sources[path])
     calls = _calls_of(caller, function.name)
-    same = next(one for one in _functions(tree) if one.lineno == function.lineno)
+    same = next(candidate for candidate in _functions(tree) if candidate.lineno == function.lineno)
     returns = [node for node in ast.walk(same) if isinstance(node, ast.Return) and node.value]
     if not calls or not returns:
         return None
@@ -368,10 +371,10 @@ def _renamed_texts(sources: Mapping[str, str], path: str, other: str) -> Iterato
     a second."""
     for text in sorted(set(_names_as_texts(ast.parse(sources[path])))):
         tree, caller = ast.parse(sources[path]), ast.parse(sources[other])
-        theirs = [node for node in _texts_in(caller) if node.value == text]
-        if len(theirs) < 2:
+        caller_texts = [node for node in _texts_in(caller) if node.value == text]
+        if len(caller_texts) < 2:
             continue
-        for node in [*(node for node in _texts_in(tree) if node.value == text), theirs[0]]:
+        for node in [*(node for node in _texts_in(tree) if node.value == text), caller_texts[0]]:
             node.value = f"{text}_"
         yield Spread({path: ast.unparse(tree), other: ast.unparse(caller)}, "rename")
 
@@ -480,13 +483,13 @@ def _of_call(node: ast.Call, func: ast.expr, args: list[ast.expr]) -> Iterator[_
         case ast.Name(id=name) if name in _OTHER_NAMES:
             yield _Edit("function", node, "func", ast.Name(_OTHER_NAMES[name], ast.Load()))
         case ast.Attribute(value=owner, attr=name) if name in _OTHER_NAMES:
-            other = ast.Attribute(owner, _OTHER_NAMES[name], ast.Load())
-            yield _Edit("function", node, "func", other)
+            replacement = ast.Attribute(owner, _OTHER_NAMES[name], ast.Load())
+            yield _Edit("function", node, "func", replacement)
     if len(args) > 1 and _name_of(func) not in _SYMMETRIC:
         yield _Edit("swapped", node, "args", [args[1], args[0], *args[2:]])
     for at in range(len(node.keywords)):
-        kept = node.keywords[:at] + node.keywords[at + 1 :]
-        yield _Edit("dropped call", node, "keywords", kept)
+        kept_keywords = node.keywords[:at] + node.keywords[at + 1 :]
+        yield _Edit("dropped call", node, "keywords", kept_keywords)
 
 
 def _name_of(func: ast.expr) -> str:
@@ -503,10 +506,10 @@ def _of_children(node: ast.AST) -> Iterator[_Edit]:
     for field, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
         for at, child in enumerate(children):
-            for operator, other in _in_place_of(child):
+            for operator, replacement in _in_place_of(child):
                 if operator == "swapped" and is_size:
                     continue
-                changed = _with(value, at, other) if isinstance(value, list) else other
+                changed = _with(value, at, replacement) if isinstance(value, list) else replacement
                 yield _Edit(operator, node, field, changed)
 
 

@@ -65,12 +65,12 @@ def tree_mutants(source: str, language: str) -> Iterator[Mutant]:
         SyntaxError: the source cannot be parsed, or there is no grammar of its language.
     """
     grammar, tree, data = _parse(source, language)
-    seen = {data}
+    sources_seen = {data}
     for node in _walk(tree):
         for slip in _slips(node, grammar, data):
             changed = data[: slip.start] + slip.text + data[slip.end :]
-            if changed not in seen and not _root(changed, grammar).has_error:
-                seen.add(changed)
+            if changed not in sources_seen and not _root(changed, grammar).has_error:
+                sources_seen.add(changed)
                 yield Mutant(changed.decode(), slip.operator)
 
 
@@ -139,16 +139,16 @@ def _slips(node: _Node, grammar: Grammar, data: bytes) -> Iterator[_Slip]:
     def instead(operator: str, text: bytes, at: _Node = node) -> _Slip:
         return _Slip(operator, at.start_byte, at.end_byte, text)
 
-    own = _text(node, data)
+    node_text = _text(node, data)
     if not node.is_named and node.parent is not None and len(node.parent.children) >= 2:
-        yield from (instead(*pair) for pair in _other_signs(node, own.decode()))
-    if node.type == grammar.numbers and (found := re.match(rb"\d+(?![\d.xX])", own)):
-        suffix, number = own[found.end() :], int(found[0])
+        yield from (instead(*pair) for pair in _other_signs(node, node_text.decode()))
+    if node.type == grammar.numbers and (match := re.match(rb"\d+(?![\d.xX])", node_text)):
+        suffix, number = node_text[match.end() :], int(match[0])
         yield from (
             instead("constant", b"%d%b" % (n, suffix)) for n in (number + 1, number - 1) if n >= 0
         )
     if (
-        narrower := grammar.types.get(own.decode(errors="replace"))
+        narrower := grammar.types.get(node_text.decode(errors="replace"))
     ) is not None and not node.children[1:]:
         yield instead("types", narrower.encode())
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
@@ -176,11 +176,11 @@ def _slips(node: _Node, grammar: Grammar, data: bytes) -> Iterator[_Slip]:
 def _other_signs(node: _Node, sign: str) -> Iterator[tuple[str, bytes]]:
     """Operators that a slip writes in an operator's place, each with the kind of slip."""
     is_binary = node.parent.child_by_field_name("left") is not None or "range" in node.parent.type
-    for operator, others in _OPERATORS.items():
-        for other in others.get(sign, ()) if is_binary else ():
+    for operator, by_sign in _OPERATORS.items():
+        for other_sign in by_sign.get(sign, ()) if is_binary else ():
             in_loop = node.parent.parent is not None and node.parent.parent.type.startswith("for")
             kind = "bounds" if operator == "comparison" and in_loop else operator
-            yield kind, other.encode()
+            yield kind, other_sign.encode()
 
 
 def _of_arguments(node: _Node, data: bytes) -> Iterator[_Slip]:
@@ -209,16 +209,20 @@ def _turns(tree: _Node, data: bytes) -> list[tuple[int, int, bytes]]:
         fields = [node.child_by_field_name(n) for n in ("condition", "consequence", "alternative")]
         if node.type not in ("if_statement", "if_expression") or None in fields:
             continue
-        condition, then, other = fields
-        other = other.named_children[0] if other.type == "else_clause" else other
-        both = (then, other)
-        if any(one.type not in _BLOCKS for one in both) or b"let " in _text(condition, data):
+        condition, consequence, alternative = fields
+        alternative = (
+            alternative.named_children[0] if alternative.type == "else_clause" else alternative
+        )
+        branches = (consequence, alternative)
+        if any(branch.type not in _BLOCKS for branch in branches) or b"let " in _text(
+            condition, data
+        ):
             continue
-        if any(child.type.startswith("if_") for one in both for child in _walk(one)):
+        if any(child.type.startswith("if_") for branch in branches for child in _walk(branch)):
             continue
         places += [
             (condition.start_byte, condition.end_byte, b"(!(%b))" % _text(condition, data)),
-            (then.start_byte, then.end_byte, _text(other, data)),
-            (other.start_byte, other.end_byte, _text(then, data)),
+            (consequence.start_byte, consequence.end_byte, _text(alternative, data)),
+            (alternative.start_byte, alternative.end_byte, _text(consequence, data)),
         ]
     return places

@@ -194,22 +194,22 @@ def senseless(
             return f"refusal: {refusal[0]!r}"
         if (filler := _FILLER.match(prose)) is not None:
             return f"says-nothing: {filler[0].strip()[:40]!r}"
-    rest = prose.strip()
-    while rest and (found := _EMPTY.match(rest)) is not None:
-        rest = rest[found.end() :]
-    if prose.strip() and not rest.strip():
+    remainder = prose.strip()
+    while remainder and (match := _EMPTY.match(remainder)) is not None:
+        remainder = remainder[match.end() :]
+    if prose.strip() and not remainder.strip():
         return "says-nothing: an acknowledgement alone"
     if not english:
         return _repetition(prose)
     if total >= 50 and 10 * len(counts) <= total:
         return f"repeats-itself: {len(counts)} different words of {total}"
-    own = dict(counts)
+    own_counts = dict(counts)
     for word in keywords:
-        own.pop(word, None)
+        own_counts.pop(word, None)
     return (
         _repetition(prose)
-        or _no_words(prose, own)
-        or ("" if lists else _no_list(prose, own, needed))
+        or _no_words(prose, own_counts)
+        or ("" if lists else _no_list(prose, own_counts, needed))
         or _no_order(prose, counts)
     )
 

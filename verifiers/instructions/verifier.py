@@ -140,8 +140,8 @@ class InstructionVerifier(BaseVerifier["_Said", "tuple[Instruction, ...]"]):
             list(_loosen(text)) if self.loose else [text] for text in (answer_text, answer.exact)
         )
         reasons = [  # a copy in look-alike letters is none
-            _why_not(as_it_is if one.kind.whole else as_it_looks, one, strict)
-            for one in instructions
+            _why_not(as_it_is if instruction.kind.whole else as_it_looks, instruction, strict)
+            for instruction in instructions
         ]
         detail: dict[str, object] = {"instructions": reasons}
         if strict and answer.prompt:
@@ -190,33 +190,38 @@ def _loosen(answer: str) -> Iterator[str]:
 
 def _flaw(answer: str, asked: Sequence[Instruction], prompt: str) -> str:
     """Why an answer says nothing, whatever the instructions; "" if it says something."""
-    whole = any(one.kind.whole for one in asked)
-    fewest = min(one.kind.least(one.arguments) for one in asked)
+    is_whole = any(instruction.kind.whole for instruction in asked)
+    fewest = min(instruction.kind.least(instruction.arguments) for instruction in asked)
     needed = min(fewest, least_words(prompt), _OF_CODE if "```" in answer else _LONGEST)
-    given = " ".join(" ".join(_texts(value)) for one in asked for value in one.arguments.values())
-    keywords = different_words(given, _LONGEST) if given else set()
-    if not whole and not any(one.kind.name in _NO_PROSE for one in asked):
+    argument_texts = " ".join(
+        " ".join(_texts(value)) for instruction in asked for value in instruction.arguments.values()
+    )
+    keywords = different_words(argument_texts, _LONGEST) if argument_texts else set()
+    if not is_whole and not any(instruction.kind.name in _NO_PROSE for instruction in asked):
         english = not any(
-            one.kind.family == "mifeval"
-            or (one.kind.name.startswith("language:") and one.arguments.get("language") != "en")
-            for one in asked
+            instruction.kind.family == "mifeval"
+            or (
+                instruction.kind.name.startswith("language:")
+                and instruction.arguments.get("language") != "en"
+            )
+            for instruction in asked
         )
-        lists = any(one.kind.name in _LISTS for one in asked)
+        lists = any(instruction.kind.name in _LISTS for instruction in asked)
         if flaw := senseless(answer, keywords, needed=needed, english=english, lists=lists):
             return flaw
-    request = "" if whole else prompt
+    request = "" if is_whole else prompt
     if "<" in answer or "\\" in answer:  # a box around the request is no word of its own
         answer = _MARKUP.sub(" ", answer)
     counted = keywords if needed > 1 else set()
     if len(different_words(answer, needed, counted | _words_of(request))) >= needed:
         return ""  # enough words that are not even in the prompt
-    own = _without(answer, request) if request else answer
-    said = different_words(own, needed, counted)
-    if len(said) >= needed:
+    own_text = _without(answer, request) if request else answer
+    words = different_words(own_text, needed, counted)
+    if len(words) >= needed:
         return ""
-    if request and len(own) < len(answer):
-        return f"repeats-the-prompt: and has {len(said)} words of its own"
-    return f"too-short: {len(said)} different words of its own, fewer than {needed}"
+    if request and len(own_text) < len(answer):
+        return f"repeats-the-prompt: and has {len(words)} words of its own"
+    return f"too-short: {len(words)} different words of its own, fewer than {needed}"
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -232,12 +237,12 @@ def _without(answer: str, prompt: str) -> str:
     own_text = squeezed_spaces(answer)
     for part in _parts(prompt):
         own_text = own_text.replace(part, " ")
-    asked = squeezed_spaces(prompt[:_LONGEST_PROMPT]).casefold()
+    question = squeezed_spaces(prompt[:_LONGEST_PROMPT]).casefold()
     lines = (
         squeezed_spaces(line).strip(" .!*#>-") for line in answer[:_LONGEST_PROMPT].split("\n")
     )
     for line in lines:
-        if len(line) > _SHORTEST_PART and line.casefold() in asked:
+        if len(line) > _SHORTEST_PART and line.casefold() in question:
             own_text = own_text.replace(line, " ")
     return own_text
 
