@@ -163,8 +163,8 @@ def _codecontests(row: Row) -> CodeProblem:
         seconds = (limit.get("seconds") or 0) + (limit.get("nanos") or 0) / 1e9
     problem = CodeProblem(
         question=_question(row),
-        inputs=[text for tests in some for text in _listed(tests, "input")],
-        outputs=[text for tests in some for text in _listed(tests, "output")],
+        inputs=[text for tests in some for text in _read_list(tests, "input")],
+        outputs=[text for tests in some for text in _read_list(tests, "output")],
         solutions=by_language,
     )
     return _with_limits(problem, seconds, (row.get("memory_limit_bytes") or 0) / (1 << 20))
@@ -291,13 +291,13 @@ def _tests(given: object) -> JsonDict:
             f"its tests are {brief(given)}; they must be an object with 'inputs' and 'outputs'"
         )
     return {
-        "inputs": _listed(given, "inputs"),
-        "outputs": _listed(given, "outputs"),
+        "inputs": _read_list(given, "inputs"),
+        "outputs": _read_list(given, "outputs"),
         "fn_name": given.get("fn_name") or None,
     }
 
 
-def _listed(tests: Mapping[str, object], name: str) -> list[Any]:
+def _read_list(tests: Mapping[str, object], name: str) -> list[Any]:
     """The list in this column; a text is refused, as it would be read as a list of characters."""
     value = tests.get(name)
     if value is not None and (

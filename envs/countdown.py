@@ -55,15 +55,15 @@ class Countdown(Puzzle):
         if not fits or not mine((sorted(numbers), int(value))):
             return None
         target = int(value)
-        return Made(_asked(numbers, target), {"numbers": numbers, "target": target}, text)
+        return Made(_write_question(numbers, target), {"numbers": numbers, "target": target}, text)
 
     def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
         numbers, target = column(row, "nums", "numbers"), column(row, "target")
         reference = self.reference_of({"numbers": numbers, "target": target})
-        return rlvr.Task(id, _asked(numbers, target), reference)
+        return rlvr.Task(id, _write_question(numbers, target), reference)
 
 
-def _asked(numbers: list[int], target: int) -> str:
+def _write_question(numbers: list[int], target: int) -> str:
     listed = ", ".join(map(str, numbers))
     return f"Make {target} from the numbers {listed}. {_HOW.format(all='')}"
 

@@ -74,7 +74,7 @@ class Desk(rlvr.Environment):
             "world": name,
             "tables": db,
             "facts": dict(errand.facts),
-            "actions": _listed(errand),
+            "actions": _list_actions(errand),
         }
         return rlvr.Task(f"{self.id}/{self.split}/{self.world}/{index}", prompt, reference, meta)
 
@@ -150,7 +150,7 @@ def _whole(pattern: str) -> str:
     return rf"(?<![\w.]){pattern}(?!\w|[.]\d)"
 
 
-def _listed(errand: Errand) -> list[list[Any]]:
+def _list_actions(errand: Errand) -> list[list[Any]]:
     return [[tool, arguments] for tool, arguments in errand.actions]
 
 

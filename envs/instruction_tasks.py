@@ -309,7 +309,7 @@ def _mark_words(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], N
     return follow
 
 
-def _listed(draft: Draft, given: JsonObject) -> None:
+def _add_bullets(draft: Draft, given: JsonObject) -> None:
     draft.bottom += [f"* a {word}" for word in draft.rng.sample(_KEYWORDS, given["num_bullets"])]
 
 
@@ -445,7 +445,7 @@ ASKS: Final = (
         "detectable_format:number_bullet_lists",
         "Add a list of exactly {num_bullets} bullet points, each as * point.",
         _count("num_bullets", 2, 5),
-        _listed,
+        _add_bullets,
         "end list",
     ),
     Spec(

@@ -60,7 +60,9 @@ class Knights(Puzzle):
         )
         reference = _roles(names, assignments[0])
         return Made(
-            _HOW.format(said=sentences, names=_listed(names)), reference, _write_solution(reference)
+            _HOW.format(said=sentences, names=_ask_roles(names)),
+            reference,
+            _write_solution(reference),
         )
 
     def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
@@ -70,7 +72,7 @@ class Knights(Puzzle):
                 f"{id}: needs 'quiz', 'names' and a 'solution' for each; it has {', '.join(row)}"
             )
         reference = _roles(names, [bool(is_knight) for is_knight in solution])
-        prompt = f"{quiz}\n\nGive every role between <answer> and </answer>: {_listed(names)}"
+        prompt = f"{quiz}\n\nGive every role between <answer> and </answer>: {_ask_roles(names)}"
         return rlvr.Task(id, prompt, reference, {"solution": _write_solution(reference)})
 
 
@@ -78,7 +80,7 @@ def _roles(names: Iterable[str], solution: Iterable[bool]) -> dict[str, str]:
     return {name: "knight" if role else "knave" for name, role in zip(names, solution, strict=True)}
 
 
-def _listed(names: Iterable[str]) -> str:
+def _ask_roles(names: Iterable[str]) -> str:
     return ", ".join(f"{name}: ..." for name in names)
 
 

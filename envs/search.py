@@ -81,7 +81,7 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
 
 
 @lru_cache(maxsize=4)
-def _made(size: int) -> tuple[Corpus, dict[str, list[tuple[str, str]]]]:
+def _make_data(size: int) -> tuple[Corpus, dict[str, list[tuple[str, str]]]]:
     passages, questions = _world(size)
     by_split: dict[str, list[tuple[str, str]]] = {split: [] for split in _SPLITS}
     for question, answer in questions:
@@ -135,13 +135,16 @@ class Search(rlvr.Environment):
             require_one_of("split", self.split, _SPLITS)
 
     def tasks(self) -> Iterator[rlvr.Task]:
-        questions = _made(self.people)[1][self.split] if not self.data else ()
+        questions = _make_data(self.people)[1][self.split] if not self.data else ()
         rows = [{"question": question, "answer": answer} for question, answer in questions]
         return self.tasks_in(self.data or rows, make=_row_task)
 
     def tools(self, state: object) -> list[rlvr.Tool]:
         return [
-            search(_read(self.corpus) if self.corpus else _made(self.people)[0], most=self.passages)
+            search(
+                _read(self.corpus) if self.corpus else _make_data(self.people)[0],
+                most=self.passages,
+            )
         ]
 
     def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:

@@ -194,13 +194,13 @@ def find_tasks(
     distinct = _distinct(project, _candidates(project), look_in)
     bugs = [candidate for candidate in distinct if candidate.feature is None]
     features = [candidate for candidate in distinct if candidate.feature is not None]
-    tasks = _validated(project, _balanced(bugs, rng), variants, most["bugs"], rng, look_in)
+    tasks = _validate(project, _balance(bugs, rng), variants, most["bugs"], rng, look_in)
     for size, kind in ((2, "pairs"), (3, "triples")):
-        together = _combined([_candidate(task) for task in tasks if task.bugs == 1], size, rng)
+        together = _combine([_candidate(task) for task in tasks if task.bugs == 1], size, rng)
         some = list(itertools.islice(together, _TRIES * most[kind]))
-        tasks += _validated(project, some, variants, most[kind], rng, look_in)
+        tasks += _validate(project, some, variants, most[kind], rng, look_in)
     rng.shuffle(features)
-    tasks += _validated(project, features, variants, most["features"], rng, look_in)
+    tasks += _validate(project, features, variants, most["features"], rng, look_in)
     return list({repr(task.edits): task for task in reversed(tasks)}.values())[::-1]
 
 
@@ -269,7 +269,7 @@ def _failures(
     return [*visible, *(at for at in failing if at < VISIBLE and at not in visible)], hidden
 
 
-def _balanced(candidates: Sequence[_Candidate], rng: random.Random) -> list[_Candidate]:
+def _balance(candidates: Sequence[_Candidate], rng: random.Random) -> list[_Candidate]:
     """In an order in which each operator comes as often as another, as far as it has any."""
     by_operator: dict[str, list[_Candidate]] = {}
     for candidate in candidates:
@@ -280,7 +280,7 @@ def _balanced(candidates: Sequence[_Candidate], rng: random.Random) -> list[_Can
     return [bug for turn in turns for bug in turn if bug is not None]
 
 
-def _combined(bugs: Sequence[_Candidate], size: int, rng: random.Random) -> Iterator[_Candidate]:
+def _combine(bugs: Sequence[_Candidate], size: int, rng: random.Random) -> Iterator[_Candidate]:
     """Several bugs at places of their own, without end where there are enough."""
     for _ in range(1000 if len(bugs) >= size else 0):
         parts = rng.sample(bugs, size)
@@ -296,7 +296,7 @@ def _combined(bugs: Sequence[_Candidate], size: int, rng: random.Random) -> Iter
             yield _Candidate(edits, tuple(part.operators[0] for part in parts))
 
 
-def _validated(
+def _validate(
     project: str,
     candidates: Sequence[_Candidate],
     variants: Sequence[int],

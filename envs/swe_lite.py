@@ -141,7 +141,7 @@ class SweLite(rlvr.Environment):
             "tests": unittest_file(hidden, outcomes, ""),
             "decides": [f"Tests.test_{number:02}" for number in row.decides],
             "keeps": [f"Tests.test_{n:02}" for n in hidden if n not in row.decides],
-            "files": _changed(variant, row),
+            "files": _files_to_change(variant, row),
         }
         files = {**broken, _TESTS: unittest_file(shown_cases, observed, _SOURCES)}
         meta = {"files": files, "package": variant.name}
@@ -156,15 +156,17 @@ class SweLite(rlvr.Environment):
             bugs = "a bug" if row.bugs == 1 else f"{row.bugs} bugs"
             parts[0] += f" It has {bugs}. A user reports:"
             parts.append(
-                f"```python\n{symptom}\n```\nIt {_told(got)}. Right is that it "
-                f"{_told(right_outcome)}."
+                f"```python\n{symptom}\n```\nIt {_describe(got)}. Right is that it "
+                f"{_describe(right_outcome)}."
             )
         else:
             name, head, docstring = map(variant.compose, row.feature)
             path = variant.compose(row.edits[0][0])
             parts[0] += f" {name} is missing in src/{variant.name}/{path}. Write it:"
             parts.append(f'```python\n{head}:\n    """{docstring}"""\n```')
-            parts.append(f"With it, this code {_told(right_outcome)}:\n```python\n{symptom}\n```")
+            parts.append(
+                f"With it, this code {_describe(right_outcome)}:\n```python\n{symptom}\n```"
+            )
         if self.help == "place":
             places = sorted(
                 {f"src/{variant.name}/{variant.compose(edit[0])}" for edit in row.edits}
@@ -278,13 +280,13 @@ def _sources(variant: Variant, files: Mapping[str, str]) -> dict[str, str]:
     return {f"{_SOURCES}/{variant.name}/{path}": text for path, text in files.items()}
 
 
-def _changed(variant: Variant, row: Found) -> dict[str, str]:
+def _files_to_change(variant: Variant, row: Found) -> dict[str, str]:
     """The files to be changed, as they should be."""
     paths = {variant.compose(edit[0]) for edit in row.edits}
     return _sources(variant, {path: variant.files[path] for path in sorted(paths)})
 
 
-def _told(outcome: Sequence[object]) -> str:
+def _describe(outcome: Sequence[object]) -> str:
     """What a case comes to, in words."""
     kind, what = outcome
     return f"returns {what!r}" if kind == "returns" else f"raises {what}"

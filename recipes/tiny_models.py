@@ -58,7 +58,7 @@ def drills(steps: int = 1200) -> Policy:
     """
     env = rlvr.make("code-drills-v1", shown=0, instruction="")
     words = ("Write a Python function `f(", "` that takes ", " and returns ", "```python\ndef f(")
-    return _taught(env, words, "```python\ndef f(n):\n    return n\n```", steps)
+    return _teach_once(env, words, "```python\ndef f(n):\n    return n\n```", steps)
 
 
 def search_model(steps: int = 400) -> Policy:
@@ -69,7 +69,7 @@ def search_model(steps: int = 400) -> Policy:
     """
     call = '<tool_call>{"name": "search", "arguments": {"query": "'
     words = (call, '"}}</tool_call>', "<answer>", "</answer>")
-    return _taught(Ages(), words, "<answer>50</answer>", steps)
+    return _teach_once(Ages(), words, "<answer>50</answer>", steps)
 
 
 def products(steps: int = 400) -> Policy:
@@ -80,10 +80,10 @@ def products(steps: int = 400) -> Policy:
     """
     call = '<tool_call>{"name": "python", "arguments": {"code": "'
     words = (call, '"}}</tool_call>', "\\boxed{")
-    return _taught(Products(), words, "\\boxed{2500}", steps)
+    return _teach_once(Products(), words, "\\boxed{2500}", steps)
 
 
-def _taught(env: rlvr.Environment, words: Sequence[str], guess: str, steps: int) -> Policy:
+def _teach_once(env: rlvr.Environment, words: Sequence[str], guess: str, steps: int) -> Policy:
     """A tiny model that was taught, see `teach`.
 
     Args:

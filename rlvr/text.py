@@ -190,15 +190,15 @@ def fenced_blocks(text: str) -> Iterator[FencedBlock]:
             (line_indent and _is_deeper(line_indent, indent)) or info.strip()
         ):
             end = line.start()
-            code = _undented(text[at + 1 : end - 1], indent)
+            code = _dedent(text[at + 1 : end - 1], indent)
             yield FencedBlock(begin, end, language, code, closed=True)
             begin = -1
     if begin >= 0:
-        code = _undented(text[at + 1 :], indent)
+        code = _dedent(text[at + 1 :], indent)
         yield FencedBlock(begin, len(text) + 1, language, code, closed=False)
 
 
-def _undented(code: str, indent: str) -> str:
+def _dedent(code: str, indent: str) -> str:
     """The lines of a block, which end with a line feed each, without the indent of its fence."""
     if indent:
         code = "\n".join(

@@ -134,11 +134,11 @@ class SlotPool:
                 self._keep(slot)
             return replies
 
-        self._own()
+        self._require_own()
         with self._free:  # waiting for a turn takes none of the run's time
-            return self._tried(attempt, wall_s)
+            return self._repeat_killed(attempt, wall_s)
 
-    def _tried(self, attempt: Callable[[], _T], wall_s: float) -> _T:
+    def _repeat_killed(self, attempt: Callable[[], _T], wall_s: float) -> _T:
         """What an attempt returns; those that a kill from outside ended are repeated while there is
         time.
 
@@ -178,8 +178,8 @@ class SlotPool:
             [slot], _ = self._lease([limits], lambda slots: begin(slots[0]))
             return slot
 
-        self._own()
-        return self._tried(attempt, _LEND_S)
+        self._require_own()
+        return self._repeat_killed(attempt, _LEND_S)
 
     def take_back(self, slot: Slot, wait: bool) -> None:
         """Take back a slot that was lent, once its box has ended.
@@ -264,7 +264,7 @@ class SlotPool:
         kills = group.kills()
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
-    def _own(self) -> None:
+    def _require_own(self) -> None:
         if os.getpid() != self._owner:  # forked: what we hold is the parent's
             for slot in self._live:
                 slot.disown()

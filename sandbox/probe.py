@@ -335,7 +335,7 @@ def _run_attacks(
     won: dict[str, str] = {}
     with _canary() as canary:
         for _ in range(2):  # the second looks for what the first left
-            won |= _tried(execute, canary, attacks, skipped)
+            won |= _try_attacks(execute, canary, attacks, skipped)
         if changed := canary.changed():
             won["writes"] = changed
     # those on missing ones too: what is over such a limit must end all the same
@@ -345,7 +345,7 @@ def _run_attacks(
     return won
 
 
-def _tried(
+def _try_attacks(
     execute: Callable[..., Run],
     canary: _Canary,
     attacks: str = _ATTACKS,

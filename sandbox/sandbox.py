@@ -256,7 +256,7 @@ class Sandbox:
         Raises:
             IsolationUnavailable: see `warm`.  Any other failure of ours is a run that ended IE.
         """
-        header, files, built = self._compiled(program)
+        header, files, built = self._compile(program)
         if built.ending is not Ending.OK:
             return built
         return self._execute({**header, "judging": judging}, files, stdin, limits or self.limits)
@@ -292,7 +292,7 @@ class Sandbox:
         Raises:
             IsolationUnavailable: see `warm`.
         """
-        header, files, built = self._compiled(program)
+        header, files, built = self._compile(program)
         if built.ending is not Ending.OK:
             return [built]
         left_s = total_cpu_s, total_wall_s
@@ -314,9 +314,9 @@ class Sandbox:
             A run that ended OK, with the time that compiling took, or CE or IE.  A language without
             a compiler, and a program that was compiled before, give OK with all times 0.
         """
-        return self._compiled(program, cpu_s, wall_s)[2]
+        return self._compile(program, cpu_s, wall_s)[2]
 
-    def _compiled(
+    def _compile(
         self, program: Program, cpu_s: float = math.inf, wall_s: float = math.inf
     ) -> tuple[dict[str, object], Files, Run]:
         """See `Compiler.compiled`; the sandbox is warm then."""
@@ -453,7 +453,7 @@ class Sandbox:
                 build, [limits], _STARVED * limits.wall, sent=lambda: _close(descriptors)
             )
         except SandboxFailed as error:
-            return self._failed(error), self._failed(error)
+            return self._failed_run(error), self._failed_run(error)
         finally:
             _close([*descriptors, *shared.values()])
         run, tested = (
@@ -487,8 +487,8 @@ class Sandbox:
             IsolationUnavailable: see `warm`.
         """
         limits, own_limits = limits or self.limits, interactor_limits or self.limits
-        header, files, built = self._compiled(program)
-        header_, files_, built_ = self._compiled(interactor)
+        header, files, built = self._compile(program)
+        header_, files_, built_ = self._compile(interactor)
         if built.ending != Ending.OK or built_.ending != Ending.OK:
             return Interaction(built, built_)
         talk = Talk(
@@ -515,7 +515,7 @@ class Sandbox:
                     build, (limits, own_limits), talk.patience_s, sent=talk.sent
                 )
             except SandboxFailed as error:
-                return Interaction(self._failed(error), self._failed(error))
+                return Interaction(self._failed_run(error), self._failed_run(error))
             runs = [
                 self._run_of(reply, counts, streams, run_limits)
                 for ([reply], counts), streams, run_limits in zip(
@@ -564,7 +564,7 @@ class Sandbox:
             try:
                 [([last], counts)] = self._pool.run(build, [limits], wall_s, look=look)
             except SandboxFailed as error:
-                return [self._failed(error)]
+                return [self._failed_run(error)]
             if "died" in last:  # the box too, so it is not known in which run
                 if len(stdins) > 1:
                     return self._execute_cases(header, files, stdins[:1], limits, more)
@@ -577,7 +577,7 @@ class Sandbox:
         # A run that was over its memory may have met what the run before had not given back yet
         return runs[:-1] if len(runs) > 1 and runs[-1].ending is Ending.MLE else runs
 
-    def _failed(self, error: SandboxFailed) -> Run:
+    def _failed_run(self, error: SandboxFailed) -> Run:
         return Run(Ending.IE, why=str(error), isolation=self._isolation)
 
     def _runs_of(

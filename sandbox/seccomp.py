@@ -403,7 +403,7 @@ def _op(code: int, k: int, then: int = 0, other: int = 0) -> bytes:
     return struct.pack("<HBBI", code, then, other, k)
 
 
-def _compiled(rule: Rule) -> _Code:
+def _compile_rule(rule: Rule) -> _Code:
     if isinstance(rule, int):
         return [_op(_RETURN, rule)]
     mask = [] if rule.mask == 0xFFFF_FFFF else [_op(_AND, rule.mask)]
@@ -427,7 +427,7 @@ def _spans(cases: Mapping[int, Rule], otherwise: Rule) -> list[tuple[int, Rule]]
 def _search(spans: list[tuple[int, Rule]]) -> _Code:
     """Find the span of the loaded word by halving."""
     if len(spans) == 1:
-        return _compiled(spans[0][1])
+        return _compile_rule(spans[0][1])
     middle = len(spans) // 2
     below, above = _search(spans[:middle]), _search(spans[middle:])
     first = spans[middle][0]

@@ -463,7 +463,7 @@ class _Desk:
         await asyncio.gather(*map(self._test, self.judge.canary_questions))
 
     async def _test(self, one: CanaryQuestion) -> None:
-        reply = await self._asked(self._fill_prompt(one.question, one.reference, one.answer), 0)
+        reply = await self._ask(self._fill_prompt(one.question, one.reference, one.answer), 0)
         # no label is the endpoint's failure, not a lie
         if reply.label is not None and reply.label is not one.right:
             self._failed = (
@@ -493,7 +493,7 @@ class _Desk:
         if share and judge.canary_questions and next(self._numbers) % max(1, round(1 / share)) == 0:
             await self._test(next(self._next))
             self.require_sound()
-        reply = await self._asked(self._fill_prompt(question, reference, answer), vote)
+        reply = await self._ask(self._fill_prompt(question, reference, answer), vote)
         if reply.label is not None:
             self._store.put(key, reply.text)
         return reply
@@ -511,7 +511,7 @@ class _Desk:
         }
         return self.judge.prompt.format(**texts, delimiter=delimiter, right=right, wrong=wrong)
 
-    async def _asked(self, prompt: str, vote: int) -> _Reply:
+    async def _ask(self, prompt: str, vote: int) -> _Reply:
         """One request; what went wrong is the reason of a reply without a label."""
         openai = import_optional("openai", "endpoint")
         judge = self.judge

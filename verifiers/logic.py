@@ -323,7 +323,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare.translate(WIDE_DIGITS)).rstrip(".")
         lines = [line for line in re.split(r"[\n/]", bare) if line.strip("-+=")]
         if len(lines) == size:
-            lines = [_unnumbered(line, row) for row, line in enumerate(lines, 1)]
+            lines = [_strip_number(line, row) for row, line in enumerate(lines, 1)]
         if len(lines) == 1 and len(lines[0]) == size**2:
             lines = [lines[0][at : at + size] for at in range(0, size**2, size)]
         if len(lines) != size or any(
@@ -361,7 +361,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         return "<answer>\n" + "\n".join(rows) + "\n</answer>"
 
 
-def _unnumbered(line: str, row: int) -> str:
+def _strip_number(line: str, row: int) -> str:
     """A row of digits without `Row 1:` or `1.` before it, where the number is its own."""
     label = re.match(r"-?(?:row)?(\d)[:.)]", line, re.IGNORECASE)
     return line[label.end() :] if label and int(label[1]) == row else line

@@ -264,7 +264,7 @@ class _AgentPlayer:
                 agent.tools = tools = EpisodeTools(episode)
                 call.prompt = episode.prompt
                 call.take_tools(tools)
-                ended = self._ended(agent, call)
+                ended = self._run_program(agent, call)
                 tools.close()
                 if not ended.why:
                     answer = agent.answer if ended.answer is None else ended.answer
@@ -275,7 +275,7 @@ class _AgentPlayer:
         except Unscored as error:
             return _Ended(None, f"{error.reason}: {error}", getattr(error, "trace", ""), ours=True)
 
-    def _ended(self, agent: AgentEpisode, call: AgentCall) -> _Ended:
+    def _run_program(self, agent: AgentEpisode, call: AgentCall) -> _Ended:
         """Run the program until it ends or has to be stopped."""
         results: queue.SimpleQueue[_Ended] = queue.SimpleQueue()
 

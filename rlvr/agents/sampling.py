@@ -80,7 +80,7 @@ class SamplerThread:
         request.future.add_done_callback(cancelled)
         self._news.put(lambda: self._begin(request))
         if self.error is not None:  # the thread has ended, or ends just now
-            self._fail(request, self._ended())
+            self._fail(request, self._error_at_end())
         return request.future
 
     def settle(self) -> None:
@@ -109,12 +109,12 @@ class SamplerThread:
         closed = UsageError("this endpoint is closed; open another one")
         self.error = errors[0] if errors else closed
         for request in [*self._open.values(), *self._waiting]:
-            self._fail(request, self._ended())
+            self._fail(request, self._error_at_end())
         while not self._news.empty():
             if (news := self._news.get()) is not None:
                 news()
 
-    def _ended(self) -> RlvrError:
+    def _error_at_end(self) -> RlvrError:
         if isinstance(self.error, UsageError):
             return self.error
         return SamplingFailed(f"the sampler failed: {type(self.error).__name__}: {self.error}")
@@ -134,7 +134,7 @@ class SamplerThread:
         if one.future.cancelled():
             return
         if self.error is not None:
-            self._fail(one, self._ended())
+            self._fail(one, self._error_at_end())
             return
         number = next(self._ids)
         with foreign_code() as errors:  # the sampler's; the asker gets the error

@@ -88,12 +88,12 @@ class EpisodeTools:
             case "ping":
                 return _result(name, {})
             case "tools/list":
-                return _result(name, {"tools": self._listed()})
+                return _result(name, {"tools": self._list_tools()})
             case "tools/call":
                 return self._call_tool(name, params)
         return _error(name, _NO_METHOD, f"there is no method {brief(method)}; there are tools")
 
-    def _listed(self) -> list[JsonDict]:
+    def _list_tools(self) -> list[JsonDict]:
         return [
             {"name": name, "description": tool.description, "inputSchema": dict(tool.parameters)}
             for name, tool in self.episode.tools.items()

@@ -44,7 +44,7 @@ class AlgorithmsCommand:
         if self.name is None:
             if self.check:
                 raise UsageError("--check tries one algorithm; give its name, such as mine.py:Mine")
-            out.print(_listed())
+            out.print(_make_table())
         elif self.check:
             return _check(self.name, out)
         else:
@@ -62,7 +62,7 @@ def _check(name: str, out: Console) -> int:
     return int(any(result.fault for result in findings))
 
 
-def _listed() -> Table:
+def _make_table() -> Table:
     table = Table("--algorithm", Column("paper and equations", overflow="fold"), "updates")
     for name in NAMES:
         kind = algorithm_class(name)

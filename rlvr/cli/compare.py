@@ -78,7 +78,7 @@ class CompareCommand:
         )
         self._show(comparison, out)
         if self.output is not None:
-            write_whole(self.output, _written(comparison, self.output.suffix))
+            write_whole(self.output, _write_page(comparison, self.output.suffix))
             say_line(err, f"written to {one_line(self.output)}")
         return 0
 
@@ -138,7 +138,7 @@ def _paths(text: str) -> list[Path]:
     return [Path(match) for match in matches]
 
 
-def _written(found: Comparison, suffix: str) -> bytes:
+def _write_page(found: Comparison, suffix: str) -> bytes:
     if suffix == ".md":
         return found.markdown().encode()
     if suffix == ".html":

@@ -183,14 +183,14 @@ class _Stdout:
         """Write, unless that failed before; what the terminal's encoding lacks is escaped."""
         encoding = getattr(self._file, "encoding", None) or "utf-8"
         written = text.encode(encoding, "backslashreplace").decode(encoding)
-        self._tried(partial(self._file.write, written))
+        self._try_to(partial(self._file.write, written))
         return len(text)
 
     def flush(self) -> None:
         """Hand to the system what is buffered."""
-        self._tried(self._file.flush)
+        self._try_to(self._file.flush)
 
-    def _tried(self, work: Callable[[], object]) -> None:
+    def _try_to(self, work: Callable[[], object]) -> None:
         if self.lost is not None:
             return
         try:
@@ -264,7 +264,7 @@ def _parse(argv: Sequence[str]) -> _Command:
             config=plain,
         )
         return chosen
-    listed = _listed(argv)
+    listed = _find_command(argv)
     from rlvr.cli.arguments import with_chat_mode, with_one_env
 
     name, *flags = with_chat_mode(with_one_env(argv))
@@ -284,7 +284,7 @@ def _parse(argv: Sequence[str]) -> _Command:
     return command
 
 
-def _listed(argv: Sequence[str]) -> ListedCommand | AddedCommand:
+def _find_command(argv: Sequence[str]) -> ListedCommand | AddedCommand:
     """The command that the first argument names.
 
     Raises:

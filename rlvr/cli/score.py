@@ -119,7 +119,7 @@ class ScoreCommand:
     resumable: ClassVar[bool] = True
 
     def run(self, out: Console, err: Console) -> int:
-        env_name, files, options = self._asked()
+        env_name, files, options = self._read_arguments()
         columns = Columns(
             self.prompt_column,
             self.reference_column,
@@ -244,7 +244,7 @@ class ScoreCommand:
         """About how many rows are to be scored."""
         return max(0, source.count() // (1 if shard is None else shard.count) - journal.done)
 
-    def _asked(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    def _read_arguments(self) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """The environment, the files and its options: with a verifier of its own the first argument
         is a file too."""
         if self.verifier is None:

@@ -92,7 +92,7 @@ class WhatifCommand:
                 f"file"
             )
         turned: list[Turned] = []
-        for file, step, scores in self._scored(files):
+        for file, step, scores in self._score_files(files):
             algorithm = None
             if self.algorithm is not None:
                 algorithm = _numbers(self.algorithm, step)
@@ -131,7 +131,9 @@ class WhatifCommand:
             )
         return files
 
-    def _scored(self, files: Sequence[Path]) -> Iterator[tuple[Path, StepFile, _Scores | None]]:
+    def _score_files(
+        self, files: Sequence[Path]
+    ) -> Iterator[tuple[Path, StepFile, _Scores | None]]:
         """Each file with its new scores; one scorer for all."""
         if self.env is None and self.verifier is None:
             for file in files:

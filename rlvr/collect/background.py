@@ -58,7 +58,7 @@ class BackgroundCalls:
         Raises:
             UsageError: `close` was called.
         """
-        return self._threads.submit(self._timed, partial(function, *args))
+        return self._threads.submit(self._run_timed, partial(function, *args))
 
     def wait(self, future: Future[_T]) -> None:
         """Wait until a call is done.
@@ -97,7 +97,7 @@ class BackgroundCalls:
         """Start no further calls; those that wait are cancelled."""
         self._threads.close(cancel=True)
 
-    def _timed(self, function: Callable[[], _T]) -> _T:
+    def _run_timed(self, function: Callable[[], _T]) -> _T:
         started = time.monotonic()
         try:
             return function()

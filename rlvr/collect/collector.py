@@ -247,7 +247,7 @@ class Collector(Closing):
         self.groups.background.take_timings()  # time before this call does not count
         self._open(prompts * (1 + ahead), limit * (1 + ahead))
         with self._activity.task("sampling", self._rollouts_left(prompts)) as advance:
-            while (count := self._ended(prompts, limit)) is None:
+            while (count := self._count_for_batch(prompts, limit)) is None:
                 self._flight.work(advance)
                 self._open(prompts * (1 + ahead), limit * (1 + ahead))
         sampled: list[Group] = []
@@ -281,7 +281,7 @@ class Collector(Closing):
         numbers["discarded_tokens"] = float(discarded)
         return Collected(groups, dropped, numbers, indices)
 
-    def _ended(self, prompts: int, most: int) -> int | None:
+    def _count_for_batch(self, prompts: int, most: int) -> int | None:
         """How many of the first groups make the batch; None as long as that is not known."""
         hopeful = kept_count = 0
         for count, group in enumerate(self._flight.open, 1):

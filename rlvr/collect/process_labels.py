@@ -51,7 +51,7 @@ def process_labels(
             f"the reward {groups.env.reward} lies in [{low:g}, {high:g}], and counts of right "
             "continuations need one in [0, 1]; use the environment's verdict alone"
         )
-    for _, group in _sampled(groups, asked):
+    for _, group in _sample_parts(groups, asked):
         rollouts = [
             r
             for r in group.rollouts
@@ -66,7 +66,7 @@ def process_labels(
             yield _row(groups, rollout, values)
 
 
-def _sampled(groups: Groups, asked: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Group]]:
+def _sample_parts(groups: Groups, asked: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Group]]:
     """Groups, of which none is under way in the sampler while one is continued from its steps."""
     for begin in range(0, len(asked), _TOGETHER):
         yield from list(sample_groups(groups, asked[begin : begin + _TOGETHER]))

@@ -243,7 +243,7 @@ class Journal:
         """
         for line in itertools.islice(_read_partial(self.partial), self.done):
             if line.row is None:
-                raise self._damaged(line.number, line.error)
+                raise self._damage_error(line.number, line.error)
             yield line.row
 
     def backwards(self) -> Iterator[Row]:
@@ -265,15 +265,15 @@ class Journal:
                     cut = held.rfind(b"\n", 0, -1) + 1
                 for line in json_lines([held[cut:]], str(self.partial)):
                     if line.row is None:
-                        raise self._damaged(number, line.error)
+                        raise self._damage_error(number, line.error)
                     yield line.row
                 number, held = number - 1, held[:cut]
 
     def kept(self) -> KeptLines:
         """The same as `rows`, as they were written."""
-        return KeptLines(self.partial, self.done, self._damaged)
+        return KeptLines(self.partial, self.done, self._damage_error)
 
-    def _damaged(self, number: int, why: str) -> UsageError:
+    def _damage_error(self, number: int, why: str) -> UsageError:
         return UsageError(
             f"{self.partial}, line {number}: {why}; no run leaves this behind, so it cannot be "
             f"resumed: "
@@ -505,7 +505,7 @@ class KeptLines:
         self, partial: Path, count: int, damaged: Callable[[int, str], UsageError]
     ) -> None:
         self.left, self.raw = count, b""
-        self._file, self._damaged = partial.open("rb", buffering=_BUFFER), damaged
+        self._file, self._damage_error = partial.open("rb", buffering=_BUFFER), damaged
         self._lines, self._skipped = checked_lines(self._file), 0
 
     def read(self) -> bytes:
@@ -516,7 +516,7 @@ class KeptLines:
         """
         number, self.raw, damage, _ = next(self._lines, (0, b"", "it is not there", False))
         if damage:
-            raise self._damaged(number + self._skipped, damage)
+            raise self._damage_error(number + self._skipped, damage)
         self.left -= 1
         return without_checksum(self.raw)
 

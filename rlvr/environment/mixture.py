@@ -151,7 +151,7 @@ class Mixture(Environment):
     curriculum: Any = None
 
     def __post_init__(self) -> None:
-        shares = [_share(share_like) for share_like in _listed(self.envs)]
+        shares = [_share(share_like) for share_like in _list_envs(self.envs)]
         if not shares:
             raise UsageError(
                 "a mixture needs environments: Mixture(envs={'arithmetic-v1': 0.5, 'gsm8k-v4': "
@@ -160,7 +160,7 @@ class Mixture(Environment):
         if self.temperature != float("inf"):
             require_number("temperature", self.temperature, above=0)
         if isinstance(self.curriculum, Mapping):
-            self.curriculum = _made("curriculum", Curriculum, self.curriculum)
+            self.curriculum = _make_part("curriculum", Curriculum, self.curriculum)
         if self.curriculum is not None and not isinstance(self.curriculum, Curriculum):
             raise UsageError(
                 f"curriculum is {brief(self.curriculum)}; give rlvr.Curriculum(), or None"
@@ -192,7 +192,7 @@ class Mixture(Environment):
         """The options, as plain JSON; an environment that was given as an object stands there as
         its id and options."""
         described: JsonDict = {
-            "envs": [self._describe_share(share) for share in _listed(self.envs)]
+            "envs": [self._describe_share(share) for share in _list_envs(self.envs)]
         }
         if self.split != "train":
             described["split"] = self.split
@@ -496,7 +496,7 @@ def _outer(name: str, task: Task) -> Task:
     return replace(task, id=f"{name}:{task.id}")
 
 
-def _listed(envs: object) -> list[Any]:
+def _list_envs(envs: object) -> list[Any]:
     if isinstance(envs, Mapping):
         return list(envs.items())
     if isinstance(envs, str):
@@ -512,14 +512,14 @@ def _share(given: Any) -> Share:
     if isinstance(given, Share):
         return given
     if isinstance(given, Mapping):
-        share: Share = _made("envs", Share, given)
+        share: Share = _make_part("envs", Share, given)
         return share
     if isinstance(given, (tuple, list)) and len(given) == 2:
         return Share(*given)
     return Share(given)
 
 
-def _made(what: str, kind: Any, given: Mapping[str, object]) -> Any:
+def _make_part(what: str, kind: Any, given: Mapping[str, object]) -> Any:
     fields_of_kind = kind.__dataclass_fields__
     for name in given:
         if name not in fields_of_kind:

@@ -199,7 +199,7 @@ def _with_options(id: str, config: JsonObject) -> Environment:
     if is_mixture(id):
         config = {"envs": id, **config}  # of a record, they are among its options
     elif not takes_options(id):
-        return _made(id, config)
+        return _call_factory(id, config)
     cls = load(id)
     options = cls.options()
     for name in config:
@@ -344,7 +344,7 @@ def _is_factory(found: object) -> bool:
     return False
 
 
-def _made(id: str, config: JsonObject) -> Environment:
+def _call_factory(id: str, config: JsonObject) -> Environment:
     """The environment at a place that holds no class."""
     value = object_at(id)
     env = value() if _is_factory(value) else value

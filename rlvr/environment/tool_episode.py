@@ -101,7 +101,7 @@ def _serve(jobs: SimpleQueue[tuple[Future[object], Callable[[], object]] | None]
     try:
         while (work := jobs.get()) is not None:
             future, job = work
-            settle(future, partial(_contained, partial(_do, job, runner)))
+            settle(future, partial(_contain, partial(_do, job, runner)))
             del work, future, job
     finally:
         runner.close()
@@ -112,7 +112,7 @@ def _do(job: Callable[[], object], runner: asyncio.Runner) -> object:
     return runner.run(result) if inspect.iscoroutine(result) else result
 
 
-def _contained(call: Callable[[], object]) -> object:
+def _contain(call: Callable[[], object]) -> object:
     """A call of an author's code, whose exceptions are all of `Exception`."""
     try:
         return call()
@@ -552,7 +552,7 @@ async def _all_awaited(
         return await _await_result(function(), limit_s)
 
     def give(future: Future[object], task: asyncio.Task[object]) -> None:
-        settle(future, partial(_contained, task.result))
+        settle(future, partial(_contain, task.result))
 
     tasks = [asyncio.ensure_future(await_one(function)) for function in functions]
     for task, future in zip(tasks, futures, strict=True):

@@ -117,7 +117,7 @@ class Template:
         """
         conversation = self.render(_ASK, prompt=False)
         opening = self._opening_text
-        tried = [self._tried([*_ASK, _SAID]), self._tried([*_ASK, _SAID, *_ASK])]
+        tried = [self._try_render([*_ASK, _SAID]), self._try_render([*_ASK, _SAID, *_ASK])]
         heads = [
             text[common_prefix(text, conversation) :].partition(TURN)[0]
             for text in tried
@@ -144,7 +144,7 @@ class Template:
     def end_text(self) -> str:
         """The special token that ends a turn of the assistant; "" where the template writes
         none."""
-        text = self._tried([*_ASK, _SAID]) or ""
+        text = self._try_render([*_ASK, _SAID]) or ""
         ending = text.rpartition(TURN)[2].lstrip()
         return next((token for token in self._special_texts if ending.startswith(token)), "")
 
@@ -154,7 +154,7 @@ class Template:
         starts = set[str]()
         for role in ("user", "system"):
             message = [{"role": role, "content": TURN}, *(_ASK if role == "system" else ())]
-            head, marker, _ = (self._tried(message) or "").partition(TURN)
+            head, marker, _ = (self._try_render(message) or "").partition(TURN)
             if not marker:
                 continue
             bos = self._tokenizer.bos_token
@@ -173,9 +173,9 @@ class Template:
     @cached_property
     def added_system(self) -> str:
         """The system prompt that the template adds to a prompt without one; "" for none."""
-        head = (self._tried([_TURN_OF_USER]) or "").partition(TURN)[0]
+        head = (self._try_render([_TURN_OF_USER]) or "").partition(TURN)[0]
         head = head.removeprefix(self._tokenizer.bos_token or "")
-        later = self._tried([*_ASK, _SAID, _TURN_OF_USER]) or ""
+        later = self._try_render([*_ASK, _SAID, _TURN_OF_USER]) or ""
         between = later.partition(TURN)[2].rpartition(TURN)[0]  # ends as the user's header does
         shared = common_prefix(head[::-1], between[::-1])
         text = self._plain(head[: len(head) - shared]).strip()
@@ -214,7 +214,7 @@ class Template:
             )
         )
 
-    def _tried(self, messages: Sequence[Mapping[str, object]]) -> str | None:
+    def _try_render(self, messages: Sequence[Mapping[str, object]]) -> str | None:
         """A rendered conversation without system prompt; None where the template refuses it."""
         with foreign_code():  # the template's, or jinja's
             return self.render(messages, prompt=False)

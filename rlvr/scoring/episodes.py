@@ -43,7 +43,7 @@ def play_again(
     """
     env, task = env.route(task)
     try:
-        again = _played(env, task, record)
+        again = _play_again(env, task, record)
     except Unscored as error:
         yield "episode", record.end, f"{error.reason}: {error}"
         return
@@ -61,7 +61,7 @@ def play_again(
         yield "turns", len(record.turns), len(again.turns)
 
 
-def _played(env: Environment, task: Task, record: EpisodeRecord) -> EpisodeRecord:
+def _play_again(env: Environment, task: Task, record: EpisodeRecord) -> EpisodeRecord:
     with env.open(task) as episode:
         for number, turn in enumerate(record.turns, start=1):
             cut = record.end if number == len(record.turns) and record.end != "turns" else ""

@@ -169,7 +169,7 @@ class ReadsWatch:
                 self._note_toolchain(*args)
             elif event in _PROGRAM_EVENTS:
                 if _is_own_code(_caller_of_library(sys._getframe(1))):
-                    self._started(args)
+                    self._note_program(args)
             elif event == "ctypes.dlopen" and os.sep not in os.fsdecode(args[0]):
                 pass  # a library of the system
             elif (opener := sys._getframe(1)).f_code.co_filename != _IMPORTING:
@@ -196,7 +196,7 @@ class ReadsWatch:
             self._toolchains[name] = version
             self._note("code", name, version)
 
-    def _started(self, args: tuple[Any, ...]) -> None:
+    def _note_program(self, args: tuple[Any, ...]) -> None:
         """Note a program of one's own, and the script that an interpreter runs."""
         words = args[1] if len(args) > 1 else args[0]
         if isinstance(words, (str, bytes)):

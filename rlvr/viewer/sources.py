@@ -70,7 +70,7 @@ class Source:
 
     def files(self) -> list[RowsFile]:
         """The files of its rows.  A partial file that is whole by now has another name."""
-        done = self._finished()
+        done = self._find_finished()
         return [RowsFile(self.path if done is None else done)]
 
     @property
@@ -84,7 +84,7 @@ class Source:
         Args:
             path: an absolute path.
         """
-        return path in (self.path, self._finished())
+        return path in (self.path, self._find_finished())
 
     def state(self) -> State:
         """Whether it is still being written."""
@@ -92,7 +92,7 @@ class Source:
             return _by_time(self.path)
         locked = _is_locked(self.path)  # first: it may become whole at any moment
         if not self.path.exists():
-            if (done := self._finished()) is not None:
+            if (done := self._find_finished()) is not None:
                 text = f"Ended: it is whole, and called {done.name} now."
                 return State(False, text, "ended")
             return State(False, "Removed before its end: there is no such file now.", "removed")
@@ -103,7 +103,7 @@ class Source:
             return State(True, text, "running")
         return State(False, "Stopped before its end: no process writes it now.", "stopped")
 
-    def _finished(self) -> Path | None:
+    def _find_finished(self) -> Path | None:
         """What a partial file became.  An output that is older than the partial file is of an
         earlier run."""
         if self.path.suffix != _PARTIAL:

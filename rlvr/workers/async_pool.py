@@ -155,15 +155,15 @@ class AsyncPool:
 
     async def _run(self, payload: bytes, then: Callable[[Any], _T]) -> _T:
         async with self._slots:
-            return then(await self._tried(payload))
+            return then(await self._try_call(payload))
 
-    async def _tried(self, payload: bytes) -> object:
+    async def _try_call(self, payload: bytes) -> object:
         failed = disturbed = 0
         apart = False
         while True:
             if self._closed:
                 raise _pool_closed()
-            reply = await (self._asked_apart(payload) if apart else self._asked(payload))
+            reply = await (self._asked_apart(payload) if apart else self._ask_shared(payload))
             if self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
             if reply.lost is None:
@@ -177,7 +177,7 @@ class AsyncPool:
                 return reply.lost
             apart = apart or reply.harmful
 
-    async def _asked(self, payload: bytes) -> _Reply:
+    async def _ask_shared(self, payload: bytes) -> _Reply:
         """In a process with others."""
         for attempt in range(_STARTS):
             worker = self._least_busy()
@@ -392,7 +392,7 @@ class _AsyncWorker(_Worker):
         self._silent_s = 0.0
         try:
             if not chunk:
-                raise self._died()
+                raise self._end_dead()
             self._buffer += chunk
             while self._open and (frame := self._frame()) is not None:
                 self._take(frame)

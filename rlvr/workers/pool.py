@@ -511,7 +511,7 @@ class _Worker:
         except BlockingIOError:
             raise
         except OSError:
-            raise self._died() from None
+            raise self._end_dead() from None
 
     def _receive(
         self,
@@ -542,9 +542,9 @@ class _Worker:
             except BlockingIOError:
                 continue
             except OSError:
-                raise self._died() from None
+                raise self._end_dead() from None
             if not chunk:
-                raise self._died()
+                raise self._end_dead()
             self._buffer += chunk
 
     def _await_reply(
@@ -604,7 +604,7 @@ class _Worker:
                 f"a worker's reply has {error.length} bytes; the limit is {REPLY_MIB} MiB"
             ) from None
 
-    def _died(self) -> WorkerDied:
+    def _end_dead(self) -> WorkerDied:
         """The error for a worker that has closed its end of a pipe: it is ending by itself, or gets
         SIGKILL here."""
         # before we wait for it: afterwards, its group and all it has started is out of our reach

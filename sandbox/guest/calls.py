@@ -125,14 +125,14 @@ def main(namespace: dict[str, object], calls_fd: int, results_fd: int) -> None:
 
 
 def _call_line(namespace: dict[str, object], line: bytes) -> object:
-    name, args, kwargs, functions = read(line, other=partial(_made, namespace))
+    name, args, kwargs, functions = read(line, other=partial(_make_object, namespace))
     value = resolve(namespace, name)(*args, **kwargs)
     for function in functions:
         value = THEN[function](value)
     return value
 
 
-def _made(namespace: dict[str, Any], tag: str, new: list[Any]) -> object:
+def _make_object(namespace: dict[str, Any], tag: str, new: list[Any]) -> object:
     """The object that an argument asks for."""
     name, args, kwargs, attributes = new
     instance = namespace[name](*args, **kwargs)
@@ -163,7 +163,7 @@ def _reply(
     try:
         value = call()
         listed = (
-            _listed(value)
+            _list_items(value)
             if other is None or type(value) in _EAGER or type(value) in _VIEWS
             else value
         )
@@ -321,7 +321,7 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
     return getattr(namespace[owner](), method)
 
 
-def _listed(value: Any) -> Any:
+def _list_items(value: Any) -> Any:
     """Python's own iterators and dict views as the list of their items; any other value as it
     is."""
     kind = type(value)

@@ -100,7 +100,7 @@ class SessionWatch(Watch):
         """
         self._signal(signal.SIGSTOP)
         while True:
-            ready = self._polled(_IDLE_S)
+            ready = self._poll_ready(_IDLE_S)
             if self.control.fileno() in ready:
                 message = self._heard()
                 if message is None or "call" in message:
@@ -211,7 +211,7 @@ class SessionWatch(Watch):
         """One call; returns its figures, which the host gets unless the session is over with it."""
         os.ftruncate(self.text, 0)
         before = self.before = self._cpu()
-        waited = self._starved()
+        waited = self._count_starved()
         began = time.monotonic()
         over = interrupted = ""
         grace = 0.0, 0.0
@@ -223,7 +223,7 @@ class SessionWatch(Watch):
         looked = began
         while status is None:
             pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self._often])
-            ready = self._polled(pause_s)
+            ready = self._poll_ready(pause_s)
             if not ready.keys().isdisjoint(self.level.ends):
                 self._reap()
             if self.program.fileno() in ready:
@@ -337,7 +337,7 @@ class SessionWatch(Watch):
 
     def _seconds_unserved(self, waited: float) -> float:
         """Seconds without a core since the clock said `waited`."""
-        self.waited = self._starved()
+        self.waited = self._count_starved()
         return max(0.0, self.waited - waited)
 
     def _over_total(self) -> str:

@@ -179,7 +179,7 @@ class Relay(TalkWatch):
                     self._command(STOP)
                     return self._end_all()
                 looks_at = current_time + self._pause()
-            ready = self._polled(max(0.0, looks_at - current_time))
+            ready = self._poll_ready(max(0.0, looks_at - current_time))
             for lane in lanes:
                 lane.carry(ready)
             if not ready.keys().isdisjoint(self.level.ends):
@@ -245,7 +245,7 @@ class Relay(TalkWatch):
         self.words.hang_up()
         self.words.listen()
         while not self.words.ended and not self.order:
-            ready = self._polled(_LOOK_S[1])
+            ready = self._poll_ready(_LOOK_S[1])
             for lane in (self.words, self.answers):
                 lane.carry(ready)
             if self.words.total > self.request["words"]:

@@ -207,10 +207,10 @@ class Remote:
         if number not in self._known:
             if len(self._known) >= _OBJECTS:
                 raise NotAValue("too many objects")
-            self._known[number] = self._made(tag, payload)
+            self._known[number] = self._make_value(tag, payload)
         return self._known[number]
 
-    def _made(self, tag: str, payload: list[Any]) -> Any:
+    def _make_value(self, tag: str, payload: list[Any]) -> Any:
         match tag, payload:
             case "object", [number, str(kind)]:
                 return Object(self, number, kind[:100])

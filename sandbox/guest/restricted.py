@@ -451,7 +451,7 @@ class Restricted:
 
     def overfull(self) -> str:
         limit = self._limits["files"] + len(_FOLDERS)
-        used, files = _scanned(self._scratch, limit)
+        used, files = _scan(self._scratch, limit)
         if files > limit:
             return "files"
         return (
@@ -596,7 +596,7 @@ def _readable(plan: RootPlan) -> Iterator[tuple[str, int]]:
         yield os.path.realpath(source), _READ
 
 
-def _scanned(folder: str, most: int) -> tuple[int, int]:
+def _scan(folder: str, most: int) -> tuple[int, int]:
     """Bytes of files below a folder, number of files and folders; what cannot be looked at is more
     than any limit."""
     used, files, todo = 0, 0, [folder]

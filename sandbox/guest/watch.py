@@ -146,7 +146,7 @@ class Watch:
             if fd >= 0:
                 self.poll.register(fd, select.POLLIN)
 
-    def _polled(self, seconds: float) -> dict[int, int]:
+    def _poll_ready(self, seconds: float) -> dict[int, int]:
         """What is ready in `poll`, without what the level answers at once."""
         ready = dict(self.poll.poll(seconds * 1000))
         listener = self.level.listening()
@@ -169,7 +169,7 @@ class Watch:
             if self.killed:
                 return self._end_all()
 
-    def _reaped(self, wait: bool = False) -> tuple[int, int]:
+    def _reap_child(self, wait: bool = False) -> tuple[int, int]:
         """Number and wait status of a process that has ended; the number is 0 if there is none.
 
         Args:
@@ -183,7 +183,7 @@ class Watch:
         """Reap what has ended; the program's wait status if it was among them."""
         pid = 1
         while pid > 0:
-            pid, status = self._reaped()
+            pid, status = self._reap_child()
             if pid == self.pid:
                 return status
         return None
@@ -216,11 +216,11 @@ class Watch:
         past, limit = time.monotonic() - self.started - self.idle, self.limits["wall_s"]
         if past > limit + self.waited:
             # bounded, as threads can keep one another waiting
-            self.waited = min(self._starved(), limit)
+            self.waited = min(self._count_starved(), limit)
         if past > limit + self.waited:
             return "wall"
         if past > self.waited_at + _WAITED_S:
-            self.waited_at, self.waited = past, min(self._starved(), limit)
+            self.waited_at, self.waited = past, min(self._count_starved(), limit)
         cpu = self._cpu()
         if cpu > self.limits["cpu_s"]:
             return "cpu"
@@ -283,7 +283,7 @@ class Watch:
                         times = file.read().split()
                     self.threads[thread] = int(times[0]) / 1e9, int(times[1]) / 1e9
 
-    def _starved(self) -> float:
+    def _count_starved(self) -> float:
         """Seconds in which the program could have run and had no core; its wall clock stands still
         meanwhile.
 
@@ -373,7 +373,7 @@ class Watch:
         if not self.over:
             self.level.signal_all(signal.SIGKILL)
         while True:
-            pid, ended = self._reaped(wait=True)
+            pid, ended = self._reap_child(wait=True)
             if pid == 0:
                 return status
             if pid == self.pid:

@@ -197,7 +197,7 @@ def test_keys_and_values_keep_to_their_limit(policy, most):
             found += sampler.poll()
             if sampler._decoding is not None:
                 room = sampler._decoding._room
-                seen.append(room.places * room.columns + sampler._decoding._stored())
+                seen.append(room.places * room.columns + sampler._decoding._count_stored())
     finally:
         Decoding._evict = evict
     assert max(seen) <= most

@@ -691,7 +691,7 @@ def test_an_attack_that_succeeds_is_found(tmp_path):
         return Run(ending, output=Output(done.stdout), errors=Output(done.stderr))
 
     with probe._canary() as canary:
-        won = probe._tried(leaky, canary)
+        won = probe._try_attacks(leaky, canary)
         assert canary.target.exists()
     assert {
         "files",
@@ -930,7 +930,7 @@ def test_closing_ends_the_wait_for_another_attempt(monkeypatch):
 
     sandbox = Sandbox(workers=1)
     with pytest.raises(Died):
-        sandbox._pool._tried(fail, 3600.0)
+        sandbox._pool._repeat_killed(fail, 3600.0)
     assert len(attempts) < 10
 
 
@@ -951,13 +951,13 @@ def test_waiting_for_a_worker_takes_none_of_the_patience(monkeypatch):
     """A run that was killed once after a long wait for its turn was given up: its time had begun with the wait."""
     with Sandbox(workers=1, limits=Limits(cpu_s=5, wall_s=60, memory_mib=64)) as sandbox:
         pool, turns = sandbox._pool, []
-        tried = pool._tried
+        tried = pool._repeat_killed
 
         def noted(attempt, wall_s):
             turns.append(pool._free.acquire(blocking=False))  # False: it has its turn already
             return tried(attempt, wall_s)
 
-        monkeypatch.setattr(pool, "_tried", noted)
+        monkeypatch.setattr(pool, "_repeat_killed", noted)
         assert sandbox.run(python("print(5)")).text == "5\n"
     assert turns == [False]
 

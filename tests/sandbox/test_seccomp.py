@@ -420,7 +420,7 @@ def test_a_call_costs_few_instructions(machine):
 def test_jumps_reach_over_long_lists():
     """A conditional jump has eight bits: beyond 255 instructions it needs a plain one beside it."""
     cases = {n: n for n in range(1, 2000, 2)}
-    code = b"".join(seccomp._compiled(seccomp.Switch(1, cases, 0)))
+    code = b"".join(seccomp._compile_rule(seccomp.Switch(1, cases, 0)))
     for n in range(2002):
         got, steps = verdict(code, 0, (7, n | HIGH), arch=0)
         assert (got, steps < 32) == (cases.get(n, 0), True)
@@ -428,7 +428,7 @@ def test_jumps_reach_over_long_lists():
 
 def test_the_last_word_has_nothing_after_it():
     """0xFFFFFFFF + 1 does not fit into an instruction."""
-    code = b"".join(seccomp._compiled(seccomp.Switch(0, {0: 5, 0xFFFF_FFFF: 6}, 7)))
+    code = b"".join(seccomp._compile_rule(seccomp.Switch(0, {0: 5, 0xFFFF_FFFF: 6}, 7)))
     assert [verdict(code, 0, (n,), arch=0)[0] for n in (0, 1, 0xFFFF_FFFE, 0xFFFF_FFFF)] == [
         5,
         7,

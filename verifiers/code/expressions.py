@@ -303,17 +303,17 @@ class Expressions:
                 ast.Attribute(value=ast.Name(id=_) as owner, attr=name)
                 | ast.Attribute(value=ast.Attribute() as owner, attr=name)
             ):
-                self._made(owner).attributes[name] = value
+                self._make_object(owner).attributes[name] = value
             case _:
                 raise NotPlain
 
-    def _made(self, node: ast.expr) -> New:
+    def _make_object(self, node: ast.expr) -> New:
         """The object that an expression such as `root.left` means."""
         match node:
             case ast.Name(id=name) if isinstance(self.names.get(name), New):
                 return self.names[name]  # type: ignore[no-any-return]
             case ast.Attribute(value=owner, attr=name):
-                attribute = self._made(owner).attributes.get(name)
+                attribute = self._make_object(owner).attributes.get(name)
                 if isinstance(attribute, New):
                     return attribute
         raise NotPlain

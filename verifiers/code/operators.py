@@ -216,15 +216,15 @@ def reorder_sets(source: str, seed: int) -> str | None:
     for node in list(ast.walk(tree)):
         match node:
             case ast.For() | ast.comprehension():
-                node.iter = _reordered(node.iter)
+                node.iter = _reorder_set(node.iter)
             case ast.Call(func=ast.Attribute(value=owner, attr="pop"), args=[]):
                 node.func, node.args = ast.Name("reordered_pop", ast.Load()), [owner]
             case ast.Call(func=func) if _name_of(func) in _ITERATING:
                 node.args = [
-                    arg if isinstance(arg, ast.Starred) else _reordered(arg) for arg in node.args
+                    arg if isinstance(arg, ast.Starred) else _reorder_set(arg) for arg in node.args
                 ]
             case ast.Starred():
-                node.value = _reordered(node.value)
+                node.value = _reorder_set(node.value)
     start = sum(
         isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body
     )
@@ -239,7 +239,7 @@ def _makes_set(node: ast.AST) -> bool:
     )
 
 
-def _reordered(value: ast.expr) -> ast.expr:
+def _reorder_set(value: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("reordered_set", ast.Load()), [value], [])
 
 

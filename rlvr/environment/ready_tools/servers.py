@@ -159,7 +159,7 @@ class Server(Closing):
         async with self._sdk.Client(self._target) as client:
             self._client = client
             tools: list[Tool] = []
-            for listed_tool in await _listed(client):
+            for listed_tool in await _list_tools(client):
                 schema = (
                     getattr(listed_tool, "input_schema", None)
                     or getattr(listed_tool, "inputSchema", None)
@@ -197,7 +197,7 @@ class Server(Closing):
         )
 
 
-async def _listed(client: Any) -> list[Any]:
+async def _list_tools(client: Any) -> list[Any]:
     """All tools of a server, page after page."""
     tools: list[object] = []
     cursor: str | None = None
