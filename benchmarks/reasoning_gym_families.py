@@ -30,7 +30,7 @@ from typing import Any
 
 from reasoning_gym.factory import DATASETS
 
-from rlvr.interop.reasoning_gym import RUNS_ANSWERS, ReasoningGym, _made
+from rlvr.interop.reasoning_gym import RUNS_ANSWERS, ReasoningGym, _make_puzzle
 
 ROOT = Path(__file__).resolve().parent.parent
 HOLES_FILE = ROOT / "rlvr/interop/reasoning_gym_holes.json"
@@ -73,7 +73,7 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
     entries = []
     for index in range(tasks):
         task = env.task(index)
-        entries.append((task, *_made(family, "{}", task.meta["seed"])))
+        entries.append((task, *_make_puzzle(family, "{}", task.meta["seed"])))
     given: Counter[str] = Counter()
     most: dict[str, float] = {}
     crashes = Counter[str]()
@@ -135,7 +135,7 @@ def looked_at(family: str, tasks: int) -> dict[str, Any]:
 def runs(family: str) -> bool:
     """Whether the scorer runs a program; for families that die of something else."""
     env = ReasoningGym(family=family, force=FORCED)
-    dataset, entry = _made(family, "{}", env.task(0).meta["seed"])
+    dataset, entry = _make_puzzle(family, "{}", env.task(0).meta["seed"])
     for program in PROGRAMS:
         with contextlib.suppress(Exception):
             dataset.score_answer(program, deepcopy(entry))

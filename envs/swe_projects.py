@@ -114,7 +114,9 @@ class Found:
 
     def as_line(self) -> str:
         """The task as `read_table` reads it."""
-        return json.dumps([getattr(self, one.name) for one in fields(self)], separators=(",", ":"))
+        return json.dumps(
+            [getattr(self, column.name) for column in fields(self)], separators=(",", ":")
+        )
 
 
 @lru_cache(maxsize=1)
@@ -190,8 +192,8 @@ def _source(project: str) -> _Source:
         for options in [value.split(" | ")]
     ]
     words = frozenset(value.split(" | ")[0] for key, value in fields if key == "word")
-    own = dict(fields)
-    return _Source(own["about"], own["split"], choices, words, files, files.pop("cases"))
+    values = dict(fields)
+    return _Source(values["about"], values["split"], choices, words, files, files.pop("cases"))
 
 
 @lru_cache(maxsize=1)
@@ -231,21 +233,21 @@ def variant_of(project: str, number: int) -> Variant:
         project: its name.
         number: from 0; 0 is the project as its file has it.
     """
-    source, rest = _source(project), number
+    source, quotient = _source(project), number
     replaced: list[tuple[str, str]] = []
     for old, options in source.choices:
-        rest, at = divmod(rest, len(options))
+        quotient, at = divmod(quotient, len(options))
         forms = (str.lower, str.capitalize, str.upper) if old in source.words else (str,)
         replaced += [(form(old), form(options[at])) for form in forms if at]
 
     bare = Variant("", "", {}, (), (), replaced)
     files = {bare.compose(path): bare.compose(text) for path, text in source.files.items()}
     draw = _cases(project, bare)
-    seen: set[str] = set()
-    visible = _drawn(draw, seeded("swe", project, number, "visible"), VISIBLE, seen)
-    hidden = _drawn(draw, seeded("swe", project, number, "hidden"), HIDDEN, seen)
-    name, about = bare.compose(project), bare.compose(source.about)
-    return Variant(name, about, files, visible, hidden, replaced)
+    cases_so_far: set[str] = set()
+    visible = _draw_cases(draw, seeded("swe", project, number, "visible"), VISIBLE, cases_so_far)
+    hidden = _draw_cases(draw, seeded("swe", project, number, "hidden"), HIDDEN, cases_so_far)
+    name, description = bare.compose(project), bare.compose(source.about)
+    return Variant(name, description, files, visible, hidden, replaced)
 
 
 def more_cases(project: str, number: int) -> Sequence[str]:
@@ -255,8 +257,10 @@ def more_cases(project: str, number: int) -> Sequence[str]:
         project, number: see `variant_of`.
     """
     variant = variant_of(project, number)
-    seen = {*variant.visible, *variant.hidden}
-    return _drawn(_cases(project, variant), seeded("swe", project, number, "more"), MORE, seen)
+    known_cases = {*variant.visible, *variant.hidden}
+    return _draw_cases(
+        _cases(project, variant), seeded("swe", project, number, "more"), MORE, known_cases
+    )
 
 
 def _cases(project: str, variant: Variant) -> Callable[[random.Random], str]:
@@ -268,26 +272,26 @@ def _cases(project: str, variant: Variant) -> Callable[[random.Random], str]:
     return draw
 
 
-def _drawn(
+def _draw_cases(
     cases: Callable[[random.Random], str], rng: random.Random, count: int, seen: set[str]
 ) -> list[str]:
     """Cases that were not drawn before."""
-    drawn: list[str] = []
+    new_cases: list[str] = []
     for _ in range(_DRAWS * count):
         case = cases(rng)
         if case not in seen:
             seen.add(case)
-            drawn.append(case)
-            if len(drawn) == count:
+            new_cases.append(case)
+            if len(new_cases) == count:
                 break
-    return drawn
+    return new_cases
 
 
 # ----------------------------------------------------------------------------- running our own code
 
 
 @lru_cache(maxsize=2048)
-def _compiled(path: str, text: str) -> types.CodeType:
+def _compile(path: str, text: str) -> types.CodeType:
     return compile(text, path, "exec")
 
 
@@ -314,7 +318,7 @@ def loader(package: str, files: _Files) -> Callable[..., object]:
             __builtins__=space, __package__=package, __file__=f"src/{package}/{path}"
         )
         try:
-            exec(_compiled(f"{package}/{path}", files[path]), vars(module))  # noqa: S102  our own
+            exec(_compile(f"{package}/{path}", files[path]), vars(module))  # noqa: S102  our own
         except BaseException:
             del modules[name]
             raise
@@ -330,9 +334,13 @@ def loader(package: str, files: _Files) -> Callable[..., object]:
             return builtins.__import__(name, globals, locals, names, level)
         load(package)
         module = load(dotted)
-        for one in names or ():
-            if one not in vars(module) and f"{one}.py" in files and dotted == package:
-                load(f"{package}.{one}")
+        for name_imported in names or ():
+            if (
+                name_imported not in vars(module)
+                and f"{name_imported}.py" in files
+                and dotted == package
+            ):
+                load(f"{package}.{name_imported}")
         return module if names else modules[package]
 
     space["__import__"] = own_import
@@ -357,10 +365,10 @@ def observe(own_import: Callable[..., object], case: str) -> list[Any]:
         case: its code.
     """
     space: JsonDict = {"__builtins__": {**vars(builtins), "__import__": own_import}}
-    exec(_compiled("checked", _CHECKED), space)  # noqa: S102  our own
-    exec(_compiled("cases", as_code(case)), space)  # noqa: S102  our own
-    found: list[object] = space["outcome"](space["case"])
-    return found
+    exec(_compile("checked", _CHECKED), space)  # noqa: S102  our own
+    exec(_compile("cases", as_code(case)), space)  # noqa: S102  our own
+    outcome: list[object] = space["outcome"](space["case"])
+    return outcome
 
 
 def unittest_file(cases: Mapping[int, str], outcomes: Mapping[int, object], path: str = "") -> str:

@@ -165,8 +165,8 @@ def training_command(
     if machine.trainers == 1:
         return train
     several = f"--nnodes {nodes} --rdzv-backend c10d --rdzv-endpoint {first}:29500 "
-    each = f"--nproc-per-node {machine.trainers // nodes}"
-    return f"torchrun {several if nodes > 1 else ''}{each} -m -- {train}"
+    processes = f"--nproc-per-node {machine.trainers // nodes}"
+    return f"torchrun {several if nodes > 1 else ''}{processes} -m -- {train}"
 
 
 def server_command(machine: Machine, port: str = "8000") -> str:
@@ -213,20 +213,22 @@ def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) ->
     if machine.samplers and config.engine == "local":
         config = dataclasses.replace(config, sampler="http://sampler:8000")
     autocast = torch.bfloat16 if config.precision == "bf16" else None
-    policy, few, more = _measured(
+    policy, few, many = _measure(
         shape, autocast, config.gradient_checkpointing, config.packing, config.micro_tokens
     )
     alone = machine.trainers == 1
-    costs = _scaled(few, more, shape, copied=_bytes_of_copies(policy) if alone else 0.0)
-    found = forecast(
+    costs = _scale(few, many, shape, copied=_bytes_of_copies(policy) if alone else 0.0)
+    memory = forecast(
         policy, config, prompt_tokens=_PROMPT_TOKENS, costs=costs, world=machine.trainers
     )
     teacher = SHAPES.get(config.teacher or "")
     if teacher is not None:
         weights = 4 * sum(p.numel() for p in teacher.model().parameters())
-        found = dataclasses.replace(found, reference=found.reference + weights / machine.trainers)
+        memory = dataclasses.replace(
+            memory, reference=memory.reference + weights / machine.trainers
+        )
     device = f"each of {machine.trainers} devices" if machine.trainers > 1 else "one device"
-    return dataclasses.replace(found, device=device, capacity=int(machine.device_gib * 2**30))
+    return dataclasses.replace(memory, device=device, capacity=int(machine.device_gib * 2**30))
 
 
 def require_fit(config: Config, machine: Machine) -> Forecast:
@@ -240,9 +242,9 @@ def require_fit(config: Config, machine: Machine) -> Forecast:
         UsageError: it does not fit; the message says what would.
     """
     require_offload(config, "cuda", machine.trainers)
-    found = forecast_of(config, machine)
-    require_memory(found, config)
-    return found
+    memory = forecast_of(config, machine)
+    require_memory(memory, config)
+    return memory
 
 
 def show_plan(
@@ -274,9 +276,9 @@ def show_plan(
         f"devices: {machine.trainers} train{sampling}, of {machine.device_gib:g} GiB each",
         *commands(name, size, machine, given),
     ]
-    found = require_fit(config, machine)
-    fits = next((gib for gib in (24, 40, 48, 80) if found.peak <= gib * 2**30), None)
-    lines.append(str(found) + (f"; {fits} GiB would do" if fits else ""))
+    memory = require_fit(config, machine)
+    fits = next((gib for gib in (24, 40, 48, 80) if memory.peak <= gib * 2**30), None)
+    lines.append(str(memory) + (f"; {fits} GiB would do" if fits else ""))
     lines.append(
         f"a plan for devices that are not here, with prompts of {_PROMPT_TOKENS} tokens: neither "
         "model nor data were looked at; with a --model in a folder, --dry-run samples a group"
@@ -286,7 +288,7 @@ def show_plan(
 
 
 @lru_cache(maxsize=16)
-def _measured(
+def _measure(
     shape: Shape,
     autocast: torch.dtype | None,
     checkpointing: bool,
@@ -309,11 +311,11 @@ def _measured(
         )
 
     narrow = [policy(shape.model(narrower=_NARROWER, layers=layers)) for layers in _MEASURED_LAYERS]
-    few, more = map(token_costs, narrow)
-    return policy(shape.model(), twin=narrow[0].model), few, more
+    few, many = map(token_costs, narrow)
+    return policy(shape.model(), twin=narrow[0].model), few, many
 
 
-def _scaled(few: TokenCosts, more: TokenCosts, shape: Shape, copied: float) -> TokenCosts:
+def _scale(few: TokenCosts, more: TokenCosts, shape: Shape, copied: float) -> TokenCosts:
     """What tokens cost in the whole model.
 
     Widths are in proportion; what grows with the square of the tokens has the heads that it has.

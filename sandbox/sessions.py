@@ -219,16 +219,16 @@ class Session:
             if not self._takes(path):
                 return None
             self._line.send({"read": parts, "most": int(self.limits.output_mib * MIB)})
-            found, size = bytearray(), -1
+            data, size = bytearray(), -1
             while True:
                 message = self._hear()
                 if message is None:
                     return None
                 size = message.get("size", size)
-                found += bytes.fromhex(message.get("part", ""))
+                data += bytes.fromhex(message.get("part", ""))
                 # The first part names the size; -1, as there is no such file, is reached at once.
-                if len(found) >= size:
-                    return None if size < 0 else bytes(found)
+                if len(data) >= size:
+                    return None if size < 0 else bytes(data)
 
     def outputs(self, patterns: Sequence[str]) -> dict[str, bytes]:
         """The regular files that a pattern matches, read by pid 1 of the session while all its
@@ -246,14 +246,16 @@ class Session:
         """
         matches = [re.compile(_as_regex(pattern)) for pattern in patterns]
         sizes, most = self._names(), int(self.limits.output_mib * MIB)
-        wanted = sorted(path for path in sizes if any(one.fullmatch(path) for one in matches))
+        paths = sorted(
+            path for path in sizes if any(pattern_read.fullmatch(path) for pattern_read in matches)
+        )
         # Before anything is read, and of all together: each alone may be small enough.
-        if sum(sizes[path] for path in wanted) > most:
+        if sum(sizes[path] for path in paths) > most:
             raise ToolError(f"they have more than {self.limits.output_mib:g} MiB")
-        found = {path: self.read(path) for path in wanted}
+        outputs = {path: self.read(path) for path in paths}
         if self.over:
             raise ToolError(f"the session is over: {self.over}")
-        return {path: data for path, data in found.items() if data is not None}
+        return {path: data for path, data in outputs.items() if data is not None}
 
     def _names(self) -> dict[str, int]:
         """The sizes of all regular files by path."""

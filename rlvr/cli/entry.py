@@ -255,7 +255,7 @@ def _parse(argv: Sequence[str]) -> _Command:
     if argv and argv[0] == "--print-completion":  # of all commands
         if len(argv) != 2 or argv[1] not in _SHELLS:
             raise UsageError(f"--print-completion takes one of {', '.join(_SHELLS)}")
-        every = {name: one.load() for name, one in every_command().items()}
+        every = {name: entry_point.load() for name, entry_point in every_command().items()}
         chosen: _Command = tyro.extras.subcommand_cli_from_dict(
             every,
             prog="rlvr",
@@ -277,9 +277,9 @@ def _parse(argv: Sequence[str]) -> _Command:
     kind = listed.load()
     # Of a docstring tyro makes paragraphs; examples on lines of their own would be joined.
     doc = re.split(r"\n+(?:Attributes|Args):\n", inspect.getdoc(kind) or "")[0]  # the flags' help
-    about = re.sub(r"\n+Example: ", "\n\nExample: ", doc)
+    description = re.sub(r"\n+Example: ", "\n\nExample: ", doc)
     command: _Command = tyro.cli(
-        kind, prog=f"rlvr {name}", description=about, args=flags, config=plain
+        kind, prog=f"rlvr {name}", description=description, args=flags, config=plain
     )
     return command
 

@@ -276,7 +276,7 @@ class Decoding:
                 self._make_room()
                 self._refill()
                 self._draw(self._read_tokens())
-                if ended := self._ended():
+                if ended := self._find_ended():
                     return self._results(ended)
         return []
 
@@ -301,7 +301,7 @@ class Decoding:
     def _live(self) -> list[_Rollout]:
         return [rollout for rollout in self._rows if rollout is not None]
 
-    def _stored(self) -> int:
+    def _count_stored(self) -> int:
         """Tokens in the keys and values of prompts that wait."""
         return sum(read.tokens for read in self._reads)
 
@@ -309,12 +309,12 @@ class Decoding:
         """Have the youngest rows wait again where all rows would outgrow `max_tokens` with the next
         token."""
         # Rows are columns of one tensor: each takes the width of the oldest one.
-        if len(self._rows) * (self._room.width + 1) + self._stored() <= self._max_tokens:
+        if len(self._rows) * (self._room.width + 1) + self._count_stored() <= self._max_tokens:
             return
         live = sorted(self._live(), key=lambda rollout: rollout.born)
         while live:
             width = self._room.now - min(rollout.start for rollout in live)
-            if len(live) * (width + 1) + self._stored() <= self._max_tokens:
+            if len(live) * (width + 1) + self._count_stored() <= self._max_tokens:
                 break
             # The longest request fits by itself (`max_tokens` is at least its length), but not
             # beside prompts that wait.
@@ -354,7 +354,7 @@ class Decoding:
             self._rows[place : place + 1] = [rollout]
         self._fit_buffers()
         self._fill(chosen)
-        if self._room.places * self._room.columns + self._stored() > self._max_tokens:
+        if self._room.places * self._room.columns + self._count_stored() > self._max_tokens:
             self._forget_prompts()
         live = self._live()
         self._padded = len({rollout.start for rollout in live}) > 1
@@ -369,7 +369,7 @@ class Decoding:
         if not self._waiting or rows >= self._max_rows:
             return chosen
         width = max((self._room.now - rollout.start for rollout in self._live()), default=0)
-        stored, unread = self._stored(), set[int]()
+        stored, unread = self._count_stored(), set[int]()
         while self._waiting and rows < self._max_rows:
             prompt = self._waiting[0].prompt
             width = max(width, len(prompt.ids))
@@ -455,7 +455,7 @@ class Decoding:
         places = min(
             self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places))
         )
-        tokens_left = self._max_tokens - self._stored()
+        tokens_left = self._max_tokens - self._count_stored()
         places = places if places * columns <= tokens_left else rows
         columns = max(width + 1, min(columns, tokens_left // max(1, places)))
         room.origin = room.first = first
@@ -571,7 +571,7 @@ class Decoding:
         longest = max(len(prompt.ids) for prompt in unread.values())
         free = (
             self._max_tokens
-            - self._stored()
+            - self._count_stored()
             - max(self._room.places, len(chosen)) * max(self._room.columns, longest)
         )
         for rollout in self._waiting:
@@ -684,7 +684,7 @@ class Decoding:
             return None
         return self._index([(r.forced or ())[self._room.now - r.born] for r in self._live()])
 
-    def _ended(self) -> dict[int, bool]:
+    def _find_ended(self) -> dict[int, bool]:
         """Places of finished rows → True if an end token or stop text ended them, False at their
         limit."""
         room = self._room

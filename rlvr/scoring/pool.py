@@ -165,19 +165,21 @@ class Pool(Engine):
         quick: bool = False,
     ) -> list[Seen]:
         if self._pool is None:
-            return [one for item in items for one in finish(self._here_watched(item))]
+            return [
+                observation for item in items for observation in finish(self._here_watched(item))
+            ]
         work = [_pack_item(item, quick=quick) for item in items]
         try:
             return [*self._ran(work, on_seen, give_up)]
         except UsageError:
             # As in `begin`: one item that cannot be packed must not take the others of its chunk
             # along.
-            faults = [_fault(one) for one in work]
+            faults = [_fault(packed) for packed in work]
             if not any(faults):
                 raise  # the scorer was closed
         good = iter(
             self._ran(
-                [one for one, fault in zip(work, faults, strict=True) if fault is None],
+                [packed for packed, fault in zip(work, faults, strict=True) if fault is None],
                 None,
                 give_up,
             )
@@ -280,8 +282,8 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
     def handle(work: _Work) -> object:
         unread, completion = _unpack_work(work)
         task = _read_quickly(env, unread) if work[0] else _read_task(env, unread)
-        seen = task if isinstance(task, DataError) else env.observe(task, completion)
-        return encoded_seen(seen), take()
+        observed = task if isinstance(task, DataError) else env.observe(task, completion)
+        return encoded_seen(observed), take()
 
     return handle
 
@@ -314,8 +316,8 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
         task = _read_quickly(env, unread)
         if isinstance(task, SlowReference) and not work[0]:
             task = await run_beside(partial(_read_task, env, unread))
-        seen = task if isinstance(task, DataError) else await env.aobserve(task, completion)
-        return encoded_seen(seen), take()
+        observed = task if isinstance(task, DataError) else await env.aobserve(task, completion)
+        return encoded_seen(observed), take()
 
     return handle
 

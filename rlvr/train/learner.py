@@ -158,15 +158,15 @@ class Learner:
         Args:
             config: settings of the next step.
         """
-        before, now, own = self.config.algorithm, config.algorithm, self.algorithm
+        before, after, running = self.config.algorithm, config.algorithm, self.algorithm
         # What has moved from where the setting was, such as an adaptive β, stays where the setting
         # itself has not changed.
         adapted = {
-            name: getattr(own, name)
-            for name in (one.name for one in fields(own))
-            if getattr(own, name) != getattr(before, name) == getattr(now, name)
+            name: getattr(running, name)
+            for name in (number.name for number in fields(running))
+            if getattr(running, name) != getattr(before, name) == getattr(after, name)
         }
-        self.config, self.algorithm = config, now.copy_with(**adapted)
+        self.config, self.algorithm = config, after.copy_with(**adapted)
         self._take_parts(parts_of(self, self.parts))
 
     def begin_schedule(self, left_steps: int, **others: Any) -> None:
@@ -301,7 +301,7 @@ class Learner:
         # skip or none does.
         if not all(map(math.isfinite, numbers.values())):
             for part in self.parts:
-                part.skipped(mini, numbers)
+                part.after_skip(mini, numbers)
             self._skip(mini, on_bad)
             return None
         for part in learning:
@@ -314,7 +314,7 @@ class Learner:
         if has_moved := moves or (self._mover is not None and bool(ratio_stats)):
             self.updates += 1
             for part in self.parts:
-                part.moved(numbers)
+                part.after_update(numbers)
         self._clear()
         self._bad_in_a_row = 0
         return numbers, ratio_stats, has_moved
@@ -408,9 +408,11 @@ class Learner:
         # One message for all terms.  In float64, as sums of float32 would differ in the last
         # digits from those of one rank.
         together = self.ranks.sum(torch.stack([value.double().cpu() for value in sums.values()]))
-        return dict(zip(sums, together, strict=True)), [self.joined(one) for one in stats]
+        return dict(zip(sums, together, strict=True)), [
+            self.join_stats(rank_stats) for rank_stats in stats
+        ]
 
-    def joined(self, stats: RatioStats) -> RatioStats:
+    def join_stats(self, stats: RatioStats) -> RatioStats:
         """Statistics of the tokens of all ranks.
 
         Args:
@@ -551,14 +553,16 @@ class Learner:
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
         clock = LrClock(**state["clock"])
         per_step = self.algorithm.epochs * self.config.updates_per_batch
-        more = (self.config.steps - state["steps"]) * per_step  # a resumed run may be longer
-        self._clock = replace(clock, left=clock.left + more)
-        known = state["parts"]
+        extra_updates = (
+            self.config.steps - state["steps"]
+        ) * per_step  # a resumed run may be longer
+        self._clock = replace(clock, left=clock.left + extra_updates)
+        saved_parts = state["parts"]
         for part in self.parts:
-            if part.name and part.name not in known:
+            if part.name and part.name not in saved_parts:
                 raise DataError(f"this checkpoint has no {part.name}; give a new folder")
             if part.name:
-                part.load(known[part.name])
+                part.load(saved_parts[part.name])
 
 
 def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -65,9 +65,9 @@ class Lifeline:
 
     def give(self) -> None:
         """Close our copy of the reading end: the programs have theirs.  Idempotent."""
-        theirs, self.theirs = self.theirs, -1
-        if theirs >= 0:
-            os.close(theirs)
+        their_end, self.theirs = self.theirs, -1
+        if their_end >= 0:
+            os.close(their_end)
 
     def say(self, word: bytes) -> None:
         """Write to the programs.

@@ -14,7 +14,7 @@ import pytest
 
 import rlvr
 from rlvr.environment.ready_tools import mcp
-from rlvr.environment.ready_tools.servers import _listed
+from rlvr.environment.ready_tools.servers import _list_tools
 from rlvr.errors import ServiceFailed, UsageError
 from tests.environments import Desk, call
 
@@ -121,6 +121,6 @@ def pages(tools, *, endless=False):
 
 def test_a_long_list_of_tools_comes_in_pages():
     """All of them; a list without end is one error."""
-    assert asyncio.run(_listed(pages(list("abcde")))) == list("abcde")
+    assert asyncio.run(_list_tools(pages(list("abcde")))) == list("abcde")
     with pytest.raises(ServiceFailed, match="does not end"):
-        asyncio.run(_listed(pages(list("abcd"), endless=True)))
+        asyncio.run(_list_tools(pages(list("abcd"), endless=True)))

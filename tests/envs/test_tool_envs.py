@@ -8,7 +8,7 @@ import rlvr
 from rlvr import Ask, PolicyTurn
 from rlvr.environment.ready_tools import Corpus, search
 from rlvr.envs.games import marks
-from rlvr.envs.search import _made
+from rlvr.envs.search import _make_data
 from rlvr.sandbox import Limits
 
 IDS = ["bash-v1", "desk-v2", "guess-v1", "python-tool-math-v4", "search-v4", "wordle-v1"]
@@ -114,7 +114,7 @@ def test_search_finds_what_questions_ask_about():
     )
     assert record.calls[0].reply.startswith("[1] ")
     assert record.calls[1].reply == "error: the query is empty; give a few words"
-    corpus, asked = _made(500)
+    corpus, asked = _make_data(500)
     assert sum(map(len, asked.values())) == 5 * len(corpus.passages) // 2
 
 
