@@ -151,18 +151,18 @@ class Ordering(Generic[_R]):
                     yield entry.item, scores[0]
                     continue
                 self._groups.append(([entry.item], scores))
-                yield from self._finished(most)
+                yield from self._take_finished(most)
                 continue
             if self._pending and not _same(self._pending[0][0].task, entry.item.task):
                 self._flush()
             self._pending.append((entry.item, entry.seen))
-            yield from self._finished(most)
+            yield from self._take_finished(most)
         # With an error the last task may lack completions, and a part that compares them would
         # give others a wrong score.
         if self.ended and not self._window and self._source.error is None:
             self._flush()
         if self._groups:
-            yield from self._finished(most)
+            yield from self._take_finished(most)
 
     def _make_task(self, taken: Taken) -> None:
         """Of a row of which a worker has made one."""
@@ -209,7 +209,7 @@ class Ordering(Generic[_R]):
             self._pending.clear()
             self._groups.append((items, self._combine(items, observed)))
 
-    def _finished(self, most: int | None) -> Iterator[tuple[Item, _R]]:
+    def _take_finished(self, most: int | None) -> Iterator[tuple[Item, _R]]:
         """The scores of the first groups, as far as they are there."""
         while self._groups:
             items, scores = self._groups[0]

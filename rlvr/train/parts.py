@@ -202,7 +202,7 @@ class _Coefficient(LearnerPart):
         """Of the next step."""
         return getattr(self.learner.algorithm, self.name)
 
-    def measured(self, batch: Batch) -> Tensor:
+    def measure_kl(self, batch: Batch) -> Tensor:
         """The KL of all trained tokens, summed."""
         raise NotImplementedError
 
@@ -210,7 +210,7 @@ class _Coefficient(LearnerPart):
         settings, mask = self.settings, batch.completion_mask
         if settings.rule == "fixed" or not mask.any():
             return {}
-        total, rows = self.measured(batch), int(mask.any(dim=1).sum())
+        total, rows = self.measure_kl(batch), int(mask.any(dim=1).sum())
         # Ziegler's controller has its target per completion (arXiv:1909.08593, 2.2), PPO's per
         # token.
         kl = float(total / (rows if settings.rule == "ziegler" else mask.sum()))
@@ -274,7 +274,7 @@ class KlPenalty(_Coefficient):
         held, moved = (math.sqrt(terms.pop(f"{of}_gradient")) for of in ("kl", "policy"))
         return {**terms, "kl_share": held / (held + moved) if held + moved else 0.0}
 
-    def measured(self, batch: Batch) -> Tensor:
+    def measure_kl(self, batch: Batch) -> Tensor:
         assert batch.ref_logprobs is not None
         return zero_masked(
             batch.behaviour_logprobs - batch.ref_logprobs, batch.completion_mask
@@ -287,7 +287,7 @@ class TrustPenalty(_Coefficient):
 
     name = wants = "trust"
 
-    def measured(self, batch: Batch) -> Tensor:
+    def measure_kl(self, batch: Batch) -> Tensor:
         current = self.learner.logprobs(batch.rows, self.learner.policy)
         return kl_loss(
             batch.behaviour_logprobs, current, batch.completion_mask, estimator="k3"
@@ -353,7 +353,7 @@ class EntropyBonus(LearnerPart):
             )
         return loss + micro.aggregate(entropy_bonus(entropies, mask, coefficient=self.coefficient))
 
-    def moved(self, numbers: Mapping[str, float]) -> None:
+    def after_update(self, numbers: Mapping[str, float]) -> None:
         algorithm, target = self.learner.algorithm, self.learner.algorithm.entropy_target
         if target is None or "entropy_now" not in numbers:
             return
