@@ -342,6 +342,10 @@ def _number_rows(rows: Iterable[object]) -> Iterator[Line]:
 # --------------------------------------------------------------------------------------------- JSON
 
 
+_MOST_BLANK_BYTES = 1 << 16
+"""Before the first row; behind more of them only lines are read, since they are held until it is
+known what comes."""
+
 _ROWS_OF_ARRAY = re.compile(rb"\s*\[\s*(\{|$)")
 
 
@@ -351,9 +355,11 @@ def _json(
     """JSON lines, an array, or one object over several lines, such as a log of inspect."""
     with contextlib.closing(_parts(opened, name)) as parts:
         head: list[bytes] = []
+        size = 0
         for part in parts:
             head.append(part.removeprefix(codecs.BOM_UTF8) if not head else part)
-            if part.strip():
+            size += len(part)
+            if part.strip() or size > _MOST_BLANK_BYTES:
                 break
         first = head[-1].lstrip() if head else b""
         is_whole = not (_is_begun(first) or is_too_large(first, limits))

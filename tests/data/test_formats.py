@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import tracemalloc
 import zipfile
 
 import datasets
@@ -216,6 +217,21 @@ def test_a_row_that_is_too_long_is_left_out_before_it_is_in_memory(tmp_path, pla
     if not fits:
         assert "write it as several rows" in rows[place].error
         assert rows[place].text.endswith(f"... {size} bytes\n")
+
+
+@pytest.mark.parametrize("blank", [b" " * (16 << 20), b"\n" * (1 << 20)], ids=["spaces", "lines"])
+def test_white_space_before_the_first_row_is_not_held(tmp_path, blank):
+    """600 MiB of it in 0.6 MB of gzip took 651 MiB, as it was kept until a row came."""
+    path = tmp_path / "in.jsonl.gz"
+    path.write_bytes(gzip.compress(blank + b'\n{"a": 1}\n', 1))
+    tracemalloc.start()
+    try:
+        rows = list(read_rows(path, limits=RowLimits(size_bytes=1000)))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows[-1].row == {"a": 1}
+    assert most < 6 << 20
 
 
 def test_an_array_on_one_line_may_be_longer_than_a_row(tmp_path):
