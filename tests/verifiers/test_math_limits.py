@@ -6,12 +6,15 @@ from time import process_time
 
 import pytest
 
-from rlvr.verifiers.math import MathPolicy, engine, given, limits
+from rlvr.verifiers.math import MathPolicy, canonical, engine, given, limits
+from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import fold
-from rlvr.verifiers.math.latex.budget import MOST_STEPS_OF_PAIR
+from rlvr.verifiers.math.latex.budget import MOST_STEPS, MOST_STEPS_OF_PAIR
 from rlvr.verifiers.math.latex.tree import TooLarge
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.normal import compare_bare
+from rlvr.verifiers.math.reading import read
+from rlvr.verifiers.math.statement import as_tree
 
 LIMITS = [
     ("(" * 41 + ")" * 41, "deep"),
@@ -43,7 +46,7 @@ LONG = {
     "1e999999999": "a power of",
     "-1e-999999999": "a power of",
     r"\binom{100000}{50000}": "a binomial coefficient",
-    r"\sum_{k=1}^{1000000000} k": "more than 40000 steps",
+    r"\sum_{k=1}^{1000000000} k": f"more than {MOST_STEPS} steps",
     "9⁹⁹⁹⁹⁹⁹": "a power of",
     r"\binom" * 600: "nested more than",
     r"3^{9999}\cdot " * 250 + "3": "a number of",
@@ -131,6 +134,47 @@ def test_all_parts_of_a_pair_share_one_limit():
     limit = f"limit: more than {MOST_STEPS_OF_PAIR} steps for all its parts"
     assert engine.handle((left, right, policy, False)) == (False, limit)
     assert engine.handle(("|x-1|", "|1-x|", policy, False))[0]
+
+
+SLOW = {
+    "lists in another order": (
+        ",".join(rf"\sqrt{{{n}}}+x" for n in range(2, 122)),
+        ",".join(rf"x+\sqrt{{{n}}}" for n in range(121, 1, -1)),
+    ),
+    "a condition with long coefficients": (
+        "(-4,2)",
+        f"{'7' * 30}x^{{12}}-{'3' * 40}x^7+{'9' * 50}x-1<0",
+    ),
+    "a series": (r"\sum_{n=1}^\infty\frac{n^7}{3^n}", r"\sqrt7"),
+    "an antiderivative": (r"\int e^x\cos^3x\,dx", r"\sqrt7x"),
+    "roots of squares": (
+        "+".join(rf"\sqrt{{(x^{n % 9 + 1}-{n})^2}}" for n in range(2, 40)),
+        "+".join(rf"\sqrt{{(x^{n % 9 + 1}-{n})^2}}" for n in range(39, 1, -1)),
+    ),
+    "many letters": (
+        "+".join(rf"\sqrt{{a_{{{n}}}}}" for n in range(120)),
+        "+".join(rf"\sqrt{{a_{{{n}}}}}" for n in range(119, -1, -1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_each_kind_of_work_is_counted(kind):
+    """At most 0.25 CPU seconds; the bound is four times that, for a busy machine."""
+    answer, reference = SLOW[kind]
+    engine.start()
+    assert engine.handle((None, reference, MathPolicy(), False))[0]
+    started = process_time()
+    engine.handle((answer, reference, MathPolicy(form="any"), False))
+    assert process_time() - started < 1
+
+
+def test_each_part_of_a_deep_fraction_is_looked_at_once():
+    """Not once for every level above it: thirty levels took 0.7 s to be found finished."""
+    deep = as_tree(read(fold(r"\frac{1}{1+" * 30 + "x" + "}" * 30)))
+    canonical.factors_of.cache_clear()
+    assert unfinished(deep, deep, MathPolicy()) == ""
+    assert canonical.factors_of.cache_info().misses <= 10 * 30
 
 
 def test_of_a_prompt_with_hundreds_of_formulas_the_last_are_facts():

@@ -165,6 +165,7 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
     return {((spelling(node), Fraction(1)),): Fraction(1)}
 
 
+@lru_cache(maxsize=512)  # deep fractions ask for each part once for every level above it
 def factors_of(node: Node) -> tuple[Fraction, Factors]:
     """The coefficient and the other factors of a product, like ones together.
 

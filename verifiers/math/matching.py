@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from rlvr.verifiers.math.forms import Form
+from rlvr.verifiers.math.fold import squeeze
+from rlvr.verifiers.math.forms import Form, Quantity
+from rlvr.verifiers.math.latex.tree import TooLarge
 
 __all__ = ["Decision", "Leaf", "UNDECIDED", "all_of", "any_of", "match_counted", "match_items"]
 
@@ -30,39 +33,83 @@ def match_items(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> Decision:
     """Every item has its like on the other side.  Equality is transitive, so the first like will
-    do."""
-    table, undecided = _table(left, right, decide)
-    return undecided if table is None else all_of(map(any_of, [*table, *zip(*table, strict=True)]))
+    do.
+
+    Raises:
+        TooLarge: too many pairs of items that are written differently.
+    """
+    if not left or not right:
+        return _SAME_ITEMS if left == right else _DIFFERENT_LENGTH
+    mine, others = (frozenset(map(_spelling, items)) for items in (left, right))
+    new_left = tuple(item for item in left if _spelling(item) not in others)
+    new_right = tuple(item for item in right if _spelling(item) not in mine)
+    rows = _table(new_left, right, decide)
+    columns = _table(new_right, left, lambda item, candidate: decide(candidate, item))
+    if rows is None or columns is None:
+        return _DIFFERENT_ITEMS
+    return all_of(map(any_of, rows + columns))
 
 
 def match_counted(
     left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
 ) -> Decision:
-    """The same for lists, where each item must also occur equally often: 1, 1, 2 is not 1, 2, 2."""
-    table, decision = _table(left, right, decide)
+    """The same for lists, where each item must also occur equally often: 1, 1, 2 is not 1, 2, 2.
+
+    Raises:
+        TooLarge: see `match_items`.
+    """
+    if not left or not right:
+        return _SAME_ITEMS if left == right else _DIFFERENT_LENGTH
+    new_left, new_right = _without_alike(left, right), _without_alike(right, left)
+    if not new_left or not new_right:
+        return _SAME_ITEMS if new_left == new_right else _DIFFERENT_ITEMS
+    table = _table(new_left, new_right, decide)
     if table is None:
-        return decision
+        return _DIFFERENT_ITEMS
     decision = all_of(map(any_of, [*table, *zip(*table, strict=True)]))
-    return (
-        Decision(False, "different-items")
-        if decision.equal and not _same_counts(table)
-        else decision
-    )
+    return _DIFFERENT_ITEMS if decision.equal and not _same_counts(table) else decision
+
+
+_SAME_ITEMS = Decision(True, "same-items")
+_DIFFERENT_ITEMS = Decision(False, "different-items")
+_DIFFERENT_LENGTH = Decision(False, "different-length")
+_MOST_PAIRS = 2_500  # of items that are written differently
+
+
+def _spelling(item: Form) -> Hashable:
+    """Items with the same are equal: an exact number with its unit, or a text."""
+    if isinstance(item, Quantity) and item.value is not None:
+        return item.value, item.unit, item.percent
+    return squeeze(item.text)
+
+
+def _without_alike(items: tuple[Form, ...], others: tuple[Form, ...]) -> tuple[Form, ...]:
+    """The items that are left when each has met one of the others that is written as it is."""
+    spare = Counter(map(_spelling, others))
+    rest = []
+    for item in items:
+        spelling = _spelling(item)
+        if spare[spelling]:
+            spare[spelling] -= 1
+        else:
+            rest.append(item)
+    return tuple(rest)
 
 
 def _table(
-    left: tuple[Form, ...], right: tuple[Form, ...], decide: Callable[[Form, Form], Decision]
-) -> tuple[list[list[Decision]] | None, Decision]:
-    if not left or not right:
-        return None, Decision(False, "different-length") if left or right else Decision(
-            True, "same-items"
-        )
+    items: tuple[Form, ...],
+    candidates: tuple[Form, ...],
+    decide: Callable[[Form, Form], Decision],
+) -> list[list[Decision]] | None:
+    """The decisions on all pairs; None as soon as an item has no like."""
     table: list[list[Decision]] = []
-    for item in left:
-        table.append([decide(item, candidate) for candidate in right])
+    for item in items:
+        if (len(table) + 1) * len(candidates) > max(_MOST_PAIRS, len(candidates)):
+            raise TooLarge(f"more than {_MOST_PAIRS} pairs of items")
+        table.append([decide(item, candidate) for candidate in candidates])
         if any_of(table[-1]).equal is False:
-            return None, Decision(False, "different-items")
-    return table, UNDECIDED
+            return None
+    return table
 
 
 def any_of(found: Iterable[Decision]) -> Decision:

@@ -97,15 +97,19 @@ def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) 
     """
     try:
         a, b = (read(fold_within(text)) for text in (answer, reference))
+        return decide_forms(a, b, policy).equal
     except TooLarge:
         return None
-    return decide_forms(a, b, policy).equal
 
 
 def decide_forms(
     answer: Form, reference: Form, policy: MathPolicy, leaf: Leaf | None = None
 ) -> Decision:
-    """Hold one form against another."""
+    """Hold one form against another.
+
+    Raises:
+        TooLarge: lists of too many items that are written differently.
+    """
     return _Comparison(policy, leaf).decide(answer, reference)
 
 

@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from flint import acb, ctx
 
-from rlvr.verifiers.math.latex.budget import Budget
+from rlvr.verifiers.math.latex.budget import Budget, spend_of_pair
 from rlvr.verifiers.math.latex.compile import is_proved_zero
 from rlvr.verifiers.math.latex.matrices import Grid
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.tree import (
-    IMAGINARY,
     Node,
     TooLarge,
     Unreadable,
@@ -78,6 +78,7 @@ _MOST_BEYOND = 4
 """Points that may be too costly: a^b is, where both happen to be large."""
 _CONSTANT_PRECISION = 1_050  # bits; two agree to the third part, 105 digits
 _LONGEST_CONSTANT = 120  # nodes; more could spell out a number digit by digit
+_STEPS_OF_A_START, _STEPS_A_NODE = 25, 4  # hashing, walking and settling before any point
 _MOST_SPREAD = (
     130  # bits between the largest and the smallest number of a constant that needs no proof
 )
@@ -128,12 +129,14 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
     names = sorted(free_symbols(a) | free_symbols(b))
     if not names:
         return _equal_constants(a, b, log_base)
-    judge = _Judge(a, b, log_base, _spread(a, b))
+    spend_of_pair(_STEPS_OF_A_START + _STEPS_A_NODE * (size(a) + size(b)))
+    judge = _Judge(a, b, _is_real(a, b), log_base)
     steps = has_steps(a, b)
     points_due = POINTS * (3 if steps else 1)
     agreed = beyond = 0
     budget = Budget()
     for point in random_points(names, a, b):
+        spend_of_pair(len(names))
         try:
             agrees = judge.agrees(point, budget)
         except Rough:
@@ -155,6 +158,7 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
     return agreed >= POINTS and not any(judge.agrees_there(*place) is False for place in special)
 
 
+@lru_cache(maxsize=64)
 def _spread(*trees: Node) -> int:
     """Bits of the largest constant in them, and of the smallest: so many digits of pi can stand in
     the text.
@@ -187,6 +191,7 @@ def _special(
             if kind != OTHER:
                 raise TooLarge("more steps than can be looked at")
             return
+        spend_of_pair(2 * len(names))
         budget = Budget(_MOST_SPECIAL_STEPS)
         yield point, budget, kind == ROOT
         left -= _MOST_SPECIAL_STEPS - max(budget.left, 0)
@@ -198,8 +203,8 @@ class _Judge:
 
     answer: Node
     reference: Node
+    is_real: bool
     log_base: int | None
-    spread: int = 0
 
     def agrees(self, point: Point, budget: Budget) -> bool | None:
         """At a random point; None where it says nothing."""
@@ -240,7 +245,15 @@ class _Judge:
 
     def _agree(self, point: Point, budget: Budget, most: int = MOST_PRECISION) -> bool:
         return _measured(
-            agree, self.answer, self.reference, point, budget, self.log_base, most, self.spread
+            agree,
+            self.answer,
+            self.reference,
+            point,
+            budget,
+            self.is_real,
+            self.log_base,
+            most,
+            _spread,
         )
 
     def _beyond(self, point: Point, budget: Budget) -> bool | None:
@@ -264,6 +277,10 @@ class _Judge:
             return decided(compare)
         except Undefined:
             return None
+
+
+def _is_real(*trees: Node) -> bool:
+    return not any(n.op == "const" and n.value == "i" for tree in trees for n in walk(tree))
 
 
 def _has_branches(node: Node) -> bool:
@@ -321,17 +338,17 @@ def _measured(
     b: Node,
     point: Point,
     budget: Budget,
+    is_real: bool,
     log_base: int | None = None,
     most: int = MOST_PRECISION,
-    spread: int = 0,
+    spread: Callable[[Node, Node], int] = lambda a, b: 0,
 ) -> _T:
     """What a measure says of both values, to so many bits that what is small beside the largest
     number met still shows: cos 10^{-100} differs from 1 by 10^{-200}."""
-    real = not any(n == IMAGINARY for t in (a, b) for n in walk(t))
 
     def compare() -> tuple[_T, int]:
         left, right = (
-            Evaluation(point, real=real, log_base=log_base, budget=budget) for _ in range(2)
+            Evaluation(point, real=is_real, log_base=log_base, budget=budget) for _ in range(2)
         )
         y = right.value(b)
         try:
@@ -342,8 +359,9 @@ def _measured(
         settled = measured is None or measured is False or _are_exact(x, y)
         if not all(map(is_exact, point.values())):  # a root that was searched for: no more shows
             settled = True
-        small = spread - min(left.bottom, right.bottom)
-        return measured, PRECISION + (0 if settled else _FOR_SMALL * small)
+        if settled:
+            return measured, PRECISION
+        return measured, PRECISION + _FOR_SMALL * (spread(a, b) - min(left.bottom, right.bottom))
 
     measured, enough = decided(compare)
     if enough > most:
@@ -385,10 +403,11 @@ def _constant(
         measure: gives the number; None where there is none.
         alike: whether two such numbers are the same.
     """
+    spend_of_pair(_STEPS_OF_A_START + _STEPS_A_NODE * (size(a) + size(b)))
     names = sorted(free_symbols(a) | free_symbols(b))
     first: Number | None = None
     number = 0
-    budget = Budget()
+    budget, is_real = Budget(), _is_real(a, b)
 
     def goes_on(x: Number | Grid, y: Number | Grid) -> Number | None:
         found = measure(x, y)
@@ -396,8 +415,9 @@ def _constant(
             return found if found is None or first is None or alike(found, first) else None
 
     for point in random_points(names, a, b):
+        spend_of_pair(len(names))
         try:
-            found = _measured(goes_on, a, b, point, budget)
+            found = _measured(goes_on, a, b, point, budget, is_real)
         except _Missing as missing:
             if not missing.unmeant and not _may_be_missing(a, b):
                 return None
@@ -413,7 +433,7 @@ def _constant(
         return None
     for point, little, _ in _special(names, has_steps(a, b), a, b):
         with suppress(Undefined, TooLarge):
-            if _measured(goes_on, a, b, point, little) is None:
+            if _measured(goes_on, a, b, point, little, is_real) is None:
                 return None
     return first
 

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
-from flint import arb
+from flint import arb, ctx, fmpq, fmpq_poly
 
-from rlvr.verifiers.math.latex.compile import ball
+from rlvr.verifiers.math.latex.budget import spend_of_pair
 from rlvr.verifiers.math.latex.tree import (
     Node,
     Unreadable,
     free_symbols,
     minus,
 )
-from rlvr.verifiers.math.latex.values import Number
-
-if TYPE_CHECKING:
-    from sympy import Poly
+from rlvr.verifiers.math.latex.values import PRECISION, Number, as_number
 
 __all__ = ["Stretch", "solution"]
 
 Stretch = tuple[Number, bool, Number, bool]
 """Low end, whether it belongs to it, high end, whether it does."""
 
+_Poly: TypeAlias = Any
+"""An fmpq_poly: exact, in one variable."""
+
+_Quotient: TypeAlias = tuple[_Poly, _Poly]
+"""Numerator and denominator."""
+
 _MOST_DEGREE = 12
+_MOST_BITS = 500  # of a coefficient; longer ones can hold roots that take seconds to tell apart
 _SIGNS = {"<": (-1,), "le": (-1, 0), ">": (1,), "ge": (1, 0), "=": (0,), "ne": (-1, 1)}
 
 
@@ -38,56 +43,51 @@ def solution(left: Node, sign: str, right: Node) -> list[Stretch]:
 
     Raises:
         Unreadable: it is no such condition.
+        PairTooLarge: no steps are left for it.
     """
     names = free_symbols(left) | free_symbols(right)
     if len(names) != 1 or sign not in _SIGNS:
         raise Unreadable("a condition that does not bound one variable")
     above, below = _quotient(minus(left, right))
-    poles = _roots(below)
-    zeros = [root for root in _roots(above) if root not in poles]
-    return list(_stretches(above * below, sorted(zeros + poles), zeros, _SIGNS[sign]))
+    zeros = _roots(_without_factors(above, below))
+    ends = sorted([*zeros, *_roots(below)], key=lambda root: root.mid())
+    return list(_stretches(above * below, ends, zeros, _SIGNS[sign]))
 
 
 def _stretches(
-    both: Poly, ends: Sequence[Any], zeros: Sequence[Any], signs: Sequence[int]
+    both: _Poly, ends: Sequence[arb], zeros: Sequence[arb], signs: Sequence[int]
 ) -> Iterator[Stretch]:
-    from sympy import sign
-
-    numbers = [arb.neg_inf(), *map(ball, ends), arb.pos_inf()]
-    for low, high, end in zip(numbers, numbers[1:], [*ends, None], strict=False):
-        if sign(both.eval(_rational_between(low, high))) in signs:
+    numbers = [arb.neg_inf(), *ends, arb.pos_inf()]
+    for low, high in pairwise(numbers):
+        value = both(_rational_between(low, high))
+        if (value > 0) - (value < 0) in signs:
             yield low, False, high, False
-        if end in zeros and 0 in signs:
+        if 0 in signs and any(high is zero for zero in zeros):
             yield high, True, high, True
 
 
-def _rational_between(low: Number, high: Number) -> Any:
-    from sympy import Rational
-
+def _rational_between(low: arb, high: arb) -> fmpq:
     if not low.is_finite() or not high.is_finite():
         end = low if low.is_finite() else high if high.is_finite() else arb(0)
         whole: Any = end.mid().floor().unique_fmpz()  # a midpoint is exact
-        return Rational(int(whole) + (2 if end is low else -2))
+        return fmpq(whole + (2 if end is low else -2))
     mantissa, exponent = ((low + high) / 2).mid().man_exp()
-    return int(mantissa) * Rational(2) ** int(exponent)
+    return mantissa * fmpq(2) ** int(exponent)
 
 
-def _quotient(node: Node) -> tuple[Poly, Poly]:
-    """Numerator and denominator, not reduced: where the denominator is 0 there is no value."""
-    from sympy import Poly, Rational
-    from sympy.abc import x
-
-    one = Poly(1, x, domain="QQ")
+def _quotient(node: Node) -> _Quotient:
+    """Not reduced: where the denominator is 0 there is no value."""
+    one: _Poly = fmpq_poly([1])
     if node.op == "num":
-        return one * Rational(node.value.numerator, node.value.denominator), one
+        return one * as_number(node.value), one
     if node.op == "sym":
-        return Poly(x, x, domain="QQ"), one
+        return fmpq_poly([0, 1]), one
     if node.op == "neg":
         above, below = _quotient(node.args[0])
         return -above, below
     if node.op == "div":
         (above, below), (divisor, under) = map(_quotient, node.args)
-        if divisor.is_zero:
+        if divisor == 0:
             raise Unreadable("a division by zero")
         # Also where the divisor itself has no value there is none.
         return _bound(above * under * under), _bound(below * divisor * under)
@@ -100,20 +100,45 @@ def _quotient(node: Node) -> tuple[Poly, Poly]:
     return reduce(_add if node.op == "add" else _multiply, fractions)
 
 
-def _add(a: tuple[Poly, Poly], b: tuple[Poly, Poly]) -> tuple[Poly, Poly]:
+def _add(a: _Quotient, b: _Quotient) -> _Quotient:
     return _bound(a[0] * b[1] + b[0] * a[1]), _bound(a[1] * b[1])
 
 
-def _multiply(a: tuple[Poly, Poly], b: tuple[Poly, Poly]) -> tuple[Poly, Poly]:
+def _multiply(a: _Quotient, b: _Quotient) -> _Quotient:
     return _bound(a[0] * b[0]), _bound(a[1] * b[1])
 
 
-def _bound(polynomial: Poly) -> Poly:
+def _bound(polynomial: _Poly) -> _Poly:
     if polynomial.degree() > _MOST_DEGREE:
         raise Unreadable(f"a condition of a degree over {_MOST_DEGREE}")
     return polynomial
 
 
-def _roots(polynomial: Poly) -> list[Any]:
-    """The real ones, each once, as exact numbers: each is isolated between two fractions."""
-    return [] if polynomial.is_zero else list(dict.fromkeys(polynomial.real_roots()))
+def _without_factors(polynomial: _Poly, other: _Poly) -> _Poly:
+    """What is left of it without the roots that it shares with another."""
+    if polynomial == 0:
+        return polynomial
+    while (shared := polynomial.gcd(other)).degree() > 0:
+        polynomial = polynomial // shared
+    return polynomial
+
+
+def _roots(polynomial: _Poly) -> list[arb]:
+    """The real ones, each once: balls that are apart.
+
+    Raises:
+        Unreadable: its coefficients are too long.
+    """
+    if polynomial == 0:
+        return []
+    whole = polynomial.numer()
+    bits = max(int(coefficient).bit_length() for coefficient in whole.coeffs())
+    if bits > _MOST_BITS:
+        raise Unreadable(f"a condition with coefficients of more than {_MOST_BITS} bits")
+    steps = whole.degree() ** 2 * (_STEPS_OF_ROOTS + bits**2 // _BITS_A_STEP)
+    spend_of_pair(steps * ctx.prec // PRECISION)
+    return [root.real for root, _ in whole.complex_roots() if root.imag == 0]
+
+
+_STEPS_OF_ROOTS = 5  # by the square of the degree, and with each so many bits, squared, one more
+_BITS_A_STEP = 4_000

@@ -296,12 +296,12 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         """The decision of the normal form, and what was read if there was anything to read."""
         try:
             folded = fold_within(answer)
+            if not folded:
+                return Decision(False, "unreadable: nothing but punctuation"), None
+            form = read(folded)
+            return decide_forms(form, right, self.policy), form
         except TooLarge as limit:
             return Decision(False, f"limit: {limit}"), None
-        if not folded:
-            return Decision(False, "unreadable: nothing but punctuation"), None
-        form = read(folded)
-        return decide_forms(form, right, self.policy), form
 
 
 @dataclass(frozen=True, slots=True)
