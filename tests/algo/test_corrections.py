@@ -125,6 +125,8 @@ def test_bounds_without_1_between_them_are_refused():
         truncated(*X, cap=0.9)
     with pytest.raises(ValueError, match=r"low is 1\.1 and high is 2\.0; 1 must lie between them"):
         masked(*X, low=1.1, high=2.0)
+    with pytest.raises(ValueError, match=r"low is -0\.1 and high is 2\.0"):
+        masked(*X, low=-0.1, high=2.0)
 
 
 def test_several_corrections_are_multiplied():
