@@ -231,7 +231,11 @@ def test_the_training_demo_runs(tmp_path: Path):
         "2",
     ]
     done = subprocess.run(
-        [*command, "--run", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=240
+        [*command, "--run", str(run)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "accuracy" in done.stdout
