@@ -136,6 +136,7 @@ def _conclude(runner: CaseRunner, judged: Iterable[_Judged], total: int, stop: b
         results.append(result)
         if result.verdict is not _AC and (first is None or result.verdict is _IE):
             first = result, failure
+        # After the result is kept: the case that ends the judging is the last one that is listed.
         if first is not None and (stop or result.verdict in _FINAL):
             break
     verdict, why, failure = _AC, "", None
@@ -164,6 +165,7 @@ def _reason(run: Run, limits: Limits, said: str = "") -> str:
 
 def _describe_run(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
     """The beginning of its output, the line of stderr that says most, and the end of stderr."""
+    # Nothing to read, and so no hop to the reader.
     if not run.output.size and not run.errors.size:
         return "", "", ""
     reading = runner.read(describe_outputs, run.output.lent(), run.errors.lent())
@@ -190,6 +192,7 @@ def _feed_cases(
                 at += 1
                 yield _late(at, case)
             return
+        # Only these are checked: a run that broke a limit has its verdict, whatever it wrote.
         ended = [(case, run) for case, run in zip(batch, runs, strict=False) if _ended_well(run)]
         findings = checker.check([case for case, _ in ended], [run for _, run in ended], stop)
         for case, run in zip(batch, runs, strict=False):
@@ -286,6 +289,8 @@ def _call_cases(runner: CaseRunner, cases: Sequence[CallCase], stop: bool) -> It
             if done.run.ending is Ending.OK
             else _reason(done.run, runner.limits, error_line)
         )
+        # The case at which it ended fails, and the next ones get a new process; a program that
+        # ends again and again fails them all, or each case would cost the start of a process.
         for _ in range(len(cases) - at if deaths > _RESTARTS else 1):
             at += 1
             yield _fail_case(at, cases[at - 1], _verdict_on(done.run), why, stderr=tail)

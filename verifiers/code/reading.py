@@ -78,6 +78,8 @@ def _compare_outputs(
     for error in errors:
         if isinstance(error, UsageError | MemoryError):
             raise error
+        # Whose fault it is: what the comparator cannot do with the expected output either is not
+        # the program's doing.
         described = _describe_error(error)
         with foreign_code() as own_errors:  # over the reference
             _difference(compares, input_text, expected_text, expected_text)
@@ -136,12 +138,15 @@ def judged_replies(
 def _judge_reply(case: CallCase, reply: calls.CallReply) -> tuple[str, str, str]:
     if reply.error is not None:
         error = ": ".join(filter(None, reply.error))
+        # It answered, with something that is no value; any other error is an exception of the
+        # program.
         foreign = error.startswith("NotAValue: ")
         return (
             _WA if foreign else _RE,
             reason_line(error.removeprefix("NotAValue: ")),
             shorten(error),
         )
+    # Never through its own `repr`, which may say anything or nothing for a long time.
     got = "an iterator" if reply.listed else show_result(reply.value)
     right = False
     with foreign_code() as errors:  # values of a program
