@@ -16,6 +16,7 @@ import json
 import queue
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -251,16 +252,16 @@ class _Carrier:
             body = str(news.get("body") or "").encode("utf-8", "replace")
             path = "/" + str(news.get("path") or "").encode("ascii", "replace").decode().lstrip("/")
             method = "GET" if news.get("method") == "GET" else "POST"
-            connection.request(
-                method, path[:500], body=None if method == "GET" else body, headers=headers
-            )
-            response = connection.getresponse()
-            answer = (
-                response.status,
-                response.headers.get_content_type(),
-                response.read().decode("utf-8", "replace"),
-            )
-            connection.close()
+            with closing(connection):
+                connection.request(
+                    method, path[:500], body=None if method == "GET" else body, headers=headers
+                )
+                response = connection.getresponse()
+                answer = (
+                    response.status,
+                    response.headers.get_content_type(),
+                    response.read().decode("utf-8", "replace"),
+                )
         except (OSError, ValueError, http.client.HTTPException) as error:
             answer = 502, "application/json", json.dumps({"error": {"message": str(error)}})
         self._answers.put((key if isinstance(key, int) else 0, answer))
