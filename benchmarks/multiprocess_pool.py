@@ -36,6 +36,7 @@ _LIMIT_S = 0.2
 def _setup() -> Callable[[Any], Any]:
     def handle(item: Any) -> Any:
         if item == "hang":
+            os.write(2, b"begun\n")
             time.sleep(600)
         if item == "die":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -187,7 +188,7 @@ def _without_guard(name: str) -> str:
 
 
 def _left_by_sigkill(name: str) -> str:
-    """What lives on two seconds after the owner was killed in the middle of an item."""
+    """What lives on five seconds after the owner was killed in the middle of an item."""
     code = _UNGUARDED[name].replace("lambda: abs", "_setup").replace("-3", '"hang"')
     code = "from benchmarks.multiprocess_pool import _setup\n" + code
     guarded = f"def main():\n    exec({code!r}, globals())\nif __name__ == '__main__': main()"
@@ -199,13 +200,15 @@ def _left_by_sigkill(name: str) -> str:
             [sys.executable, script],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
-        time.sleep(3)
+        assert owner.stderr is not None
+        begun = owner.stderr.readline()
+        assert begun == b"begun\n", begun
         beside = _children(owner.pid)
         owner.kill()
         owner.wait()
-        time.sleep(2)
+        time.sleep(5)
         left = [pid for pid in beside if Path(f"/proc/{pid}").exists()]
         for pid in left:
             os.kill(pid, signal.SIGKILL)
