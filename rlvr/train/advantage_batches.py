@@ -42,23 +42,29 @@ class AdvantageBatches(LearnerPart):
     def make_batch(self, sampled: RolloutBatch | None, step: int) -> StepRows:
         learner, ranks = self.learner, self.learner.ranks
         collated = collate(sampled.groups) if sampled is not None and sampled.groups else None
+        # Other ranks get token ids and columns only: texts, tasks
+        # and verdicts cost more to send than they are worth there.
         thin = collated if collated is None or ranks.world == 1 else _thin(collated)
         shared: Batch | None = ranks.from_first(thin)
         if shared is None:
             return StepRows(None, why="no group is left to train on")
         # The first rank's rows have tasks and turns.
         batch = learner.prepared(collated or shared)
+        # Seeded by the step, not carried from step to step: a resumed run draws the same updates.
         draw = torch.Generator().manual_seed(rollout_seed("minibatches", learner.config.seed, step))
         assert batch.group is not None
         groups, algorithm = batch.group.tolist(), learner.algorithm
         epochs = [
-            update_rows(groups, learner.config.updates, draw) for _ in range(algorithm.epochs)
+            # One split for each epoch, all drawn before the first update, on every rank alike.
+            update_rows(groups, learner.config.updates, draw)
+            for _ in range(algorithm.epochs)
         ]
         if "minibatch" in algorithm.reads:  # advantages are of an update: all epochs have the same
             epochs = epochs[:1] * algorithm.epochs
         if sampled is not None:
             batch = self._credit(sampled, batch, epochs[0], draw)
         names = "advantages", "returns", "completion_mask"
+        # The first rank alone computes advantages, so that float rounding cannot make ranks differ.
         batch = replace(batch, **ranks.from_first({name: getattr(batch, name) for name in names}))
         return StepRows(batch, [rows for epoch in epochs for rows in epoch])
 
@@ -71,6 +77,8 @@ class AdvantageBatches(LearnerPart):
     ) -> Batch:
         """The batch with advantages, and with the rows masked that are not trained on."""
         parts = self.learner.parts
+        # Row → number of its update in the first epoch:
+        # what a statistic over a mini-batch is taken over.
         update_of = {row: number for number, rows in enumerate(updates) for row in rows}
         credited = credit(
             sampled.groups,
@@ -80,6 +88,7 @@ class AdvantageBatches(LearnerPart):
             values=sampled.values,
             average=next((part.average for part in parts if part.average is not None), None),
         )
+        # All parts see the whole batch first; only then may one of them leave rows out of it.
         for part in parts:
             part.observe(sampled.groups)
         batch = replace(batch, advantages=credited.advantages, returns=credited.returns)

@@ -86,6 +86,7 @@ class ScoringAlarm:
             self._without_score + 1 if unscored == batch.stats["rollouts"] else 0
         )
         if steps >= self.steps:
+            # 0 == 0: no rollout was made at all, as no prompt fitted.
             if not unscored:
                 raise NothingScored(
                     f"every prompt of the last {steps} steps, with max_tokens behind it, is longer "
@@ -132,6 +133,7 @@ class Alarms:
         self._is_first = True
         self._in_a_row: dict[str, int] = {}
         self._trends = trends()
+        # A departure from the recomputed step is never chance: one is enough.
         self._limits = {"clip": _CLIP_STEPS, "departs": 1}
         self._limits |= {trend.name: trend.in_a_row for trend in self._trends if trend.in_a_row}
 
@@ -146,7 +148,9 @@ class Alarms:
         if self._is_first and self.steps > 1 and "no end" in signs:
             lines.append(f"alarm: {never_ends(self._prompts)}")
         self._is_first = False
+        # Names that are absent this time start from 0 again, so only steps in a row count.
         self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in signs}
+        # `==`, not `>=`: the line is said once, when the row of steps reaches its limit.
         begun = [
             line
             for name, line in signs.items()
@@ -178,7 +182,10 @@ class Alarms:
             until: the last of these steps.
         """
         for row in rows:
+            # Row 0 is the evaluation before the first step,
+            # and what lies after `until` is run again.
             if 1 <= row["step"] <= until:
+                # JSON has no NaN: metrics that were NaN are null in the file.
                 self.check({name: value for name, value in row.items() if value is not None})
         self.raised = ""
 
@@ -192,6 +199,7 @@ class Alarms:
 
     def _signs_of_step(self, numbers: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         begin = f"alarm: in {self.steps} steps in a row "
+        # A critic learns from equal rewards too, so its loss counts as learning.
         if numbers.get("updates") == 0 and not numbers.get("value_loss"):
             accuracy = numbers.get("accuracy", float("nan"))
             yield (
@@ -228,7 +236,10 @@ class Alarms:
                 "stop text; check that the tokenizer's end token is the one that the model was "
                 "taught",
             )
+        # NaN where the algorithm has no such side; NaN is
+        # true, so one that is absent silences this alarm.
         clipped = [numbers.get(f"clipped_{side}", float("nan")) for side in ("low", "high", "dual")]
+        # A batch that makes one update has ratio 1 everywhere, where no clip can act.
         if self._clips and numbers.get("updates", 0) > 1 and not any(clipped):
             yield (
                 "clip",
@@ -269,10 +280,14 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
         lr: the highest learning rate of the run; AdamW's first step moves each weight by about as
             much.
     """
+    # A DTensor's `sum` would be a collective; a mean over
+    # this rank's shard is near enough for a warning.
     local_weights = [p.detach() for p in parameters]
     local_weights = [p.to_local() if isinstance(p, DTensor) else p for p in local_weights]
+    # float64: a sum in bf16 would itself be rounded to three digits.
     total = sum(float(p.abs().sum(dtype=torch.float64)) for p in local_weights)
     mean = total / max(1, sum(p.numel() for p in local_weights))
+    # `0 <`: an adapter whose products begin at 0 has no size to compare with.
     if 0 < mean < lr:
         return (
             f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves "
@@ -355,12 +370,15 @@ class OpinionAlarm:
             for r in group.rollouts
             if r.score is not None and r.score.total is not None
         ]
+        # A draw for every rollout, taken or not: which
+        # ones are taken depends on seed and step alone.
         chosen = [r for r in rollouts if float(torch.rand((), generator=draw)) < self.opinion.share]
         compared = apart = failed = 0
         rows_kept: list[dict[str, object]] = []
         for rollout in chosen:
             assert rollout.score is not None
             first, second = rollout.score.verdict, self._verdict(rollout)
+            # Our fault or the other verifier's: neither agreement nor disagreement.
             if second.outcome == Outcome.UNSCORED:
                 failed += 1
                 continue
@@ -371,12 +389,15 @@ class OpinionAlarm:
                 apart += 1
                 rows_kept.append(_row(rollout, first, second, step))
         if rows_kept:
+            # Before the limit is checked: the rows that end
+            # the run must be in the file that its error names.
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows_kept)
         total = len(self.recent)
         differing, paid = (
             (sum(flags) for flags in zip(*self.recent, strict=True)) if total else (0, 0)
         )
+        # Of compared rollouts in the window, not of the batch: a batch has too few for a share.
         if total >= self.opinion.least and differing > self.opinion.limit * total:
             raise RewardsDisputed(
                 f"the second opinion differs on {differing} of the last {total} rollouts, above "

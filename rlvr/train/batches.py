@@ -70,12 +70,15 @@ def pad(
         UsageError: there are no rows, or one has no prompt.
     """
     prompts, completions = sizes_of(rows)
+    # The last token of a completion is no input: it predicts nothing that is trained.
     lengths = prompts + np.maximum(completions - 1, 0)
     length = int(lengths.max())
     ids = np.full((len(rows), length), pad_id, dtype=np.int64)
     for i, row in enumerate(rows):
         ids[i, : prompts[i]] = row.prompt_ids
         ids[i, prompts[i] : lengths[i]] = row.completion_ids[:-1]
+    # Logits that predict completion token 0 are at the
+    # prompt's last token, hence `- 1` in `places_of`.
     starts = np.arange(len(rows)) * length
     places = places_of(rows, starts + prompts, completions, device)
     input_ids = torch.from_numpy(ids).to(device)
@@ -117,6 +120,7 @@ def places_of(
         device: of the tensors.
     """
     row_of = np.repeat(np.arange(len(rows)), completions)
+    # 0, 1, 2 … within each row: a running number less the count of tokens in the rows before.
     column = np.arange(len(row_of)) - np.repeat(completions.cumsum() - completions, completions)
     targets = chain.from_iterable(row.completion_ids for row in rows)
     flat = np.fromiter(targets, np.int64, len(row_of))
@@ -136,6 +140,7 @@ def ragged_to_padded(
         width: T of the result, at least the longest completion; None for just that.
     """
     empty = values.new_zeros(padded.height, padded.width if width is None else width)
+    # `index_put`, not assignment: the gradient flows back to `values`.
     return empty.index_put((padded.rows, padded.columns), values)
 
 
@@ -159,6 +164,8 @@ def buckets(
     """
     require_whole("max_tokens", max_tokens, 1)
     require_whole("overhead_tokens", overhead_tokens, 0)
+    # Longest first, so the first row of a batch is the one that the others are padded
+    # to. Stable: ties keep their order, and with it the sums of a resumed run.
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
     sizes = np.asarray(lengths, dtype=np.int64)[order]
     n = len(sizes)
@@ -167,12 +174,16 @@ def buckets(
     start = np.zeros(n + 1, dtype=np.int64)  # where the last batch of that split begins
     cost[0] = 0
     for i, size in enumerate(sizes.tolist()):
+        # Most rows that fit from here; a row that is too long alone gets a batch all the same.
         longest = min(n - i, max(1, max_tokens // size) if size else n)
+        # Cost of every batch that begins at row i, of 1,
+        # 2 … `longest` rows; one numpy step for each row.
         tried = cost[i] + overhead_tokens + size * np.arange(1, longest + 1)
         better = tried < cost[i + 1 : i + longest + 1]
         cost[i + 1 : i + longest + 1][better] = tried[better]
         start[i + 1 : i + longest + 1][better] = i
     cuts = [n]
+    # Follow the recorded starts from the end back to row 0.
     while cuts[-1] > 0:
         cuts.append(int(start[cuts[-1]]))
     return [order[a:b].tolist() for a, b in pairwise(reversed(cuts))]

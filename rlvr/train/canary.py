@@ -63,6 +63,7 @@ class Canary:
 
     def __init__(self, groups: Groups, tolerance: float) -> None:
         first = Cursor(groups.env, seed=0, shuffle=False)  # starts again if there are fewer tasks
+        # An engine may be able to read fewer tokens than the model.
         position_limit: int | None = getattr(groups.sampler, "positions", None)
         prompts = [
             list(groups.sampler.encode(groups.task(first.index(p)).prompt))[:position_limit]
@@ -75,6 +76,7 @@ class Canary:
             TokenRow(ids[:at], ids[at : at + _TOKENS])
             for ids, at in zip(prompts, half, strict=True)
         ]
+        # `- 1`: one more token is sampled after it.
         self.prompt_ids = _long_prompt(
             prompts, _LONG if position_limit is None else min(_LONG, position_limit - 1)
         )
@@ -86,6 +88,7 @@ class Canary:
         Args:
             sampler: is about to be synced.
         """
+        # Version -1: it has no weights yet, so its cache cannot hold old ones.
         if (
             (probe := getattr(sampler, "probe", None)) is not None
             and sampler.version >= 0
@@ -106,6 +109,7 @@ class Canary:
         self._differing = ""
         for bucket in weights:
             yield bucket
+            # Only here are both in this process; when control is back the bucket has been copied.
             if isinstance(sampler, LocalSampler):
                 self._differing = self._differing or _differing(bucket, sampler.model)
 
@@ -121,6 +125,7 @@ class Canary:
         sampled = [TokenRow(self.prompt_ids, [probe.token]) for probe in probes]
         return Observed([*self.rows, *sampled], [probe.logprobs for probe in probes], probes)
 
+    # The trained forward pass, which would build a graph for each check.
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(
         self,
@@ -154,6 +159,8 @@ class Canary:
         for probe, row in zip(observed.probes, sampled, strict=True):
             worst = max(
                 worst,
+                # One sampled token, whose log-probability went
+                # through the engine's cache of keys and values.
                 self._require_same(f"{after} {probe.engine}", [row], [[probe.logprob]], _STALE),
             )
         if self._differing:
@@ -181,6 +188,7 @@ class Canary:
             for mine, sampler_value in zip(left, right, strict=False)  # ours are padded
         ]
         mine, reported = max(pairs, key=_distance, default=(0.0, 0.0))
+        # `not … <=`: NaN fails too.
         if not _distance((mine, reported)) <= self.tolerance:
             raise CanaryFailed(
                 f"{where} gives a token the logprob {reported:.6f}, the trainer {mine:.6f}, more "
@@ -235,6 +243,8 @@ def _require_whole_update(probe: Probe, version: int) -> None:
 def _long_prompt(prompts: Sequence[Sequence[int]], length: int) -> list[int]:
     """The prompts one after the other, again and again, up to this length."""
     joined = [token for ids in prompts for token in ids]
+    # One repetition more than needed, cut to length; at
+    # least 1 token, as an engine refuses empty prompts.
     return (joined * (length // len(joined) + 1))[: max(1, length)]
 
 
@@ -245,6 +255,8 @@ def _differing(given: Mapping[str, Tensor], theirs: torch.nn.Module) -> str:
     differ = (
         name
         for name, value, twin in pairs
+        # Tied tensors and those that the sampler shares with the policy are the same
+        # memory. The trainer's value is cast to the copy's type first, as the sync did.
         if twin.data_ptr() != value.data_ptr() and not torch.equal(twin, value.to(twin))
     )
     return next(differ, "")
@@ -252,4 +264,5 @@ def _differing(given: Mapping[str, Tensor], theirs: torch.nn.Module) -> str:
 
 def _distance(pair: tuple[float, float]) -> float:
     difference = abs(pair[0] - pair[1])
+    # max() of floats passes over a NaN that does not come first; infinity it does not.
     return math.inf if math.isnan(difference) else difference

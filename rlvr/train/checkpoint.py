@@ -78,6 +78,7 @@ def save(
     require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
     path, ranks, shards = path_of(folder, step), ranks or Ranks(), list[_Shard]()
+    # Before the ranks part: writing shards is a collective that all of them have to enter.
     unsharded = _without_shards(dict(state), (), shards)
     shards_info = _write_shards(path, shards, ranks) if shards else {}
     if shards:
@@ -92,6 +93,8 @@ def save(
             _seal(file, checksummed)
     except (OSError, RuntimeError) as error:
         # torch hides it behind an error of its own
+        # Whichever way torch wraps it, the disk's own error says
+        # what to do. One with a file name already names its file.
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError) or cause.filename is not None:
             raise
@@ -100,9 +103,12 @@ def save(
         ) from error
     for old in sorted(_found(folder))[:-keep]:  # now that the new name is on the disk too
         (folder / f"step-{old:08d}.pt").unlink(missing_ok=True)
+    # Shards of checkpoints that went, and those that an interrupted save of this step left.
     written = shards_info["folder"] if shards else ""
     for place in folder.glob("step-*-*/"):
         is_kept = path_of(folder, int(place.name.split("-")[1])).exists()
+        # A folder's name is step-NNNNNNNN-TOKEN; a killed
+        # save leaves one whose file was never written.
         if not is_kept or (place.name.startswith(f"{path.stem}-") and place.name != written):
             shutil.rmtree(place, ignore_errors=True)
     return path
@@ -148,10 +154,13 @@ def newest(
         UsageError: a rank does not see the first one's.
     """
     ranks = ranks or Ranks()
+    # One rank chooses: files that differ in age on a
+    # network disk must not make ranks open two steps.
     newest_here = _newest(folder, keys) if ranks.first else None
     path = ranks.from_first(None if newest_here is None else newest_here[0])
     if path is None:
         return None
+    # `any` is a collective; a rank that raised alone would leave the others waiting.
     if ranks.any(not path.is_file()):
         raise UsageError(
             f"the ranks see other checkpoints in {folder}; it has to be on a shared disk"
@@ -172,6 +181,7 @@ def _newest(folder: Path, keys: Collection[str]) -> tuple[Path, dict[str, object
                 raise DataError(
                     f"{path} is no checkpoint of this version: it lacks {', '.join(missing)}"
                 )
+        # The newest damage is the one to report: it is what the user loses.
         except DataError as error:
             last = last or error
             continue
@@ -210,6 +220,7 @@ def _read(path: Path) -> dict[str, Any]:
     if sealed is False:
         raise DataError(f"{path} was damaged since it was written: its checksum does not fit")
     try:
+        # `weights_only`: a checkpoint may come from a stranger, and a pickle is a program.
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001  whatever a damaged file makes torch raise
         why = (str(error).splitlines() or [""])[0]  # the first of torch's lines names what is wrong
@@ -248,12 +259,16 @@ def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[st
     """Write this rank's shards into a new folder; returns what the checkpoint's file says of all of
     them."""
     folder = path.with_name(
+        # A name of its own for each attempt: a save that
+        # was killed and is made again must not mix files.
         ranks.from_first(f"{path.stem}-{secrets.token_hex(4)}" if ranks.first else None)
     )
+    # Numbers for names: the keys that lead to a tensor need not be texts.
     named = {str(number): tensor for number, (_, tensor) in enumerate(shards)}
     try:
         dcp.save(named, storage_writer=dcp.FileSystemWriter(folder))
     except CheckpointException as error:  # of all ranks, with the error of each that failed
+        # The lowest rank's, so that every rank raises the same error.
         rank, failure = min(error.failures.items())
         if ranks.first:
             shutil.rmtree(folder, ignore_errors=True)
@@ -262,7 +277,9 @@ def _write_shards(path: Path, shards: Sequence[_Shard], ranks: Ranks) -> dict[st
             f"rank {rank} cannot write its shards: {failure[0]}",
             str(folder),
         ) from error
+    # Before the checksums are sent: the checkpoint's file may only name what is on the disk.
     sync_folder(folder)
+    # torch's names for the files of one rank: `__RANK_…`. Each rank sums up its own, in parallel.
     own_files = [p for p in folder.iterdir() if p.name.startswith(f"__{ranks.rank}_")]
     files = ranks.from_all({p.name: crc32_of(p) for p in [*own_files, folder / _METADATA]})
     return {
@@ -302,6 +319,7 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, o
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # meant so
+            # `no_dist`: whole tensors in one process, whatever number of ranks has written them.
             dcp.load(named, storage_reader=reader, no_dist=ranks.world == 1)
     except CheckpointException as error:
         rank, failure = min(error.failures.items())
@@ -315,6 +333,7 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, o
 
 
 _METADATA: Final = ".metadata"
+# What a metadata file of torch names, and nothing that could run.
 _OF_METADATA: Final = frozenset(
     {
         "pathlib.PosixPath",
@@ -334,6 +353,7 @@ _OF_METADATA: Final = frozenset(
 )
 
 
+# Whatever a stream of bytes that is no pickle, or a damaged one, makes the unpickler raise.
 _OF_A_PICKLE: Final = (
     *(pickle.UnpicklingError, EOFError, MemoryError, RecursionError),
     *(AttributeError, LookupError, TypeError, ValueError),
@@ -409,6 +429,7 @@ def _without_checksums_of_members() -> Iterator[None]:
 
 def _seal(file: IO[bytes], written: Checksummed) -> None:
     """Add the checksum of what was written so far."""
+    # The zip ends with the length of an empty comment, two zero bytes; they are overwritten.
     file.seek(-len(_NO_COMMENT), os.SEEK_END)
     file.write(struct.pack("<H", _SEAL_BYTES) + b"rlvr crc32 %08x" % written.crc32)
 
@@ -426,6 +447,7 @@ def _is_sealed(path: Path) -> bool | None:
     match = _SEAL.fullmatch(seal)
     if match is None:
         return None
+    # The sum was taken over the file with its empty comment, which the seal has replaced.
     return length == struct.pack("<H", _SEAL_BYTES) and int(match[1], 16) == zlib.crc32(
         _NO_COMMENT, crc32
     )
@@ -437,6 +459,7 @@ def rng_state(device: torch.device | None = None) -> dict[str, object]:
     Args:
         device: whose generator is included, if it is a GPU.
     """
+    # `getstate` holds a tuple of 625 ints; lists load with `weights_only`.
     version, words, gauss = random.getstate()
     state = {"python": [version, list(words), gauss], "torch": torch.get_rng_state()}
     if device is not None and device.type == "cuda":
@@ -477,12 +500,14 @@ def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[C
     if before[signal.SIGINT] is signal.SIG_IGN:
         del before[signal.SIGINT]
 
+    # Python keeps one handler for a signal: whose it was before has to get it back.
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
     def note(number: int, frame: object) -> None:
         came.set()
+        # First of all: if `say` fails or hangs, a second signal still ends the process.
         restore()
         say(
             f"{signal.Signals(number).name}: this step is finished and saved first; a second one "

@@ -128,6 +128,7 @@ def try_as_rank() -> None:
     """Try as one of several ranks the algorithm whose record is on stdin; prints how far its
     gradient is off."""
     algorithm = from_record(json.load(sys.stdin))
+    # Two ranks on two cores: more threads than cores make both slower.
     torch.set_num_threads(1)
     with TemporaryDirectory() as place:
         alone = _Trial(algorithm, Path(place)).gradient()  # alone it can save a teacher, too
@@ -146,6 +147,8 @@ def _rollouts(draw: random.Random, reads: frozenset[str]) -> list[Group]:
         for g in range(_GROUP):
             length = draw.randint(3, 8)
             ids = [draw.randrange(4, 4 + len(_CHARSET)) for _ in range(length)]
+            # Scores of a group differ (a quarter of p is
+            # added), or advantages would be 0 and test nothing.
             total = None if (p, g) == (1, 2) else draw.choice([0.0, 0.25, 1.0, 1.0]) + p / 100
             rollouts.append(_rollout(task, ids, total, reads))
         groups.append(Group(task, rollouts))
@@ -158,12 +161,16 @@ def _rollout(task: Task, ids: list[int], total: float | None, reads: frozenset[s
     )
     parts = {} if total is None else {"first": total - len(ids) / 50, "second": len(ids) / 50}
     middle = len(ids) // 2
+    # Two turns, the first with a reward of its own:
+    # rewards of steps must differ from those of the end.
     turns = (Turn(0, middle, 0.1 * middle), Turn(middle, len(ids), total or 0.0))
     return Rollout(
         task=task,
         text="",
         prompt_ids=[5, 6],
         completion_ids=ids,
+        # A hole in the middle, as a tool's reply leaves it:
+        # masks that only cut an end would pass otherwise.
         completion_mask=[t != middle and total is not None for t in range(len(ids))],
         behaviour_logprobs=[0.0] * len(ids),
         weights_version=0,
@@ -196,6 +203,8 @@ class _Trial:
                     replace(
                         rollout,
                         behaviour_logprobs=[
+                            # Of another policy: ratios of 0.5 and 2 are
+                            # common, so that clips act on both sides.
                             logprobs[p * _GROUP + g][t] - noise.gauss(0, 0.7)
                             for t in range(len(rollout.completion_ids))
                         ],
@@ -212,6 +221,8 @@ class _Trial:
             _CHARSET, hidden=16, heads=2, layers=1, tied=False, dtype=torch.float64
         )
         with torch.no_grad():  # so that some tokens are likely and others not
+            # Logits 40 times as wide, or every token of an
+            # untrained model would be about equally likely.
             model.get_output_embeddings().weight.mul_(40)
         settings: JsonDict = {"max_tokens": 8, "lr": 1e-2, "eval_every": None}
         if algorithm.needs_teacher:
@@ -242,6 +253,7 @@ class _Trial:
         learner.optimizer.zero_grad()
         _backward(learner, batch)
         return torch.cat([
+            # Absent is 0: a parameter that no token reaches has no gradient.
             _whole(torch.zeros_like(p) if p.grad is None else p.grad).flatten().clone().cpu()
             for p in learner.parameters
         ])  # fmt: skip
@@ -251,6 +263,7 @@ class _Trial:
         return self._gradient(self.learner, self.batch)
 
     def on_ranks(self) -> str:
+        # The kernel's choice of a free port; it is closed again before the ranks listen on it.
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(_RANKS)}
@@ -272,6 +285,7 @@ class _Trial:
     def splitting(self) -> str:
         in_one = self._gradient(self.learner, self.batch)
         for what, options in (
+            # 12 tokens hold one or two rows of at most ten, so that most rows are alone.
             ("many micro-batches", {"max_tokens": 12}),
             ("packed", {"packing": True}),
         ):
@@ -289,6 +303,7 @@ class _Trial:
     def nothing_to_learn(self) -> str:
         algorithm = self.algorithm
         in_loss = algorithm.kl is not None and algorithm.kl.place == "loss"
+        # Terms that pull without any advantage: a regulariser, a KL penalty, an entropy bonus.
         if algorithm.regularised or in_loss or algorithm.entropy:
             return ""
         batch = replace(self.batch, advantages=torch.zeros_like(self.batch.advantages))
@@ -304,6 +319,7 @@ class _Trial:
         mask, changed_columns = self.batch.completion_mask, {}
         for name in ("behaviour_logprobs", "advantages", "ref_logprobs"):
             if (values := getattr(self.batch, name)) is not None:
+                # Any value that no token has: a loss that reads it through the mask changes.
                 changed_columns[name] = torch.where(mask, values, 9.0)
         before = self._of_logprobs(self.batch, -1.0)
         after = self._of_logprobs(replace(self.batch, **changed_columns), -3.0)
@@ -315,6 +331,8 @@ class _Trial:
         """The gradient of the loss in each token's log-probability, with this one where the mask is
         False."""
         learner = self.learner
+        # Cut from the model: what the loss asks of each
+        # token is seen before a backward pass mixes tokens.
         logprobs = learner.logprobs(batch.rows, learner.policy).double()
         leaf = torch.where(batch.completion_mask, logprobs, masked).requires_grad_()
         place = {id(row): i for i, row in enumerate(batch.rows)}
@@ -326,6 +344,7 @@ class _Trial:
             picked = leaf[[place[id(row)] for row in rows], :width]
             return (picked, picked * 0) if with_entropy else picked
 
+        # Shadows the method on the instance alone, and is deleted again whatever happens.
         vars(learner.policy)["logprobs"] = read_leaf
         try:
             _backward(learner, batch)
@@ -337,11 +356,13 @@ class _Trial:
         group_inputs = GroupInputs(self.groups, self.batch, self.algorithm, prefixes=self._values())
         scores, scored = group_inputs.scores, group_inputs.scored
         estimates = []
+        # What an UNSCORED row's score is must not matter; 9 is outside of every real one.
         for instead in (scores, torch.where(scored, scores, 9.0)):
             estimate = self.algorithm.advantages(
                 Inputs(self.algorithm, group_inputs.by_name() | {"scores": instead})
             )
             A = estimate[0] if isinstance(estimate, tuple) else estimate
+            # Compared on scored rows only: what an UNSCORED row itself gets is masked later.
             estimates.append(A.reshape(len(self.batch.rows), -1)[scored.flatten()])
         worst = float((estimates[0] - estimates[1]).abs().max())
         if not worst:
@@ -382,8 +403,11 @@ class _Trial:
 
     def resuming(self) -> str:
         first, second = self._learner(self.algorithm), self._learner(self.algorithm)
+        # A batch of one update, with all rows.
         parts = [range(len(self.batch.rows))]
         first.update(first.prepared(self.batch), parts, lambda _: None)
+        # A deep copy: `load_state_dict` of torch's
+        # optimisers may keep the tensors that it is given.
         second.load_state_dict(copy.deepcopy(first.state_dict()))
         for learner in (first, second):
             learner.update(learner.prepared(self.batch), parts, lambda _: None)
@@ -417,6 +441,7 @@ def _said_by_ranks(environments: Sequence[dict[str, str]], algorithm: Algorithm)
             assert rank.stdin is not None
             rank.stdin.write(json.dumps(as_record(algorithm)).encode())
             rank.stdin.close()
+            # None, or `communicate` would flush a pipe that is closed.
             rank.stdin = None
         outputs = [rank.communicate(timeout=_RANKS_S)[0].decode() for rank in ranks]
     except subprocess.TimeoutExpired:
@@ -440,6 +465,7 @@ def _disturb(learner: Learner) -> None:
     for parameter in [] if part is None else part.parameters:
         noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
         noise = noise.to(parameter.device)
+        # Noise is drawn whole and then split, so that ranks disturb a shard as one process would.
         parameter.add_(learner.ranks.spread(noise, parameter), alpha=0.1)
 
 
@@ -459,12 +485,14 @@ def _values(rollout: Rollout) -> PrefixValues:
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
+    # A first gradient of 0 makes any difference huge, and none 0.
     return float((one - other).norm() / one.norm().clamp(min=1e-300))
 
 
 def _is_own(algorithm: Algorithm, number: Number) -> bool:
     """Whether the class itself reads it; the trainer reads the parts that all algorithms share."""
     field = number.part or number.name
+    # Fields of every algorithm are the trainer's; these three are read by losses themselves.
     shared = vars(Absent).keys() - {"clip", "aggregation", "length_tokens"}
     return bool(number.name) and field not in shared and getattr(algorithm, field) is not None
 
@@ -485,11 +513,14 @@ def _values_beside(value: object, hint: object) -> Sequence[object]:
     if get_origin(hint) is Literal:
         return [choice for choice in get_args(hint) if choice != value]
     if value is None:
+        # None switches something off, and each of these may be out of its range.
         return [1, 1.5, 3.0]
     if isinstance(value, int):
         return [value + 1, max(1, value - 1)]
     if isinstance(value, str):
         return [f"{value}1"]
     if isinstance(value, float):
+        # Small and large factors: a clip that no ratio of the
+        # batch reaches changes nothing until it is narrow enough.
         return [value + 0.5, *(value * factor for factor in (0.5, 0.1, 2.0, 100.0, 1000.0))]
     return []

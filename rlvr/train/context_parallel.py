@@ -97,11 +97,16 @@ class ContextGroup:
             pack: the same one on every rank.
         """
         length = pack.input_ids.shape[1]
+        # ⌈L / 2C⌉: rounded up, so that all ranks have equally
+        # many tokens, as a gather of equal parts needs.
         chunk = -(-length // (2 * self._size))
         filling = 2 * self._size * chunk - length
         filler = torch.arange(filling, device=pack.position_ids.device)[None]  # a row of its own
         positions = torch.cat([pack.position_ids, filler], dim=1)
+        # Position 0 begins a row; the filler is the last one.
         starts = (positions[0] == 0).nonzero().flatten().tolist()
+        # A rank's two chunks, in the flat pack: its own
+        # from the front, and its mirror image from the end.
         begins = [number * chunk for number in (self._rank, 2 * self._size - 1 - self._rank)]
         ids = pad(pack.input_ids, (0, filling))
         input_ids, position_ids = (
@@ -110,12 +115,15 @@ class ContextGroup:
         )
         first, second = (pack.sources - begin for begin in begins)
         is_first, is_second = ((at >= 0) & (at < chunk) for at in (first, second))
+        # Completion tokens whose logits this rank computes, with numbers among those of the pack.
         kept_positions = (is_first | is_second).nonzero().flatten()
         attention = _Attention(self._group, self._size, chunk, begins, [*starts, len(positions[0])])
+        # Found again by the positions' tensor, which every layer of the model passes on.
         attend_by(position_ids, attention)
         self._attention = attention
         named = {field.name: getattr(pack, field.name) for field in fields(Packed)}
         named |= {name: named[name][kept_positions] for name in ("targets", "rows", "columns")}
+        # The second chunk lies right after the first in this rank's tokens.
         sources = torch.where(is_first, first, second + chunk)[kept_positions]
         named |= {"input_ids": input_ids, "position_ids": position_ids, "sources": sources}
         return PackShare(**named, own=kept_positions, total=len(pack.targets))
@@ -155,12 +163,14 @@ class _Attention:
         fewer.  Returns [1, l, H, D]."""
         self.was_called = True
         groups = query.shape[1] // key.shape[1]
+        # Gathered before they are repeated: with few key heads that is a fraction of the traffic.
         key, value = (self._of_all(x).repeat_interleave(groups, dim=1) for x in (key, value))
         outputs = []
         for begin, queries in zip(self._begins, query.split(self._chunk, dim=2), strict=True):
             for start, end in self._rows:
                 first, last = max(begin, start), min(begin + self._chunk, end)
                 if first < last:
+                    # The first key that the earliest query of this piece sees.
                     low = start if window is None else max(start, first + 1 - window)
                     q = queries[:, :, first - begin : last - begin]
                     visible = _mask_of(last - first, first - low, window, q.device)
@@ -173,6 +183,7 @@ class _Attention:
     def _of_all(self, own: Tensor) -> Tensor:
         """[1, h, L, D] of all ranks' [1, h, l, D], in the pack's order."""
         gathered: Tensor = _Gathered.apply(own[0], self._group, self._size)
+        # Gathered is [C, h, 2 chunk, D]. Front chunks are in order of rank, back ones in reverse.
         front, back = gathered.split(self._chunk, dim=2)
         return torch.cat([front, back.flip(0)]).transpose(0, 1).flatten(1, 2)[None]
 
@@ -183,6 +194,7 @@ def _mask_of(queries: int, before: int, window: int | None, device: torch.device
     if window is None:
         return causal_lower_right(queries, before + queries)
     ones = torch.ones(queries, before + queries, dtype=torch.bool, device=device)
+    # Query i, at place before + i, sees keys up to its own and no more than `window` of them.
     return ones.tril(before).triu(before + 1 - window)
 
 
@@ -198,6 +210,7 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
+        # Sum over ranks of the gradient of each one's part; rank r keeps part r.
         own_gradient = gradient.new_empty(gradient.shape[1:])
         _reduce_scatter(own_gradient, gradient.flatten(0, 1).contiguous(), group=ctx.group)
         return own_gradient, None, None
@@ -211,6 +224,7 @@ class _Joined(torch.autograd.Function):  # type: ignore[misc]
         ctx: FunctionCtx, values: Tensor, own: Tensor, total: int, group: ProcessGroup
     ) -> Tensor:
         ctx.save_for_backward(own)
+        # Each place has one rank's value and zeros of all others, so the sum is no rounding.
         joined = values.new_zeros(total).index_put((own,), values)
         dist.all_reduce(joined, group=group)  # 0 + x is exact
         return joined

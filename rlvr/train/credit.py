@@ -101,6 +101,8 @@ class Batch:
         rows = [self.rows[i] for i in indices]
         width = max((len(row.completion_ids) for row in rows), default=0)
 
+        # A width of the part's own: most micro-batches
+        # are of short rows, and padding is computed too.
         def cut(values: Tensor) -> Tensor:
             return values[indices, :width] if values.dim() == 2 else values[indices]
 
@@ -151,6 +153,7 @@ def group_numbers(groups: Sequence[Group]) -> list[int]:
         groups: of the batch.
     """
     numbers_of_rollouts = [number for number, group in enumerate(groups) for _ in group.rollouts]
+    # Branches lie behind all rollouts, so that the first P · G rows stay a rectangle.
     return [*numbers_of_rollouts, *(numbers_of_rollouts[i] for i in owners_of(groups))]
 
 
@@ -233,6 +236,7 @@ def _credit(given: GroupInputs) -> Credit:
     advantages, returns = (
         estimated if isinstance(estimated, AdvantageEstimate) else (estimated, None)
     )
+    # One number per completion, or one per token: which of the two is seen by their count.
     sizes = given.scores.numel(), mask.numel()
     if not isinstance(advantages, Tensor) or advantages.numel() not in sizes:
         shape = (
@@ -246,6 +250,7 @@ def _credit(given: GroupInputs) -> Credit:
     advantages = advantages.reshape((-1, 1) if is_whole else mask.shape)
     # `where` and no product: what a formula gives at a masked token may be NaN, and 0 times NaN is
     # NaN.
+    # Detached: an advantage weighs the gradient and is not differentiated.
     return Credit(torch.where(mask, advantages.detach(), 0.0), returns)
 
 
@@ -265,6 +270,8 @@ def _credit_of_branches(given: GroupInputs, owners: Sequence[int]) -> Credit:
     # is 0 as well.
     first_trained = mask.int().argmax(dim=1, keepdim=True)
     of_row = advantages.gather(1, first_trained).squeeze(1)
+    # One advantage per completion is the same on all
+    # trained tokens; only that can be given to another row.
     varies = bool(torch.where(mask, advantages != of_row[:, None], False).any())
     if returns is not None or given.prefixes is not None or varies:
         raise UsageError(
@@ -287,6 +294,7 @@ def _credit_of_sizes(given: GroupInputs) -> Credit:
     filled: list[Group] = []
     for group in given.groups:
         real_rows += range(len(filled) * G, len(filled) * G + len(group.rollouts))
+        # Any rollout's fields do, as an UNSCORED row without tokens is read by nothing.
         absent = replace(
             group.rollouts[0],
             text="",
@@ -300,10 +308,12 @@ def _credit_of_sizes(given: GroupInputs) -> Credit:
     wide = collate(filled)
     for name, column_values in given.batch.tensors().items():
         column = column_values.new_zeros(len(wide.rows), *column_values.shape[1:])
+        # Absent rows are 0 everywhere, and False in masks.
         column[real_rows] = column_values
         wide = replace(wide, **{name: column})
 
     def spread(of_rows: Sequence[_T] | None, absent: _T) -> list[_T] | None:
+        # `strict` only where there are numbers: None gives an empty mapping, and so None again.
         by_row = dict(zip(real_rows, of_rows or (), strict=of_rows is not None))
         return [by_row.get(i, absent) for i in range(len(wide.rows))] if by_row else None
 
@@ -341,6 +351,8 @@ class GroupInputs:
         scored = self._totals[1]
         if self.algorithm.masked_vote:
             return scored
+        # A completion without a trained token, such as a truncated one that
+        # is masked, has no vote in a mean unless the algorithm says so.
         return scored & self.batch.completion_mask.any(dim=1).view_as(scored)
 
     def by_name(self) -> dict[str, Any]:
@@ -362,6 +374,7 @@ class GroupInputs:
         penalties = _penalise(
             torch.zeros(self.batch.completion_mask.shape), self.batch, self.algorithm
         )
+        # The penalty of a completion: a sum over its tokens, as a score is of the whole completion.
         return self._totals[0] + penalties.sum(dim=1).view_as(self.scored)
 
     @property
@@ -372,6 +385,7 @@ class GroupInputs:
             [{} if r.score is None else r.score.parts for r in group.rollouts]
             for group in self.groups
         ]
+        # Sorted: columns must not depend on which environment's rollout came first.
         names = sorted(
             {name for row in parts for parts_of_rollout in row for name in parts_of_rollout}
         )
@@ -401,6 +415,7 @@ class GroupInputs:
             return 0.0
         if self.algorithm.baseline == "moving_average" and self.average is not None:
             return self.average
+        # Over scored completions of all groups; the first batch has no moving average yet.
         return batch_mean(self.scores, self.scored)
 
     @property
@@ -467,6 +482,7 @@ def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, 
     rows = [
         [None if r.score is None else r.score.total for r in group.rollouts] for group in groups
     ]
+    # None fills up smaller groups: 0 in totals, and False in `scored`.
     rows = [row + [None] * (G - len(row)) for row in rows]
     scored = torch.tensor([[total is not None for total in row] for row in rows])
     return torch.tensor([[float(total or 0.0) for total in row] for row in rows]), scored
@@ -488,9 +504,12 @@ def _place_rewards(rows: Sequence[Rollout], scores: Tensor, mask: Tensor) -> Flo
         remainder = total
         for turn in row.turns:
             if turn.reward is not None:
+                # The last trained token before the turn's end;
+                # -1 where the turn ends before the first one.
                 place = bisect.bisect_left(trained, turn.stop) - 1
                 rewards[i, trained[max(place, 0)]] += turn.reward
                 remainder -= turn.reward
+        # What is left when all turns are paid, so that rewards of a row sum to its total.
         rewards[i, trained[-1]] += remainder if row.turns else total
     return rewards
 
@@ -500,6 +519,8 @@ def _penalise(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
     kl = algorithm.kl
     if kl is None or kl.place != "reward":
         return rewards
+    # The penalty in the reward is of the policy that sampled:
+    # it is paid for what was done, and has no gradient.
     assert batch.ref_logprobs is not None
     return penalise(
         rewards,
@@ -541,10 +562,13 @@ def _boundaries(values: Sequence[PrefixValues]) -> tuple[Tensor, Tensor, Tensor]
             if v is not None
         ]
         ends = {prefixes.boundaries[0], prefixes.boundaries[-1]}
+        # Differences of values telescope from the first boundary to
+        # the last; without both ends their sum is not the score.
         has_both_ends = len(finite) > 1 and {finite[0][0], finite[-1][0]} == ends
         rows.append(finite if has_both_ends else [(b, 0.0) for b in sorted(ends)])
         complete.append(has_both_ends)
     N = max(map(len, rows))
+    # Padding repeats the last boundary, whose steps have length 0 and so no tokens.
     padded = [row + [row[-1]] * (N - len(row)) for row in rows]
     at, boundaries = ([[point[i] for point in row] for row in padded] for i in (1, 0))
     return torch.tensor(at), torch.tensor(boundaries), torch.tensor(complete)
@@ -562,6 +586,7 @@ def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) 
         updates: how many are wanted, at least 1.
         generator: draws the order of the groups.
     """
+    # A dict keeps the order of first appearance, which all ranks have in common.
     members: dict[int, list[int]] = {}
     for row, number in enumerate(group):
         members.setdefault(number, []).append(row)
@@ -570,7 +595,9 @@ def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) 
         return all_rows
     order = torch.randperm(len(members), generator=generator).tolist()
     ordered = [list(members.values())[i] for i in order]
+    # From the wanted number down, until every part has enough rows.
     for count in range(min(updates, len(members) // LEAST_GROUPS), 1, -1):
+        # Ends at i · groups / count: sizes differ by one at most.
         ends = [len(ordered) * (i + 1) // count for i in range(count)]
         parts = [
             [row for rows in ordered[start:stop] for row in rows]

@@ -70,6 +70,8 @@ class ValueModule(RootModule):
             batch: padded, packed, or with shared prompts.
             temperature, with_entropy, compare: not used; as `RootModule` has them.
         """
+        # Also switched off by `learns_layers`: a critic that
+        # shares layers leaves them alone while the policy is held.
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns_layers):
             states = self.states(batch)
         # bfloat16 has 8 bits, too few to regress on
@@ -98,6 +100,7 @@ class CriticLearner(SecondModel):
                 "critic_backbone is 'shared', and one module shards the layers; on several ranks "
                 "the critic has its own: leave critic_backbone out"
             )
+        # A shallow copy shares every weight; only the root, with its head, is another.
         model = policy.copy_all() if self._own else copy.copy(policy)
         model.root = self._root = ValueModule(policy, model.model)
         super().__init__(
@@ -129,10 +132,12 @@ class CriticLearner(SecondModel):
         # One token more, whatever it is, so that the state after the last one is before another.
         longer = [TokenRow(row.prompt_ids, [*row.completion_ids, 0]) for row in rows]
         numbers = self.model.logprobs(longer).float().cpu()
+        # [B]; row i's value after its last token is at column lengths[i] of the longer row.
         lengths = torch.tensor([len(row.completion_ids) for row in rows])
         after = numbers.gather(1, lengths[:, None]).squeeze(1)
         truncated = torch.tensor([row.truncated for row in rows])
         inside = torch.arange(numbers.shape[1] - 1) < lengths[:, None]
+        # A row that ended has no future, so its bootstrap is 0; one that was cut has what V says.
         return torch.where(inside, numbers[:, :-1], 0.0), torch.where(truncated, after, 0.0)
 
     def backward(self, mini: Batch) -> dict[str, float]:
@@ -143,12 +148,15 @@ class CriticLearner(SecondModel):
         """The value loss, a mean over trained tokens."""
         assert micro.values is not None
         assert micro.returns is not None
+        # Tokens of the whole update on all ranks, not of this micro-batch.
         mask, tokens = micro.completion_mask, int(whole.completion_mask.sum())
         values, clip = self.model.logprobs(micro.rows), self.settings.value_clip
         losses, clipped = value_loss(values, micro.values, micro.returns, mask, clip=clip)
         loss = token_mean(losses, mask, tokens=tokens)
         for part in self.learner.parts:
             part.see_values(micro.rows, values)
+        # With layers of its own the scale of the loss is AdamW's business;
+        # with shared ones it weighs the critic against the policy.
         factor = 1.0 if self._own else self.settings.coefficient
         return factor * loss, {"value_loss": loss, "value_clipped": clipped / tokens}
 

@@ -77,6 +77,7 @@ def dry_run(
     out.print(settings_table(settings, places))
     if settings.algorithm.sources:
         _line(out, f"{settings.algorithm.paper}: {settings.algorithm.sources}")
+    # Before data and model are loaded: what the device cannot do is said first.
     require_offload(config, device_of(config.device).type, world=1)
     env, eval_env = environments(config, env, eval_env)
     env, _ = validation_split(settings, env)
@@ -88,6 +89,7 @@ def dry_run(
     for name, (before, later) in changes.items():
         _line(out, f"{name} would be {later!r} from here on, and was {before!r}")
     activity = Activity(err)
+    # Weights of the policy are loaded here, since memory and speed are measured with it.
     with activity.working(f"loading {config.model}"):
         policy = prepare_policy(policy_from_config(config), config)
     say_prompts(policy, env, lambda line: _line(out, line))
@@ -98,6 +100,7 @@ def dry_run(
     scorer = Scorer(env, workers=settings.workers, engine=scoring)
     opened = ExitStack()
     sampler = opened.enter_context(open_sampler(policy, settings))
+    # An engine begins without weights; the local sampler has those of the policy.
     if settings.engine != "local":
         sampler.sync(policy.weights(), 0)
     cut = CutSampler(sampler, _SAMPLING_S)
@@ -114,16 +117,19 @@ def dry_run(
     )
     try:
         with activity.working("measuring the memory that tokens take"):
+            # Processes that compute a row together: each holds a share of what a row takes.
             together = max(config.tensor_parallel, config.context_parallel)
             longest = longest_prompt(groups)
             memory = forecast(policy, config, prompt_tokens=longest, world=together)
         _line(out, f"of each of {together} processes: {memory}" if together > 1 else str(memory))
         require_room(memory, config)
+        # Tokens sampled so far, to count only those of the group.
         before = cut.tokens
         with activity.task("sampling the first group", settings.group_size) as advance:
             first = Cursor(env, seed=settings.seed).take(1)
             [(_, group)] = sample_groups(groups, first, advance)
         _show(group, out)
+        # Not 0, by which the rate below is divided.
         spent_s = max(cut.spent_s, 1e-6)
         sampled = cut.tokens - before or sum(len(r.completion_ids) for r in group.rollouts)
         _line(out, _sampled_line(len(group.rollouts), sampled, spent_s, cut.cut))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # which has their texts
 __all__ = ["EvalSet", "Evaluated", "eval_sets", "read_eval_sets"]
 
 _TEXT: Final = re.compile(r"(.*?)(?::([A-Za-z_][\w.-]*\s*=.*))?", re.DOTALL)
+# Names that are the evaluation's own, and not options of its environment.
 _NUMBERS: Final = ("name", "n", "k", "temperature", "top_p", "max_tokens", "rows", "every")
 _MOST_GENERATED: Final = 1000
 """Tasks of a generator that are compared with those of an evaluation."""
@@ -65,6 +66,7 @@ class EvalSet:
             )
         pairs = pairs_of(match[2]) if match[2] else {}
         numbers: JsonDict = {name: pairs.pop(name) for name in _NUMBERS if name in pairs}
+        # An option of the same name as a number can still be given, as option.NAME.
         options = {name.removeprefix("option."): value for name, value in pairs.items()}
         _require_numbers(numbers)
         return cls(text.strip(), match[1], options, numbers)
@@ -117,6 +119,7 @@ def read_eval_sets(name: str, value: object) -> tuple[str, ...]:
             raise UsageError(f"{name} {brief(entry)}: {error}") from None
     names = [eval_set.name for eval_set in sets]
     for entry in sets:
+        # Metrics are called by the name, so two would overwrite each other.
         if names.count(entry.name) > 1:
             raise UsageError(
                 f"{name}: two evaluations are called {entry.name!r}; give one of them another "
@@ -176,7 +179,9 @@ def eval_sets(config: ResolvedConfig, env: Environment) -> list[Evaluated]:
             prompts is trained on; of a generator with few prompts, only in the training split.
     """
     sets = [EvalSet.read(text) for text in config.eval_env]
+    # As many as the run takes at most: prompts per step times steps.
     trained = _prompts(env, config.prompts * config.steps) if sets else frozenset()
+    # Generated splits that are trained on: only these are compared without an excuse by chance.
     splits = {(member.id, member.split) for member in env.members.values() if member.size is None}
     evaluations = []
     for eval_set in sets:
@@ -207,8 +212,11 @@ def _open_eval_set(
     if k is not None and k > n:
         raise UsageError(f"k is {k} and n is {n}; sample at least k completions of each task")
     rows = _rows(env, one.numbers.get("rows", config.eval_tasks), config.seed)
+    # Compared as texts of prompts: the same task has another id in another data set.
     shared = sum(str(env.task(index).prompt) in trained for index in rows)
+    # A generator with few prompts repeats itself in any split, which is chance and no leak.
     by_chance = env.size is None and (env.id, env.split) not in splits
+    # More than one in a hundred; fewer are said in the evaluation's line.
     if 100 * shared > len(rows) and not by_chance:
         raise UsageError(
             f"{shared} of its {len(rows)} prompts are trained on; give another split, leave them "
@@ -219,6 +227,7 @@ def _open_eval_set(
         env,
         rows,
         n,
+        # pass@1 always, and pass@n, whatever k is asked for.
         tuple(sorted({1, n} if k is None else {1, k, n})),
         temperature,
         float(one.numbers.get("top_p", config.eval_top_p)),

@@ -59,11 +59,13 @@ class ExampleRecorder(StepWriter):
         return mini
 
     def see_examples(self, micro: ExampleMicro) -> None:
+        # The gradient of the micro-batch before is complete only now, after its backward pass.
         self._take_micro()
         if not self._is_due:
             return
         for values in (micro.logprobs, micro.outputs):
             if values is not None and values.requires_grad:
+                # Of what is no leaf autograd keeps no gradient unless it is told.
                 values.retain_grad()
         self._micro = micro
 
@@ -77,8 +79,10 @@ class ExampleRecorder(StepWriter):
             update.point = float(micro.point)
         n = len(micro.examples)
         for index in range(len(micro.rows)):
+            # Rows of a micro-batch: first all chosen ones, then all rejected ones.
             example, side = micro.examples[index % n], index // n
             row_arrays = _of_row(micro, index, len(micro.rows[index].completion_ids))
+            # By `id` at first: a micro-batch has its examples, and not their numbers in the batch.
             add_rows(update.rows, {(id(example), side): row_arrays})
 
     def gradient(self, norm: float) -> None:
@@ -92,6 +96,7 @@ class ExampleRecorder(StepWriter):
     def after_skip(self, mini: Any, numbers: Mapping[str, float]) -> None:
         """Write the rows of an update that was left out."""
         self._micro = None
+        # Nothing was learned from it; its rows go into a file of their own.
         del self._updates[-1:]
         if self.learner.ranks.first:
             step = StepFile({"left_out": True}, rows_of_examples(mini.rows)[0])
@@ -113,6 +118,7 @@ class ExampleRecorder(StepWriter):
         config, algorithm = self.learner.config, self.learner.algorithm
         arrays, places = rows_of_examples(batch.rows)
         rows_so_far: dict[tuple[int, int], RowArrays] = {}
+        # In reverse, so that a row's numbers are those of the first update that has it.
         for update in reversed(updates):
             rows_so_far |= update.rows
         order = [
@@ -120,6 +126,7 @@ class ExampleRecorder(StepWriter):
         ]
         for name in ("ref_logprobs",):
             if order and name in rows_so_far.get(order[0], {}):
+                # An empty column first: `concatenate` refuses none.
                 columns = [np.zeros(0, np.float32), *(rows_so_far[place][name] for place in order)]
                 arrays[name] = np.concatenate(columns)
         heads = []
@@ -153,6 +160,7 @@ def _of_row(micro: ExampleMicro, index: int, length: int) -> dict[str, StepArray
     ):
         if values is None:
             continue
+        # No gradient: the loss has not read these rows.
         grad = torch.zeros_like(values) if values.grad is None else values.grad
         part: object = slice(0, length) if names[0] == "logprobs" else slice(None)
         if micro.output_rows is not None and names[0] == "outputs":
@@ -196,6 +204,7 @@ def rows_of_examples(
         "group": np.array([number for number, _, _ in rows], np.int32),
         "score": np.array(right, np.float64),
         "scored": np.ones(len(rows), bool),
+        # Log-probabilities of the policy that sampled are unknown: the file has none.
         "behaviour_logprobs": np.zeros(sum(lengths), np.float32),
         "row_weights": np.array([examples[number].weight for number, _, _ in rows], np.float64),
         "margins": np.array([examples[number].margin for number, _, _ in rows], np.float64),

@@ -57,6 +57,7 @@ class FileRows(RowSource):
         if settings.eval_every is not None and run.ranks.first and (settings.env or eval_env):
             options = {"split": settings.eval_split, **settings.eval_options}
             evaluation = eval_env or make(settings.env, **{**settings.env_options, **options})
+            # Options of training first, then the split, then what evaluation changes.
             if settings.strict:
                 evaluation.stop_at_bad_rows()
             self.eval_env = evaluation
@@ -65,6 +66,7 @@ class FileRows(RowSource):
     def description(self) -> dict[str, object]:
         path = self.run.settings.pairs
         assert path is not None
+        # The file's bytes: one that was edited is another run.
         file = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         return {**describe_run(self.run.settings, None, self.eval_env), "pairs": file}
 
@@ -100,6 +102,7 @@ class FileRows(RowSource):
             yield None, {}
             return
         n, size, seed = len(self.examples.rows), self.run.settings.prompts, self.run.settings.seed
+        # Places in an endless sequence of passes; n need not be a multiple of the step's examples.
         places = range(step * size, (step + 1) * size)
         examples = self.examples.part([_order(n, seed, at // n)[at % n] for at in places])
         tokens = float(sum(row.tokens for row in examples.rows))
@@ -112,6 +115,7 @@ class FileRows(RowSource):
             step: steps done.
         """
         run = self.run
+        # `evaluates` is known on the first rank alone, and all ranks have to gather together.
         if not run.is_due(run.settings.eval_every) or not run.ranks.any(self.evaluates):
             return {}
         weights = run.policy.weights()
@@ -121,6 +125,7 @@ class FileRows(RowSource):
         return {}
 
 
+# Two: a step may reach from one pass into the next.
 @lru_cache(maxsize=2)
 def _order(n: int, seed: int, epoch: int) -> list[int]:
     """The order of the examples in one pass over the file."""

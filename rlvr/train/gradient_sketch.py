@@ -54,22 +54,26 @@ def sketch_of(parts: Iterable[tuple[int, Tensor]], size: int) -> NDArray[np.floa
         parts: where a part begins, and its numbers; the rest is 0.
         size: of the vector.
     """
+    # One sign for each row of the flat vector; one row more, as its last one may be begun only.
     signs = _signs("rlvr rows", -(-size // ROW) + 1)
     rows, total = signs, torch.zeros(ROW)
     for start, values in parts:
         rows, total = rows.to(values.device), total.to(values.device)
+        # float32 on the device; the final sum over places is float64.
         flat = values.detach().reshape(-1).to(torch.float32)
         row, column = divmod(start, ROW)
         if column:  # up to the end of a row
             flat, first = flat[ROW - column :], flat[: ROW - column]
             total[column : column + len(first)].add_(first, alpha=float(signs[row]))
             row += 1
+        # Full rows in one product with their signs.
         full_rows = len(flat) // ROW
         end = full_rows * ROW
         if full_rows:
             total.addmv_(flat[:end].view(full_rows, ROW).t(), rows[row : row + full_rows])
         if end < len(flat):
             total[: len(flat) - end].add_(flat[end:], alpha=float(signs[row + full_rows]))
+    # Columns' signs once at the end, which is the same as at every row.
     signed = total.double().cpu().numpy() * _signs("rlvr columns", ROW).numpy()
     places = np.arange(ROW) % PLACES
     return np.bincount(places, weights=signed, minlength=PLACES).astype(np.float64)
@@ -84,12 +88,15 @@ def _parts(model: nn.Module) -> Iterator[tuple[int, Tensor]]:
             mesh = gradient.device_mesh
             if mesh.ndim > 1:  # parts of rows, or the same on several ranks: the first has it whole
                 full_gradient = gradient.full_tensor()
+                # Whole on every rank: the first one alone adds it.
                 if not any(mesh.get_coordinate() or ()):
                     yield start, full_gradient
             else:
                 _, offsets = compute_local_shape_and_global_offset(
                     gradient.shape, mesh, gradient.placements
                 )
+                # Shards are along dimension 0, so a shard's
+                # numbers follow each other in the flat gradient.
                 begin = int(offsets[0]) * gradient[0].numel() if gradient.dim() else 0
                 yield start + begin, gradient.to_local()
         elif gradient is not None:
@@ -111,6 +118,7 @@ def weights_digest(model: nn.Module) -> str:
     factors = _factors()
     row_bytes = 4 * len(factors)
     for name, parameter in model.named_parameters():
+        # Bytes, since numpy has no bfloat16.
         values = parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         whole_size = len(values) // row_bytes * row_bytes
         words = values[:whole_size].view("<u4").reshape(-1, len(factors))

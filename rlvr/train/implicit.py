@@ -49,8 +49,10 @@ class ImplicitRewards(SecondModel):
         """The cross-entropy with the verdicts, a mean over completions."""
         assert micro.ref_logprobs is not None
         assert micro.outcomes is not None
+        # Completions of the whole update on all ranks.
         n, outcomes = len(whole.rows), micro.outcomes
         logprobs = self.model.logprobs(micro.rows, self.learner.config.temperature)
+        # A sum over tokens: the reward of a completion is the sum of those of its tokens.
         h = gains(logprobs, micro.ref_logprobs, micro.completion_mask, length="sum")
         rewards = self.settings.beta * h
         loss = step_label_loss(rewards, outcomes, torch.ones_like(outcomes)).sum() / n

@@ -64,6 +64,7 @@ class LearnedReward(GroupPart):
         Raises:
             UsageError: it cannot be loaded.
         """
+        # One thread loads, others wait: `cache` alone would load the model twice.
         with _LOADING:
             return _load_model(str(self.folder), self.device, self.version)
 

@@ -30,6 +30,7 @@ def plays(config: Config, algorithm: Algorithm) -> bool:
         config: its settings.
         algorithm: of the run.
     """
+    # With `pairs` nothing is sampled to train on, and only evaluations play tasks.
     return config.pairs is None or (evaluates(config, algorithm) and bool(config.env))
 
 

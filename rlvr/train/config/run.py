@@ -101,6 +101,8 @@ class TrainingSettings(Settings):
                 "group_size is 1, and a pair has a right and a wrong completion of one prompt; "
                 "give at least 2, or a file of pairs"
             )
+        # Without a ratio the loss weighs tokens as if the current weights
+        # had sampled them, which holds until the first optimiser step.
         if "once" in algorithm.needs and config.updates > 1:
             raise UsageError(
                 f"updates is {config.updates}, and {algorithm.label} has no ratio to the policy "
@@ -152,6 +154,8 @@ class Config(
                     config_field.name,
                     check(config_field.name, getattr(self, config_field.name)),
                 )
+        # Made here to raise at once, at the place where the
+        # settings were written; the result is not kept.
         self.resolve()
 
     def resolve(self) -> ResolvedConfig:
@@ -162,6 +166,7 @@ class Config(
             UsageError: there is no such algorithm, or it cannot be trained with these settings.
         """
         algorithm = self._algorithm()
+        # Before any number is filled in: a default that stands for None must not count as given.
         require_read(self, algorithm)
         if self.overlong is not None:
             algorithm = algorithm.copy_with(overlong=self.overlong)
@@ -176,14 +181,19 @@ class Config(
         }
         group_size = self.group_size or algorithm.group_size or 8
         updates = self.updates or algorithm.updates
+        # Two updates of the least size: with one, the ratio is 1 everywhere and no clip acts.
         prompts = self.prompts or 2 * LEAST_GROUPS
         if self.prompts is None and self.pairs is None:
+            # Enough completions for two updates of 64;
+            # beyond two a bigger batch is the user's choice.
             prompts = max(prompts, math.ceil(min(updates, 2) * LEAST_ROWS / group_size))
         if self.temperature is None:
             values["temperature"] = algorithm.temperature
         if self.eval_temperature is None:
             values["eval_temperature"] = values["temperature"]
         if self.canary is None:
+            # float32 engines differ by the order of sums alone; in
+            # bf16 each rounds in its own places, layer after layer.
             values["canary"] = 1e-3 if self.precision == "fp32" else 0.5
         values |= {
             "algorithm": algorithm,
@@ -192,6 +202,7 @@ class Config(
             "updates": updates,
             "validation_tasks": self.held_out(algorithm),
             "overlong": algorithm.overlong,
+            # A fifth, as in DAPO; at least 1, as the punishment is divided by it.
             "overlong_cache": self.overlong_cache or max(1, self.max_tokens // 5),
         }
         return ResolvedConfig(**values, written=written)
@@ -207,6 +218,8 @@ class Config(
             )
         if isinstance(algorithm, str):
             algorithm = load_algorithm(algorithm)
+        # Weights that sampled and weights that are trained differ: older
+        # ones, rows of earlier steps, or an engine with kernels of its own.
         differ = self.max_staleness or algorithm.replay or self.engine != "local"
         if differ and not algorithm.correction and algorithm.examples is None:
             return algorithm.copy_with(correction=(Correction(),))
@@ -249,6 +262,8 @@ class ResolvedConfig(Config):
 
     def __post_init__(self, written: Mapping[str, object]) -> None:
         object.__setattr__(self, "_written", written)
+        # In reverse of the order of `GROUPS`, so that files
+        # come before samplers, and those before training.
         for group in reversed(GROUPS):  # a file that is missing is said first
             group.require(self)
 
@@ -270,7 +285,9 @@ class ResolvedConfig(Config):
     def updates_per_batch(self) -> int:
         """Optimiser steps of a full batch in each epoch."""
         if self.algorithm.examples is not None:
+            # Examples count as groups here; `LEAST_ROWS` is not asked of them.
             return max(1, min(self.updates, self.prompts // LEAST_GROUPS))
+        # Groups of earlier steps count: the batch that is split into updates has them too.
         replayed = 0 if self.algorithm.replay is None else self.algorithm.replay.groups
         return updates_of(self.prompts + replayed, self.group_size, self.updates)
 
@@ -288,6 +305,7 @@ class ResolvedConfig(Config):
         line = f"{algorithm.label}: {count} update{'s' * (count > 1)} of {groups}"
         if algorithm.epochs > 1:
             line += f", {algorithm.epochs} times"
+        # A number without a paper, or of a user's own class.
         if printed.updates is None:
             if type(algorithm).__module__.startswith("rlvr."):
                 return f"{line}; the number is ours, the paper prints none"
@@ -312,5 +330,7 @@ class ResolvedConfig(Config):
             if name != "run"
         }
         settings["algorithm"] = as_record(self.algorithm)
+        # JSON has lists for tuples and texts for paths; only
+        # after a round trip do two records compare equal.
         plain: dict[str, object] = json.loads(json.dumps(settings, default=dict))  # as read again
         return plain

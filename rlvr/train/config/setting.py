@@ -85,6 +85,8 @@ class Settings:
     _given: Collection[str]
 
     def __new__(cls, **values: object) -> Any:
+        # The only place that knows which settings were
+        # written: a dataclass's `__init__` sees defaults too.
         settings = super().__new__(cls)
         object.__setattr__(settings, "_given", values)
         return settings
@@ -131,6 +133,7 @@ def or_none(check: Check) -> Check:
     Args:
         check: of other values.
     """
+    # The inner check's value is returned: it may have made plain numbers of it.
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -227,6 +230,7 @@ def defaults(kind: type[Config]) -> dict[str, object]:
     fields = [field for field in dataclasses.fields(kind) if field.init]
     factories = {field.name: field.default_factory for field in fields}
     values = {field.name: field.default for field in fields}
+    # A factory counts as a default, and has to be called to be compared with.
     values |= {name: make() for name, make in factories.items() if make is not dataclasses.MISSING}
     return {name: value for name, value in values.items() if value is not dataclasses.MISSING}
 
@@ -279,6 +283,8 @@ def require_not_given(
     is_copy = all(field.name in config._given for field in dataclasses.fields(config) if field.init)
     for name in names:
         value = getattr(config, name)
+        # A value that differs from the default was given in any case; one that
+        # equals it may still have been written, which a copy cannot tell.
         if value != by_default[name] or (name in config._given and not is_copy):
             raise UsageError(
                 f"{name} is {brief(value)}, and nothing reads it{where}: it is of {reader}; leave "
