@@ -164,8 +164,11 @@ class Learner:
         adapted = {
             name: getattr(running, name)
             for name in (number.name for number in fields(running))
+            # Moved while the run went (running ≠ before),
+            # and not set anew by the stage (before = after).
             if getattr(running, name) != getattr(before, name) == getattr(after, name)
         }
+        # Only now, so that the comparison above sees the settings that were in force.
         self.config, self.algorithm = config, after.copy_with(**adapted)
         self._take_parts(parts_of(self, self.parts))
 
@@ -176,6 +179,7 @@ class Learner:
             left_steps: steps that are left of the run.
             others: those of `LrClock.begin_again`.
         """
+        # In updates, which is what the schedule counts; batches that are not full make fewer.
         left = left_steps * self.algorithm.epochs * self.config.updates_per_batch
         self._clock = self._clock.begin_again(self.updates, left, **others)
 
@@ -195,6 +199,8 @@ class Learner:
             rows: B rollouts.
             policy: the model that computes them.
         """
+        # float32 on the CPU: a batch's columns are kept
+        # for the whole step, beside the device's memory.
         return policy.logprobs(rows, self.config.temperature).float().cpu()
 
     def prepared(self, batch: Batch) -> Batch:
@@ -220,6 +226,7 @@ class Learner:
         """
         started = time.perf_counter()
         rows = self._maker.make_batch(sampled, step)
+        # Every rank has the same batch, so either all skip the step or none.
         if rows.batch is None:
             self.say(f"step {step + 1} is skipped: {rows.why}")
             return {**rows.metrics, "skipped": 1.0, "updates": 0.0, "lr": self.lr}
@@ -250,6 +257,8 @@ class Learner:
             Diverged: `config.bad_steps` mini-batches in a row were not finite.
         """
         logged: list[dict[str, float]] = []
+        # Ratios of tokens are summed over updates and divided
+        # once: updates differ in their number of tokens.
         stats: list[RatioStats] = []
         moved = 0
         with self._activity.task("updating, rows", sum(map(len, parts))) as self._advance:
@@ -262,6 +271,7 @@ class Learner:
                 if numbers:
                     logged.append(numbers)
                     stats += ratio_stats
+            # `start` is the first one, as statistics have no zero of their own.
             numbers = _means(logged) | (sum(stats[1:], start=stats[0]).means() if stats else {})
             for part in self.parts:
                 numbers |= part.after(batch)
@@ -273,6 +283,7 @@ class Learner:
         """What an update logs, its ratios, and whether it moved the policy; None for one that was
         left out."""
         held = any(part.holds_policy for part in self.parts)
+        # While a critic warms up the policy's rows are not computed at all.
         rows = [] if held else self.rows_with_gradient(mini)
         learning = [part for part in self.parts if part.learns(mini)]
         if not rows and not learning:
@@ -286,6 +297,7 @@ class Learner:
         part_metrics: dict[str, float] = {}
         for part in learning:
             part_metrics |= part.backward(mini)
+        # A mover (trust region) sets weights itself; then no gradient stands here.
         moves = any(p.grad is not None for p in self.parameters)
         if moves:
             # Before gradients are known to be finite: a norm that is not makes all of them NaN,
@@ -362,11 +374,14 @@ class Learner:
             mini: the mini-batch, whose trained tokens and rows are the denominators.
             rows: indices of the rows to compute, see `rows_with_gradient`.
         """
+        # Of the whole update: rows without gradient count too,
+        # or leaving them out would change the others' weight.
         totals = denominators(mini.completion_mask, mini.group)
 
         def loss(indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor], RatioStats]:
             return self.loss(mini.part([rows[i] for i in indices]), totals)
 
+        # Micro-batches are planned over rows with a gradient alone; `indices` count these.
         return self.add_gradients(self.policy.plan([mini.rows[i] for i in rows]), loss)
 
     def add_gradients(
@@ -387,11 +402,13 @@ class Learner:
             loss, terms, micro_stats = loss_of(indices)
             # A rank with fewer micro-batches makes passes that do not count: shards are gathered
             # in every pass, and a rank that makes fewer would leave the others waiting.
+            # Times 0 and not skipped: the backward pass gathers shards too.
             (loss if counts else loss * 0.0).backward()
             self._advance(len(indices))
             if micro_stats is not None:
                 stats.append(micro_stats if counts else micro_stats.none())
             for name, value in {"loss": loss, **terms}.items():
+                # `counts` is a bool: a pass that does not count adds 0.
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
         sums, stats = self._over_ranks(sums, [sum(stats[1:], start=stats[0])] if stats else [])
         numbers = {name: float(value) for name, value in sums.items()}
@@ -407,6 +424,7 @@ class Learner:
             return sums, stats
         # One message for all terms.  In float64, as sums of float32 would differ in the last
         # digits from those of one rank.
+        # Terms stand in the order in which they were first added, the same on every rank.
         together = self.ranks.sum(torch.stack([value.double().cpu() for value in sums.values()]))
         return dict(zip(sums, together, strict=True)), [
             self.join_stats(rank_stats) for rank_stats in stats
@@ -444,6 +462,7 @@ class Learner:
             logprobs, entropies = self.policy.logprobs(batch.rows, temperature, with_entropy=True)
         else:
             logprobs = self.policy.logprobs(batch.rows, temperature)
+        # The denominator's policy: fixed while the batch is trained on.
         before = batch.ratio_logprobs
         share = partial(
             aggregate,
@@ -456,9 +475,12 @@ class Learner:
         )
         micro = Micro(batch, whole, share, logprobs, before, entropies, reader_values)
         inputs = self._inputs(batch, logprobs, before, entropies, reader_values)
+        # First per token, then weighed by parts (corrections, masks), then one number.
         losses, stats = self._losses(self.algorithm.loss(inputs), inputs)
         for part in self.parts:
             losses = part.weigh(losses, micro)
+        # A share: summed over micro-batches and ranks it is
+        # the update's loss, so no further division follows.
         loss = share(losses)
         for part in self.parts:
             loss = part.penalty(loss, micro)
@@ -476,6 +498,7 @@ class Learner:
         mask = micro.completion_mask
 
         def log_r() -> Tensor:
+            # A function: algorithms that read no ratio do not pay for it.
             return log_ratio(logprobs, before, mask)
 
         return Inputs(
@@ -508,6 +531,7 @@ class Learner:
                 f"the loss of {label} is {shape_text}; it must have one number per token, "
                 f"{list(shape)}"
             )
+        # Without gradients (an evaluation of the loss) there is none to ask for.
         if inputs.logprobs.requires_grad and not losses.requires_grad:
             raise UsageError(
                 f"the loss of {label} has no gradient; compute it from inputs.logprobs or "
@@ -533,6 +557,7 @@ class Learner:
         return {
             "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            # With the bad ones: a run that resumes into them ends at the same count.
             "counts": [self.updates, self.bad, self._bad_in_a_row],
             "clock": asdict(self._clock),
             "steps": self.config.steps,
@@ -549,9 +574,11 @@ class Learner:
             DataError: it lacks a part that the algorithm has.
         """
         self.policy.load_state_dict(state["policy"])
+        # After the policy's: the optimiser's shards are laid out like its parameters.
         self.ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
         clock = LrClock(**state["clock"])
+        # Updates that a step makes if its batch is full, as in `total_updates`.
         per_step = self.algorithm.epochs * self.config.updates_per_batch
         extra_updates = (
             self.config.steps - state["steps"]

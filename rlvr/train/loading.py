@@ -64,6 +64,8 @@ def load_model(
                 f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one "
                 f"first"
             )
+        # In float32 and on the CPU, as the product is
+        # added to the weights before they get their type.
         model, tokenizer = load_model(base, dtype=torch.float32, device="cpu", attention=attention)
         model = load_adapter(model, path)  # in float32: bfloat16 would lose most of a small product
         for parameter in model.parameters():
@@ -81,6 +83,7 @@ def load_model(
 
 def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> PreTrainedModel:
     try:
+        # `ignore_mismatched_sizes`: those are listed, and refused below with name and shapes.
         model, loaded = AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **chosen
         )
@@ -96,6 +99,7 @@ def _model(name: str | Path, dtype: torch.dtype, chosen: dict[str, str]) -> PreT
         raise UsageError(
             f"cannot load the model {str(name)!r}{with_attention}: {_first_line(error)}"
         ) from error
+    # transformers fills in missing weights at random, with a warning alone.
     if loaded["missing_keys"]:
         raise UsageError(
             f"{name} lacks {len(loaded['missing_keys'])} of the model's weights, such as "
@@ -120,6 +124,7 @@ def model_of_config(name: str | Path, **chosen: object) -> PreTrainedModel | Non
     Returns:
         None where its configuration makes no model: loading it says why.
     """
+    # Meta: shapes without memory, for forecasts.
     with foreign_code(), torch.device("meta"):  # transformers, the hub, the model's own code
         return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name), **chosen)
     return None
@@ -153,6 +158,8 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+# Spaces, digits, a quote, an empty line with indents,
+# two other scripts: what tokenizers' rules differ in.
 _PROBE: Final = "The sum of 12 + 3 isn't 16:\n\n    x = 15  # zwölf und drei, 十五"
 
 
@@ -166,10 +173,12 @@ def _warn_of_other_tokens(name: str, tokenizer: PreTrainedTokenizerBase) -> None
         return  # of a kind without such a file
     saved = load_fast_tokenizer(str(cached or path))
     unknown = tokenizer.unk_token_id
+    # Characters that the vocabulary lacks are left out: only rules are compared.
     probe = "".join(
         c for c in _PROBE if unknown not in saved.encode(c, add_special_tokens=False).ids
     )
     written = saved.encode(probe, add_special_tokens=False).tokens
+    # Texts of tokens and not ids, for a warning that can be read.
     read = tokenizer.tokenize(probe, add_special_tokens=False)
     if read != written:
         warnings.warn(
@@ -193,6 +202,8 @@ def require_finite_weights(model: PreTrainedModel) -> None:
         UsageError: a weight is not finite; the message names its tensor.
     """
     for name, parameter in model.named_parameters():
+        # A sum that is finite in float32 has no NaN or infinity
+        # in it; if it overflows, the count below decides.
         if not parameter.is_floating_point() or parameter.sum(dtype=torch.float32).isfinite():
             continue  # one pass without a tensor of booleans
         if bad := int((~parameter.isfinite()).sum()):
@@ -210,6 +221,8 @@ def empty_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
         dtype: type of its weights.
     """
     with torch.device("meta"):
+        # A copy of the config: a module may keep it, and
+        # a change there would reach the trained model.
         plain = type(model)(copy.deepcopy(model.config)).to(dtype)
     plain.generation_config = copy.deepcopy(model.generation_config)
     if hasattr(model, "_weight_conversions"):  # how its files name the weights
@@ -224,6 +237,8 @@ def write_index(folder: Path, files: Sequence[Path]) -> None:
         folder: where they are.
         files: with each weight in one of them.
     """
+    # By hand: several ranks have written a file each,
+    # while transformers saves a whole model at once.
     places: dict[str, str] = {}
     size = 0
     for number, path in enumerate(files, 1):
@@ -231,6 +246,7 @@ def write_index(folder: Path, files: Sequence[Path]) -> None:
         with safe_open(path, framework="pt") as file:
             places |= dict.fromkeys(file.keys(), name)
         size += path.stat().st_size
+        # Its number is known only when all ranks have written.
         path.rename(folder / name)
     index = {"metadata": {"total_size": size}, "weight_map": places}
     text = json.dumps(index, indent=2, sort_keys=True) + "\n"

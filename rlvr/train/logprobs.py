@@ -50,6 +50,7 @@ class LogitsTransform:
         """
         if self.scale != 1.0:
             z.mul_(self.scale)
+        # In place: z is a block of N·W numbers, and each copy of it would double the peak.
         return z if self.softcap is None else z.div_(self.softcap).tanh_().mul_(self.softcap)
 
     def backward_(self, gradient: Tensor, logits: Tensor) -> Tensor:
@@ -60,6 +61,7 @@ class LogitsTransform:
             logits: what `apply_` gave; with a softcap they are overwritten.
         """
         if self.softcap is not None:
+            # tanh is logits / softcap, so no second buffer is kept from the forward pass.
             gradient.mul_(logits.div_(self.softcap).square_().neg_().add_(1.0))  # 1 - tanh²
         return gradient if self.scale == 1.0 else gradient.mul_(self.scale)
 
@@ -99,6 +101,7 @@ def token_logprobs(
             f"log-probabilities"
         )
     kind = hidden.device.type
+    # The type in which the model's own head would multiply.
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
     with torch.autocast(kind, enabled=False):
         logprobs, entropy = _TokenLogprobs.apply(
@@ -116,6 +119,7 @@ class _Settings:
 
     @property
     def sums(self) -> torch.dtype:
+        # bfloat16 and float16 are summed in float32; float64 stays.
         return torch.promote_types(self.dtype, torch.float32)
 
     def blocks(
@@ -123,10 +127,12 @@ class _Settings:
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """For each block: (slice of the vocabulary, its rows of the weight, its logits before the
         temperature)."""
+        # Few tokens get wide blocks, many tokens narrow ones: N·W is about _BLOCK numbers.
         width = max(_NARROWEST, _BLOCK // max(1, len(hidden)))
         for start in range(0, len(weight), width):
             block = slice(start, min(start + width, len(weight)))
             rows = weight[block].to(self.dtype)
+            # [N, W]: the product in the head's type, everything after it in the type of sums.
             z = (hidden @ rows.T).to(self.sums)
             if bias is not None:
                 z.add_(bias[block])
@@ -137,6 +143,8 @@ class _Settings:
         """(Whether each target lies in the block, its column there; any column if it does not)."""
         columns = targets - block.start
         inside = (columns >= 0) & (columns < block.stop - block.start)
+        # Clamped: `gather` and `scatter_add_` need a column
+        # that exists; `inside` discards what it reads.
         return inside, columns.clamp(0, block.stop - block.start - 1).unsqueeze(1)
 
 
@@ -154,6 +162,7 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
         settings: _Settings,
     ) -> tuple[Tensor, Tensor]:
         states = hidden.to(settings.dtype)
+        # -inf: the first block's exp(peak - higher) is then 0, which removes the empty sums.
         peak = states.new_full((len(states),), -torch.inf, dtype=settings.sums)
         total, weighted, at_target = (torch.zeros_like(peak) for _ in range(3))
         for block, _, logit in settings.blocks(states, weight, bias):
@@ -161,6 +170,7 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
             inside, columns = settings.inside(targets, block)
             at_target = torch.where(inside, logit.gather(1, columns).squeeze(1), at_target)
             higher = torch.maximum(peak, logit.amax(dim=1))
+            # What the sums so far shrink by when the maximum rises: exp(old m - new m) ≤ 1.
             shrink = (peak - higher).exp_()
             peak = higher
             if settings.with_entropy:
@@ -168,10 +178,13 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
                 weighted = weighted * shrink + torch.linalg.vecdot(p, logit)
                 total = total * shrink + p.sum(dim=1)
             else:
+                # Without entropy the logits are not needed again, so exp is taken in their place.
                 total = total * shrink + logit.sub_(peak.unsqueeze(1)).exp_().sum(dim=1)
         log_total = peak + total.log()
+        # H = log Σ exp(l) - Σ p l.
         entropy = log_total - weighted / total
         ctx.settings = settings
+        # Hidden and weight, not logits: blocks are computed again in the backward pass.
         ctx.save_for_backward(hidden, weight, bias, targets, log_total, entropy)
         return at_target - log_total, entropy
 
@@ -184,9 +197,11 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
         settings: _Settings = ctx.settings
         hidden, weight, bias, targets, log_total, entropy = ctx.saved_tensors
         states = hidden.to(settings.dtype)
+        # Summed over blocks in float32: V / W additions in bfloat16 would lose the small ones.
         at_hidden = (
             torch.zeros_like(states, dtype=settings.sums) if ctx.needs_input_grad[0] else None
         )
+        # Each block writes its own rows once, so `empty` is filled.
         at_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         at_bias = torch.empty_like(bias) if ctx.needs_input_grad[2] else None
         for block, rows, logit in settings.blocks(states, weight, bias):
@@ -201,8 +216,10 @@ class _TokenLogprobs(torch.autograd.Function):  # type: ignore[misc]
                 )
                 gradient = log_p.exp_().mul_(outer).neg_()
             else:
+                # Softmax part -p_j; [j = t] is added at the target's column below.
                 gradient = log_p.exp_().mul_(-at_logprobs.unsqueeze(1))
             inside, columns = settings.inside(targets, block)
+            # 0 outside: adds nothing at the clamped column.
             gradient.scatter_add_(1, columns, torch.where(inside, at_logprobs, 0).unsqueeze(1))
             gradient = settings.logits.backward_(gradient.mul_(settings.inverse_temperature), logit)
             if at_bias is not None:

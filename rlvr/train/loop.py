@@ -115,22 +115,28 @@ class Trainer(Closing):
                 tensor=config.tensor_parallel,
                 context=config.context_parallel,
             )
+            # What has to know the ranks comes after them, and is closed before them.
             self.ranks = self._open.enter_context(ranks)
             require_offload(config, device.type, self.ranks.world)
             self._open.callback(self._free_shards)
             if not self.ranks.first:
                 self._console = PlainConsole(quiet=True)
             self.activity = Activity(self._console)
+            # A stack of its own: loggers close at the end of `run`, the rest at `close`.
             self._logging = self._open.enter_context(ExitStack())
             recorded = json.dumps(self.settings.recorded, sort_keys=True)
+            # Before any data is read: ranks with other
+            # settings would train shards of different models.
             self.ranks.require_same("settings", recorded)
             self.source = source_of(self, env, eval_env, sampler)
+            # Before loading the model: a folder that another run holds is refused at once.
             self._claim()
             self.parts = run_parts_of(self)
             if policy is None:
                 with self.activity.working(f"loading {config.model}"):
                     policy = policy_from_config(self.settings, self.ranks.world)
             self.policy = prepare_policy(policy, self.settings)
+            # Compared only over ranks; a checksum of all weights would be time for nothing alone.
             summary = self.policy.summary() if self.ranks.world > 1 else ""
             self.ranks.require_same("weights", summary)
             if self.ranks.first:
@@ -168,8 +174,11 @@ class Trainer(Closing):
             AlarmRaised: `on_alarm` is "stop", and a step raised an alarm; it is saved.
         """
         config = self.config.resolve()
+        # From here on: the first signal ends the loop after its step instead of the process.
         with checkpoint.stop_requested(self.say) as stopped, self._logging:
             self._first_evaluation()
+            # `any` over ranks: a signal may reach one process of
+            # torchrun alone, and all have to stop after the same step.
             stop = self.ranks.any(stopped())
             # Asked once a step: what a second question finds after the save would end the run
             # without one.
@@ -191,9 +200,12 @@ class Trainer(Closing):
         All ranks make this call."""
         log = self._first_evaluation()
         self.step_began = time.perf_counter()
+        # Rows of the next batch may be sampled while this
+        # one is trained on; the context ends with the step.
         with self.source.rows(self.steps_done) as (rows, numbers):
             numbers |= self.learner.learn(rows, self.steps_done)
         self.steps_done += 1
+        # Before the evaluation, which is of the new weights.
         numbers |= self.source.sync(self.steps_done)
         numbers |= self._evaluate(first=False)
         self.learner.end_step(self.steps_done)
@@ -208,6 +220,7 @@ class Trainer(Closing):
             log = self._log = self._logging.enter_context(self._loggers())
             self._logging.callback(setattr, self, "_log", None)
             self._set_generators()  # last, so that numbers drawn before do not change the run
+            # Not after a resume: it was made and logged before step 1.
             if self.steps_done == 0 and (numbers := self._evaluate(first=True)):
                 log(0, numbers)
         return self._log
@@ -251,6 +264,7 @@ class Trainer(Closing):
         Args:
             scorer: of an environment of this run.
         """
+        # Without settings: these are the run's own, and compared by its folder.
         self._identity.add(scorer.identity().without("settings"))
 
     def say(self, line: RenderableType) -> None:
@@ -267,8 +281,10 @@ class Trainer(Closing):
 
         It opens on any number of ranks.  All ranks make this call.
         """
+        # Outside of the branch: shards are gathered from all ranks.
         state: dict[str, object] = {"learner": self.learner.state_dict()}
         if self.ranks.first:
+            # Sources and parts live on the first rank; what they hold is in its file.
             self.source.take_identities()
             parts = {part.name: part.state() for part in self.parts if part.name}
             rng = checkpoint.rng_state(self.policy.device)
@@ -292,11 +308,14 @@ class Trainer(Closing):
                 f"steps is {steps}, and the run in {self.settings.run} has done "
                 f"{self.steps_done}; give more steps"
             )
+        # Parts before the learner: a part may change settings,
+        # such as a stage's, from which the learner is laid out.
         for part in self.parts:
             part.load(state["parts"].get(part.name))
         self.learner.load_state_dict(state["learner"])
         if self.ranks.first:
             self.source.load(state["rows"])
+        # Set later, see `_first_evaluation`: loading data and opening samplers may draw numbers.
         self._rng = state["rng"]
         self._begin()
         self.say(f"continuing after step {self.steps_done}, from {path}")
@@ -332,6 +351,7 @@ class Trainer(Closing):
     def close(self) -> None:
         """End threads and workers, and free the run's folder; on several ranks also policy and
         learner."""
+        # In reverse order of opening: ranks last.
         self._open.close()
 
     def _free_shards(self) -> None:

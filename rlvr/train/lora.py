@@ -57,6 +57,7 @@ class Lora:
         self._layers = dict(_lora_layers(model))
         self.name = _only_adapter(self._layers)
         self._require_plain()
+        # In place; everything else of the model stays frozen.
         for parameter in self.parameters.values():  # peft loads adapters frozen
             parameter.requires_grad_(True)
 
@@ -93,6 +94,7 @@ class Lora:
         fields: dict[str, object] = self._model.peft_config[self.name].to_dict()
         return {
             name: sorted(value) if isinstance(value, (set, frozenset)) else value
+            # `inference_mode` in the file, as peft writes it; sets are no JSON.
             for name, value in {**fields, "inference_mode": True}.items()
         }
 
@@ -158,9 +160,12 @@ class Lora:
         without them."""
         # they stay as they are, and shards of them would have another one
         if self._fingerprint is None:
+            # 0 while it is computed; each tensor's sum goes on from the last.
             self._fingerprint = 0
             for name, parameter in self._model.named_parameters():
                 if ".lora_" not in name:
+                    # A sample of each: enough to tell models
+                    # apart, without a pass over all weights.
                     head = parameter.detach().flatten()[:_SAMPLE].cpu().contiguous()
                     checksum = zlib.crc32(name.encode(), self._fingerprint)
                     self._fingerprint = zlib.crc32(head.view(torch.uint8).numpy(), checksum)
@@ -185,6 +190,7 @@ class Lora:
             save_embedding_layers=False,
         )
         tensors = {
+            # The prefix that peft's own files have.
             f"base_model.model.{name}": value.detach().cpu().contiguous()
             for name, value in named.items()
         }
@@ -204,16 +210,19 @@ class Lora:
         merged: dict[str, Tensor] = {}
         for name, value in bucket.items():
             if ".lora_" not in name:
+                # bfloat16 weights are merged in float32, as the product is small beside them.
                 wide = (
                     torch.promote_types(value.dtype, torch.float32)
                     if value.is_floating_point()
                     else value.dtype
                 )
+                # Names as in the model without adapter.
                 merged[name.replace("base_layer.", "")] = value.to("cpu", wide, copy=True)
         for name, layer in self._layers.items():
             layer_values = {
                 inner: bucket[f"{name}.{inner}"]
                 for inner, _ in layer.named_parameters()
+                # A bucket holds a layer's matrices together or not at all.
                 if inner.startswith("lora_") and f"{name}.{inner}" in bucket
             }
             if layer_values:
@@ -233,6 +242,8 @@ def _holding_values(module: nn.Module, values: Mapping[str, Tensor]) -> Iterator
         owner, _, last = name.rpartition(".")
         place = module.get_submodule(owner)._parameters
         parameters_before.append((place, last, place[last]))
+        # A parameter's place in the module, so that peft's
+        # own formula reads it; `requires_grad` is off.
         place[last] = nn.Parameter(value, requires_grad=False)
     try:
         yield
@@ -281,8 +292,10 @@ def add_lora(
         target_parameters=parameters or None,
         task_type="CAUSAL_LM",
     )
+    # The generator's state comes back: rollouts must not depend on whether an adapter was made.
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         _ignore_warnings()
+        # A is random, B is 0; the seed makes ranks alike.
         torch.manual_seed(seed)
         try:
             model.add_adapter(config)
@@ -318,6 +331,7 @@ def _matching(model: PreTrainedModel, targets: Sequence[str]) -> tuple[list[str]
     modules = [name for name, _ in model.named_modules() if name]
     parameters = [name for name, _ in model.named_parameters()]
 
+    # A whole name or a whole ending: "proj" must not match "q_proj".
     def found(target: str, names: Sequence[str]) -> bool:
         return any(name == target or name.endswith(f".{target}") for name in names)
 
@@ -417,6 +431,7 @@ def load_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
         raise MissingDependency("peft", "lora") from None
     try:
         with warnings.catch_warnings():
+            # As an error: peft would go on with new matrices.
             warnings.filterwarnings("error", message="Found missing adapter keys")
             _ignore_warnings()
             merged = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
@@ -438,6 +453,7 @@ def _lora_layers(model: PreTrainedModel) -> Iterator[tuple[str, Module]]:
 
 
 def _only_adapter(layers: Mapping[str, Any]) -> str:
+    # Adapters of linear layers and of embeddings have separate tables.
     names = {name for layer in layers.values() for name in (*layer.lora_A, *layer.lora_embedding_A)}
     if len(names) != 1:
         raise UsageError(
