@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["letter", "modulus", "number_atom", "raw_group", "read_based", "variable"]
 
+# The two constants that are letters; π and ∞ have commands of their own.
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
 _REPEATS = (r"\overline", r"\bar", r"\dot")
@@ -24,6 +25,7 @@ def number_atom(parser: Parser, text: str) -> Node:
     if "." in text and parser.peek.text in _REPEATS:
         integer_part, _, places = text.partition(".")
         return _repeating(parser, integer_part, places)
+    # Without a point it is no repeating decimal: 12\overline{3} is not guessed at.
     if parser.peek.text in _REPEATS:
         raise Unreadable("a period without a point")
     if parser.accept("_"):
@@ -34,10 +36,12 @@ def number_atom(parser: Parser, text: str) -> Node:
 def _repeating(parser: Parser, whole: str, places: str) -> Node:
     parser.take()
     period = "".join(token.text for token in raw_group(parser))
+    # int() would also take a sign or `1_0`.
     if not period.isdecimal():
         raise Unreadable(f"a period of {period!r}")
     if not f"0{whole}{places}".isdecimal():
         raise Unreadable(f"digits of {whole + places!r} before a period")
+    # 0.1\overline{6} = 1/10 + 6/(9·10): the period is divided by as many nines as it has digits.
     fixed = Fraction(int(f"0{whole}{places}"), 10 ** len(places))
     return num(fixed + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(places)))
 
@@ -52,6 +56,7 @@ def _read_based(digits: str, base: Node) -> Node:
     if base.op != "num" or not digits.isdecimal():
         raise Unreadable(f"a number with a subscript: {digits}_…")
     try:
+        # int() refuses a base beyond 36, and a digit that the base has not, as in 129_8.
         return num(int(digits, int(base.value)))
     except ValueError:
         raise Unreadable(f"{digits} has digits that base {base.value} does not") from None
@@ -59,13 +64,18 @@ def _read_based(digits: str, base: Node) -> Node:
 
 def letter(parser: Parser, name: str) -> Node:
     """A variable with its subscripts and primes, a constant, a differential, C(n, k)."""
+    # The d of dx, once per integral; after it, and outside of integrals, d is a letter as any
+    # other.
     if name == "d" and parser.integrals and _is_variable(parser.peek) and not parser.differential:
+        # \int e^x\,de has no meaning; an integral over i or e counts only where a sum has bound it.
         if parser.peek.text.lstrip("\\") in _CONSTANTS and parser.peek.text not in parser.bound:
             raise Unreadable(f"an integral over the constant {parser.peek.text}")
         parser.differential = parser.take().text.lstrip("\\")
         return num(1)
+    # Before variables: C(5,2) and P(5,2) are counts, while C(x) and C_1 remain names.
     if name in "CP" and (chosen := _read_choose(parser, name)):
         return chosen
+    # e_1 and i' are names of variables, and no constants.
     if name in _CONSTANTS and name not in parser.bound and parser.peek.text not in ("_", "'"):
         return Node("const", value=_CONSTANTS[name])
     return variable(parser, name)
@@ -80,6 +90,7 @@ def variable(parser: Parser, name: str) -> Node:
             continue
         name += f"_{{{_subscript(parser)}}}"
         subscripts += 1
+        # x_1_2 is no LaTeX.
         if subscripts > 1:
             raise Unreadable("a variable with two subscripts")
     return sym(name)
@@ -112,6 +123,7 @@ def _holds_pair(parser: Parser) -> bool:
             break
         commas += level == 1 and token.text == ","
         at += 1
+    # C(n, k) has one comma at its own level; P(a, b, c) and C((1,2)) are something else.
     return commas == 1
 
 
@@ -119,7 +131,9 @@ def _script_ends_before(parser: Parser, sign: str) -> bool:
     """True if this sign follows the subscript: one token, or a short group."""
     if parser.ahead().text != "{":
         return parser.ahead(2).text == sign
+    # Up to five tokens in the braces of the subscript, as in C_{n-1}^k.
     closing = next((n for n in range(2, 8) if parser.ahead(n).text == "}"), 0)
+    # C_n^k, but not C_1 + x^2: the sign must follow the subscript at once.
     return closing > 0 and parser.ahead(closing + 1).text == sign
 
 
@@ -139,6 +153,7 @@ def raw_group(parser: Parser) -> list[Token]:
             raise Unreadable("'}' is missing at the end")
         level += (token.text == "{") - (token.text == "}")
         inside.append(token)
+    # Without the brace that closes the group.
     return inside[:-1]
 
 

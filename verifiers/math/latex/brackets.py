@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["absolute", "braces", "bracket", "environment", "floor_or_ceiling", "tuple_of"]
 
+# As many as a 10 × 10 matrix has.
 _MOST_CELLS = 100
+# A bracket may be closed by the other kind, since (1, 3] is an interval.
 _CLOSING = {"(": (")", "]"), "[": ("]", ")")}
 _MATRICES = frozenset(
     ("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "smallmatrix", "array")
@@ -38,8 +40,10 @@ def bracket(parser: Parser, sign: str) -> Node:
         raise Unreadable(f"{closing!r} closes {sign!r}")
     if inside.op == "list":
         return Node("tuple", inside.args, sign + closing)
+    # (1011)_2: the base stands behind the bracket.
     if sign == "(" and inside.op == "num" and parser.peek.text == "_":
         return read_based(parser, inside)
+    # Brackets around one thing only group; (5] is neither a value nor an interval.
     if sign + closing in ("()", "[]"):
         return inside
     raise Unreadable(f"{sign}…{closing} around one thing")
@@ -59,6 +63,7 @@ def _read_choose(parser: Parser) -> Node:
     """_nC_k, from behind its first sign."""
     above = parser.subscript()
     name = parser.take().text
+    # {}_nC_k and {}_nP_k; any other letter behind such a subscript has no agreed meaning.
     if name not in ("C", "P"):
         raise Unreadable("a subscript of nothing")
     parser.expect("_")
@@ -77,11 +82,13 @@ def tuple_of(parser: Parser) -> Node:
     r"""\langle 1, 2 \rangle."""
     inside = _inside(parser)
     parser.expect(r"\rangle")
+    # One thing in angle brackets is a vector of one component, as (x) is not.
     return Node("tuple", inside.args if inside.op == "list" else (inside,), "()")
 
 
 def absolute(parser: Parser, closing: str) -> Node:
     r"""|x| and, of a tuple, \|(3, 4)\|."""
+    # While bars are open the next | closes them: |x|y| is no absolute value in another.
     parser.bars += 1
     inside = parser.statement()
     parser.bars -= 1
@@ -102,6 +109,7 @@ def braces(parser: Parser) -> Node:
         return Node("numbers", value="empty")
     bars, ratio, parser.bars, parser.ratio = parser.bars, parser.ratio, 0, False
     first = parser.statement()
+    # In \{x \mid x > 0\} the bar and ':' say "such that"; as divisions they would read x/(x > 0).
     if parser.accept("|", ":"):
         first = _builder(first, parser.statement())
     else:
@@ -114,6 +122,7 @@ def braces(parser: Parser) -> Node:
 def _builder(head: Node, condition: Node) -> Node:
     if head.op == "rel" and head.value == ("in",):
         head, universe = head.args
+        # Over \mathbb{Z} or \mathbb{N} the values are others than over \mathbb{R}.
         if universe != Node("numbers", value="R"):
             raise Unreadable("a set-builder over something other than the real numbers")
     if head.op != "sym":
@@ -143,9 +152,11 @@ def environment(parser: Parser) -> Node:
                 rows.append([parser.relation()])
         if sum(map(len, rows)) > _MOST_CELLS:
             raise TooLarge(f"a matrix of more than {_MOST_CELLS} cells")
+    # The name at \end must be that of \begin, or two environments would be read as one.
     if _name(parser) != name or len({len(row) for row in rows}) != 1:
         raise Unreadable("a matrix with rows of different length")
     matrix = Node("matrix", tuple(cell for row in rows for cell in row), (len(rows), len(rows[0])))
+    # Bars around a matrix say its determinant, which is a number.
     return Node("det", (matrix,)) if name == "vmatrix" else matrix
 
 
@@ -172,11 +183,13 @@ def _cases(parser: Parser) -> Node:
     while not parser.accept(r"\end"):
         parts.append(parser.expression())
         parser.accept(",")
+        # `x & x > 0`; before words, as in `x \text{ if } x > 0`, authors leave the `&` out.
         parser.expect("&") if parser.peek.kind != "words" else parser.accept("&")
         parts.append(_condition(parser))
         parser.accept(",", ".", ";")
         if not parser.accept("\\\\") and parser.peek.text != r"\end":
             raise Unreadable("cases that do not end")
+        # Each case is two parts: its value and its condition.
         if len(parts) > 20:
             raise TooLarge("more than 10 cases")
     if _name(parser) != "cases" or not parts:
@@ -192,6 +205,7 @@ def _condition(parser: Parser) -> Node:
             raise Unreadable("a case whose condition is prose")
         is_said = True
     if is_said and parser.peek.text in ("\\\\", r"\end"):
+        # 0 = 0 holds at every point.
         return Node("rel", (num(0), num(0)), ("=",))
     condition = parser.relation()
     if condition.op != "rel":

@@ -27,6 +27,7 @@ of a sum is one; what costs more counts for more."""
 MOST_STEPS_OF_PAIR = 40_000
 """The same of all parts of a pair together, such as the items of two lists."""
 
+# A list, since `charge` and `Budget.spend` write to it without a `global`.
 _pair = [math.inf]  # what is left of it; a process compares one pair at a time
 
 
@@ -68,6 +69,7 @@ def spend_of_pair(steps: int) -> None:
     Raises:
         PairTooLarge: there are not so many left.
     """
+    # Charged before it is checked: what went over the limit is spent all the same.
     charge(steps)
     if _pair[0] < 0:
         raise _too_large()
@@ -91,6 +93,7 @@ class Budget:
         Raises:
             TooLarge: there are not so many left.
         """
+        # An expression has a limit of its own, and all of a pair have one together.
         self.left -= steps
         _pair[0] -= steps  # no call: this is done at each node
         if self.left < 0:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+# \sin x \cos y is a product of two functions, so the argument of the first ends at the second.
 _ENDS_ARGUMENT = frozenset(("log", "lg", "sum", "prod", "int", "lim", "det", *FUNCTIONS))
 _JOINING = frozenset((r"\cup", r"\cap", r"\setminus", r"\vee", r"\wedge"))
 _NUMBERS = frozenset("RZNQC")
@@ -38,6 +39,7 @@ def command(parser: Parser, text: str) -> Node:
 
 def _fraction(parser: Parser) -> Node:
     """Two groups; d/dx and dy/dx where they say so."""
+    # In an integral the d above belongs to its dx: \int \frac{dx}{x}.
     if (
         parser.peek.text == "{"
         and parser.ahead().text in ("d", r"\partial")
@@ -49,7 +51,9 @@ def _fraction(parser: Parser) -> Node:
 
 def _argument(parser: Parser) -> Node:
     """A group; the `dx` of an integral may stand in it."""
+    # The dx of \int \frac{dx}{x} is found in here; one that was found before is kept.
     differential, parser.differential = parser.differential, ""
+    # \frac12 takes one digit each, as TeX does.
     value = parser.digit() or parser.atom()
     parser.differential = parser.differential or differential
     return value
@@ -59,16 +63,20 @@ def _derivative(parser: Parser) -> Node:
     r"""\frac{d}{dx} f, \frac{d^2}{dx^2} f, dy/dx as a variable; else a fraction of what begins with
     d."""
     above, below = atoms.raw_group(parser), atoms.raw_group(parser)
+    # \partial and d are read alike.
     top, bottom = (
         "".join(t.text.lstrip("\\") for t in side).replace("partial", "d")
         for side in (above, below)
     )
     variable = below[1].text.lstrip("\\") if len(below) > 1 else ""
+    # The order as it is written above, d^2; beyond 5 it is read as a fraction.
     power = f"^{top[2]}" if top[1:2] == "^" and top[2:3] in tuple("2345") else ""
+    # Both orders must agree, d^2/dx^2; else it is a fraction of letters, such as \frac{d}{dx+1}.
     if bottom != f"d{variable}{power}" or not variable.isalpha():
         return Node("div", (parser.inner(above), parser.inner(below)))
     if top == f"d{power}":
         with parser.binding(variable):
+            # The body ends at the next sign: in \frac{d}{dx} x^2 + 1 the 1 is no part of it.
             return Node("diff", (parser.implicit(),), (variable, int(power[1:] or 1)))
     return sym(f"{top}/{bottom}")
 
@@ -88,6 +96,7 @@ def _root(parser: Parser) -> Node:
 def _function(parser: Parser, name: str) -> Node:
     r"""\sin x, \sin^2 x, \sin^{-1} x, \sin(x), \gcd(a, b)."""
     power = None
+    # \max\{a, b\}: the braces hold its arguments, and are no set.
     if name in ("max", "min") and parser.peek.text == r"\{":
         parser.take()
         return call(name, *brackets.braces(parser).args)
@@ -111,6 +120,7 @@ def _arguments(parser: Parser) -> tuple[Node, ...]:
             return inside.args
         grouped = opening == "{" and parser.accept("^")  # \sin{x}^2 is printed as \sin x^2
         return (Node("pow", (inside, parser.script())) if grouped else inside,)
+    # Side by side, \sin 2x y, up to a sign of operation or the next function.
     with parser.deeper():
         factors = [parser.power()]
         while not _ends_argument(parser) and parser.starts_factor(parser.peek):
@@ -130,6 +140,7 @@ def _logarithm(parser: Parser) -> Node:
         if parser.take().text == "_":
             base = parser.subscript()
         else:
+            # \log^2 x is the square of the value, as with \sin^2.
             power = parser.script()
     arguments = _arguments(parser)
     if len(arguments) != 1:
@@ -199,6 +210,7 @@ def _series(op: str) -> Callable[[Parser], Node]:
             raise Unreadable("a sum without limits")
         index = below.args[0].value
         with parser.binding(index):
+            # A product, so that \sum_{k=1}^n k + 1 is the sum, and 1.
             body = parser.product()
         return Node(op, (body, below.args[1], above), index)
 
@@ -208,10 +220,13 @@ def _series(op: str) -> Callable[[Parser], Node]:
 def _integral(parser: Parser) -> Node:
     """Up to the dx, wherever it stands."""
     below, above = _bounds(parser)
+    # While an integral is open, a d before a letter is its dx.
     parser.integrals += 1
     body = parser.sum()
+    # Cleared, so that an integral around this one finds its own dx.
     variable, parser.differential = parser.differential, ""
     parser.integrals -= 1
+    # \int x is no answer, and one limit alone names no number.
     if not variable or (below is None) != (above is None):
         raise Unreadable("an integral without its variable or one of its limits")
     return Node(
@@ -222,15 +237,18 @@ def _integral(parser: Parser) -> Node:
 def _limit(parser: Parser) -> Node:
     r"""\lim_{x \to 0^+}."""
     parser.expect("_")
+    # Unread, since the arrow and the sign of the side are no parts of an expression.
     group = atoms.raw_group(parser)
     if len(group) < 3:
         raise Unreadable("a limit without a point")
     variable, arrow, *point = group
     if arrow.text not in (r"\to", r"\rightarrow"):
         raise Unreadable("a limit without a point")
+    # The last four tokens at most, ^{+}, which name the side.
     signs = "".join(token.text for token in point[-4:])
     side = next((s for s in "+-" if signs.endswith((f"^{s}", f"^{{{s}}}"))), "")
     if side:
+        # Four tokens for ^{+}, two for ^+.
         point = point[: -4 if signs.endswith("}") else -2]
     name = variable.text.lstrip("\\")
     with parser.binding(name):
@@ -246,6 +264,7 @@ def _read_decorated(parser: Parser, name: str) -> Node:
     numbers."""
     group = atoms.raw_group(parser)
     if len(group) == 1 and group[0].kind in ("letter", "command"):
+        # `^` cannot occur in a name that was written, so \vec{a} never meets a.
         return atoms.variable(parser, group[0].text.lstrip("\\") + "^")
     if (
         name in ("vec", "overrightarrow")
@@ -261,10 +280,13 @@ def _read_decorated(parser: Parser, name: str) -> Node:
 def _conjugate(parser: Parser) -> Node:
     r"""\overline{2+3i}; of letters it is a name: \bar{x} is a mean, and \overline{AB} a segment."""
     group = atoms.raw_group(parser)
+    # \overline{A \cup B} is a complement, and so is \overline{p \wedge q}.
     if len(group) > 2 and any(token.text in _JOINING for token in group):
         return Node("logic", (parser.inner(group),), "not")
+    # With a letter it is a name: \bar{x}, \overline{AB}.  `bar ` keeps it apart from x and AB.
     if any(token.kind == "letter" and token.text not in "ei" for token in group):
         return atoms.variable(parser, f"bar {''.join(token.text for token in group)}")
+    # \overline{6} alone could be a repeating digit without its point.
     if not any(token.text == "i" for token in group):
         raise Unreadable("a line over a number")
     return Node("conj", (parser.inner(group),))
@@ -311,6 +333,7 @@ _READERS: dict[str, Callable[[Parser], Node]] = {
     "infinity": _constant("inf"),
     "emptyset": lambda parser: Node("numbers", value="empty"),
     "begin": brackets.environment,
+    # `\{` without its backslash.
     "{": brackets.braces,
     "|": lambda parser: brackets.absolute(parser, r"\|"),
     "langle": brackets.tuple_of,

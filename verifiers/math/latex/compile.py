@@ -29,7 +29,9 @@ __all__ = ["ball", "compile_node", "is_proved_zero", "is_zero", "proportional", 
 
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
+# SymPy works out a power of numbers as soon as it is built; 2^5000 has 1,506 digits.
 _MOST_EXPONENT = 5000
+# About 1 s, at 4 µs a step.
 _MOST_STEPS_FOR_A_PROOF = 250_000
 
 
@@ -75,6 +77,7 @@ def value_at(node: Node, point: Mapping[str, Number]) -> Number:
         sympy.Symbol(name, real=True): _sympy_number(point[name]) for name in free_symbols(node)
     }
     with _bounded():
+        # 5 digits more than are asked for, against the rounding of the last ones.
         value = _carry_out(node).subs(values).evalf(ctx.dps + 5)
     if not value.is_number or not value.is_finite:
         raise Undefined
@@ -86,6 +89,7 @@ def ball(value: sympy.Expr) -> Number:
     """A real number of SymPy's, with the digits that its `evalf` vouches for."""
 
     middle = arb(str(value.evalf(ctx.dps + 5)))
+    # One unit in the last binary digit at the working precision, as a bound of the error.
     return middle + arb(0, abs(middle) / arb(2) ** ctx.prec)
 
 
@@ -159,7 +163,10 @@ def _bounded(steps: int = MOST_STEPS) -> Iterator[None]:
     Raises:
         TooLarge: there were more, or SymPy raised, as it does at what it has not learnt yet.
     """
+    # Counting begins before the limit is set, as it loads parts of SymPy that no pair should pay
+    # for.
     _count_steps()
+    # Within another `_bounded`, whichever has less left decides.
     outer = _Count.left
     _Count.left = min(steps, outer, max(left_of_pair(), 0))
     started = _Count.left
@@ -173,6 +180,7 @@ def _bounded(steps: int = MOST_STEPS) -> Iterator[None]:
         raise TooLarge(f"SymPy gives up: {type(error).__name__}") from error
     finally:
         spent = started - _Count.left
+        # The outermost charges the pair, so that nothing is charged twice.
         if outer == math.inf:
             charge(int(spent))
         _Count.left = outer - spent
@@ -205,6 +213,7 @@ def _count_steps() -> None:
         (Expr, "as_numer_denom", 120),
         (sympy.Poly, "_from_expr", 100),
     ):
+        # From the class's own dictionary: `getattr` would bind a classmethod to the class.
         method = vars(owner)[name]
         if isinstance(method, classmethod):
             setattr(owner, name, classmethod(_counting(method.__func__, steps)))
@@ -231,6 +240,7 @@ def _integral(node: Node) -> Any:
 
     variable = _symbol(node.value)
     primitive = manualintegrate(_expression(node.args[0]), variable)
+    # An antiderivative, or one that the integrator could not finish.
     if len(node.args) == 1 or primitive.has(sympy.Integral):
         return primitive
     below, above = map(_expression, node.args[1:])
@@ -249,6 +259,7 @@ def _check(node: Node) -> None:
             raise TooLarge(f"more than {_MOST_NODES} parts for symbolic algebra")
         if below.op == "num" and max(map(abs, below.value.as_integer_ratio())) > 10**_MOST_DIGITS:
             raise TooLarge("a number with too many digits for symbolic algebra")
+        # A power of 10^9 would be multiplied out at once, and so would the factorial.
         if below.op in ("pow", "fact", "fact2") and _largest(below.args[-1]) > _MOST_EXPONENT:
             raise TooLarge("a power or factorial too large for symbolic algebra")
 
@@ -260,6 +271,7 @@ def _largest(node: Node) -> Fraction:
     for below in walk(node):
         if below.op == "num":
             product *= max(abs(below.value), 1)
+        # 9^{9^9} has small literals and a huge value, so towers are refused without looking.
         if below.op in ("pow", "fact", "fact2") and not free_symbols(below):
             return Fraction(_MOST_EXPONENT + 1)
     return product
@@ -270,6 +282,7 @@ def _sympy_number(value: Number) -> Any:
 
     if is_exact(value):
         return sympy.Rational(int(value.numerator), int(value.denominator))
+    # The middle of our ball, as SymPy's floats carry no bound.
     return sympy.Float(value.mid().str(ctx.dps, radius=False), ctx.dps)
 
 
@@ -311,6 +324,7 @@ def _bound(node: Node) -> Any:
         return _integral(node)
     arguments = [_expression(arg) for arg in node.args[1:]]
     if node.op == "lim":
+        # Without a side SymPy takes the limit from the right alone; `+-` demands both to agree.
         return sympy.Limit(body, _symbol(node.value[0]), *arguments, dir=node.value[1] or "+-")
     if node.op not in ("sum", "prod"):
         raise Unreadable(f"no symbolic algebra of {node.op}")
@@ -327,6 +341,8 @@ _BUILDERS: dict[str, Callable[..., Any]] = {
     "neg": lambda x: -x,
     "div": lambda a, b: a / b,
     "pow": lambda a, b: a**b,
+    # `n.is_odd` is None for a symbol, so only a known odd index takes the real root of a negative
+    # number.
     "root": lambda x, n: _sympy().real_root(x, n) if n.is_odd else x ** (1 / n),
     "log": lambda x, base: _sympy().log(x, base),
     "deg": lambda x: x * _sympy().pi / 180,

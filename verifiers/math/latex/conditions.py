@@ -22,9 +22,11 @@ def holds(condition: Node, evaluation: Evaluation) -> bool:
     """
     if condition.op == "list":
         return all(holds(item, evaluation) for item in condition.args)
+    # Of intervals and congruences nothing is known at a point.
     if condition.op != "rel" or not set(condition.value) <= _TESTS.keys():
         raise Unreadable("a condition that is no relation")
     sides = [evaluation.number(side) for side in condition.args]
+    # In a chain a < b < c each sign is between two neighbours, and all must hold.
     for left, sign, right in zip(sides, condition.value, sides[1:], strict=False):
         if not _TESTS[sign](sign_of(left - right)):
             return False

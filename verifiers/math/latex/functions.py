@@ -23,12 +23,14 @@ from rlvr.verifiers.math.words import pairs
 
 __all__ = ["FUNCTIONS", "double_factorial", "factorial", "logarithm", "modulo"]
 
+# 3000! has 9,131 digits.
 _MOST_FACTORIAL = 3000
 
 
 def factorial(n: Number) -> Number:
     """n!, and gamma(n + 1) where n is no integer."""
     if is_integer(n):
+        # No value, and no proof that an identity is wrong: n! is meant for whole n.
         if n < 0:
             raise NotMeant
         if n > _MOST_FACTORIAL:
@@ -39,6 +41,7 @@ def factorial(n: Number) -> Number:
 
 def double_factorial(n: Number) -> Number:
     """n!! of an integer."""
+    # (-1)!! = 1 by convention, as formulas with (2n-1)!! need at n = 0.
     if not is_integer(n) or n < -1:
         raise NotMeant
     if n > _MOST_FACTORIAL:
@@ -48,6 +51,7 @@ def double_factorial(n: Number) -> Number:
 
 def logarithm(value: Number, base: Number) -> Number:
     """To a base other than 1."""
+    # log_b x = ln x / ln b; base 1 divides by zero.
     return divide(_log(value), _log(base))
 
 
@@ -55,11 +59,13 @@ def modulo(a: Number, b: Number) -> Number:
     """Between 0 and b; of whole numbers alone."""
     if not (is_integer(a) and is_integer(b)):
         raise NotMeant
+    # a - b·floor(a/b): the sign of b, as number theory has it, also for negative a.
     return a - b * _floor(divide(a, b))
 
 
 def _log(value: Number) -> Number:
     if vanishes(value):
+        # Exactly 0 has no logarithm; a ball around 0 only says that it is too small to tell.
         raise Undefined if value == 0 else NotMeant
     if value == 1:
         return fmpq(0)
@@ -67,6 +73,8 @@ def _log(value: Number) -> Number:
 
 
 def _gamma(x: Number) -> Number:
+    # `not <=` instead of `>`: a ball that straddles the limit, or is not finite, is refused as
+    # well.
     if not abs(x) <= _MOST_FACTORIAL:
         raise TooLarge(f"a factorial of more than {_MOST_FACTORIAL}")
     value = (x if isinstance(x, acb) else arb(x)).gamma()
@@ -76,7 +84,9 @@ def _gamma(x: Number) -> Number:
 
 
 def _binomial(n: Number, k: Number) -> Number:
+    # For n < 0 gamma(n + 1) has a pole, and the coefficient no value.
     if is_integer(n) and is_integer(k) and n >= 0:
+        # C(30000, 15000) has 9,029 digits, about as many as 3000!.
         if n > 10 * _MOST_FACTORIAL:
             raise TooLarge("a binomial coefficient")
         return fmpq(math.comb(int(n), int(k)) if k >= 0 else 0)
@@ -102,6 +112,7 @@ def _floor(x: Number) -> Number:
         return fmpq(x.floor())
     if isinstance(x, acb):
         raise Undefined
+    # The nearest integer n to the middle; then floor is n, or n - 1 where x is below n.
     nearest = (x.mid() + fmpq(1, 2)).floor().unique_fmpz()
     if nearest is None:
         raise Rough
@@ -111,6 +122,7 @@ def _floor(x: Number) -> Number:
 def _extreme(wanted: int) -> Callable[..., Number]:
     def function(first: Number, *others: Number) -> Number:
         for other in others:
+            # `first` is replaced by a strictly larger (or smaller) one; ties keep it.
             if sign_of(other - first) == wanted:
                 first = other
         return first
@@ -122,9 +134,11 @@ def _of_balls(name: str) -> Callable[[Number], Number]:
     """A function of Arb's; of a real number a complex value where it has no real one."""
 
     def function(x: Number) -> Number:
+        # sinh x has about 1.44 |x| binary digits.
         if abs(x) > MOST_MAGNITUDE and name in _GROWING:
             raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
         value = getattr(x if isinstance(x, acb) else arb(x), name)()
+        # The real function has no value there (arcsin 2): the complex one is asked.
         return value if value.is_finite() else _finite(getattr(acb(x), name)())
 
     return function
@@ -161,6 +175,7 @@ _BALLS = {
 FUNCTIONS: dict[str, Callable[..., Number]] = {
     **_BALLS,
     "arg": lambda z: acb(z).arg(),
+    # As quotients, so that `divide` finds their poles.
     "tan": _quotient(_BALLS["sin"], _BALLS["cos"]),
     "cot": _quotient(_BALLS["cos"], _BALLS["sin"]),
     "coth": _quotient(_BALLS["cosh"], _BALLS["sinh"]),

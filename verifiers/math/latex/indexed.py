@@ -47,6 +47,7 @@ def resolve_indices(node: Node, depth: int = 0) -> Node:
         raise Unreadable("dots")
     series = node.op in ("sum", "prod")
     if series:
+        # `#0` cannot be written by an answer, so that \sum_i a_i and \sum_k a_k are one.
         index = f"#{depth}"
         body = _with_index(node.args[0], node.value, sym(index))
         node = Node(node.op, (body, *node.args[1:]), index)
@@ -83,9 +84,12 @@ def _base(node: Node) -> str:
 def _subscripts(node: Node) -> tuple[Node, ...]:
     """a_{i+1} has one, a_{ij} and a_{i,j} have two."""
     text = str(node.value).partition("_{")[2][:-1]
+    # Without the token that ends them.
     token_list = tokens(text)[:-1]
     try:
         if any(token.text in ("+", "-", "*") for token in token_list):
+            # a_{i+1}: an expression is one subscript; otherwise each sign is one of its own, as in
+            # a_{ij}.
             return (_read(token_list),)
         return tuple(_read([token]) for token in token_list if token.text != ",")
     except Unreadable:
@@ -107,9 +111,11 @@ def _without_dots(node: Node, index: str) -> Node:
     before, after = node.args[:at], node.args[at + 1 :]
     if not before or not after:
         raise Unreadable("dots without an end")
+    # 1 + 2 + … + n: the step is known from two terms.  a_1 + … + a_n has one, which counts by ones.
     for count in (2, 1):
         if len(before) >= count and (run := _run(before[-count:], after[0], index)):
             start = at - count
+            # Terms before the pair that fit the same run belong to it: 1 + 2 + 3 + … + n.
             while start and _run((before[start - 1], before[start]), after[0], index):
                 run = _run((before[start - 1], before[start]), after[0], index) or run
                 start -= 1
@@ -124,8 +130,10 @@ def _written_out(node: Node) -> Node:
     before, after = node.args[:at], node.args[at + 1 :]
     run = _run(before[-2:], after[0], "#") if len(before) > 1 and after else None
     count = _values(run[2]) if run else None
+    # All points must give the same number of members, or the list ends at a letter.
     if run is None or count is None or len(set(count)) > 1 or not 0 < count[0] <= _MOST_MEMBERS:
         raise Unreadable("dots in a list without an end")
+    # From 2 on, as the two that were shown are members already.
     members = [_with_index(run[0], "#", num(index)) for index in range(2, int(count[0]))]
     return Node(node.op, (*before, *members, *after), node.value)
 
@@ -134,6 +142,7 @@ def _run(shown: tuple[Node, ...], last: Node, index: str) -> tuple[Node, Node, N
     """The general term and the range of its index."""
     holes: list[tuple[Node, ...]] = []
     _merge_terms((*shown, last), holes, index, [])
+    # Each place where the terms differ has a step of its own; all must count to the same end.
     steps = [_step(hole) for hole in holes]
     if not holes or not all(steps):
         return None
@@ -148,8 +157,10 @@ def _step(hole: tuple[Node, ...]) -> int:
     if len(hole) == 2:  # a_1 + … + a_n goes up, a_n + … + a_1 down
         first, last = (free_symbols(end) for end in hole)
         return 1 if last and not first else -1 if first and not last else 0
+    # A step that is the same at both points is a number, and no formula with letters.
     differences = set(_values(minus(hole[1], hole[0])) or ())
     step = differences.pop() if len(differences) == 1 else fmpq(0)
+    # Indices go on by whole steps: with 1/2 the n-th term would lie between them.
     return int(step) if step.denominator == 1 else 0
 
 
@@ -183,6 +194,7 @@ def _merge_terms(
                 _merge_terms(part, holes, index, steps) for part in zip(*subscripts, strict=True)
             )
             return Node("term", parts, _base(first))
+    # x, x^2, x^3: the first is given the exponent 1, so that all have the same shape.
     terms = _as_powers(terms)
     if len({(term.op, str(term.value), len(term.args)) for term in terms}) == 1 and terms[0].args:
         args = tuple(
@@ -192,6 +204,7 @@ def _merge_terms(
         return Node(terms[0].op, args, terms[0].value)
     holes.append(terms)
     step = num(steps[len(holes) - 1]) if steps else num(0)
+    # first + step·index: an arithmetic progression in this hole.
     return Node("add", (terms[0], Node("mul", (step, sym(index)))))
 
 

@@ -18,6 +18,8 @@ Kind = Literal["number", "letter", "command", "sign", "words", "end"]
 
 _MOST_TOKENS = 2000
 
+# The order matters: names before letters, or `sin` would be s·i·n; `Var` and `Cov` are names only
+# before a bracket.
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
     r"|(?P<number>\d+(?:\.\d*)?|\.\d+)"
@@ -27,8 +29,10 @@ _TOKEN = re.compile(
     r'|(?P<words>"[^"]*")'
     r"|(?P<sign><=|>=|!=|==|[-+*/^_!'()\[\]{}|,;:=<>&%.∛])"
 )
+# 1,234,567.5 but not 1,2345: groups of three digits, and no digit or comma behind.
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?")
 _SPELLED = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", "==": "=", "∛": r"\cbrt"}
+# `\operatorname{Var}` names a function of events and no word.
 _OF_EVENTS = frozenset(("Var", "Cov", "Pr"))
 
 
@@ -59,6 +63,7 @@ def tokens(text: str) -> list[Token]:
         if match is None:
             raise Unreadable(f"{text[at]!r} has no meaning here")
         kind = match.lastgroup or ""
+        # In (1,234) the comma separates two numbers; outside of brackets it may group thousands.
         if kind == "number" and depth == 0:  # inside brackets a comma separates
             match = _GROUPED.match(text, at) or match
         at = match.end()

@@ -71,6 +71,7 @@ def length(grid: Grid, *, real: bool) -> Number:
 
 def determinant(grid: Grid) -> Number:
     """By elimination, with the largest pivot for the sake of the balls' widths."""
+    # The right side is a column of zeros: only the determinant is of use.
     return _eliminate(grid, Grid(tuple((fmpq(0),) for _ in grid.rows)))[0]
 
 
@@ -82,6 +83,7 @@ def raise_power(grid: Grid, exponent: Number) -> Grid:
     unit = Grid(tuple(tuple(fmpq(int(i == j)) for j in range(size)) for i in range(size)))
     base = grid if exponent >= 0 else _eliminate(grid, unit)[1]
     power = unit
+    # Factor by factor: there are at most 100.
     for _ in range(abs(int(exponent))):
         power = power * base
     return power
@@ -98,11 +100,13 @@ def _eliminate(left: Grid, right: Grid) -> tuple[Number, Grid]:
     for column in range(size):
         pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
         if vanishes(rows[pivot][column]):
+            # With the unit matrix on the right an inverse was asked for, and there is none.
             if right.shape[1] == size:
                 raise Undefined  # no inverse
             return fmpq(0), right
         if pivot != column:
             rows[column], rows[pivot] = rows[pivot], rows[column]
+            # Two rows that change places change the determinant's sign.
             product = -product
         product *= rows[column][column]
         rows[column] = [divide(x, rows[column][column]) for x in rows[column]]

@@ -49,9 +49,12 @@ from rlvr.verifiers.math.latex.values import (
 
 __all__ = ["Evaluation"]
 
+# A first try, and a finer one for what it does not settle.
 _ROUGH_STEPS = (70, 350)  # of a quadrature that shows five digits
 _QUADRATURE_ENDS = fmpq(7, 2)  # e^-26 from those of the stretch
+# Shorter fractions are not measured: 1,400² bits are less than a step.
 _SHORT_BITS = 1_400
+# They come so close to their limit that they seem to be it: tanh 30 = 1 - 2·10^-26.
 _SATURATED = frozenset(("tanh", "coth", "arctan", "arccot", "arcsec", "arccsc"))
 _SATURATED_AT = 4, 20  # magnitudes: from where on it counts, and where it is too large
 _BITS_A_STEP = 2_000_000  # squared: reducing a fraction takes the product of its lengths
@@ -97,6 +100,8 @@ class Evaluation:
             Unreadable: it is no expression.
         """
         cost = _COSTS.get(node.op, 1)
+        # Arb's series take time by the square of the precision; below the first one a step is a
+        # step.
         if ctx.prec > PRECISION and node.op in _BY_SERIES:
             cost *= 1 + ctx.prec**2 // _PRECISION_A_STEP
         self.budget.spend(cost)
@@ -121,6 +126,7 @@ class Evaluation:
                 above, below = (
                     int(part.bit_length()) for part in (value.numerator, value.denominator)
                 )
+                # Twice, as numerator and denominator may each have so many.
                 if above + below > 2 * MOST_BITS:
                     raise TooLarge("an exact number with too many digits")
                 self.budget.spend(above * below // _BITS_A_STEP)
@@ -129,6 +135,7 @@ class Evaluation:
                 raise Undefined
             if isinstance(value, acb):
                 if vanishes(value.imag):
+                    # An imaginary part that is taken for 0 leaves the real number, with its ball.
                     value = value.real
                 elif self.real:
                     raise Undefined
@@ -156,8 +163,10 @@ class Evaluation:
         indices = list(map(self.number, node.args))
         if not all(map(is_integer, indices)):
             raise NotMeant
+        # The name as the parser writes it, so that a_3 in the text is the term at i = 3.
         name = f"{node.value}_{{{''.join(map(str, indices))}}}"
         digest = hashlib.sha256(name.encode()).digest()
+        # Between 0 and 256 in 257ths; a number of its own that is the same on both sides.
         return self.point.get(name, fmpq(int.from_bytes(digest[:2]) + 1, 257))
 
     def _constant(self, node: Node) -> Number:
@@ -182,6 +191,7 @@ class Evaluation:
         base, exponent = self.value(node.args[0]), self.number(node.args[1])
         if isinstance(base, Grid):
             return raise_power(base, exponent)
+        # An exponent with letters may come out as 1/3 by chance: (-2)^x is no school root there.
         is_defined = is_integer(exponent) or not (self.real and free_symbols(node.args[1]))
         if not is_defined and not isinstance(base, acb) and base < 0:
             raise NotMeant  # (-2)^x; (-8)^{1/3} is another thing
@@ -189,6 +199,8 @@ class Evaluation:
 
     def _root(self, node: Node) -> Number:
         value, index = self.number(node.args[0]), self.number(node.args[1])
+        # \sqrt[n]{x} for whole n has the real root of a negative number; any other index is a
+        # power.
         if is_integer(index) and 2 <= index < 1000:
             return root_of(value, int(index), real=self.real)
         return power_of(value, divide(fmpq(1), index), real=self.real)
@@ -201,6 +213,8 @@ class Evaluation:
         if node.value == "abs" and isinstance(vector := self.value(node.args[0]), Grid):
             return length(vector, real=self.real)
         arguments = [self.number(arg) for arg in node.args]
+        # Of whole numbers these are cheap factorials; others go by series, and cost by the
+        # precision.
         if node.value in _OF_GAMMA and not all(map(is_integer, arguments)):
             self.budget.spend(len(arguments) * _COSTS["fact"] * ctx.prec**2 // _PRECISION_A_STEP)
         if node.value in _SATURATED and arguments:
@@ -214,6 +228,8 @@ class Evaluation:
         r"""What \tanh 10^9 lacks to 1 is as good as a small number met: more digits are needed to
         see it."""
         size = magnitude(x)
+        # tanh x lacks about e^-2|x| to 1, which is 3·2^size bits; an arc lacks 1/x, which is `size`
+        # bits.
         gap = size if name.startswith("arc") else 3 << max(min(size, _SATURATED_AT[1]), 0)
         if gap > MOST_MAGNITUDE:
             raise TooLarge(f"a number of more than {MOST_MAGNITUDE} binary digits")
@@ -255,6 +271,7 @@ class Evaluation:
         return Grid(tuple(cells[r * columns : (r + 1) * columns] for r in range(rows)))
 
     def _vector(self, node: Node) -> Grid:
+        # A tuple in (1, 3] is an interval, which has no components to compute with.
         if node.value not in ("()", "[]"):
             raise Unreadable("an interval in an expression")
         return Grid(tuple((cell,) for cell in map(self.number, node.args)))
@@ -278,6 +295,7 @@ class Evaluation:
             raise NotMeant
         total: Number = fmpq(int(node.op == "prod"))
         combine = operator.mul if node.op == "prod" else _plus
+        # Every term is charged by the nodes that it evaluates, so a long sum ends at the budget.
         for index in range(int(first), int(last) + 1):
             total = self._check_number(
                 combine(total, self._with(node.value, fmpq(index), node.args[0]))
@@ -304,8 +322,11 @@ class Evaluation:
             integrand = partial(check._integrand, node)
             low, high = (_end(check, end) for end in node.args[1:])
             for steps in _ROUGH_STEPS:
+                # Relative, plus 1 for values near 0: five digits.
                 if abs(_quadrature(integrand, low, high, steps) - value) < (abs(value) + 1) / 10**5:
                     return value
+            # A quadrature that disagrees twice means a jump between the limits, or an integral that
+            # diverges.
             raise Undefined
         return value
 
@@ -313,12 +334,16 @@ class Evaluation:
         try:
             return self._with(node.value, t, node.args[0])
         except Underflow:
+            # e^{-x^2} far out: smaller than any number allowed, and 0 for the sum.
             return fmpq(0)
 
     def _derivative(self, node: Node) -> Number:
         """By differences of so small a step that what they leave out is beyond the precision."""
         (name, order), bits = node.value, ctx.prec
+        # 2^-bits: the terms left out by central differences are of its square.
         step = fmpq(1, 2**bits)
+        # Differences cancel `order` times so many bits, which the working precision must have on
+        # top.
         with ctx.workprec((order + 3) * bits):
             terms = (
                 (-1) ** k
@@ -326,6 +351,7 @@ class Evaluation:
                 * self._with(name, self.point[name] + (order - 2 * k) * step / 2, node.args[0])
                 for k in range(order + 1)
             )
+            # The ball is widened by what the formula leaves out.
             return sum(terms, fmpq(0)) / step**order + arb(0, arb(2) ** -bits)
 
     def _symbolic(self, node: Node) -> Number:
@@ -338,6 +364,7 @@ def _plus(a: Number | Grid, b: Number | Grid) -> Number | Grid:
     if isinstance(a, Grid) is not isinstance(b, Grid):
         raise Undefined
     other: Number = b
+    # Two long fractions are added as a ball, whose time depends on the precision alone.
     return a + b if isinstance(a, Grid) or _are_short(a, b) else arb(a) + other
 
 
@@ -360,12 +387,14 @@ def _end(evaluation: Evaluation, node: Node) -> Number:
 def _quadrature(f: Callable[[Number], Number], low: Number, high: Number, steps: int) -> Number:
     """Roughly the integral, over tangents, since ends may be infinite, by the double-exponential
     rule of Takahasi and Mori."""
+    # Over u = arctan x both ends are finite; the rule puts its points closer to the ends.
     start, half, width = low.atan(), (high.atan() - low.atan()) / 2, 2 * _QUADRATURE_ENDS / steps
     total = arb(0)
     for k in range(steps + 1):
         t = arb(k * width - _QUADRATURE_ENDS)
         s = arb.pi() / 2 * t.sinh()
         angle = start + half * (1 + s.tanh())
+        # By dx = du / cos² u.
         total += f(angle.tan()) * t.cosh() / (s.cosh() * angle.cos()) ** 2
     return total * half * width * arb.pi() / 2
 

@@ -45,6 +45,7 @@ _TIMES = frozenset(("*", r"\cdot", r"\times"))
 _OVER = frozenset(("/", r"\div"))
 _MODULO = frozenset((r"\bmod", r"\mod"))
 _PLUS = frozenset(("+", "-", r"\pm", r"\mp"))
+# Each level binds tighter than the one before: p \vee q \wedge r is p \vee (q \wedge r).
 _CONNECTIVES = {
     sign: (name, binds)
     for binds, (name, signs) in enumerate(
@@ -58,6 +59,7 @@ _CONNECTIVES = {
     )
     for sign in signs.split()
 }
+# What cannot begin a factor: at these a product that is written side by side ends.
 _NO_FACTOR = (
     _RELATIONS
     | _SETS.keys()
@@ -146,6 +148,7 @@ class Parser:
     def accept(self, *texts: str) -> bool:
         """Move past the next token if it is one of these."""
         fits = self.peek.text in texts and self.peek.kind not in ("words", "end")
+        # A bool is 0 or 1: the place moves on only if the token fits.
         self._at += fits
         return fits
 
@@ -162,11 +165,13 @@ class Parser:
         self._at += 1
         if len(token.text) > 1:
             self._at -= 1
+            # The digit is cut off the token, which the next reader sees without it.
             self._tokens[self._at] = Token("number", token.text[1:])
         return num(Fraction(token.text[0])) if token.text[0] != "." else None
 
     def inner(self, found: list[Token]) -> Node:
         """Read these tokens on their own, as an expression."""
+        # Deeper by one, so that groups within groups cannot go around the limit.
         parser = Parser([*found, END], self._depth + 1)
         parser.bound = self.bound
         value = parser.proposition()
@@ -196,6 +201,7 @@ class Parser:
         """One proposition or several, separated by commas ("and") or semicolons ("or")."""
         items, word = [self.proposition()], "and"
         while self.peek.text in (",", ";") and self.peek.kind == "sign":
+            # One semicolon makes the whole list alternatives.
             word = "or" if self.take().text == ";" else word
             items.append(self.proposition())
         return items[0] if len(items) == 1 else Node("list", tuple(items), word)
@@ -209,6 +215,8 @@ class Parser:
             if binds < strength:
                 break
             self.take()
+            # a \to b \to c is a \to (b \to c); of the others the left one is read first.
+            # One more binds the next of the same strength to the left.
             right = self.proposition(binds + (name != "implies"))
             left = Node("logic", (left, right), name)
         return left
@@ -221,6 +229,7 @@ class Parser:
             sides.append(self.expression())
         whole_relation = Node("rel", tuple(sides), tuple(signs)) if signs else sides[0]
         modulus = atoms.modulus(self)
+        # `x \equiv 2 \mod 5` is read as x \equiv (2 mod 5), and put right here.
         if signs == ["equiv"] and modulus is None and sides[1].op == "mod":  # x \\equiv 2 \\mod 5
             residue, modulus = sides[1].args
             whole_relation = Node("rel", (sides[0], residue), ("equiv",))
@@ -247,6 +256,7 @@ class Parser:
             while (
                 self.peek.text in _PLUS | _MODULO
                 and self.peek.kind != "words"
+                # Behind the dx an integral ends: \int x\,dx + 1 is the integral, and 1.
                 and not self.differential
             ):
                 left = (
@@ -260,8 +270,10 @@ class Parser:
         sign = self.take().text
         turned = sign == "+" and self.peek.spaced and self.accept("-")  # 14 + -1.0i; +- may be \\pm
         right = Node("neg", (self.product(),)) if turned else self.product()
+        # Without a left side \pm 2 is 0 ± 2.
         if sign in (r"\pm", r"\mp"):
             return Node("pm", (left, right), "+" if sign == r"\pm" else "-")
+        # Between two sets, and nowhere else, - takes away members.
         if sign == "-" and left.op in _OF_SETS and right.op in _OF_SETS:
             return Node("minus", (left, right))  # \\mathbb{R} - \\{1\\}
         if sign == "-":
@@ -270,6 +282,7 @@ class Parser:
 
     def product(self) -> Node:
         """Factors joined by signs of multiplication, division and remainder, from the left."""
+        # A bracket in front decides what (a)/(b)c means: see `_over_bracket`.
         bracketed = self.peek.text == "("
         left = self.implicit()
         while not self.differential:
@@ -277,6 +290,7 @@ class Parser:
             if self.accept(*_TIMES):
                 bracketed = self.peek.text == "("
                 right = self._operand(self.implicit)
+                # Of vectors \times is no product of numbers: a × b is not b × a.
                 left = (
                     _cross_product(left, right)
                     if crossed and _is_vector(right)
@@ -285,6 +299,7 @@ class Parser:
             elif (
                 self.peek.text == "/"
                 and bracketed
+                # (a)/(b): the left side is that bracket alone, and no product that ends with one.
                 and left.op != "mul"
                 and self.ahead().text == "("
             ):
@@ -294,6 +309,8 @@ class Parser:
                 sign = self.take().text
                 left = self._over(left)
                 if sign == r"\div" and left.op == "div":
+                    # "÷" is kept, as `486 \div 7` is work that is left open, while a fraction may
+                    # be a result.
                     left = Node(left.op, left.args, "÷")
             else:
                 return left
@@ -306,6 +323,7 @@ class Parser:
         if not self.starts_factor(factor) or self.differential:
             return Node("div", (above, below))
         factors = self.implicit()
+        # (a)/(b)(c): side by side, without a space, both brackets stand below.
         if factor.text == "(" and not factor.spaced:
             return Node("div", (above, Node("mul", (below, factors))))
         return Node("mul", (Node("div", (above, below)), factors))
@@ -332,6 +350,7 @@ class Parser:
             above = self.atom()
             self.expect("/")
             part = Node("div", (above, self.atom()))
+            # 3 5/4 is no mixed number, and a product of two bare numbers is not written so.
             if not _is_mixed(factors[0], part):
                 raise Unreadable("two numbers side by side")
             factors = [Node("add", (factors[0], part), "mixed")]
@@ -351,9 +370,11 @@ class Parser:
                 and _is_mixed(factors[0], factor.args[0])
             ):
                 mixed = Node("add", (factors[0], factor.args[0]), "mixed")
+                # 2\frac13^2 squares the whole mixed number.
                 factors = [Node("pow", (mixed, factor.args[1]))]  # of the whole mixed number
             else:
                 factors.append(factor)
+        # x 3 may be 3x, x^3 or x_3.
         if self.peek.kind == "number":
             raise Unreadable(f"{self.peek.text} stands behind a factor")
         return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
@@ -361,6 +382,7 @@ class Parser:
     def _is_slashed(self) -> bool:
         """The 3/4 of 1 3/4, but not that of 1/2 3/4."""
         next_three = self.peek.kind, self.ahead().text, self.ahead(2).kind
+        # Behind a slash the 3/4 would belong to the fraction before it.
         return next_three == ("number", "/", "number") and self.ahead(-2).text != "/"
 
     def _next_power(self, before: Node) -> bool:
@@ -376,6 +398,7 @@ class Parser:
         if token.kind in ("number", "words", "end"):
             return False
         if token.text in ("|", r"\|"):
+            # In |a|b| a bar closes; in a set-builder it says "such that".
             return self.bars == 0 and self.ratio
         if token.kind == "sign":
             return token.text in ("(", "[", "{")
@@ -388,6 +411,7 @@ class Parser:
         while True:
             if (
                 base.op != "apply"
+                # (x)(3) is a product; (f + g)(x) is an application.
                 and not (bracketed and base.op == "sym")
                 and self.peek.kind == "sign"
                 and may_apply(base, self.peek.text)
@@ -403,6 +427,7 @@ class Parser:
             elif bracketed and self.accept("'"):
                 base = Node("logic", (base,), "not")  # (A \\cup B)'
             elif self.accept("!"):
+                # 5!! is a double factorial, 5! ! is (5!)!.
                 base = Node(
                     "fact2" if not self.peek.spaced and self.accept("!") else "fact", (base,)
                 )
@@ -417,6 +442,7 @@ class Parser:
         if self.accept(r"\circ"):
             return Node("deg", (base,))
         exponent = self.script()
+        # A^T transposes capital letters and matrices; of x it is a power.
         if exponent.value in ("T", "top") and (
             base.op in ("matrix", "tuple") or _of_matrices(base)
         ):
@@ -479,6 +505,7 @@ def _cross_product(left: Node, right: Node) -> Node:
     factors = left.args if left.op == "mul" else (left,)
     if not _is_vector(factors[-1]):
         return _join_flat("mul", left, right)
+    # "×" as a function of nothing known: the same only for the same two vectors in the same order.
     product = Node("apply", (sym("×"), Node("tuple", (factors[-1], right), "()")))
     return Node("mul", (*factors[:-1], product)) if factors[:-1] else product
 
@@ -488,6 +515,7 @@ def _is_mixed(whole: Node, part: Node) -> bool:
     if whole.op != "num" or part.op != "div" or any(arg.op != "num" for arg in part.args):
         return False
     above, below = (Fraction(arg.value) for arg in part.args)
+    # 2\frac{3}{2} is a product; a mixed number has a proper part.
     return (
         whole.value.denominator == above.denominator == below.denominator == 1 and 0 < above < below
     )

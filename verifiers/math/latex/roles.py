@@ -17,12 +17,14 @@ from rlvr.verifiers.math.latex.tree import BINDERS, Node, call, free_symbols, ha
 
 __all__ = ["may_apply", "settle_roles"]
 
+# × is the cross product, which the parser makes an application of.
 _ALWAYS = frozenset(("×", "f", "Phi", "Gamma", "zeta", "Var", "Cov", "Pr"))
 _MOSTLY = frozenset("F g G P E".split())
 """Functions, unless the same letter also stands alone and all brackets behind it hold sums:
 P(1+r) and P + Pr."""
 _OFTEN = frozenset("h H mu sigma tau phi psi Psi".split())
 """Functions, unless all brackets behind it hold sums: h(a+b)/2 is an area."""
+# Capital letters in their brackets are events: P(A) is no product although P may stand alone.
 _OF_EVENTS = frozenset("PE")
 _SQUARE = frozenset(("E", "P", "Pr", "Var", "Cov"))
 """E[X]."""
@@ -33,16 +35,19 @@ def may_apply(head: Node, bracket: str) -> bool:
     r"""True if brackets behind this may hold its argument: f, f', u_1, f^{-1}, f + g in
     brackets."""
     if bracket == "[":
+        # E[X]; other square brackets hold a factor.
         return head.op == "sym" and _letter(head) in _SQUARE
     if bracket != "(":
         return False
     if head.op == "sym":
+        # … (x) is a gap in a sum and no function.
         return bool(head.value != "…")
     return head.op in ("pow", "add", "mul", "div", "compose") and _of_functions(head)
 
 
 def _of_functions(head: Node) -> bool:
     if head.op == "pow":
+        # f^{-1}(x) and f^2(x); x^2(x-16) is a product.
         return head.args[0].op == "sym" and _letter(head.args[0]) in _ALWAYS | _MOSTLY | _OFTEN
     names = free_symbols(head)
     return (
@@ -60,6 +65,7 @@ def settle_roles(a: Node, b: Node) -> tuple[Node, Node]:
 
 def _functions(a: Node, b: Node) -> frozenset[str]:
     nodes = [*walk(a), *walk(b)]
+    # The index of a sum is a number, and k(k+1) in it a product.
     bound = {
         n.value[0] if n.op in ("lim", "diff") else n.value
         for n in nodes
@@ -70,6 +76,7 @@ def _functions(a: Node, b: Node) -> frozenset[str]:
         if node.op == "apply":
             for name in free_symbols(node.args[0]):
                 inside.setdefault(name, []).append(node.args[1])
+    # n(n+1) and n: a letter that also stands alone is a factor, but for the customary functions.
     alone = set(chain(_alone(a), _alone(b)))
     at_numbers = _only_at_numbers(a) | _only_at_numbers(b)
     return frozenset(
@@ -88,12 +95,14 @@ def _is_function(name: str, brackets: list[Node], alone: bool, differ: bool) -> 
     if letter in _ALWAYS:
         return True
     if letter in _MOSTLY:
+        # P(A + B) has an event inside, though it is a sum.
         events = letter in _OF_EVENTS and any(
             s[:1].isupper() for inner in brackets for s in free_symbols(inner)
         )
         return events or not (alone and sums)
     if letter in _OFTEN:
         return not sums
+    # u(x+1) against u(x)+u(1): different brackets on the two sides cannot be the same product.
     return differ and not alone and any(map(_is_one_sign, brackets))
 
 
@@ -159,11 +168,14 @@ def _with_roles(node: Node, functions: frozenset[str]) -> Node:
 def _apply_head(head: Node, inner: Node) -> Node:
     """(f + g)(x) is f(x) + g(x), and (f \\circ g)(x) is f(g(x)); f^{-1} and f' are functions of
     their own."""
+    # f^{-1}(x) stays an application: its head is compared as a whole.
     if head.op == "sym" or head.op == "pow":
         name = _INTERPRETED.get(str(head.value))
+        # \Gamma(5) is 24; of two arguments it is something else.
         return call(name, inner) if name and inner.op != "tuple" else Node("apply", (head, inner))
     if head.op == "compose":
         return _apply_head(head.args[0], _apply_head(head.args[1], inner))
     if head.op == "num":
+        # (2f)(x) is 2f(x).
         return head
     return Node(head.op, tuple(_apply_head(arg, inner) for arg in head.args), head.value)

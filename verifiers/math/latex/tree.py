@@ -76,6 +76,7 @@ class Written(Fraction):
         return self
 
     def __repr__(self) -> str:
+        # The points of a pair are hashed from its text, so that 0.50 and 0.5 must print alike.
         return f"Fraction({self.numerator}, {self.denominator})"  # what the points are drawn from
 
 
@@ -158,6 +159,7 @@ def replace_part(node: Node, old: Node, new: Node) -> Node:
     """
     if node == old:
         return new
+    # A part that is replaced is not searched again, so `new` may hold `old`.
     return Node(node.op, tuple(replace_part(arg, old, new) for arg in node.args), node.value)
 
 

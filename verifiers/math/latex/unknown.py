@@ -22,6 +22,7 @@ __all__ = ["is_notation", "stand_in", "unknown"]
 _NOTATION = frozenset(
     ("rel", "list", "set", "builder", "numbers", "union", "intersection", "minus", "congruent")
 )
+# Five above the line of the quotient, two below.
 _COEFFICIENTS = 7
 _DIGITS = 30
 _MOST_BITS = 1_000
@@ -34,9 +35,11 @@ def unknown(seed: Number, values: Sequence[Number]) -> Number:
         seed: the number that says which.
         values: its arguments, in their order.
     """
+    # Balls as text: a seed that is not exact has the same first digits at every precision.
     name = str(seed) if is_exact(seed) else seed.str(_DIGITS, radius=False)
     first, *later = values
     start = _quotient(_coefficients(name), first)
+    # Weighed, so that f(x, y) is not f(y, x).
     return reduce(
         lambda total, x: _quotient(_coefficients(name + "+"), total + 3 * x), later, start
     )
@@ -55,6 +58,7 @@ def stand_in(node: Node) -> Number:
 def _sort_arguments(node: Node) -> Node:
     args = tuple(map(_sort_arguments, node.args))
     symmetric = node.op in ("union", "intersection", "set", "add", "mul")
+    # A ∪ B and B ∪ A are one event; A \setminus B has an order.
     return Node(node.op, tuple(sorted(args, key=repr)) if symmetric else args, node.value)
 
 
@@ -62,6 +66,7 @@ def _quotient(c: tuple[Number, ...], x: Number) -> Number:
     if is_exact(x) and x.height_bits() > _MOST_BITS:  # f(f(f(…))) has four times as many each
         x = arb(x)
     square = x * x
+    # x⁴ + |c₅|x² + |c₆| has no real zero, as no coefficient is 0 (they are odd numbers over 4096).
     below = square * square + abs(c[5]) * square + abs(c[6])
     above = c[0] + c[1] * x + c[2] * square + c[3] * square * x + c[4] * square * square
     return divide(above, below)
@@ -75,4 +80,5 @@ def _coefficients(name: str) -> tuple[Number, ...]:
 def _hash_text(text: str) -> tuple[Number, ...]:
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     parts = [int.from_bytes(digest[2 * i : 2 * i + 2]) for i in range(_COEFFICIENTS)]
+    # Odd numerators, so that none is 0; between -16 and 16.
     return tuple(fmpq(2 * part + 1 - (1 << 16), 1 << 12) for part in parts)

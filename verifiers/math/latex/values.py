@@ -100,6 +100,8 @@ def decided(compute: Callable[[], _T], bits: int = PRECISION) -> _T:
             with ctx.workprec(bits):
                 return compute()
         except Rough:
+            # Doubling: the last try costs more than all before it together, so starting low costs
+            # little.
             bits *= 2
             if bits > MOST_PRECISION:
                 raise
@@ -123,6 +125,7 @@ def is_integer(value: Number) -> bool:
 def magnitude(value: Number) -> int:
     """About log2 of a number that is not zero."""
     if isinstance(value, fmpq):
+        # log2 of the quotient, right to within one.
         return int(value.numerator.bit_length()) - int(value.denominator.bit_length())
     if isinstance(value, acb):
         value = abs(value)
@@ -138,8 +141,10 @@ def vanishes(value: Number) -> bool:
     """
     if isinstance(value, fmpq):
         return bool(value == 0)
+    # A ball away from 0 is decided, however wide it is.
     if not value.contains(0):
         return False
+    # Wider than a third of the precision: it could be a small number that is not 0.
     if value.rel_one_accuracy_bits() < ctx.prec // _PART:
         raise Rough
     return True
@@ -154,12 +159,15 @@ def sign_of(value: Number) -> int:
     """
     if isinstance(value, acb):
         raise Undefined
+    # `0 * vanishes(...)` is 0, and raises where the ball is too wide to say so.
     return 1 if value > 0 else -1 if value < 0 else 0 * vanishes(value)
 
 
 def divide(above: Number, below: Number) -> Number:
     """A quotient."""
     if vanishes(below):
+        # Exactly 0 below is a division by zero; a ball taken for 0 only says that it cannot be
+        # told.
         raise Undefined if below == 0 else NotMeant
     return above / below
 
@@ -169,6 +177,7 @@ def power_of(base: Number, exponent: Number, *, real: bool) -> Number:
     if isinstance(exponent, fmpq):
         if exponent.denominator == 1:
             return _whole_power(base, int(exponent))
+        # 2/3 in lowest terms: the root first, which exists for odd roots of negative numbers.
         if exponent.denominator <= _SCHOOL_ROOT:
             root = root_of(base, int(exponent.denominator), real=real)
             return _whole_power(root, int(exponent.numerator))
@@ -181,12 +190,16 @@ def power_of(base: Number, exponent: Number, *, real: bool) -> Number:
 
 def _whole_power(base: Number, exponent: int) -> Number:
     if vanishes(base):
+        # 0^0 has no value: as a limit it may be anything.
         if exponent <= 0:
             raise Undefined
         return fmpq(0)
     if isinstance(base, fmpq):
+        # Exact as long as the result is short; else a ball, which costs the same for every
+        # exponent.
         if abs(exponent) * base.height_bits() <= MOST_BITS:
             return base**exponent
+        # (-1)^{10^9} stays exact whatever its length.
         if base in (1, -1):
             return base ** (exponent % 2)
     _bound(base, exponent)
@@ -205,6 +218,7 @@ def _bound(base: Number, exponent: Number) -> None:
         exponent.bit_length() if isinstance(exponent, int) else magnitude(exponent)
     )
     if bits > MOST_MAGNITUDE.bit_length():
+        # Small base and positive exponent, or the other way: the power goes to 0, not to infinity.
         vanishing = not isinstance(exponent, acb) and (size > 0) is (exponent < 0)
         raise (Underflow if vanishing else TooLarge)(
             f"a power of more than {MOST_MAGNITUDE} binary digits"
@@ -216,6 +230,7 @@ def root_of(value: Number, index: int, *, real: bool) -> Number:
     if vanishes(value):
         return fmpq(0)
     negative = not isinstance(value, acb) and value < 0
+    # (-8)^{1/3} = -2, also among complex numbers, as school has it.
     if negative and index % 2:
         return -root_of(-value, index, real=real)
     if negative and real:
@@ -224,6 +239,7 @@ def root_of(value: Number, index: int, *, real: bool) -> Number:
         above, below = (
             _whole_root(int(part), index) for part in (value.numerator, value.denominator)
         )
+        # Both parts must have a root; 0 cannot occur, as it went above.
         if above and below:
             return fmpq(above, below)
     return _ball(value).root(index)
