@@ -216,10 +216,13 @@ def capacity(device: torch.device) -> int | None:
         device: a GPU, or the CPU: then the machine's memory, or what the control group allows.
     """
     if device.type == "cuda":
+        # All of it, used or not: other processes come and go while a run lasts.
         return int(torch.cuda.mem_get_info(device)[1])
     if device.type != "cpu":
         return None
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    # The limit of the container, by control groups of
+    # version 2 and of version 1; "max" is no number.
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             limits.append(int(Path(name).read_text(encoding="ascii")))
@@ -239,8 +242,11 @@ def token_costs(policy: Policy) -> TokenCosts:
         or _PROBE[-1]
     )
     longest = min(position_limit, _PROBE[-1])
+    # Three points on distinct lengths need some room; a
+    # model of so few positions costs nothing worth counting.
     if longest < 2 * len(_PROBE):
         return TokenCosts(0, 0, 0, 0, 0, 0)
+    # In the proportions of the probe, for models that read fewer tokens.
     sizes = [longest * size // _PROBE[-1] for size in _PROBE]
     fixed, linear, square = _parabola(sizes, [_count_kept(policy, size) for size in sizes])
     whole_linear, whole_square = linear, square
@@ -250,6 +256,7 @@ def token_costs(policy: Policy) -> TokenCosts:
                 sizes, [_count_kept(policy, size) for size in sizes]
             )
     layers = max(1, policy.model.config.get_text_config().num_hidden_layers)
+    # A difference of two lengths, so that what a cache holds at any length does not count.
     cached = (_count_cached(policy, sizes[-1]) - _count_cached(policy, sizes[0])) / (
         sizes[-1] - sizes[0]
     )
@@ -260,6 +267,7 @@ def _parabola(at: list[int], values: list[int]) -> tuple[float, float, float]:
     """Coefficients a, b, c of the parabola a + b·x + c·x² through three points; none below 0."""
     (x, y, z), (u, v, w) = at, values
     first, second = (v - u) / (y - x), (w - v) / (z - y)
+    # The second divided difference is the curvature; noise must not make it negative.
     c = max(0.0, (second - first) / (z - x))
     b = max(0.0, first - c * (x + y))
     return max(0.0, u - b * x - c * x * x), b, c
@@ -267,6 +275,7 @@ def _parabola(at: list[int], values: list[int]) -> tuple[float, float, float]:
 
 def _rows(policy: Policy, tokens: int) -> list[TokenRow]:
     """One row of so many tokens; in two parts where rows are packed, which has masks of its own."""
+    # Token 1 where there is one: a vocabulary may be of one token.
     vocabulary = policy.model.config.get_text_config().vocab_size
     parts = [tokens // 2, tokens - tokens // 2] if policy.packing else [tokens]
     return [TokenRow([1 % vocabulary], [i % vocabulary for i in range(n)]) for n in parts]
@@ -275,12 +284,14 @@ def _rows(policy: Policy, tokens: int) -> list[TokenRow]:
 @torch.enable_grad()  # type: ignore[untyped-decorator]
 def _count_kept(policy: Policy, tokens: int) -> int:
     """Bytes that autograd keeps for the backward pass of a micro-batch, without the parameters."""
+    # Parameters stay in memory anyway and are counted as weights.
     parameter_storages = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     storages: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in parameter_storages:
+            # By storage: several views of one tensor are one piece of memory.
             storages[storage.data_ptr()] = storage.nbytes()
         return tensor
 
@@ -304,6 +315,7 @@ def _count_cached(policy: Policy, tokens: int) -> int:
         torch.autocast(policy.device.type, policy.autocast, enabled=enabled),
     ):
         model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
+    # Any tensor of a layer: recurrent models keep other states than keys and values.
     tensors = [
         value
         for layer in cache.layers
@@ -330,6 +342,7 @@ def forecast(
         costs: what `token_costs` measured; None to measure it.
         world: ranks over which weights, gradients and optimiser are sharded.
     """
+    # Sizes are of whole weights; those of a rank are divided below.
     policy = policy.whole()
     is_offloaded = config.offload is not None
     on_device = not is_offloaded  # what the shares take there
@@ -338,6 +351,7 @@ def forecast(
     weights, numbers = sum(p.nbytes for p in every), sum(p.numel() for p in every)
     trained = sum(p.numel() * p.element_size() for p in every if p.requires_grad)
     second = trained / world if settings.algorithm.trains_two else 0  # a critic's head is small
+    # With an adapter the reference is the same model with the adapter off.
     copies = 0 if not settings.algorithm.has_reference or policy.lora is not None else weights
     text = policy.model.config.get_text_config()
     position_limit = getattr(text, "max_position_embeddings", None) or math.inf
@@ -349,22 +363,30 @@ def forecast(
     layer = weights / max(1, text.num_hidden_layers) if shares > 1 else 0.0
     layer /= settings.tensor_parallel
     per_update = math.ceil(rollouts / settings.updates_per_batch)
+    # A micro-batch holds as many of the longest rows as fit, and one in any case.
     per_batch = min(per_update, max(1, policy.max_tokens // row))
     shape = (1, per_batch * row) if policy.packing else (per_batch, row)
     together = settings.context_parallel
+    # Ranks of a context group divide a pack's tokens.
     shape = (1, math.ceil(per_batch * row / together)) if together > 1 else shape
     tokens = shape[0] * shape[1]
     head = policy.model.get_output_embeddings().weight
     # Keys and values of the other ranks' tokens, for each head.
     of_others = 0.0
     if together > 1:
+        # Keys and values: two numbers for each head's width, in the mean size of a weight.
         of_others = 2.0 * (together - 1) * tokens * _width_of_heads(text) * weights / numbers
+        # With checkpointing only the layer that is made
+        # again has them; else each layer keeps its own.
         of_others *= 1 if policy.model.training else text.num_hidden_layers
+    # As in `rlvr.train.logprobs`: width of a block of logits.
     width = max(1024, 2**21 // max(1, tokens))
     # Its steps have distributions whole, and second derivatives.
     vectors, graphs = (_REGION_VECTORS, _REGION_GRAPHS) if is_region else (1, 1)
     block = tokens * min(width, len(head)) * max(4, head.element_size()) * _BLOCK_COPIES
     rows = min(settings.max_rows, rollouts)
+    # Rows side by side, with the room that the cache grows by,
+    # or what `max_tokens_in_flight` allows if that is less.
     held = min(rows * max(_ROOM * row, row + _LEAST_ROOM), max(row, settings.max_tokens_in_flight))
     # of a layer whose buffers grow the old ones live on
     moved = 1 / (_ROOM * getattr(text, "num_hidden_layers", 1))
@@ -372,6 +394,7 @@ def forecast(
     # prompts go through a layer at once
     read = min(rows, settings.prompts) * prompt_tokens * costs.layer_linear
     is_local = settings.engine == "local"  # vLLM keeps to its own share of memory
+    # AdamW keeps two numbers for each trained one.
     optimizer = 2 * (0 if is_region else trained / world) + 2 * second
     reference = copies / shares + _size_of_model(settings.teacher) / world
     gradients = vectors * trained / shares + second
@@ -383,17 +406,22 @@ def forecast(
         optimizer=on_device * optimizer,
         second=on_device * second,
         reference=on_device * reference,
+        # A copy of whole weights: while the policy is
+        # updated, or because the policy itself is in shards.
         sampler=weights if is_local and (settings.max_staleness or world > 1) else 0,
         reward_model=_size_of_model(settings.reward_model),
         gradients=on_device * gradients + layer,
+        # A trust region's product needs the graph of a gradient too.
         activations=graphs * costs.activations(*shape, recomputed=policy.model.training)
         + of_others,
         logits=block
         + is_region * (rollouts * settings.max_tokens + _REGION_COPIES * tokens) * len(head) * 4
         + (head.numel() * head.element_size() if head.requires_grad else 0),
         keys_values=is_local * (reached + read),
+        # float32 logits of one token for each row.
         sampled_logits=is_local * rows * len(head) * 4 * _SAMPLING_COPIES,
         overlap=is_local and settings.max_staleness > 0,
+        # Weights and the two means of AdamW.
         checkpoint=3 * (trained + second * world)
         + (copies if policy.lora is None else trained if settings.algorithm.reset else 0),
         offloaded=is_offloaded * offloaded,
@@ -419,6 +447,7 @@ def _size_of_model(place: str | None) -> float:
     if place is None or "://" in place:
         return 0.0
     if place.startswith(IMPLICIT):
+        # The trained model and the one it began with.
         return 2 * _size_of_model(str(implicit_run(place)[0]))
     return float(sum(file.stat().st_size for file in Path(place).glob("*.safetensors")))
 
@@ -464,8 +493,10 @@ def require_room(found: Forecast, config: Config) -> None:
     require_memory(found, config)
     folder = config.run / "checkpoints"
     present = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    # One more than `keep`: the old one goes after the new one is written.
     written = min(config.keep + 1, math.ceil(config.steps / config.checkpoint_every))
     needed = written * found.checkpoint + found.weights - present
+    # The nearest folder that exists, as the run's is not made yet.
     free = shutil.disk_usage(
         next(path for path in (config.run, *config.run.absolute().parents) if path.is_dir())
     ).free
@@ -483,6 +514,7 @@ def _remedy(found: Forecast, config: Config) -> str:
     assert found.capacity is not None
     room = found.capacity - found.standing
     if (
+        # Cheapest first: turns instead of overlap cost only time.
         found.overlap
         and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity
     ):
@@ -497,6 +529,7 @@ def _remedy(found: Forecast, config: Config) -> str:
         if fitting >= found.row_tokens:
             return f"Lower micro_tokens to {fitting} or less"
         if not config.gradient_checkpointing:
+            # One completion is longer than a micro-batch may be, so only recomputation helps.
             return "Switch gradient_checkpointing on: one completion alone is too long without"
     if found.sampling > found.update and room > 0:
         fitting = int(found.rows * room / found.sampling)
@@ -549,6 +582,7 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     available = capacity(device)
     base = base_of_adapter(Path(config.model)) if Path(config.model).is_dir() else None
     name = base or config.model
+    # From shapes alone, on the meta device: weights that cannot fit are not read.
     with nullcontext() if Path(name).is_dir() else at_once():
         model = model_of_config(name)
     if model is None:
@@ -556,9 +590,11 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
     numbers = sum(p.numel() for p in model.parameters())
     lora, algorithm = config.lora_rank is not None, config.resolve().algorithm
     shares = 1 if algorithm.trust_region is not None else world
+    # A frozen base is loaded in bfloat16; trained weights are float32.
     weight_bytes = (2 if lora and config.precision == "bf16" else 4) * numbers
     parts = {"weights": weight_bytes // shares}
     if not lora:
+        # float32: 4 bytes of a gradient, twice 4 of AdamW's means.
         parts |= {"gradients": 4 * numbers // shares, "optimiser": 8 * numbers // world}
         if algorithm.has_reference:
             parts["reference"] = 4 * numbers // shares
@@ -568,6 +604,7 @@ def require_room_for_weights(config: Config, device: torch.device, world: int = 
         ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
         parts = {name: size * ranks_here for name, size in parts.items()}
     elif config.engine == "local" and (config.max_staleness or world > 1):
+        # Undivided: the sampler has whole weights.
         parts["sampler's weights"] = weight_bytes
     if available is None or sum(parts.values()) <= available:
         return

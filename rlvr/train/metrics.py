@@ -115,6 +115,7 @@ class Jsonl:
                     RuntimeWarning,
                     stacklevel=2,
                 )
+        # Written whole first, then appended to: a kill in between leaves a complete file.
         write_whole(path, "".join(lines_before).encode())
         self._file = path.open("ab")
 
@@ -150,6 +151,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingDependency("tensorboard", "train") from None
+        # `purge_step`: TensorBoard hides what was logged from this step on.
         self._writer: Any = SummaryWriter(
             str(folder), purge_step=None if resume_at is None else resume_at + 1
         )
@@ -185,6 +187,7 @@ class Tracker:
         self._package, self._module = package, tracker_of(package)
         place = run.resolve()
         options: JsonDict = {}
+        # The machine and the path: two machines may have a folder of the same name.
         if package == "wandb":  # names need not be unique there, ids must be
             unique = f"{platform.node()}:{place}"
             options = {
@@ -244,6 +247,7 @@ class Progress:
     def log(self, step: int, numbers: Mapping[str, float]) -> None:
         if step == 0 or (not self._console.is_terminal and step % 10 and step != self._total):
             return
+        # Titles again every 20 lines, as the first ones have scrolled away.
         if self._printed % 20 == 0:
             titles = "".join(f"{title:>9}" for title in _SHOWN.values())
             self._console.print(f"  step{titles}     left", style="bold", highlight=False)
@@ -251,6 +255,7 @@ class Progress:
         cells = "".join(
             f"{numbers[name]:>9.3f}" if name in numbers else f"{'–':>9}" for name in _SHOWN
         )
+        # Steps of this process: those before a resume took other time.
         done = step - self._first
         left = (time.monotonic() - self._started) / max(1, done) * (self._total - step)
         self._console.print(f"{step:>6}{cells}{_duration(left):>9}", highlight=False)
@@ -359,6 +364,7 @@ def read_metrics(path: Path) -> list[JsonDict]:
                 raise ValueError("no object with a step")
             rows.append(row)
         except (ValueError, RecursionError):
+            # A last line without an end was being written when the process was killed.
             if line.endswith(b"\n"):
                 damaged.append(number)
     if damaged:

@@ -28,10 +28,13 @@ class AnswerNovelty(LearnerPart):
 
 
 def _punish_repeats(group: Group, weight: float) -> Group:
+    # An empty answer is none.
     counts = Counter(answer for rollout in group.rollouts if (answer := _answer(rollout)))
     share = weight / len(group.rollouts)
     rollouts = []
     for rollout in group.rollouts:
+        # Others with the same answer: itself does not count.
+        # A `Counter` gives 0 for "", so below 0 is possible.
         same_answers = max(0, counts[_answer(rollout)] - 1)
         score = _lower(rollout.score, share * same_answers)
         branches = [replace(branch, score=score) for branch in rollout.branches]

@@ -53,6 +53,7 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
         UsageError: there are no rows, or one has no prompt.
     """
     prompts, completions = sizes_of(rows)
+    # A completion of no token takes no place; its prompt does.
     lengths = prompts + np.maximum(completions - 1, 0)  # a completion's last token predicts nothing
     starts = lengths.cumsum() - lengths
     parts = (
@@ -61,6 +62,7 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
         for part in (row.prompt_ids, row.completion_ids[: len(row.completion_ids) - 1])
     )
     ids = np.fromiter(chain.from_iterable(parts), np.int64, int(lengths.sum()))
+    # Positions begin again at 0: these alone keep the rows of a pack apart.
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
     input_ids, position_ids = (
         torch.from_numpy(values[None]).to(device) for values in (ids, positions)
@@ -86,11 +88,13 @@ def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
     all_packs: list[list[int]] = []
     # of each pack; those behind `found` are not begun
     room = np.zeros(len(lengths), dtype=np.int64)
+    # The same rows in the same packs on every rank, so ties keep their order.
     for i in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():
         fitting = np.flatnonzero(room[: len(all_packs)] >= lengths[i])
         at = int(fitting[0]) if len(fitting) else len(all_packs)
         if at == len(all_packs):
             all_packs.append([])
+            # A row longer than the limit gets a pack of its size, with no room left.
             room[at] = max(max_tokens, lengths[i])
         all_packs[at].append(i)
         room[at] -= lengths[i]
@@ -112,6 +116,7 @@ def require_packing(model: PreTrainedModel) -> None:
     vocabulary = model.config.get_text_config().vocab_size
     rows = [
         TokenRow([i % vocabulary for i in range(first, first + n)], [5 % vocabulary])
+        # Three rows: one of one token between two longer ones, with tokens that differ.
         for first, n in ((1, 5), (7, 1), (3, 6))
     ]
     packed = pack(rows, device=model.device)
@@ -126,7 +131,9 @@ def require_packing(model: PreTrainedModel) -> None:
             (a - b.last_hidden_state[0]).abs().max()
             for a, b in zip(packed_states, alone, strict=True)
         ]
+        # √ε of the largest state: far above rounding, far below what another row's tokens change.
         rounding = torch.finfo(states.dtype).eps ** 0.5 * states.abs().max()
+        # NaN is not `<=`, so it is refused as well.
         if max(differences) <= rounding:
             return
     raise UsageError(

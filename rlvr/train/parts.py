@@ -79,6 +79,7 @@ class Forks(LearnerPart):
         rollouts = sampled.rollouts
         options: JsonDict = {"k": self.learner.config.vine_k}
         if self.learner.algorithm.forks == "greedy":
+            # A greedy completion from the prompt alone: ReMax's baseline.
             steps = [sorted({0, len(rollout.completion_ids)}) for rollout in rollouts]
             options = {"k": 1, "greedy": True, "steps": steps}
         values, costs = prefix_values_and_costs(by, rollouts, **options)
@@ -100,6 +101,7 @@ class SubsetChoice(LearnerPart):
         # row.
         sizes = torch.tensor([len(group.rollouts) for group in groups])
         is_there = torch.arange(scores.shape[1]) < sizes[:, None]
+        # [P, G] to rows: only places where there is a rollout.
         keep = rule(scores, scored, size=settings.size, generator=generator)[is_there]
         # Branches follow their rollout; denominators then count what is trained on alone.
         mask = batch.completion_mask & torch.cat([keep, keep[owners_of(groups)]])[:, None]
@@ -121,6 +123,7 @@ class HighEntropy(LearnerPart):
         both_values = learner.policy.logprobs(batch.rows, temperature, with_entropy=True)
         logprobs, entropies = (values.float().cpu() for values in both_values)
         old = logprobs if learner.algorithm.correction else None  # which needs no second pass then
+        # Chosen once, among all trained tokens of the batch and under the weights before the step.
         kept_tokens = top_entropy(entropies, batch.completion_mask, share=share)
         return replace(batch, kept=kept_tokens, old_logprobs=old)
 
@@ -136,6 +139,7 @@ class Corrections(LearnerPart):
     wants = "correction"
 
     def before(self, batch: Batch) -> Batch:
+        # Another part has computed them in its own pass.
         if batch.old_logprobs is not None:
             return batch
         learner = self.learner
@@ -186,9 +190,11 @@ class ReferenceMixing(LearnerPart):
         settings, reference = self.learner.algorithm.mixing, self.learner.part(Reference)
         assert settings is not None
         assert reference is not None
+        # Every n-th step of the run, also after a resume: counted from its beginning.
         if step % settings.every_steps:
             return
         share_lists = reference.policy.shares(), self.learner.policy.shares()
+        # Share by share: policy and reference are sharded alike.
         for reference_share, policy_share in zip(*share_lists, strict=True):
             reference_share.lerp_(policy_share.detach(), settings.share)
 
@@ -208,6 +214,7 @@ class _Coefficient(LearnerPart):
 
     def after(self, batch: Batch) -> dict[str, float]:
         settings, mask = self.settings, batch.completion_mask
+        # Without a trained token there is no KL to move by.
         if settings.rule == "fixed" or not mask.any():
             return {}
         total, rows = self.measure_kl(batch), int(mask.any(dim=1).sum())
@@ -215,6 +222,7 @@ class _Coefficient(LearnerPart):
         # token.
         kl = float(total / (rows if settings.rule == "ziegler" else mask.sum()))
         moved = _move_coefficient(settings, kl, rows)
+        # Loaded into the algorithm, from which the next step's penalty reads it.
         self.load(moved)
         return {f"{self.name}_coefficient": moved, f"{self.name}_measured": kl}
 
@@ -255,10 +263,13 @@ class KlPenalty(_Coefficient):
             batch.ref_logprobs,
             batch.completion_mask,
             estimator=settings.estimator,
+            # Weighted: the estimator's expectation is under the
+            # policy that sampled, so its tokens get the ratio.
             behaviour_logprobs=micro.before if settings.weighted else None,
         )
         penalty = micro.aggregate(settings.coefficient * kl)
         micro.terms |= {
+            # A mean over the tokens of the whole update; this is a micro-batch's share of it.
             "kl_ref": kl.detach().sum() / micro.whole.tokens,
             "kl_gradient": _squared_gradient(penalty, micro.logprobs),
             "policy_gradient": _squared_gradient(loss, micro.logprobs),
@@ -276,6 +287,8 @@ class KlPenalty(_Coefficient):
 
     def measure_kl(self, batch: Batch) -> Tensor:
         assert batch.ref_logprobs is not None
+        # The estimator k1 on sampled tokens: its mean is
+        # unbiased for the KL of the policy that sampled.
         return zero_masked(
             batch.behaviour_logprobs - batch.ref_logprobs, batch.completion_mask
         ).sum()
@@ -288,6 +301,7 @@ class TrustPenalty(_Coefficient):
     name = wants = "trust"
 
     def measure_kl(self, batch: Batch) -> Tensor:
+        # With the weights after the step: one more pass over the batch.
         current = self.learner.logprobs(batch.rows, self.learner.policy)
         return kl_loss(
             batch.behaviour_logprobs, current, batch.completion_mask, estimator="k3"
@@ -323,6 +337,7 @@ class EntropyBonus(LearnerPart):
 
     def __init__(self, learner: Learner) -> None:
         super().__init__(learner)
+        # Infinity: until an entropy was measured the bonus is off wherever there is a target.
         self.last = math.inf
 
     @classmethod
@@ -348,6 +363,7 @@ class EntropyBonus(LearnerPart):
         target, entropies = algorithm.entropy_target, micro.entropies
         assert entropies is not None
         if target is not None:
+            # A share of the mean over the update's tokens.
             micro.terms["entropy_now"] = (
                 zero_masked(entropies.detach(), mask).sum() / micro.whole.tokens
             )
@@ -357,6 +373,7 @@ class EntropyBonus(LearnerPart):
         algorithm, target = self.learner.algorithm, self.learner.algorithm.entropy_target
         if target is None or "entropy_now" not in numbers:
             return
+        # Of the update that has just been made; the next one's coefficient follows it.
         self.last = numbers["entropy_now"]
         moved = next_entropy_coefficient(
             algorithm.entropy,
@@ -378,6 +395,7 @@ class EntropyBonus(LearnerPart):
         return [self.learner.algorithm.entropy, self.last]
 
     def load(self, state: Sequence[float]) -> None:
+        # A fixed coefficient is a setting, and may have been changed on purpose since.
         if self.learner.algorithm.entropy_target is not None:
             self.learner.algorithm = self.learner.algorithm.copy_with(entropy=state[0])
         self.last = state[1]
@@ -421,6 +439,7 @@ class Selection(LearnerPart):
     def select(self, mini: Batch) -> Batch:
         learner, algorithm, mask = self.learner, self.learner.algorithm, mini.completion_mask
         assert isinstance(algorithm, PolicyGradient)
+        # By the number of updates: a resumed run draws the same tokens.
         seed = rollout_seed("select", learner.config.seed, learner.updates)
         fields = {
             "logprobs": learner.logprobs(mini.rows, learner.policy),
@@ -474,6 +493,7 @@ def parts_of(learner: Learner, kept: Sequence[LearnerPart] = ()) -> list[Learner
     """
     kept_by_kind = {type(part): part for part in kept}
     kinds = (kind for kind in _PARTS if kind.is_wanted(learner))
+    # Those that stay keep their state, such as a critic its weights.
     return [kept_by_kind[kind] if kind in kept_by_kind else kind(learner) for kind in kinds]
 
 
@@ -490,5 +510,6 @@ def shape_policy(policy: Policy, algorithm: Algorithm) -> None:
 
 def _squared_gradient(loss: Tensor, logprobs: Tensor) -> Tensor:
     """|∂loss / ∂logprobs|²: cheap, as it stops before the model."""
+    # `retain_graph`: the update's own backward pass goes through the same graph.
     [gradient] = torch.autograd.grad(loss, logprobs, retain_graph=True, allow_unused=True)
     return logprobs.new_zeros(()) if gradient is None else gradient.square().sum()

@@ -121,6 +121,7 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             compare: computes another number of each token, which is returned instead of the
                 entropies.
         """
+        # The head whole: with tensor parallelism its rows lie on several ranks.
         head, states = whole_head(self.model), self.states(batch)
         logprobs, entropies = token_logprobs(
             states,
@@ -147,6 +148,7 @@ class RootModule(nn.Module):  # type: ignore[misc]  # torch has no types here
             read = self.model.base_model(
                 input_ids=batch.input_ids, use_cache=False
             ).last_hidden_state
+        # [B · L, H] → [N, H]: only states that predict a completion token go through the head.
         return read.flatten(0, 1).index_select(0, batch.sources)
 
 
@@ -213,6 +215,7 @@ class Policy:
         self._device: torch.device | None = None  # where it computes, if weights rest elsewhere
         self._whole: Policy | None = None
         if packing:
+            # Before it is tried: its attention is then the one that keeps rows apart.
             use_packed_attention(model)
         tried = model
         # Weights that are read later, each rank its share: what can be told of the architecture is
@@ -235,6 +238,8 @@ class Policy:
                 if newer
                 else model.gradient_checkpointing_enable
             )
+            # Reentrant checkpointing passes no gradient on where a
+            # layer's inputs need none, as behind frozen embeddings.
             enable({"use_reentrant": False})
         # With checkpointing, layers keep no cache, which prompt sharing needs.
         self._shares_prompts = (
@@ -283,6 +288,7 @@ class Policy:
             UsageError: there is no such model, or it cannot be used; see `rlvr.train.loading`.
         """
         saved_format = recorded_format(name)
+        # What the folder recorded, unless the settings ask for something else.
         options["chat"] = ChatSettings.of(options.get("chat", "auto")).after(saved_format)
         lazy = (
             empty_of_folder(Path(name), dtype=dtype, attention=attention)
@@ -339,6 +345,7 @@ class Policy:
             seed: fixes the adapter's first weights.
         """
         self.lora = add_lora(self.model, rank=rank, alpha=alpha, targets=targets, seed=seed)
+        # Modules that the adapter adds begin in training mode.
         self.model.train(self.model.training)
 
     def shard(self, ranks: Ranks, *, whole: bool = False) -> None:
@@ -357,6 +364,7 @@ class Policy:
             return
         if whole:
             whole_policy = self.whole()
+            # Whole weights on every rank: what was to be read in shares is loaded now.
             self.model, self.root, self.ranks = whole_policy.model, whole_policy.root, ranks
             self._files = self._fill = self._whole = None
             return
@@ -364,11 +372,14 @@ class Policy:
             # Afterwards each rank has other numbers of them.
             self.lora.fingerprint()  # while the frozen weights are whole
         self._device = self.device  # offloaded weights rest elsewhere
+        # Before sharding: copies of the policy are made from it, without weights.
         self._skeleton = skeleton(self.model)
         # Ranks that share prompts would make different numbers of passes, in each of which weights
         # are gathered; on a CPU the ranks agree on the number before.
         self._shares_prompts &= self._device.type == "cpu" and ranks.together == 1
+        # A critic's head computes in float32, whatever the layers do.
         critic_modules = [module for module in self.root.children() if module is not self.model]
+        # First by tensor, then by data: FSDP shards what a rank has of a layer.
         if ranks.tensor_mesh is not None:
             split_layers(self.root, self.model, ranks.tensor_mesh)
         if ranks.context_mesh is not None:
@@ -376,6 +387,7 @@ class Policy:
         ranks.shard(self.root, _layers(self.model), exact=critic_modules, dtype=self.autocast)
         self.ranks = ranks
         if self._fill is not None:
+            # Values come last: until here the shares had shapes alone.
             self._fill(self)
         self._whole = None
 
@@ -395,6 +407,7 @@ class Policy:
         before `shard`."""
         if self._files is not None:
             return self._files.summary()
+        # In float64 on every rank, so that equal weights give equal texts.
         return " ".join(
             f"{name} {float(p.detach().double().sum())}"
             for name, p in self.model.named_parameters()
@@ -408,6 +421,8 @@ class Policy:
         """
         state = self.model.state_dict()
         for names in _buckets(self.model, state):
+            # `gather` is a collective, so every rank walks
+            # through all buckets, and only the first keeps them.
             gathered = {name: self.ranks.gather(state[name]) for name in names}
             yield {name: value for name, value in gathered.items() if value is not None}
 
@@ -449,8 +464,11 @@ class Policy:
         written: list[Path] = []
         for bucket in self.weights():
             if self.ranks.first:
+                # Without weights: transformers writes the
+                # config, and the given tensors as they are.
                 plain = empty_model(self.model, torch.float32 if self.lora else self.model.dtype)
                 part = bucket if self.lora is None else self.lora.merge(bucket)
+                # One file for each bucket: transformers must not split it again.
                 plain.save_pretrained(folder, state_dict=part, max_shard_size="999TB")
                 written.append(folder / f"bucket-{len(written):05}.safetensors")
                 (folder / "model.safetensors").rename(written[-1])
@@ -528,6 +546,7 @@ class Policy:
         """
         twin = copy.copy(self)
         twin.packing = twin._shares_prompts = False
+        # Half: other micro-batches, and so another order of sums.
         twin.max_tokens = max(1, self.max_tokens // 2)
         kind = str(getattr(self.model.config, "_attn_implementation", ""))
         if not kind.startswith("flash"):
@@ -540,12 +559,16 @@ class Policy:
         If this one is sharded, it gets them when it is sharded too, share by share.
         """
         twin = copy.copy(self)
+        # Not sharded yet.
         twin.ranks = Ranks()
         if self.is_sharded:
+            # The skeleton has shapes only; this rank's
+            # shares are copied when the twin is sharded too.
             twin._skeleton, twin.model = None, copy.deepcopy(self._skeleton)
             twin._fill = self._give
             twin.lora = None if self.lora is None else Lora(twin.model)
         else:
+            # Frozen tensors in deepcopy's memo are not copied: with LoRA a copy is small.
             shared_tensors = {id(p): p for p in self.model.parameters() if not p.requires_grad}
             twin.model = copy.deepcopy(self.model, dict(shared_tensors))
         twin.root = RootModule(twin.model, self._logits)
@@ -554,6 +577,7 @@ class Policy:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _give(self, twin: Policy) -> None:
         """Copy this rank's shares into those of a policy that is sharded alike."""
+        # Ranks hold the same places of both, so no message is needed.
         for twin_share, own_share in zip(twin.shares(), self.shares(), strict=True):
             twin_share.copy_(own_share)
 
@@ -631,15 +655,20 @@ class Policy:
         """
         if not rows:
             raise UsageError("there are no rows to score; give at least one")
+        # One width for all micro-batches, so that they can be joined.
         T = max(len(row.completion_ids) for row in rows)
         if self.is_sharded and not torch.is_grad_enabled():
+            # Without gradients rows are divided over the ranks, and summed up for all.
             shared = self._of_all_ranks(rows, T, temperature, with_entropy)
             return (shared[0], shared[1]) if with_entropy else shared[0]
         # of a plan already
+        # With gradients the caller has taken the rows
+        # from `plan`, and all ranks make as many passes.
         parts = [list(range(len(rows)))] if self.is_sharded else self.micro_batches(rows)
         batches_values = [
             self._of_batch([rows[i] for i in part], T, temperature, with_entropy) for part in parts
         ]
+        # `argsort` of the order of computation puts rows back in the order given.
         place = torch.tensor([i for part in parts for i in part], device=self.device).argsort()
         logprobs, *entropy = (
             torch.cat(values)[place] for values in zip(*batches_values, strict=True)
@@ -656,6 +685,7 @@ class Policy:
             totals = totals or [values.new_zeros(len(rows), width) for values in computed]
             if counts:
                 for values, part_values in zip(totals, computed, strict=True):
+                    # A filler's values are dropped: another rank has that row.
                     values[part] = part_values
         return [self.ranks.sum(values) for values in totals]
 
@@ -702,6 +732,7 @@ class Policy:
         padded = pad(rows, device=self.device)
         shares = self._shares_prompts and worth_sharing_prompts(rows)
         if self._shares_prompts and self.is_sharded:  # passes gather weights: all make as many
+            # A pass more or less on one rank would leave the others waiting in its gather.
             shares = not self.ranks.any(not shares or padded.width < 2)
         return shared_prompts(rows, padded) if shares else padded
 
@@ -709,12 +740,14 @@ class Policy:
 def _layers(model: PreTrainedModel) -> list[nn.Module]:
     """The layers of a transformers model: what it says must stay together on a device, else its
     longest list."""
+    # What transformers keeps on one device: its decoder layers.
     kinds = set(getattr(model, "_no_split_modules", None) or ())
     if layers := [
         module for module in model.base_model.modules() if type(module).__name__ in kinds
     ]:
         return layers
     lists = [module for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
+    # No such names: the longest list of modules is the stack of layers.
     return list(max(lists, key=len, default=[]))
 
 
@@ -735,7 +768,10 @@ def _buckets(model: PreTrainedModel, state: Mapping[str, Tensor]) -> Iterator[li
     )
     bucket, size = list[str](), 0
     layers = groupby(
+        # Tied tensors have two names, of which the first
+        # stays; buffers are not among the parameters.
         (name for name in state if name in once or name not in all_names),
+        # A layer's name without what its adapter adds.
         lambda name: re.split(r"\.(?:base_layer|lora_)", name)[0],
     )
     for _, names in layers:
@@ -753,10 +789,13 @@ class _AdapterAtRest(Policy):
     earlier time; for a reference."""
 
     def __init__(self, policy: Policy) -> None:
+        # Everything shared: it is the same model, computed otherwise.
         vars(self).update(vars(policy))
         self._policy = policy
         assert policy.lora is not None
         self._weights: Mapping[str, Tensor] | None = (
+            # An adapter that changes nothing yet can be switched
+            # off; one that was loaded has to be kept as it began.
             None if policy.lora.is_new else policy.lora.state_dict()
         )
 
@@ -790,6 +829,7 @@ def _disable_dropout(model: nn.Module) -> None:
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
         for name, value in list(vars(module).items()):
+            # Layers that call `F.dropout` keep their rate as a number.
             if isinstance(value, float) and ("dropout" in name or "jitter" in name):
                 setattr(module, name, 0.0)
 
@@ -807,12 +847,15 @@ def _find_logits_transform(model: PreTrainedModel) -> LogitsTransform:
     """
     config = model.config.get_text_config()
     head = model.get_output_embeddings()
+    # Four tokens are enough: a transformation acts on each logit alone.
     ids = torch.arange(4, device=model.device).remainder(config.vocab_size).unsqueeze(0)
     with evaluation_mode(model):
         states = getattr(
             model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None
         )
         if head is not None and states is not None:
+            # Scaled to 100, where a cap such as Gemma's of
+            # 30 shows; the hook scales what the model sees.
             factor = 100.0 / float(head(states).abs().max().clamp(min=1e-6))
             hook = head.register_forward_hook(lambda _, inputs, out: out * factor)
             expected, plain = (
@@ -820,7 +863,9 @@ def _find_logits_transform(model: PreTrainedModel) -> LogitsTransform:
                 head(states).float(),
             )
             hook.remove()
+            # A few roundings of the largest logit.
             rounding = 8 * torch.finfo(states.dtype).eps * plain.abs().max()
+            # The first that fits; no change comes first.
             for candidate in _candidates(config):
                 transformed = candidate.apply_(plain.clone())
                 if (
@@ -840,6 +885,7 @@ def _candidates(config: PretrainedConfig) -> list[LogitsTransform]:
     cap = getattr(config, "final_logit_softcapping", None)
     factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]
     divisor = getattr(config, "logits_scaling", None)
+    # Factors of 0 or None are left out.
     scales = [1.0, *(float(f) for f in factors if f), *([1.0 / divisor] if divisor else [])]
     return [
         LogitsTransform(scale, softcap)

@@ -130,11 +130,14 @@ class ExampleLosses(LearnerPart):
             why = "no group has completions that could be preferred"
             return StepRows(None, metrics=metrics, why=why)
         generator = torch.Generator().manual_seed(rollout_seed("minibatches", config.seed, step))
+        # Examples are groups here; a smaller batch makes fewer updates.
         count = max(1, min(config.updates, n // LEAST_GROUPS))
+        # Sizes differ by one at most.
         ends = [n * (i + 1) // count for i in range(count)]
         updates: list[list[int]] = []
         for _ in range(learner.algorithm.epochs):
             order = list(range(n))
+            # One update has all examples, in their order.
             if count > 1:
                 order = torch.randperm(n, generator=generator).tolist()
             updates += [order[a:b] for a, b in zip([0, *ends], ends, strict=False)]
@@ -157,6 +160,7 @@ class ExampleLosses(LearnerPart):
         def loss(indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor], None]:
             return *self._micro_loss([examples[i] for i in indices], totals, point), None
 
+        # By tokens of whole examples: the two sides of a pair stay in one micro-batch.
         plan = self.learner.ranks.plan([example.tokens for example in examples], self.micro_batches)
         return self.learner.add_gradients(plan, loss)[0]
 
@@ -188,9 +192,11 @@ class ExampleLosses(LearnerPart):
         self._show(ExampleMicro(examples, rows, logprobs, before, point))
         if before is not None:
             h = gains(logprobs, before, mask, length=self.learner.algorithm.length)
+            # Gain: log π - log π_ref of a row, summed or a mean over tokens as the algorithm says.
             inputs |= {"gain": h, "chosen": h[:n], "rejected": h[n:]}
             terms |= whole.means("gain", h.detach(), weights, right)
         losses = self._example_losses(inputs)
+        # Of first rows, which are the right ones of pairs.
         nll = negative_log_likelihood(logprobs[:n], mask[:n]).sum(dim=1)
         if losses.dim() == 2:  # one per token: a mean over tokens, as for language models
             loss = weighted_mean(losses.sum(dim=1), weights, total=whole.tokens)
@@ -200,6 +206,7 @@ class ExampleLosses(LearnerPart):
             loss = loss + self.learner.algorithm.sft_weight * weighted_mean(
                 nll, weights, total=whole.tokens
             )
+        # With wrong completions a likelihood of all of them would say nothing.
         if not whole.wrong:
             terms["nll"] = weighted_mean(nll.detach(), weights, total=whole.tokens)
         summed = torch.where(mask, logprobs.detach(), 0.0).sum(dim=1)
@@ -235,16 +242,19 @@ class ExampleLosses(LearnerPart):
         reference = self.learner.part(Reference)
         if reference is None:
             return None
+        # A constant of the loss.
         return reference.policy.logprobs(rows, self.learner.config.temperature).detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _reference_point(self, examples: Sequence[Example]) -> Tensor:
         """KTO's z: from each prompt of the mini-batch with a completion of another prompt; 0 if
         there is one prompt."""
+        # First rows: KTO has one for each example.
         rows = [example.rows[0] for example in examples]
         partners = mismatch_rows([row.prompt_ids for row in rows])
         mixed = [
             TrainedRow(row.prompt_ids, rows[i].completion_ids, rows[i].completion_mask)
+            # `zip` to the shorter: no partners where all prompts are the same.
             for row, i in zip(rows, partners, strict=False)
         ]
         if not mixed:
@@ -283,11 +293,13 @@ def mismatch_rows(prompts: Sequence[Sequence[int]]) -> list[int]:
     partner = [0] * len(order)
     if 2 * largest <= len(order):  # with prompts side by side, so great a shift leaves each prompt
         for k, i in enumerate(order):
+            # A shift by the largest number of rows with one prompt: no row meets its own prompt.
             partner[i] = order[(k + largest) % len(order)]
         return partner
     for rows in places.values():
         same_prompt = set(rows)
         candidates = [i for i in order if i not in same_prompt]
+        # In turns, so that no other row is taken much more often.
         for k, i in enumerate(rows):
             partner[i] = candidates[k % len(candidates)]
     return partner
@@ -315,6 +327,7 @@ class Totals(NamedTuple):
     def of(cls, examples: Sequence[Example]) -> Totals:
         return cls(
             sum(example.weight for example in examples),
+            # First rows only: the likelihood term is of these.
             sum(example.weight * sum(example.rows[0].completion_mask) for example in examples),
             sum(example.weight for example in examples if example.right),
             sum(example.weight for example in examples if not example.right),
@@ -369,6 +382,7 @@ def examples_of_groups(
         algorithm: says what is drawn from a group, and how many.
         key: with a task's id, fixes the draw; such as the run's seed and the step.
     """
+    # "mask" keeps truncated completions out of the loss, so they are no candidates here.
     rules = PairRules(
         algorithm.per_task, unparsed=algorithm.unparsed, truncated=algorithm.overlong != "mask"
     )
@@ -380,6 +394,7 @@ def examples_of_groups(
                 "requests did not all extend one another; preferences are learned from one row, so "
                 "use an algorithm such as grpo"
             )
+        # A rollout with no trained token would have a gain of 0 whatever the policy does.
         rollouts = [rollout for rollout in group.rollouts if any(rollout.completion_mask)]
         candidates = [_candidate(rollout) for rollout in rollouts]
         drawn_pairs = draw(candidates, rules, group.task.id, *key)
@@ -391,6 +406,7 @@ def examples_of_groups(
         for indices in picked:
             rows = tuple(_row(rollouts[i]) for i in indices)
             examples.append(
+                # Each task counts once in the mean, whatever number was drawn from it.
                 Example(rows, candidates[indices[0]].outcome is Outcome.CORRECT, 1 / len(picked))
             )
     return Examples(examples), report
@@ -438,6 +454,7 @@ def examples_of_file(
         for labelled in read_steps(path):
             row, ends = step_row(tokenization, labelled.prompt, labelled.steps)
             counted = zip(ends, labelled.right, labelled.scored, strict=True)
+            # A step without a continuation that was scored has no label.
             examples.append(Example((row,), steps=tuple(step for step in counted if step[2])))
     else:
         for labelled_row in read_labelled(path, needs_both=kind == "labels"):
@@ -452,6 +469,7 @@ def examples_of_file(
     examples = [
         example
         for example in examples
+        # At least one token: an empty completion has no probability to learn.
         if all(0 < len(row.completion_ids) <= max_tokens for row in example.rows)
     ]
     if not examples:

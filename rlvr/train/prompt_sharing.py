@@ -51,8 +51,10 @@ def worth_sharing_prompts(rows: Sequence[Tokenized]) -> bool:
     """
     prompts = {tuple(row.prompt_ids) for row in rows}
     P, T = max(map(len, prompts)), max(len(row.completion_ids) for row in rows)
+    # As padded: distinct prompts once, and each completion without its last token.
     together = len(prompts) * P + len(rows) * (T - 1)
     apart = len(rows) * max(len(row.prompt_ids) + len(row.completion_ids) - 1 for row in rows)
+    # The mask has rows · T · (P + T) numbers.
     return together <= (1 - _SAVED) * apart and len(rows) * T * (P + T) <= _MASK
 
 
@@ -87,6 +89,7 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
         padded: the same rows, padded.
     """
     number: dict[tuple[int, ...], int] = {}
+    # Numbers in the order of first appearance.
     of = np.array([number.setdefault(tuple(row.prompt_ids), len(number)) for row in rows])
     device, T = padded.input_ids.device, padded.width
     prompts, lengths = _side_by_side(list(number))
@@ -101,7 +104,9 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
     prompt_of = torch.from_numpy(of).to(device)
     prompt = prompt_of[padded.rows]
     # a completion's first token is predicted by its prompt
+    # Prompts are right-padded, so the last token's place is its length - 1.
     first = prompt * P + lengths.to(device)[prompt] - 1
+    # Behind all states of prompts; token c of a row is predicted by input c - 1.
     later = len(number) * P + padded.rows * (T - 1) + padded.columns - 1
     return SharedPrompts(
         **{field.name: getattr(padded, field.name) for field in fields(Padded)},
@@ -128,6 +133,7 @@ def hidden_states_sharing_prompts(
     states = _read(model, cache, batch.prompts).flatten(0, 1)
     if batch.inputs is not None:
         for layer in cache.layers:
+            # Repeated for each row by index, which autograd sums up over rows in the backward pass.
             layer.keys = layer.keys.index_select(0, batch.prompt_of)
             layer.values = layer.values.index_select(0, batch.prompt_of)
         places = {"attention_mask": batch.visible, "position_ids": batch.positions}
@@ -166,6 +172,7 @@ def _visible(seen: Int[Tensor, " B"], most: int, steps: int) -> Bool[Tensor, "B 
         most: length to which prompts are padded.
         steps: T, completion tokens.
     """
+    # All alike: one row of the mask is broadcast, which costs a B-th.
     rows = seen[:1] if bool((seen == seen[0]).all()) else seen
     prompt = torch.arange(most, device=seen.device) < rows[:, None]
     causal = torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
@@ -189,6 +196,7 @@ def supports_prompt_sharing(model: PreTrainedModel, tried: PreTrainedModel | Non
             has no weights yet; None for itself.
     """
     layers = DynamicCache(config=model.config).layers
+    # A sliding window or a chunked layer keeps fewer keys, and would need another mask.
     plain = bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
     model = model if tried is None else tried
     if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
@@ -198,6 +206,7 @@ def supports_prompt_sharing(model: PreTrainedModel, tried: PreTrainedModel | Non
     if not plain or not getattr(model, "_supports_attention_backend", False):
         return False
     vocabulary = model.config.get_text_config().vocab_size
+    # Two prompts of other lengths, each with completions of other lengths.
     prompts = [[1 % vocabulary, 2 % vocabulary, 3 % vocabulary], [4 % vocabulary]]
     rows = [
         TokenRow(prompt, [5 % vocabulary, 6 % vocabulary, 7 % vocabulary][:n])
@@ -209,6 +218,7 @@ def supports_prompt_sharing(model: PreTrainedModel, tried: PreTrainedModel | Non
         0, 1
     )
     apart = apart.index_select(0, padded.sources)
+    # √ε of the largest state: far above rounding, far below what a wrong mask changes.
     rounding = torch.finfo(model.dtype).eps ** 0.5 * apart.abs().max()
     return bool(
         (apart - hidden_states_sharing_prompts(model, shared_prompts(rows, padded))).abs().max()

@@ -116,6 +116,8 @@ class Ranks:
         if count == "1":
             yield cls()
             return
+        # Before connecting: what is wrong in the environment
+        # is said at once, and not after five minutes.
         if missing := [
             name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)
         ]:
@@ -131,6 +133,7 @@ class Ranks:
                 f"ranks begin with 0; "
                 "start several processes with torchrun --nproc-per-node N -m -- rlvr train …"
             )
+        # A program of the user's may have connected already; then it also disconnects.
         is_starting = not dist.is_initialized()
         if is_starting:
             try:
@@ -151,11 +154,14 @@ class Ranks:
                 names = (_DATA, by)[: len(shape)]
                 grid = init_device_mesh(kind, shape, mesh_dim_names=names)
                 mesh = grid
+                # Ranks of a context group share rows and not
+                # layers, so weights are sharded over all of them.
                 if context > 1:  # weights are in shards on all ranks
                     mesh = init_device_mesh(kind, (world,), mesh_dim_names=(_DATA,))
                 yield cls(dist.get_rank(), world, kind, offload, mesh, grid)
         finally:
             if is_starting:
+                # Only what was started here.
                 dist.destroy_process_group()
 
     @property
@@ -216,6 +222,7 @@ class Ranks:
         Args:
             thing: of this rank.  It is pickled.
         """
+        # Ranks of a tensor or context group give the same thing; one of each group counts.
         return self.from_all(thing)[:: self.together]
 
     def sum(self, values: Tensor) -> Tensor:
@@ -226,6 +233,7 @@ class Ranks:
         """
         if self.grid is None:
             return values
+        # Over the data dimension: ranks that compute the same rows together would count them twice.
         return self._reduced(values, dist.ReduceOp.SUM, self.grid.get_group(_DATA))
 
     def largest(self, values: Tensor) -> Tensor:
@@ -242,6 +250,7 @@ class Ranks:
         return "cpu" if self.offload else self.device
 
     def _reduced(self, values: Tensor, how: object, group: ProcessGroup | None = None) -> Tensor:
+        # NCCL sums tensors on GPUs only.
         on_device = values.to(self.device)
         with _lost():
             dist.all_reduce(on_device, how, group)
@@ -253,6 +262,7 @@ class Ranks:
         Args:
             flag: of this rank.
         """
+        # The maximum of 0 and 1.
         return bool(self.largest(torch.tensor(float(flag)))) if self.world > 1 else flag
 
     def require_same(self, what: str, text: str) -> None:
@@ -268,8 +278,10 @@ class Ranks:
         """
         if self.world == 1:
             return
+        # A digest: one rank's settings may be long, and only equality matters.
         own_digest = hashlib.sha256(text.encode()).hexdigest()
         differs = self.from_first(own_digest) != own_digest
+        # `any`: all ranks raise, or the others would wait for one that has ended.
         if self.any(differs):
             raise UsageError(
                 f"the ranks do not have the same {what}; start all of them with the same command"
@@ -285,10 +297,13 @@ class Ranks:
         """
         groups = range(self.world // self.together)
         loads, by_rank = [(0, group) for group in groups], [list[int]() for _ in groups]
+        # Ties by index, so that every rank computes the same shares.
         for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+            # (load, rank): among equal loads the lowest rank, also alike everywhere.
             load, rank = heapq.heappop(loads)
             by_rank[rank].append(i)
             heapq.heappush(loads, (load + costs[i], rank))
+        # Back in the order of the batch.
         return [sorted(share) for share in by_rank]
 
     def plan(
@@ -301,10 +316,12 @@ class Ranks:
             split: indices of some costs, by micro-batch.
         """
         plans = []
+        # Of every rank's share, from numbers that all have: no message is needed.
         for share in self.shares(costs):
             parts = split([costs[i] for i in share]) if share else []
             plans.append([[share[i] for i in part] for part in parts])
         mine, largest = plans[self.rank // self.together], max(map(len, plans))
+        # Filler passes compute the cheapest row, and count for nothing.
         cheapest = min(range(len(costs)), key=lambda i: costs[i])
         return [(part, True) for part in mine] + [([cheapest], False)] * (largest - len(mine))
 
@@ -337,13 +354,16 @@ class Ranks:
         )
 
         assert self.mesh is not None
+        # Over the data dimension; tensor parallelism has divided layers already.
         options: dict[str, Any] = {"mesh": self.mesh[_DATA]}
         if self.offload:
             options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.device == "cuda")
         mixed = MixedPrecisionPolicy()
         if dtype is not None:
+            # Sums of bfloat16 gradients over many ranks would lose small ones.
             mixed = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
         try:
+            # Inner modules first: FSDP2 gives a parameter to the innermost module that was sharded.
             for part in exact:
                 fully_shard(part, **options)
             for layer in layers:
@@ -373,6 +393,7 @@ class Ranks:
         if not isinstance(tensor, DTensor):
             return tensor if self.first else None
         with _lost():
+            # On the device, as NCCL knows no CPU tensors.
             full: Tensor = tensor.detach().to(self.device).full_tensor()
         return full if self.first else None
 
@@ -385,6 +406,7 @@ class Ranks:
         """
         if self.mesh is None:
             return torch.zeros(tuple(shape), dtype=dtype)
+        # Along dimension 0, as FSDP2 shards parameters.
         tensor: Tensor = distributed_zeros(
             *shape, dtype=dtype, device_mesh=self.mesh, placements=[Shard(0)] * self.mesh.ndim
         )
@@ -402,12 +424,14 @@ class Ranks:
         if isinstance(tree, Mapping):
             inner = like if isinstance(like, Mapping) else dict.fromkeys(tree, like)
             return {name: self.spread(value, inner.get(name)) for name, value in tree.items()}
+        # Shards that lie otherwise: whole again, then divided anew.
         if isinstance(tree, DTensor):
             if not isinstance(like, DTensor) or tree.placements == like.placements:
                 return tree
             tree = tree.to(self.device).full_tensor()
         if isinstance(tree, Tensor) and isinstance(like, DTensor) and tree.shape == like.shape:
             on_device = tree.to(self.device)
+            # `src_data_rank=None`, no broadcast: every rank has the same whole tensor.
             return distribute_tensor(
                 on_device, like.device_mesh, like.placements, src_data_rank=None
             ).to(like.device)
@@ -426,6 +450,7 @@ class Ranks:
             state: its `state_dict`.
             parameters: in the optimiser's order.
         """
+        # AdamW's means lie like their parameters; its step counts are no shards.
         means = self.spread(state["state"], dict(enumerate(parameters)))
         optimizer.load_state_dict({**state, "state": means})
 
@@ -441,7 +466,9 @@ def _connect(backend: str) -> None:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     run_store = dist.PrefixStore(f"rlvr/{attempt}", store)
     dist.init_process_group(backend, store=run_store, rank=rank, world_size=world, timeout=_CONNECT)
+    # Of all ranks: after it a rank that is missing is known.
     dist.barrier()  # NCCL connects with the first message
+    # Only after they have met: a start that hangs must fail within minutes.
     dist.distributed_c10d._set_pg_timeout(_PATIENCE)
     store.set_timeout(_PATIENCE)
 
@@ -450,6 +477,7 @@ def _connect(backend: str) -> None:
 def _ending_with_launcher() -> Iterator[None]:
     """SIGTERM to this process, as torchrun sends it, if torchrun itself is killed: nothing else
     would end its ranks."""
+    # Without torchrun there is no launcher to outlive.
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield
         return
@@ -457,6 +485,7 @@ def _ending_with_launcher() -> Iterator[None]:
 
     def watch() -> None:
         while not over.wait(1.0):
+            # A process whose parent has died gets another one.
             if os.getppid() != launcher:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
@@ -473,6 +502,7 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except (dist.DistError, RuntimeError) as error:
+        # The first line of torch's text; the rest is a C++ stack.
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise RankLost(
             f"another rank has ended, and its own message says why ({why[:200]})"

@@ -32,6 +32,7 @@ def add_rows(rows: dict[_K, RowArrays], more: Mapping[_K, RowArrays]) -> None:
     """
     for key, arrays in more.items():
         for name in arrays:
+            # Weights of a loss add up: a filler's is 0.
             if name.endswith("weights") and key in rows:
                 arrays[name] = arrays[name] + rows[key][name]
         rows[key] = arrays
@@ -59,6 +60,7 @@ class StepWriter(LearnerPart):
     def is_written(self) -> bool:
         """Whether this step gets a file."""
         every = self.learner.config.step_files
+        # Steps done before it: the run's first step is written.
         return bool(every) and self._step % every == 0
 
     @property
@@ -102,4 +104,5 @@ class StepWriter(LearnerPart):
             departs = {f"departs/{name}": by for name, by in ratios.items()}
         if step is not None and (self.is_written or departs):
             self._save(step)
+        # All ranks make this call, or none: whether a step is judged depends on its number.
         return self.learner.ranks.from_first(departs) if self._is_judged else {}

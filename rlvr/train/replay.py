@@ -48,15 +48,21 @@ class ReplayBuffer(LearnerPart):
         """
         settings, seed = self.learner.algorithm.replay, self.learner.config.seed
         assert settings is not None
+        # Tasks are made from their indices only now, as `load` has no environment.
         for saved in self._saved:
             index = saved["index"]
             self._groups.append((index, group_from_dict(saved["group"], by.task(index))))
         self._saved = ()
+        # Versions are steps: the weights of step s have version s.
         oldest = step - settings.max_versions
         self._groups = [entry for entry in self._groups if _oldest(entry[1]) >= oldest]
+        # A batch without a group of its own is skipped, so nothing is replayed.
         count = min(settings.groups, len(self._groups)) if sampled.groups else 0
+        # Drawn by step, not carried: a resumed run draws the same.
+        # Sorted, as the order of groups is that of their age.
         indices = sorted(seeded("replay", seed, step).sample(range(len(self._groups)), count))
         again = [self._groups[i][1] for i in indices]
+        # Behind the draw: a group is never replayed in its own step.
         self._groups += [(sampled.indices[group.task.id], group) for group in sampled.groups]
         extended = replace(sampled, groups=[*sampled.groups, *again])
         return extended.with_costs({"replayed": float(count)})
@@ -64,6 +70,7 @@ class ReplayBuffer(LearnerPart):
     def state(self) -> list[StateDict]:
         """All groups as plain JSON, with the indices of their tasks."""
         read = [{"index": index, "group": group_as_dict(group)} for index, group in self._groups]
+        # Those not read yet are kept as they were.
         return [*self._saved, *read]
 
     def load(self, state: Sequence[Mapping[str, object]]) -> None:
@@ -71,4 +78,5 @@ class ReplayBuffer(LearnerPart):
 
 
 def _oldest(group: Group) -> int:
+    # The oldest rollout decides: a group is one unit.
     return min(rollout.weights_version for rollout in group.rollouts)

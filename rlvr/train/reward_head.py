@@ -24,6 +24,7 @@ IMPLICIT: Final = "implicit:"
 """implicit:RUN is the model of a run of preferences, whose rewards are β log π /
 π_ref; it judges either."""
 
+# Those whose loss compares policy and reference by β.
 _COMPARING: Final = ("dpo", "ipo", "slic", "kto")
 
 
@@ -55,6 +56,7 @@ def reads_of(folder: str | Path) -> str:
     """
     if str(folder).startswith(IMPLICIT):
         return ""
+    # The first 8 bytes of a safetensors file are the length of its JSON header.
     with (Path(folder) / HEAD).open("rb") as file:  # its header is JSON behind its length
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return str(header.get("__metadata__", {}).get("reads", ""))
@@ -95,6 +97,7 @@ def implicit_run(source: str | Path) -> tuple[Path, str, float]:
         beta = float(algorithm["beta"]) if algorithm["name"] in _COMPARING else None
     except (OSError, ValueError, KeyError, TypeError):
         beta = None
+    # Weights are written last of all, at the end of a run.
     if beta is None or not any((run / "model").glob("*.safetensors")):
         raise UsageError(
             f"{source}: {run} is no finished run of {', '.join(_COMPARING)}, whose model's gain "

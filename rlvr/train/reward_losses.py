@@ -47,6 +47,7 @@ class RewardLosses(ExampleLosses):
 
     @classmethod
     def shape(cls, policy: Policy, algorithm: Algorithm) -> None:
+        # A policy that has a head keeps it.
         if "head" in algorithm.needs and not isinstance(policy.root, ValueModule):
             policy.root = ValueModule(policy)
 
@@ -63,6 +64,7 @@ class RewardLosses(ExampleLosses):
         numbers, device = numbers_of(self.learner.policy, rows), self.learner.policy.device
         if examples[0].steps:
             return self._step_loss(examples, rows, numbers, whole)
+        # The number after the last token is at column `length`, see `numbers_of`.
         ends = torch.tensor([len(row.completion_ids) for row in rows], device=device)
         n, rewards = len(examples), numbers.gather(1, ends[:, None]).squeeze(1)
         margin = torch.tensor([example.margin for example in examples], device=device)
@@ -74,6 +76,7 @@ class RewardLosses(ExampleLosses):
             f"reward_{name.removeprefix('gain_').removeprefix('reward_')}": value
             for name, value in terms.items()
         }
+        # Over the weights of the whole mini-batch, as a pair's loss is one number.
         return weighted_mean(losses, weights, total=whole.weight), named
 
     def _step_loss(
@@ -87,10 +90,12 @@ class RewardLosses(ExampleLosses):
         row, end, right, counts, weights = (
             torch.tensor(values, device=numbers.device) for values in zip(*flat, strict=True)
         )
+        # The number before token `end` is the one after the step's last token.
         logits = numbers[row, end]
         self._show(ExampleMicro(examples, rows, outputs=logits, output_rows=row))
         losses = self._example_losses({"logits": logits, "right": right, "counts": counts})
         off = (logits.detach().sigmoid() - right / counts).abs()
+        # Each continuation counts once: a step that was tried more often weighs more.
         return weighted_mean(losses, weights, total=whole.counts), {
             "step_error": weighted_mean(off * counts, weights, total=whole.counts)
         }
@@ -104,6 +109,7 @@ class RewardLosses(ExampleLosses):
         ranks, reads = self.learner.ranks, "completions"
         if self.learner.algorithm.examples == "steps":
             reads = "steps"
+        # A collective: all ranks gather, the first writes.
         gathered = {name: ranks.gather(value) for name, value in self.state().items()}
         weights = {
             name: value.detach().cpu() for name, value in gathered.items() if value is not None

@@ -99,6 +99,7 @@ class RewardModel:
             self._scorer, module = head_scorer(policy)
             module.head.load_state_dict(dict(head))
         self._tokenization, self.version, self.reads = policy.tokenization, version, reads
+        # Models without a limit of positions read any length.
         text = policy.model.config.get_text_config()
         self._positions: float = getattr(text, "max_position_embeddings", None) or math.inf
 
@@ -149,6 +150,7 @@ class RewardModel:
                 read[place] = row[0]
         of_rows = [0.0] * len(completions)
         if not read:
+            # No completion fits, and the model would refuse a batch of no rows.
             return of_rows
         values = self._rewards(list(read.values())).sigmoid().tolist()
         for place, value in zip(read, values, strict=True):
@@ -168,6 +170,7 @@ class RewardModel:
 
     def _row(self, prompt: Prompt, steps: Sequence[str]) -> tuple[Tokenized, list[int]] | None:
         """A completion in steps in tokens, and where these end; None for one that is too long."""
+        # In characters first: tokenizing a huge text would itself take too long.
         if sum(map(len, steps)) > _MOST_LETTERS:
             return None
         # A text of a file may have half a surrogate pair, which no tokenizer takes.
@@ -187,12 +190,14 @@ class RewardModel:
             raise UsageError(
                 f"the tokenizer or its chat template refuses the row: {name}: {reason}"
             ) from error
+        # The prompt is the task's and no fault of the completion.
         if len(row.prompt_ids) >= self._positions:
             raise UsageError(
                 f"the prompt has {len(row.prompt_ids)} tokens and the reward model "
                 f"{self._positions} positions; leave out tasks of such length, or train a model "
                 "with more"
             )
+        # A completion that is too long is its own fault: 0.
         fits = len(row.prompt_ids) + len(row.completion_ids) <= self._positions
         return (row, ends) if fits else None
 
@@ -214,6 +219,7 @@ class RewardModel:
 
     def _of_steps(self, row: Tokenized, ends: Sequence[int]) -> list[float]:
         numbers = numbers_of(self._scorer, [row])[0]
+        # Column e is the number after e tokens.
         rewards: list[float] = numbers[torch.tensor(ends)].sigmoid().tolist()
         return rewards
 
@@ -234,6 +240,7 @@ class ImplicitRewardModel(RewardModel):
         self._policy, self._reference, self._beta = policy, reference, beta
 
     def _of_tokens(self, rows: Sequence[Tokenized]) -> Float[Tensor, "N T"]:
+        # At temperature 1, as the run's loss had it, whatever completions are sampled at.
         return self._beta * (self._policy.logprobs(rows) - self._reference.logprobs(rows))
 
     def _rewards(self, rows: Sequence[Tokenized]) -> Float[Tensor, " N"]:

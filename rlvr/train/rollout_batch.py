@@ -69,6 +69,7 @@ class RolloutBatch:
             version: of the weights to compare with.
         """
         counts = [_versions(rollout) for rollout in self.rollouts]
+        # Of the policy's own tokens; those of tool replies have no version.
         tokens = sum(map(Counter.total, counts))
         if not tokens:
             return {}
@@ -97,6 +98,7 @@ class RolloutBatch:
                     "rollouts": dropped_group.rollouts,
                     "tokens": dropped_group.tokens,
                     "group": as_dict(dropped_group.group)
+                    # A dropped group whose task is not among this step's cannot be made again.
                     if dropped_group.group and dropped_group.group.task.id in self.indices
                     else None,
                 }
@@ -143,6 +145,7 @@ class RolloutBatch:
 def _versions(rollout: Rollout) -> Counter[int]:
     """How many of the policy's tokens each version of the weights has sampled."""
     if not rollout.token_versions:
+        # One version sampled all of its tokens.
         return Counter({rollout.weights_version: own_tokens(rollout)})
     spans = [(turn.start, turn.stop) for turn in rollout.turns] or [
         (0, len(rollout.completion_ids))
@@ -172,7 +175,9 @@ def collect_batch(
     collected = collector.collect(prompts, ahead=ahead, trained_at=trained_at)
     stats, indices = collected.stats, collected.indices
     sampled = RolloutBatch(collected.groups, None, stats, indices, 0.0, collected.dropped)
+    # An empty batch has nothing to gather for.
     if sampled.groups:
         for part in parts:
             sampled = part.gather(sampled, collector.groups)
+    # Its seconds include what parts gathered, such as forks.
     return replace(sampled, wall_s=time.perf_counter() - started)

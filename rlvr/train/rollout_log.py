@@ -118,6 +118,7 @@ def trained_rollouts(
         mask, advantages = batch.completion_mask[i, :length], batch.advantages[i, :length]
         mean = float(advantages[mask].mean()) if mask.any() else None
         after = (logprobs or {}).get(i)
+        # Replayed groups come last: a rollout that is in the batch twice keeps the first.
         by_rollout.setdefault(id(row), Trained(mean, advantages.tolist(), after))
     return by_rollout
 
@@ -256,13 +257,16 @@ def _token_texts(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> 
     its last."""
     alone = {token: decode([token]) for token in set(ids)}
     texts = [alone[token] for token in ids]
+    # Most tokenizers decode token by token; only others pay for the loop below.
     if "".join(texts) == decode(ids):
         return texts
     # Tokens that are decoded alone lose spaces or are a part of a character, so each is decoded
     # behind those before it.
     texts, begin, done = [], 0, 0
     for i in range(len(ids)):
+        # Decoded from the token before, since some tokenizers drop a leading space.
         before, extended = decode(ids[begin:done]), decode(ids[begin : i + 1])
+        # U+FFFD: the character is not complete yet.
         if len(extended) > len(before) and not extended.endswith("\ufffd"):
             texts.append(extended[len(before) :])
             begin, done = done, i + 1
@@ -303,6 +307,7 @@ def rollout_table(
         for rollout in dropped_group.group.rollouts
     ]
     chosen = (
+        # At even distances, so that all groups show.
         [rollouts[i * len(rollouts) // most] for i in range(most)]
         if most < len(rollouts)
         else rollouts

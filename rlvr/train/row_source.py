@@ -121,6 +121,7 @@ class RowSource:
     def _scorer_of(self, env: Environment, opened: ExitStack) -> Scorer:
         settings = self.run.settings
         engine = None if settings.scorer is None else engine_of(settings.scorer)
+        # Environments of training and evaluation may differ, so each has its own.
         scorer = Scorer(env, workers=settings.workers, engine=engine, accept=settings.accept)
         return opened.enter_context(scorer)
 

@@ -52,9 +52,11 @@ def claim_run_dir(
             something else; or another process is training in it.
         DataError: its `config.json` is damaged.
     """
+    # Before the folder is made: a run that is refused leaves nothing behind.
     examine_run_dir(run, description)
     path = run / "config.json"
     run.mkdir(parents=True, exist_ok=True)
+    # Append: opening must not change what another process has written.
     with (run / _LOCK).open("a") as lock:
         try:
             lock_file(lock)
@@ -98,6 +100,8 @@ def identity_of_run(
     identity = Identity()
     for part in identities:
         identity.add(part.without("settings"), "the evaluation", here="the training")
+    # Only of a run that began: a start that failed before
+    # its first step may be repeated with other code.
     stopped = read_identity(path) if path.is_file() and _has_begun(run) else None
     identity_file = IdentityFile(
         path,
@@ -132,6 +136,7 @@ def examine_run_dir(
         not has_begun
         and run.exists()
         and any(
+            # Files that a refused start has left are no run.
             entry.name not in (path.name, _LOCK, CHAT_FILE, "identity.json")
             for entry in run.iterdir()
         )
@@ -141,6 +146,7 @@ def examine_run_dir(
 
 
 def _has_begun(run: Path) -> bool:
+    # `config.json` alone is a start that did not get to its first step.
     return (run / "config.json").is_file() and any(
         (run / name).exists() for name in ("metrics.jsonl", "checkpoints")
     )
@@ -216,6 +222,7 @@ def _find_changes(
         UsageError: one of them affects learning.
     """
     if isinstance(settings := recorded.get("settings"), Mapping):
+        # A record of an older version lacks settings that are new, and did as their defaults say.
         recorded = {**recorded, "settings": {**_by_default(), **settings}}
         if isinstance(algorithm := settings.get("algorithm"), Mapping) and "name" not in algorithm:
             raise UsageError(
@@ -229,6 +236,7 @@ def _find_changes(
                 name: {key: value for key, value in recorded_part.items() if key != "source"},
             }
     recorded, current = _without_chat(recorded), _without_chat(current)
+    # Only what this version describes: keys of older records that are gone do not count.
     before, after = _flat({name: recorded.get(name) for name in current}), _flat(current)
     differing = {
         name: (before.get(name), after.get(name))
