@@ -128,6 +128,7 @@ _LIBC: Final = (
 )
 
 
+# The pause at the end gives a sampled memory limit time to see what was taken.
 def _memory(what: str, source: str, limits: Limits = _MEMORY) -> LimitAttack:
     return LimitAttack(
         "memory", what, _LIBC + source + "\ntime.sleep(0.6)\nprint('unnoticed')", limits, _OVER

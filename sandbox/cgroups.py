@@ -24,6 +24,7 @@ from rlvr.sandbox.guest.linux import remove_cgroup
 
 __all__ = ["Cgroup", "Hierarchy", "find"]
 
+# Measured by `settle`, since how much the interpreter and its preloaded modules take differs.
 _SPARE_MIB = 8  # what the zygote and its boxes may come to use beyond what they had at the start
 # the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
 _SPARE_PROCESSES = 8
@@ -55,8 +56,10 @@ class Hierarchy:
         Raises:
             OSError: the kernel does not allow it.
         """
+        # The pid in the name lets `sweep` tell whose cgroup it is; the number, which slot's.
         name = f"rlvr-{os.getpid()}-{next(_numbers)}"
         folders = {controller: parent / name for controller, parent in self._parents()}
+        # In version 2 all three are one folder, which can be made only once.
         for folder in set(folders.values()):
             folder.mkdir()
         return Cgroup(self.version, folders["memory"], folders.get("pids"), folders.get("cpu"))
@@ -90,12 +93,14 @@ class Cgroup:
 
     def __init__(self, version: int, memory: Path, pids: Path | None, cpu: Path | None) -> None:
         self.version, self.memory, self.pids = version, memory, pids
+        # A cgroup is removed by its folder, so one that serves three controllers stands here once.
         self.folders = sorted({str(folder) for folder in (memory, pids, cpu) if folder is not None})
         self.procs = [f"{folder}/cgroup.procs" for folder in self.folders]
         self.base = 0
         self._limit = (0, 0)
         self._kills_before = self._used_before = self._stays = 0
         if version == 2:
+            # Version 2 limits swap apart; without this a program would get the host's swap on top.
             _write(memory / "memory.swap.max", 0)
         self._limit_file = memory / ("memory.max" if version == 2 else "memory.limit_in_bytes")
         self._swap_file = memory / "memory.memsw.limit_in_bytes"
@@ -108,6 +113,7 @@ class Cgroup:
 
     def settle(self) -> None:
         """Measure `base`, once the zygote is ready."""
+        # What is used now is the zygote's own; the limit of a run is counted from here.
         self.base = self._read_used() + (_SPARE_MIB << 20)
 
     def limit(self, memory: int, processes: int) -> None:
@@ -120,6 +126,7 @@ class Cgroup:
         Raises:
             OSError: the kernel refused them; nothing may run then.
         """
+        # What the previous run still holds is not this program's: its limit is raised by that.
         memory += self._left()
         if (memory, processes) == self._limit:
             return
@@ -129,6 +136,8 @@ class Cgroup:
         for _ in range(2):
             _write(self._swap_file, value)
             _write(self._limit_file, value)
+        # `_write` ignores errors, so what the kernel took is read back: a limit that is not set
+        # would be a broken promise and no slower run.
         limit_text = _read(self._limit_file).strip()
         if not limit_text.isdigit() or int(limit_text) > value:
             raise OSError(f"{self._limit_file} says {limit_text!r} after {value} was written to it")
@@ -138,6 +147,7 @@ class Cgroup:
 
     def mark(self) -> None:
         """Begin to measure a run, for `kills` and `peak`."""
+        # In version 1 any number that is written resets the peak.
         _write(self._peak_file, 0)
         self._kills_before = self._count_killed()
         self._used_before = self._read_used()
@@ -161,6 +171,7 @@ class Cgroup:
 
     def _count_killed(self) -> int:
         match = re.search(r"^oom_kill (\d+)", _read(self._events_file), re.MULTILINE)
+        # Version 1 and 2 have the same line in these two files.
         return int(match[1]) if match else 0
 
     def _left(self) -> int:
@@ -177,17 +188,22 @@ class Cgroup:
                 return 0
             fields = re.findall(
                 r"^(shmem|(?:in)?active_file) (\d+)",
+                # Page cache and shared memory: a program's output is a memfd, which counts as
+                # shmem.
                 _read(self.memory / "memory.stat"),
                 re.MULTILINE,
             )
             stat = {name: int(value) for name, value in fields}
             shared = stat.get("shmem", 0)
+            # What is left now is the kernel's: page tables, slabs, buffers of sockets.
             left -= sum(stat.values())
             if left <= self._stays:
                 break
             time.sleep(0.001)
         else:
+            # It did not go away in the time that it may take: next time it is not waited for again.
             self._stays = left
+        # Whole MiB, so that `limit` finds the same numbers and writes nothing in most runs.
         return shared >> 20 << 20
 
     def _read_used(self) -> int:
@@ -207,6 +223,7 @@ def find() -> Hierarchy | None:
     for candidate in (*_version_2(mounts, own_paths), *_version_1(mounts, own_paths)):
         with contextlib.suppress(OSError):
             trial = candidate.create()
+            # A folder may exist and still refuse a limit, as in some containers, so one is set.
             try:
                 trial.limit(1 << 30, 1000)
             finally:
@@ -221,6 +238,7 @@ def _version_2(mounts: list[_Mount], own: dict[str, str]) -> Iterator[Hierarchy]
         if kind != "cgroup2" or "" not in own:
             continue
         folder = _within(point, root, own[""])
+        # From where we are up to the mount's root: the nearest that passes controllers on.
         for parent in (folder, *folder.parents):
             if not parent.is_relative_to(point):
                 break
@@ -235,6 +253,7 @@ def _version_2(mounts: list[_Mount], own: dict[str, str]) -> Iterator[Hierarchy]
 
 def _version_1(mounts: list[_Mount], own: dict[str, str]) -> Iterator[Hierarchy]:
     paths: dict[str, Path] = {}
+    # One mount can serve several controllers: cpu,cpuacct.
     for kind, root, point, options in mounts:
         if kind == "cgroup":
             for controller in options.split(","):
@@ -256,6 +275,7 @@ def _within(point: Path, root: str, path: str) -> Path:
 def _mounts() -> Iterator[_Mount]:
     """Each cgroup mount; see proc_pid_mountinfo(5)."""
     for line in _read(Path("/proc/self/mountinfo")).splitlines():
+        # The fields before " - " vary in number (proc_pid_mountinfo(5)), those after it do not.
         left, _, right = line.partition(" - ")
         kind, _, options = right.split(" ", 2)
         if kind in ("cgroup", "cgroup2"):

@@ -28,6 +28,7 @@ Files: TypeAlias = dict[str, tuple[bytes | Output, int]]
 """name → content and mode."""
 
 _HEADER: Final = "#include <bits/stdc++.h>\n"
+# An ending OK: what is interpreted cannot fail to compile.
 _NOTHING: Final = Run(Ending.OK)  # to compile
 _KEPT_MIB: Final = 256  # of binaries; the least recently used one goes first
 _COMPILE: Final = Limits(
@@ -62,7 +63,9 @@ class Compiler:
         # language → what is wrong with its compiler, and how long that is believed
         self._flaws: dict[str, tuple[str, float]] = {}
         self.caches: Mapping[str, str] = {PRECOMPILED: str(_cache())} if tool_path("cpp") else {}
+        # With namespaces a box finds the header at one fixed place; without, at the host's path.
         self._precompiled = (
+            # A run without it still works: the compiler passes over a folder that is not there.
             PRECOMPILED if level == "namespaces" else self.caches.get(PRECOMPILED, PRECOMPILED)
         )
 
@@ -111,22 +114,28 @@ class Compiler:
             name: file for name, file in files.items() if name not in program.args or name in main
         }
         key = _digest(argv, {name: content for name, (content, _) in read.items()})
+        # A lock per source: other sources compile meanwhile.
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:  # the cases of a problem come together, and one compilation suffices
             with self._guard:
+                # Asked again under the lock: whoever waited for it may find the binary made.
                 if (binary := self._binaries.get(key)) is not None:
                     self._binaries.move_to_end(key)
                     return binary, _NOTHING
             if any("bits/stdc++.h" in str(program.files[name]) for name in main):
                 self._precompile(command)
+            # The caller's remaining time limits the compiler too, so a case cannot outlast its
+            # problem.
             compiled, built = self._compile(program.language, argv, read, PROGRAM, most_s)
             if built.ending is Ending.OK:
                 self._keep(key, compiled)
+            # A compiler that is broken refuses right programs too: that is our fault, not a CE.
             elif built.ending is Ending.CE and (
                 broken := self._why_broken(program.language, command)
             ):
                 built = Run(Ending.IE, why=broken)
+        # Those who wait hold the lock itself; a later caller finds the binary, or compiles anew.
         with self._guard:
             self._locks.pop(key, None)
         return compiled, built
@@ -161,6 +170,7 @@ class Compiler:
         built = self._compile(language, argv, files_of(smallest), PROGRAM)[1]
         if built.ending is Ending.IE:
             return built.why  # a passing failure of ours, not the compiler's
+        # It compiles here, so this is believed for the life of the process.
         if built.ending is Ending.OK:
             self._flaws[language] = "", math.inf
             return ""
@@ -180,6 +190,7 @@ class Compiler:
         limits = dataclasses.replace(_COMPILE, **LANGUAGES[language].limits)
         limits = limits.within(*most_s)
         cpu_s, wall_s = limits.cpu_s, limits.wall
+        # The compiler's result comes out through a memfd, since a box has no folder of the host's.
         artifact = memfd(b"")
         try:
             env = dict(LANGUAGES[language].env)
@@ -211,6 +222,7 @@ class Compiler:
     def _keep(self, key: str, binary: bytes) -> None:
         with self._guard:
             self._binaries[key] = binary
+            # Summed anew only after a compilation, which takes far longer.
             while sum(map(len, self._binaries.values())) > _KEPT_MIB << 20:
                 self._binaries.popitem(last=False)
 
@@ -220,11 +232,14 @@ class Compiler:
         with _precompiling:
             if done.exists():
                 return
+            # GCC takes a precompiled header only where the flags agree with those of the
+            # compilation.
             argv = [command, *_flags(), "-x", "c++-header", "-o", "made.gch", "all.h"]
             header, built = self._compile(
                 "cpp", argv, {"all.h": (_HEADER.encode(), 0o644)}, "made.gch"
             )
             if built.ending is Ending.OK:  # else compilations are slow, no more
+                # Written beside and renamed: another process never finds half a header.
                 done.parent.mkdir(exist_ok=True)
                 part = done.with_suffix(f".{os.getpid()}")
                 part.write_bytes(header)
@@ -261,6 +276,7 @@ def files_of(program: Program) -> Files:
 def _digest(argv: list[str], files: Mapping[str, bytes | Output]) -> str:
     digest = hashlib.sha256(repr(argv).encode())
     for name, content in sorted(files.items()):
+        # An `Output` is a memfd of the host's, which is read only here.
         content = content if isinstance(content, bytes) else content.read()
         digest.update(repr((name, len(content))).encode() + content)
     return digest.hexdigest()
@@ -271,11 +287,13 @@ def _cache() -> Path:
     """A folder for this compiler that belongs to this user: no other user may put a header
     there."""
     command = tool_path("cpp") or ""
+    # Another version of the compiler passes over this one's header, so the version is in the key.
     key = _digest([command, *_flags()], {"version": tool_version("cpp").encode()})[:16]
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         folder = base / "rlvr" / f"cpp-{key}"
         folder.mkdir(parents=True, exist_ok=True)
+        # Whoever owns the folder decides what every C++ program includes.
         if folder.stat().st_uid != os.geteuid():
             raise PermissionError
     except (OSError, RuntimeError):

@@ -78,6 +78,7 @@ class Box:
                 the border.
         """
         files = {path: data for path, data in self.files.items() if is_file_name(path)}
+        # Without a main file the program is empty, and the tests import the other files by name.
         program = Program("python", None if "main.py" in files else "", files=files)
         suite = TestSuite(style, test, modules=("main",), stop=False)
         self._began = monotonic()
@@ -85,6 +86,7 @@ class Box:
             run = self.sandbox.test(program, suite)
         finally:
             self._tested_s, self._began = self.testing_s, None
+        # Ours: neither run says anything about the files, so no outcome is made of it.
         for one in (run.run, run.tests):
             if one.ending is Ending.IE:
                 raise SandboxFailed(one.why)
@@ -92,6 +94,8 @@ class Box:
             return {}  # a file that the tests import is not among these
         if run.fault is not None and run.fault.startswith(GIVEN_OBJECT):
             return {**_outcomes(run), run.fault: "error"}
+        # Anything else that stops the tests is a fault of the suite, which must not cost the
+        # policy.
         if run.fault is not None or run.missing is not None:
             raise SandboxFailed(f"the tests cannot judge: {run.fault or run.missing}")
         return _outcomes(run)
@@ -101,6 +105,7 @@ def _outcomes(run: TestRun) -> dict[str, str]:
     """The outcomes by name; of two with one name the worse counts."""
     outcomes: dict[str, str] = {}
     for case in run.cases:
+        # A pass is replaced by any later outcome of that name, a failure by none.
         if outcomes.get(case.name, "pass") == "pass":
             outcomes[case.name] = case.outcome
     return outcomes

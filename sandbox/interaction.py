@@ -92,6 +92,7 @@ class Talk:
         Args:
             program, interactor: descriptors of the run.
         """
+        # A second attempt gets new pipes and a clean board.
         self.sent()
         os.pwrite(self._board, bytes(BOARD), 0)
         stdin, to_program = os.pipe()
@@ -123,6 +124,7 @@ class Talk:
             os.pread(self._board, OUTCOME.size, OUTCOME_AT)
         )
         stuck = _STUCK.get(order, "")
+        # No CPU was used up: the wall clock ended it.
         if idle and program.ending is Ending.TLE and program.cpu_s <= limits.cpu_s and not stuck:
             stuck = "program"  # both had timers, so only the wall clock could tell
         why = {
@@ -131,6 +133,7 @@ class Talk:
             STUCK: "it was stopped, as each waited for the other",
             STUCK_HERE: "it was stopped, as the interactor waited for what no program can bring",
         }.get(order)
+        # The kill that we ordered must be what ended it; else its own end counts.
         stopped = (
             order != FLOOD
             and why is not None
@@ -141,6 +144,7 @@ class Talk:
             program = dataclasses.replace(program, ending=Ending.OLE, why=str(why))
         elif stopped:
             program = dataclasses.replace(program, why=str(why))
+        # The interactor's output went to the program; its file holds the transcript.
         return Interaction(
             program,
             dataclasses.replace(interactor, output=Output()),

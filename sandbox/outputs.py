@@ -16,6 +16,7 @@ from rlvr.workers.framing import write_all
 
 __all__ = ["Lent", "Output", "Readable", "memfd"]
 
+# Most outputs are short, and descriptors are limited.
 _SMALL: Final = 1 << 16  # bytes that are kept here: a descriptor costs more than copying them
 _PART: Final = 1 << 20  # characters that are encoded at once
 _OPEN: Final = 128  # descriptors that outputs may hold; beyond that even large ones are kept here
@@ -40,6 +41,7 @@ class Lent:
         Raises:
             OSError: the process has closed it, or is gone.
         """
+        # Through /proc: the reader is a process of the same user, and needs no message.
         with Path(f"/proc/{self.pid}/fd/{self.fd}").open("rb") as file:
             return file.read(self.size)
 
@@ -74,11 +76,13 @@ class Output:
             fd: its descriptor, which is the output's from now on.
             most: bytes that count.
         """
+        # A file may be longer than its limit by what was written at once.
         size = min(os.fstat(fd).st_size, most)
         if size <= _SMALL or cls._open >= _OPEN:
             output = cls(os.pread(fd, size, 0) if size else b"")
             os.close(fd)
             return output
+        # The class is given no bytes: they stay in the kernel.
         output = cls()
         output._data, output._fd, output.size = None, fd, size
         Output._open += 1
@@ -95,6 +99,7 @@ class Output:
         if len(text) <= _SMALL:
             return cls(_encode_text(text))
         fd = memfd(b"")
+        # In parts, as the encoded text would take as much memory again.
         for at in range(0, len(text), _PART):
             write_all(fd, _encode_text(text[at : at + _PART]))
         return cls.take(fd, os.fstat(fd).st_size)
@@ -130,12 +135,14 @@ class Output:
         if self._data is not None:
             return Output(self._data[begin : begin + size])
         fd = memfd(b"")
+        # sendfile copies in the kernel; it may send less than was asked.
         at, end = begin, begin + size
         while at < end:
             at += os.sendfile(fd, self._fd, at, end - at)
         return Output.take(fd, size)
 
     def copy_to(self, fd: int) -> None:
+        # A small one is written from here.
         """Append the bytes to a file, without reading them here where they are many.
 
         Args:
@@ -155,6 +162,7 @@ class Output:
             return self._data
         return Lent(os.getpid(), self._fd, self.size)
 
+    # Pickled as bytes: a descriptor means nothing in another process.
     def __reduce__(self) -> Any:
         return Output, (self.read(),)
 
@@ -168,6 +176,7 @@ class Output:
         return repr(self.read()) if self.size <= 200 else f"<{self.size} bytes>"
 
     def __del__(self) -> None:
+        # An object whose __init__ failed has no attributes.
         with contextlib.suppress(AttributeError, OSError):
             if self._fd >= 0:
                 Output._open -= 1
@@ -180,6 +189,7 @@ def _encode_text(text: str | bytes) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # of those that stand for no byte
+        # surrogatepass keeps them as three bytes each, as `Program.contents` does.
         return text.encode("utf-8", "surrogatepass")
 
 
@@ -192,5 +202,6 @@ def memfd(content: bytes, *, name: str = "rlvr") -> int:
     """
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     write_all(fd, content)
+    # Some readers begin where the writer stopped.
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -33,10 +33,12 @@ _T = TypeVar("_T")
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
 # the zygote, its boxes with their forkers, two that are not yet reaped, a suite's other program
+# Two for each box: the box itself and its forker.
 _OWN_PROCESSES: Final = 2 * _STOCK + 5
 # `nobody` and its group: as root, a sandbox would leave root's rights to a guest that gets out.
 _UNPRIVILEGED: Final = 65534
 _TRIES: Final = 3  # of runs that failed for any other reason than a kill from outside
+# Doubled each time, so that a host that is busy for a while is not asked at once.
 _PAUSE_S: Final = 0.01, 0.5  # between two attempts, at first and at last
 _LEND_S: Final = 60.0  # in which a slot for a session is looked for
 _SPARE_SLOTS: Final = 16  # idle ones beyond those of the workers; what sessions leave behind goes
@@ -86,12 +88,16 @@ class SlotPool:
         self._forget()
 
     def _forget(self) -> None:
+        # A fork copies the object; the processes belong to the parent.
         self._owner = os.getpid()
+        # Re-entrant: starting a slot may bury others.
         self._lock = threading.RLock()
+        # As many runs at once as there are workers; sessions do not count.
         self._free = threading.Semaphore(self._workers)
         self._idle: deque[Slot] = deque()
         self._live: set[Slot] = set()
         self._returned: deque[Slot] = deque()
+        # Started with the first slot, so that a Sandbox costs nothing until it runs something.
         self._keeper: Keeper | None = None
         self._closed = threading.Event()  # of the slots there are now
 
@@ -123,18 +129,22 @@ class SlotPool:
         """
 
         def work(slots: list[Slot]) -> list[tuple[list[dict[str, object]], SlotMessage]]:
+            # All are sent before any reply is read: several slots work at the same time.
             for slot, requests in zip(slots, build(), strict=True):
                 slot.send(requests)
+            # Our copies of a pipe's ends go now; else neither side would read an end of file.
             sent()
             return [self._replies(slot, wall_s, look) for slot in slots]
 
         def attempt() -> list[tuple[list[dict[str, object]], dict[str, object]]]:
             slots, replies = self._lease(limits, work)
+            # Only after success: `_lease` has buried those of an attempt that failed.
             for slot in slots:
                 self._keep(slot)
             return replies
 
         self._require_own()
+        # Taken before the clock starts, in `_repeat_killed`.
         with self._free:  # waiting for a turn takes none of the run's time
             return self._repeat_killed(attempt, wall_s)
 
@@ -151,11 +161,15 @@ class SlotPool:
         closed, until, tries = self._closed, time.monotonic() + wall_s, 0
         pause_s, longest_s = _PAUSE_S
         while True:
+            # The keeper before the attempt: if it is another one afterwards, it was killed
+            # meanwhile.
             keeper = self._keeper
             try:
                 return attempt()
             except SandboxFailed as error:
                 gone = keeper is None or keeper is not self._keeper or not keeper.alive
+                # A kill from outside is not counted: on a machine that is short of memory it comes
+                # again.
                 tries += not (isinstance(error, Died) or gone)
                 late = time.monotonic() > until
                 # The event is waited for: a program that exchanges time.sleep must not make us spin
@@ -191,6 +205,7 @@ class SlotPool:
         """
         self._returned.append(slot)  # a deque needs no lock
         if wait:
+            # Slots that other threads gave back are looked after by the next caller.
             self._take_in()
 
     def _take_in(self) -> None:
@@ -218,6 +233,7 @@ class SlotPool:
         try:
             for slot_limits in limits:
                 slots.append(self._idle_one() or self._start_slot())
+                # Before the request: a program must not begin without its limit.
                 self._limit(slots[-1], slot_limits)
             return slots, work(slots)
         except BaseException:  # a program that runs on would be in the next run's slot
@@ -228,6 +244,7 @@ class SlotPool:
     def _keep(self, slot: Slot) -> None:
         """Have a slot ready for its next use, unless it ended or enough are ready."""
         with self._lock:
+            # Idle slots cost memory, so only some beyond the workers are kept.
             keep = slot in self._live and len(self._idle) < self._workers + _SPARE_SLOTS
             if keep:
                 self._idle.append(slot)
@@ -235,9 +252,11 @@ class SlotPool:
             self._bury(slot)
 
     def _limit(self, slot: Slot, limits: Limits) -> None:
+        # Without cgroups the box samples memory itself.
         if slot.cgroup is None:
             return
         try:
+            # The zygote and its boxes count as processes of the cgroup too.
             slot.cgroup.limit(limits.memory_mib * MIB, limits.processes + _OWN_PROCESSES)
         except OSError as error:  # also where a keeper that was killed has taken the cgroup along
             raise NotTaken(f"the memory limit could not be set: {error}") from None
@@ -253,6 +272,7 @@ class SlotPool:
         try:
             replies = slot.replies(wall_s + _GRACE_S, look)
         except SandboxFailed:
+            # No kill by the kernel: somebody else ended the box, and the run is repeated.
             if not (kills := group.kills()):
                 raise
             # the kernel took the zygote too: the memory was the program's all the same
@@ -262,11 +282,14 @@ class SlotPool:
                 "peak": None,
             }
         kills = group.kills()
+        # With a kill for want of memory, even a box that died has an answer: MLE.
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
     def _require_own(self) -> None:
+        # A child may use none of the parent's slots: two would read one socket.
         if os.getpid() != self._owner:  # forked: what we hold is the parent's
             for slot in self._live:
+                # Descriptors are closed here, and no process is ended.
                 slot.disown()
             if self._keeper:
                 self._keeper.disown()
@@ -281,6 +304,7 @@ class SlotPool:
     def _start_slot(self) -> Slot:
         with self._lock:
             if self._keeper is None or not self._keeper.alive:
+                # Slots die with their keeper.
                 for slot in [*self._live]:
                     self._bury(slot)
                 try:
@@ -291,6 +315,7 @@ class SlotPool:
             try:
                 slot = self._keeper.start_slot(group)
             except BaseException as error:
+                # The cgroup was made for it alone.
                 if group:
                     group.remove()
                 if isinstance(error, CannotIsolate):
@@ -306,6 +331,7 @@ class SlotPool:
         return IsolationUnavailable("files", problem, remedy, waivable=False)
 
     def _bury(self, slot: Slot) -> None:
+        # The lock makes sure that a slot is closed once.
         with self._lock:
             if slot not in self._live:
                 return
@@ -321,6 +347,7 @@ class SlotPool:
         limits, landlock = self._limits, landlock_version()
         return {
             "level": self._level,
+            # Of the host, for scratches at the level "restricted".
             "scratch": tempfile.gettempdir(),
             "executable": self._python.executable,
             "path": search_path(self._python, self._packages),
@@ -338,6 +365,7 @@ class SlotPool:
             "stock": _STOCK,
             "own_processes": _OWN_PROCESSES,
             "cores": usable_cores(),
+            # No cgroup: boxes then look at memory themselves.
             "sampled": self._hierarchy is None,
             "disk": int(limits.disk_mib * MIB),
             "files": limits.files,
@@ -346,14 +374,17 @@ class SlotPool:
     def close(self) -> None:
         """End every process; callers that wait for a run get `SandboxFailed`.  A later run starts
         new processes."""
+        # The parent's; closing them would end its runs.
         if os.getpid() != self._owner:
             return
         with self._lock:
             self._closed.set()  # wakes those that wait to try again
+            # A new event: those who waited on the old one are woken, later ones are not.
             self._closed = threading.Event()
             keeper, self._keeper = self._keeper, None
             live, self._live = self._live, set()
             self._idle.clear()
+        # Outside of the lock: closing waits for processes to end.
         for slot in live:
             slot.close()
         if keeper:
@@ -369,6 +400,7 @@ def _alive(replies: list[dict[str, object]]) -> list[dict[str, object]]:
     return replies
 
 
+# Found once: mounts do not change under a running process.
 @lru_cache(maxsize=1)
 def _hierarchy() -> cgroups.Hierarchy | None:
     return cgroups.find()

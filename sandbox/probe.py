@@ -61,6 +61,7 @@ _SMALL: Final = Limits(
 )
 
 # An attack that succeeds adds to `won` what it reached.
+# The source is run as any program is; each attack reports by a name of PROMISES.
 _ATTACKS: Final = r"""
 import ctypes, errno, json, os, platform, socket, sys
 canary = json.loads(sys.argv[1])
@@ -293,6 +294,7 @@ def probe_guarantees(
             f"this is {sys.platform}", "use Linux: a machine, a container or a virtual machine"
         )
     try:
+        # The full list goes before the line that prints what was won.
         attacks = _ATTACKS.replace(_LAST, REACHING + _LAST) if full else _ATTACKS
         won = _run_attacks(execute, attacks, level.missing)
         weak = _limits_tried_hard(execute) if full else {}
@@ -300,6 +302,7 @@ def probe_guarantees(
         return _all_missing(error.found, error.remedy)
     rests_on = _mechanisms(level, memory)
     guarantees = []
+    # In the order of the table, so that output and docs agree.
     for name, promise in PROMISES.items():
         if name in level.missing:
             guarantees.append(Guarantee(name, promise, None, level.missing[name], _LEVEL_REMEDY))
@@ -320,6 +323,7 @@ def _all_missing(found: str, remedy: str) -> list[Guarantee]:
     return [Guarantee(name, promise, None, found, remedy) for name, promise in PROMISES.items()]
 
 
+# A cgroup counts beside the level's own mechanism.
 def _mechanisms(level: Level, memory: str) -> dict[str, str]:
     rests_on = dict(level.rests_on)
     if memory:
@@ -405,9 +409,11 @@ def _script(execute: Callable[..., Run], source: str, limits: Limits, **options:
 
 def _attack_by_daemon(execute: Callable[..., Run]) -> str:
     """A daemon holds one end of a pipe: when the run is over, the other end must find it closed."""
+    # The pipe's end closes when the last process that holds it is gone.
     reading_end, writing_end = os.pipe()
     try:
         _script(execute, _DAEMON, _SMALL, fds={"channel": writing_end})
+        # Ours is closed first: only the daemon's copy is left.
         os.close(writing_end)
         writing_end = -1
         ended, _, _ = select.select([reading_end], [], [], 2.0)
@@ -425,6 +431,7 @@ def _canary() -> Iterator[_Canary]:
     name, secret = f"RLVR_CANARY_{secrets.token_hex(4)}", secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-canary-")))
+        # A refusal must come from the sandbox and not from the file's mode.
         folder.chmod(0o777)  # open to all, so that only the sandbox is in the way
         (folder / "secret").write_text(secret)
         (folder / "secret").chmod(0o644)
@@ -438,6 +445,7 @@ def _canary() -> Iterator[_Canary]:
             (folder / path).chmod(0o777)
             if kind == socket.SOCK_STREAM:
                 listener.listen()
+        # Real environment variables, as a leak would be.
         os.environ[name] = secret
         stack.callback(os.environ.pop, name)
         facts = {

@@ -78,6 +78,7 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
         UsageError: the work raised one, about what the user gave it; or `args` cannot be sent.
     """
     item = work, ship(args), cpu_s, loads
+    # Time for each attempt, and once more for its start.
     wall_s = _TRIES * (_WALL[0] * cpu_s + _WALL[1]) + _WALL[1]
     failure: Unscored | None = None
     for _ in range(_TRIES):
@@ -88,10 +89,12 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
     else:
         raise SandboxFailed(f"the reader failed: {failure}") from failure
     records, lost, facts = outcome
+    # Raised here: what the caller gave was wrong, and the reader only found it.
     if "usage" in facts:
         raise UsageError(facts["usage"])
     if "fault" in facts:
         raise SandboxFailed(f"the reader failed: {facts['fault']}")
+    # Twice lost from outside: that is our fault, not the program's.
     if lost and lost not in OWN_FAULT:
         raise SandboxFailed(f"the reader was lost {_TRIES} times: {lost}")
     reason = _REASONS.get(lost, "")
@@ -121,6 +124,7 @@ def read_each(
     records: list[object] = []
     lost, losses, used_s = "", 0, 0.0
     while len(records) < n:
+        # A quarter of the time after each loss: three losses must not cost three limits.
         reading = read_aside(work, *args, len(records), cpu_s=cpu_s / 4**losses, loads=loads)
         records += reading.records
         used_s += reading.cpu_s
@@ -128,6 +132,7 @@ def read_each(
         if not lost:
             break
         losses += 1
+        # After three losses the rest counts as lost, so that time is bounded.
         records += [lost] * (1 if losses < _LOSSES else n - len(records))
     return Reading(records, lost, used_s)
 
@@ -148,11 +153,13 @@ class _Worker:
     def handle(self, item: tuple[Work, bytes, float, bytes | None]) -> object:
         """Records, the reason of the loss or "", and what the child said."""
         work, args, cpu_s, loads = item
+        # In the parent, once: each fork then has the modules loaded.
         if loads is not None:
             _import(loads)
         lost, facts, began = "", {}, time.monotonic()
         for _ in range(_TRIES):
             os.ftruncate(self._records, 0)
+            # Children inherit the position of the file too.
             os.lseek(self._records, 0, os.SEEK_SET)
             try:
                 facts = self._server.ask(
@@ -162,6 +169,7 @@ class _Worker:
                 break
             except ChildLost as loss:
                 lost = loss.reason
+                # The child cannot say what it used, so at most what the clock says.
                 facts = {"cpu_s": min(cpu_s, time.monotonic() - began)}  # at most
                 if lost in OWN_FAULT:
                     break
@@ -176,9 +184,11 @@ class _Worker:
         with foreign_code() as errors:  # ours: what guest bytes may raise, the work has caught
             for record in work(*pickle.loads(args)):  # noqa: S301  from our own process
                 write_all(self._records, json.dumps(record).encode("ascii") + b"\n")
+            # Only what is small crosses by the pipe; records are in the file.
             return {"cpu_s": time.process_time() - began}
         error = errors[0]
         if isinstance(error, MemoryError):
+            # The fork server knows it, and says "memory".
             raise error
         if isinstance(error, UsageError):
             return {"usage": str(error)}

@@ -16,6 +16,7 @@ from rlvr.sandbox.reader import read_aside, read_each
 __all__ = ["bytes_of", "call_replies", "load_value", "read_suite", "results", "rewrite"]
 
 _BYTES: Final = 1 << 20  # of all values that are rebuilt in the caller
+# Counted on the text, before anything is built.
 # Also by number: a MiB of `[],[],…` makes some 350,000 objects of 56 bytes and more.
 _VALUES: Final = 20_000
 _BUILD_S: Final = 0.02  # of the reader's CPU time, for one of them: keys whose hashes collide
@@ -55,9 +56,12 @@ def rewrite(results: Readable, n: int, first: int) -> Iterator[object]:
         n: how many calls there were.
         first: the reply to begin with.
     """
+    # What is left of both budgets, over all replies of a run.
     bytes_left, values_left, at = _BYTES, _VALUES, 0
     for i, line in enumerate(calls.reply_lines(bytes_of(results), n)):
+        # A line's end is a byte too, so places in the file stay right.
         begin, at = at, at + len(line) + 1
+        # Those before `first` were read by an earlier child.
         if i < first:
             continue
         reply = calls.read_reply(line, i)
@@ -67,6 +71,7 @@ def rewrite(results: Readable, n: int, first: int) -> Iterator[object]:
             yield ["error", ": ".join(filter(None, reply.error))]
             continue
         text = b""
+        # A line longer than the budget needs no try.
         if len(line) <= bytes_left:
             text = _cheap(reply.value, bytes_left, values_left)
         bytes_left -= len(text)
@@ -83,15 +88,18 @@ def _cheap(value: object, most_bytes: int, most_values: int) -> bytes:
     if len(text) > most_bytes or _count(text) > most_values:
         return b""
     began = time.thread_time()
+    # Tried here, where it may take long, before the caller has to do it.
     read(text, arrays=False)
     return text if time.thread_time() - began <= _BUILD_S else b""
 
 
 def _opaque(value: object, plain: object) -> object:
+    # Objects that the program named stay names.
     return {"opaque": value.type_name} if type(value) is Opaque else None
 
 
 def _count(text: bytes) -> int:
+    # Counts what opens a value or follows another: an upper bound of the values.
     return sum(map(text.count, (_OPENS[i : i + 1] for i in range(len(_OPENS)))))
 
 
@@ -126,14 +134,17 @@ def call_replies(
     replies: list[tuple[object, str | None, bool, Output | None] | None] = []
     for record in read_each(rewrite, n, written.lent(), n).records:
         match record:
+            # The reader was lost at this one: what the program returned cannot be read.
             case str(lost):
                 replies.append((None, f"NotAValue: {lost}", False, None))
             case ["error", error]:
                 replies.append((None, error, False, None))
+            # An empty text stands for a large value; its line is kept, unread.
             case [_, listed, "", begin, size]:
                 replies.append((None, None, listed, written.part(begin, size)))
             case [_, listed, text, _, _]:
                 replies.append((read(text.encode("ascii"), arrays=False), None, listed, None))
+    # Missing replies are those before which the program ended.
     return [*replies, *[None] * (n - len(replies))]
 
 
@@ -147,6 +158,7 @@ def read_suite(written: Output) -> suite.SuiteResults:
         SandboxFailed: see `read_aside`.
     """
     reading = read_aside(results, written.lent())
+    # A suite's own results are trusted text; only a flood of cases could be too long.
     if reading.lost:  # no suite that runs in a box writes so much
         return suite.SuiteResults()
     *cases, (done, died, own_fault, error) = reading.records

@@ -87,12 +87,14 @@ class Limits:
         for f in fields(self):
             name, value = f"Limits: {f.name}", getattr(self, f.name)
             if f.name == "wall_s" and value is None:
+                # Three times the CPU limit, and 2 s: a program may wait, and a machine be busy.
                 value = 3 * self.cpu_s + 2
             value = (
                 require_whole(name, value, 1)
                 if f.type == "int"
                 else require_number(name, value, above=0)
             )
+            # The class is frozen.
             object.__setattr__(self, f.name, value)
 
     @property
@@ -119,6 +121,7 @@ class Limits:
         Args:
             cpu_s, wall_s: what is left for several runs.
         """
+        # The same object, so that a pool sees that limits are the usual ones.
         if cpu_s >= self.cpu_s and wall_s >= self.wall:
             return self
         return replace(self, cpu_s=min(cpu_s, self.cpu_s), wall_s=min(wall_s, self.wall))
@@ -157,6 +160,7 @@ class Program:
         main, entry = _main(LANGUAGES[self.language], self.source, files)
         object.__setattr__(self, "main", main)
         object.__setattr__(self, "entry", entry)
+        # A source and a file of its name would be two main files.
         if self.source is not None:
             if main in files:
                 raise UsageError(
@@ -170,6 +174,7 @@ class Program:
             )
         for name in files:
             _check_name(name)
+        # A folder above a file cannot be a file as well.
         folders = {str(folder): name for name in files for folder in PurePosixPath(name).parents}
         for name, text in files.items():
             if name in folders:
@@ -188,6 +193,7 @@ class Program:
         Args:
             files, args: see above.
         """
+        # The main file is given again, under the name that its language finds.
         own_files = {name: text for name, text in self.files.items() if name != self.main}
         main = self.files[self.main]
         return Program(self.language, main, {**own_files, **files}, args)
@@ -211,6 +217,7 @@ def _main(
         return row.main, ""
     text = files.get(row.main) if source is None else source
     if isinstance(text, Output) or text is None:
+        # Bytes that a program wrote are not read here, not even for a class's name.
         return row.main, row.entry("")[1]
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
@@ -226,6 +233,7 @@ def _checked_args(args: Any) -> tuple[str, ...]:
         raise UsageError(f"args is {brief(args)}; it must be a list of strings without NUL")
     checked: tuple[str, ...] = tuple(args)
     sizes = []
+    # Each as the kernel counts it: with its final zero byte.
     for i, arg in enumerate(checked):
         try:
             sizes.append(len(arg.encode()) + 1)
@@ -259,6 +267,7 @@ def is_file_name(name: str) -> bool:
     return _is_path(name) and not _has_surrogate(name)
 
 
+# ASCII first: most names are, and the look at each letter is then saved.
 def _check_name(name: object) -> None:
     if isinstance(name, str) and not name.isascii() and _has_surrogate(name):
         raise UsageError(
@@ -275,12 +284,14 @@ def _is_path(name: str) -> bool:
     """Whether a file below a folder can have this path."""
     path = PurePosixPath(name)
     outside = path.is_absolute() or ".." in path.parts or not path.parts
+    # PurePosixPath drops "./" and "//": such a name would not be found again.
     if outside or "\0" in name or str(path) != name or len(name) > _PATH_CHARACTERS:
         return False
     return all(len(part.encode(errors="replace")) <= _NAME_BYTES for part in path.parts)
 
 
 def _has_surrogate(text: str) -> bool:
+    # U+D800 to U+DFFF: halves of UTF-16, which no UTF-8 can say.
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -473,6 +484,7 @@ class CallRun:
     results: Output
     count: int
 
+    # Read once, when it is first asked for; most callers look at it once or never.
     @cached_property
     def replies(self) -> tuple[Reply | None, ...]:
         """One for each call, in order; None for calls before whose reply the program ended or was

@@ -59,6 +59,7 @@ _T = TypeVar("_T")
 
 SHORTEST_S: Final = 0.05
 """Seconds; what is left of a total is not worth a run below that."""
+# Exceptions that a limit of the host's raises say nothing about the program.
 _OF_THE_HOST: Final[Mapping[int, tuple[Literal["memory", "disk"], str]]] = {
     resource.RLIMIT_DATA: ("memory", "d"),
     resource.RLIMIT_AS: ("memory", "v"),
@@ -118,6 +119,7 @@ class Sandbox:
         sessions_memory_mib: int | None = None,
         folders: Sequence[str] = (),
     ) -> None:
+        # A text is a sequence of letters, so this slip would pass unseen.
         if isinstance(packages, str) or isinstance(allow_missing, str):
             raise UsageError(
                 "packages and allow_missing take several names: ('numpy',), not 'numpy'"
@@ -143,11 +145,13 @@ class Sandbox:
         self.sessions_memory_mib = require_optional_whole(
             "sessions_memory_mib", sessions_memory_mib, 1, none="no limit"
         )
+        # Weak: a session that is forgotten must not be kept open by its sandbox.
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._opening = threading.Lock()
         interpreter, installed = find_python(python), find_packages(self.packages, python)
         number = ".".join(map(str, interpreter.version))
         versions = {"python of programs": number, **installed.versions}
+        # The compiler runs in the same boxes, so it is given the method.
         self._compiler = Compiler(self._execute, level, versions)
         self._pool = SlotPool(
             interpreter,
@@ -162,6 +166,7 @@ class Sandbox:
         self._checking = threading.Lock()
         self._isolation: Isolation | None = None
         self._threads: Threads | None = None
+        # Bound to the pool and not to us: else this object would never be collected.
         weakref.finalize(self, self._pool.close)
 
     def __reduce__(self) -> Any:
@@ -218,6 +223,7 @@ class Sandbox:
         Raises:
             IsolationUnavailable, SandboxFailed: see `warm`.
         """
+        # Two threads that begin at once must not both attack.
         with self._checking:
             if self._isolation is None:
                 guarantees = self.check()
@@ -227,6 +233,7 @@ class Sandbox:
                         # where nothing holds, nothing can run
                         some = any(g.mechanism for g in guarantees)
                         if guarantee.name not in accepted or not some:
+                            # Nothing may run in a sandbox that keeps too few promises.
                             self._pool.close()
                             raise IsolationUnavailable(
                                 guarantee.name, guarantee.found, guarantee.remedy, waivable=some
@@ -257,6 +264,7 @@ class Sandbox:
             IsolationUnavailable: see `warm`.  Any other failure of ours is a run that ended IE.
         """
         header, files, built = self._compile(program)
+        # After a CE there is nothing to run, and the compilation stands for the run.
         if built.ending is not Ending.OK:
             return built
         return self._execute({**header, "judging": judging}, files, stdin, limits or self.limits)
@@ -297,6 +305,7 @@ class Sandbox:
             return [built]
         left_s = total_cpu_s, total_wall_s
         limits = (limits or self.limits).within(*left_s)
+        # No more at once than one message has room for.
         stdins = _together(stdins)
         options = {"stop": stop, "left": [*left_s, SHORTEST_S]}
         return self._execute_cases(header, files, stdins, limits, options)
@@ -361,16 +370,19 @@ class Sandbox:
             raise UsageError(
                 f"an argument of a call is {error}; only plain data can be passed"
             ) from None
+        # Files in memory: the program reads its orders, and writes its results.
         orders, results = memfd(request), memfd(b"")
         fds = {"channel": orders, "results": results}
         look_now = None
         if look is not None:
+            # One byte, which `look` sets when what was answered is enough.
             fds["halt"] = memfd(bytes(1))
             look_now = partial(_look, look, results, fds["halt"])
         try:
             header, files = _module(program, "calls")
             options: SlotMessage = {"fds": fds, "case_cpu_s": case_cpu_s, "look": look_now}
             run = self._execute(header, files, b"", limits or self.limits, **options)
+            # From here on the output owns the descriptor.
             written = Output.take(fds.pop("results"), _ANSWERS_MIB * MIB)
         finally:
             _close(list(fds.values()))
@@ -399,6 +411,7 @@ class Sandbox:
                     program, suite, limits or self.limits, our_streams, their_streams, results
                 )
         except BaseException:
+            # Taken over by `Output.take` only if all went well.
             os.close(results)
             raise
         return TestRun(*pair, Output.take(results, _ANSWERS_MIB * MIB))
@@ -424,19 +437,23 @@ class Sandbox:
         }
         descriptors: list[int] = []
         sides: list[tuple[_Streams, int, dict[str, int]]] = [
+            # The program's side first: it waits for questions.
             (theirs, theirs.bundle(header, files), {}),
             (ours, ours.bundle(tests, {}), {"results": results}),
         ]
         shared = {"clocks": memfd(bytes(16))}  # of each box, how long its program waited for a core
 
         def build() -> list[list[RunRequest]]:
+            # Called again for a second attempt: the ends of the first one are useless.
             _close(descriptors)
             descriptors[:] = (end.detach() for end in socket.socketpair())
             os.pwrite(shared["clocks"], bytes(16), 0)
+            # What the first attempt wrote would stand before the second's.
             _empty(results)
             requests = []
             for side, (streams, bundle, extra) in enumerate(sides):
                 streams.rewind()
+                # Two programs in one cgroup: each side's clock also counts the other's time.
                 message = {**self._message(limits), "partner_cpu_s": limits.cpu_s, "clock": side}
                 fds = {
                     **streams.fds,
@@ -453,6 +470,7 @@ class Sandbox:
                 build, [limits], _STARVED * limits.wall, sent=lambda: _close(descriptors)
             )
         except SandboxFailed as error:
+            # Neither says anything about the program.
             return self._failed_run(error), self._failed_run(error)
         finally:
             _close([*descriptors, *shared.values()])
@@ -489,6 +507,7 @@ class Sandbox:
         limits, own_limits = limits or self.limits, interactor_limits or self.limits
         header, files, built = self._compile(program)
         header_, files_, built_ = self._compile(interactor)
+        # Only if both compile can they talk.
         if built.ending != Ending.OK or built_.ending != Ending.OK:
             return Interaction(built, built_)
         talk = Talk(
@@ -500,6 +519,7 @@ class Sandbox:
             sides = program_streams, interactor_streams
             bundles = (
                 program_streams.bundle(header, files),
+                # An interactor that raises ends with a code of its own (`user.FAILED`).
                 interactor_streams.bundle({**header_, "judging": True}, files_),
             )
 
@@ -511,6 +531,7 @@ class Sandbox:
                 return [[request] for request in talk.requests(*fds)]
 
             try:
+                # Two slots: one box watches one program.
                 replies = self._pool.run(
                     build, (limits, own_limits), talk.patience_s, sent=talk.sent
                 )
@@ -551,30 +572,36 @@ class Sandbox:
         look: Callable[[], None] | None = None,
     ) -> list[Run]:
         """The first runs on these inputs, in one box; `more` is of the message to it."""
+        # What a whole problem has left, if its caller said so.
         left_s = more.get("left", (math.inf, math.inf))[:2]
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(_Streams(_encode_stdin(stdin))) for stdin in stdins]
             replies: list[int] = []
+            # Replies of all but the last case come through this file.
             if len(stdins) > 1:
                 replies = [memfd(b"")]
                 stack.callback(os.close, replies[0])
             message = {**self._message(limits), "cases": len(stdins), **more}
             build = _builder(header, files, streams, message, fds or {}, replies)
+            # Each case may take its wall limit, twice where it gets no core.
             wall_s = len(stdins) * _STARVED * limits.wall
             try:
                 [([last], counts)] = self._pool.run(build, [limits], wall_s, look=look)
             except SandboxFailed as error:
                 return [self._failed_run(error)]
             if "died" in last:  # the box too, so it is not known in which run
+                # Only the first is repeated, alone: the others are asked for afterwards.
                 if len(stdins) > 1:
                     return self._execute_cases(header, files, stdins[:1], limits, more)
                 return [self._run_of(last, counts, streams[0], limits)]
             noted = [
+                # Records have one size, so each case's has its place.
                 unpack_reply(os.pread(replies[0], RECORD, case * RECORD))
                 for case in range(last["case"])
             ]
             runs = self._runs_of([*noted, last], counts, streams, limits, left_s)
         # A run that was over its memory may have met what the run before had not given back yet
+        # Left out here, it is run again by itself.
         return runs[:-1] if len(runs) > 1 and runs[-1].ending is Ending.MLE else runs
 
     def _failed_run(self, error: SandboxFailed) -> Run:

@@ -81,11 +81,14 @@ def main(
     """
     code = NOT_READY
     try:
+        # Blocked, so that an end is read from a descriptor and interrupts no system call.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # when the garbage of a program is collected must not depend on what the box did before
         gc.disable()
+        # No cgroup counts CPU time: a perf clock of this process does, if the kernel allows it.
         if meters[0] < 0:
+            # Opened before the first fork, since it counts only what descends from here afterwards.
             meters = [-1, meters[1], task_clock()]
 
         def program(limits: RunLimits, fds: Mapping[str, int], tell: int) -> NoReturn:
@@ -95,13 +98,18 @@ def main(
         buffer = Buffer()
         runs, clean, again = 0, True, True
         while runs < _RUNS and again:
+            # A run's descriptors come with its request, so that nothing of it lies in this process
+            # before.
             level.enter_run()
             message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
             if not message:
                 os._exit(1)  # the host closed its end
             code = 1
             request = json.loads(message)
+            # Said once: the zygote can start to prepare the next box.
             if not runs:
+                # A session's box ends with it, so no other is prepared while it may last for an
+                # hour.
                 if request.get("watch") != "episode":
                     os.write(zygote, TAKEN)
                 os.close(zygote)
@@ -117,9 +125,13 @@ def main(
                 clean = level.leave_run("partner_cpu_s" in request)
                 again = clean and run.over and level.again()
                 runs += 1
+                # A run that has to be told of ends the request: the host decides about the cases
+                # that follow.
                 if not again or cases.ends(figures, case_fds, run, buffer):
                     break
                 cases.note(reply)
+                # The next program is forked from this memory, and must find nothing of this reply
+                # in it.
                 buffer.wipe()
             slot.send(reply)
             buffer.wipe()
@@ -128,6 +140,7 @@ def main(
             for fd in fds:
                 os.close(fd)
             code = NOT_READY
+        # From here on the end is a planned one: the zygote forks the next box.
         level.leave_box()
         code = 0
     # a failure of ours, for the keeper's stderr, which the host reads
@@ -160,12 +173,14 @@ class _Cases:
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, object], list[int]]]:
         """The number of each run, its request and its descriptors."""
+        # The first three are the first case's standard streams; those behind them are all cases'.
         first, shared = self._fds[: self._named], self._fds[3 : self._named]
         self._left = list(self._request.get("left", ()))
         yield 0, dict(self._request), first
         for case in range(1, self._count):
             limits = dict(self._request["limits"])
             for at, name in enumerate(("cpu_s", "wall_s")):
+                # A case gets what its predecessors have left of the time for all.
                 limits[name] = min(limits[name], self._left[at])
             begin = self._named + 3 * (case - 1)
             yield case, {**self._request, "limits": limits}, self._fds[begin : begin + 3] + shared
@@ -180,8 +195,10 @@ class _Cases:
         """
         if found["case"] + 1 == self._count:
             return True
+        # Output and stderr: they stay in memory until the host reads them.
         self._held += sum(os.fstat(fd).st_size for fd in fds[1:3])
         cpu_s, wall_s, least_s = self._left
+        # Seconds without a core are the host's, so they are given back.
         self._left[:2] = cpu_s - found["cpu_s"], wall_s - (found["wall_s"] - found["starved_s"])
         failed = found["status"] != 0 or found["killed"] != ""
         return (
@@ -198,4 +215,5 @@ class _Cases:
         Args:
             reply: of the run; nothing was told.
         """
+        # The last descriptor is the host's file for replies.
         os.write(self._fds[-1], reply)

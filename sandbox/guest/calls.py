@@ -50,6 +50,7 @@ _ITEMS = 1_000_000  # of an iterator that is returned
 _TEXT = 500  # characters of an error's message
 
 _DICTS: tuple[Any, ...] = ({}, OrderedDict())
+# Views have no public names: their types are taken from instances.
 _VIEWS = tuple(type(view) for made in _DICTS for view in (made.keys(), made.values(), made.items()))
 
 CHANGED = (list, dict, set, bytearray, deque, Counter, OrderedDict, defaultdict)
@@ -61,6 +62,7 @@ OPERATIONS: dict[str, Callable[..., object]] = {
         for name in "len bool iter str repr int float abs".split()
     },
     **{f"__{name}__": getattr(operator, name) for name in "getitem setitem delitem neg".split()},
+    # A list of one item or none: StopIteration cannot cross as an error.
     "__next__": lambda value: list(itertools.islice(value, 1)),
     "__slice__": lambda value, *bounds: value[slice(*bounds)],
 }
@@ -86,6 +88,7 @@ _MADE: tuple[Any, ...] = (
     range(1),
     b"",
 )
+# Types of iterators of builtin containers, found in the same way.
 _EAGER = frozenset(type(iter(made)) for made in _MADE)
 
 
@@ -120,6 +123,7 @@ def main(namespace: dict[str, object], calls_fd: int, results_fd: int) -> None:
     """
     with os.fdopen(calls_fd, "rb") as file:
         lines = file.read().split(b"\n")
+    # The text ends with a newline, so behind the last one there is nothing.
     for i, line in enumerate(lines[:-1]):
         write_all(results_fd, _reply(i, partial(_call_line, namespace, line), None) + b"\n")
 
@@ -163,6 +167,9 @@ def _reply(
     try:
         value = call()
         listed = (
+            # `main` sends every iterator as its items; `serve_calls` only those that hold what
+            # exists
+            # already: a generator of the program's is asked item by item.
             _list_items(value)
             if other is None or type(value) in _EAGER or type(value) in _VIEWS
             else value
@@ -174,6 +181,7 @@ def _reply(
     except BaseException as error:  # noqa: BLE001  SystemExit too is that call's error
         fields: list[object] = [i, "error", class_name(type(error)), _message(error)]
         if other is not None:
+            # The class itself, as the tests may compare it with one that they know by name.
             fields += [type(error), list(error.args), dict(vars(error))]
         return write(fields, other)
 
@@ -196,10 +204,12 @@ class _Server:
         if what != "call":
             return _reply(i, lambda: getattr(self, "do_" + what)(*arguments), self.tree)
         owner, method, args, kwargs = arguments
+        # Only these are compared before and after: other values cannot change, or are objects.
         changeable = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
         before = [write(arg, self.tree) for arg in changeable]
 
         def changed() -> list[Any]:
+            # Sent by position: the tests have their own object at that place.
             return [
                 [k, arg] for k, arg in enumerate(changeable) if write(arg, self.tree) != before[k]
             ]
@@ -214,6 +224,7 @@ class _Server:
         if method in PAIRED:
             return PAIRED[method](owner, *args)
         value = (owner if method is None else getattr(owner, method))(*args, **kwargs)
+        # An exact type: a subclass's `__new__` may return anything, which then crosses as it is.
         if isinstance(owner, type) and method is None and type(value) is owner:
             # the tests made it: it has methods, even if its class derives from list
             return _Made(value)
@@ -245,6 +256,7 @@ class _Server:
     def do_plain(self, owner: object) -> list[object]:
         """The real content of an instance of a subclass of a builtin type; nothing for any
         other."""
+        # Written and read again, as `write` looks behind overridden methods.
         real = read(write(owner))
         return [] if type(real) is Opaque else [real]
 
@@ -263,6 +275,7 @@ class _Server:
         elif plain is not None and not isinstance(value, type):
             return None
         number = self.numbers.get(id(value))
+        # The list keeps the object alive, so its id is not given to another.
         if number is None:
             number = self.numbers[id(value)] = len(self.objects)
             self.objects.append(value)
@@ -270,6 +283,8 @@ class _Server:
             base = next(
                 (b for b in mro(value) if getattr(builtins, class_name(b), None) is b), Exception
             )
+            # By way of `type`, since a class of the program may define `__dict__` and `__module__`
+            # itself.
             module = type.__dict__["__dict__"].__get__(value).get("__module__")
             return {
                 "error": [
@@ -315,6 +330,7 @@ def resolve(namespace: dict[str, Any], name: str) -> Any:
     owner, _, method = name.replace("()", "").rpartition(".")
     if not owner and method in namespace:
         return namespace[method]
+    # LeetCode's convention: a method of a class Solution, made anew for each call.
     owner = owner or "Solution"
     if owner not in namespace or not hasattr(namespace[owner], method):
         raise NameError(f"the program defines no {name!r}")
@@ -330,6 +346,7 @@ def _list_items(value: Any) -> Any:
     )
     if not is_iterator and kind not in _VIEWS:
         return value
+    # One more than allowed tells a long iterator from one that just fits.
     items = list(itertools.islice(value, _ITEMS + 1))
     if len(items) > _ITEMS:
         raise NotAValue(f"not a value: an iterator of more than {_ITEMS} items")
@@ -375,6 +392,7 @@ def reply_lines(data: bytes, n: int) -> list[bytes]:
         data: what was written.
         n: how many calls there were.
     """
+    # Split at most n times: what follows the last reply is never looked at.
     lines = data.split(b"\n", n)
     return lines[:n] if len(lines) > n else lines[:-1]
 
@@ -390,11 +408,13 @@ def read_reply(line: bytes, i: int) -> CallReply | None:
         i: which call it must answer.
     """
     try:
+        # Arrays come as lists: the reader must not import what the program asked for.
         reply = read(line, arrays=False)
     except NotAValue as error:
         return CallReply(error=("NotAValue", str(error)))
     except BadValue:
         return None
+    # A reply out of order would give one case's result to another.
     if type(reply) is not list or not reply or type(reply[0]) is not int or reply[0] != i:
         return None
     match reply[1:]:

@@ -69,8 +69,10 @@ class SessionWatch(Watch):
             figures = self._serve(call)
         over = bool(self.killed) or self.status is not None
         ended = self._end_all()
+        # The end of the program closed the channel; why it ended, the kernel's counter says.
         if self.killed in ("", "channel") and self._kills() != self.kills_before:
             self.killed = "memory"  # what the kernel killed was the program's own process
+        # Only now: the last processes have been waited for, and count.
         figures["cpu_s"] = max(0.0, self._reaped_cpu() - self.before)  # now of all its processes
         if over:
             self._listen_to(notice, buffer)
@@ -98,9 +100,11 @@ class SessionWatch(Watch):
         A timer can wake what was stopped.  It is stopped again, and what it used counts for the
         session.
         """
+        # Between calls it may not compute: the policy thinks meanwhile, and the clocks stand still.
         self._signal(signal.SIGSTOP)
         while True:
             ready = self._poll_ready(_IDLE_S)
+            # One message a turn: the policy's files are read while nothing of the session runs.
             if self.control.fileno() in ready:
                 message = self._heard()
                 if message is None or "call" in message:
@@ -114,6 +118,7 @@ class SessionWatch(Watch):
             self._reap()
             self._hear_status(-1)
             if self.status is None and not ready:
+                # A timer can have woken something, and it has used time.
                 self._signal(signal.SIGSTOP)
                 self.killed = self._over_total()
             if self.status is not None or self.killed:
@@ -129,6 +134,7 @@ class SessionWatch(Watch):
         descriptors = [os.open(".", os.O_RDONLY | os.O_DIRECTORY)]
         size = -1
         with contextlib.suppress(OSError):
+            # Folder by folder, each relative to the one before: the path is never resolved again.
             for name in path[:-1]:
                 descriptors.append(
                     os.open(
@@ -136,6 +142,7 @@ class SessionWatch(Watch):
                     )
                 )
             descriptors.append(
+                # O_NONBLOCK: a FIFO without a writer would keep us waiting for ever.
                 os.open(
                     path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptors[-1]
                 )
@@ -146,6 +153,7 @@ class SessionWatch(Watch):
         self._tell({"size": size})
         while size > 0:
             part = os.pread(descriptors[-1], min(size, _PART_BYTES), status.st_size - size)
+            # The size has been announced, so as many bytes must follow.
             part += bytes(min(size, _PART_BYTES) - len(part))  # it was cut meanwhile
             self._tell({"part": part.hex()})
             size -= len(part)
@@ -158,11 +166,13 @@ class SessionWatch(Watch):
         count = 0
         for folder, _, names in os.walk("."):
             for name in names:
+                # Without the "./" of os.walk.
                 path = os.path.join(folder, name)[2:]
                 with contextlib.suppress(OSError, UnicodeError):
                     status = os.lstat(path)
                     if not stat.S_ISREG(status.st_mode) or len(path.encode()) > _PATH_BYTES:
                         continue
+                    # Beyond the limit they are counted only: the host says how many it left out.
                     if count < most:
                         self._tell({"name": path, "bytes": status.st_size})
                     count += 1
@@ -179,9 +189,11 @@ class SessionWatch(Watch):
         written = 0
         try:
             for name in path[:-1]:
+                # A link of that name is refused by O_NOFOLLOW below.
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptors[-1])
                 descriptors.append(os.open(name, folders, dir_fd=descriptors[-1]))
+            # A write to a FIFO without a reader fails at once instead of waiting.
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptors.append(os.open(path[-1], flags, 0o644, dir_fd=descriptors[-1]))
             if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):
@@ -190,6 +202,7 @@ class SessionWatch(Watch):
             while written < size:
                 part = os.pread(self.fds["code"], min(size - written, _WRITE_BYTES), written)
                 done = os.write(descriptors[-1], part)
+                # No room: zero bytes were written, which is no error of the system call.
                 if not done:
                     return False
                 written += done
@@ -209,6 +222,7 @@ class SessionWatch(Watch):
 
     def _serve(self, call: SlotMessage) -> dict[str, object]:
         """One call; returns its figures, which the host gets unless the session is over with it."""
+        # The file of the previous call's output is used again.
         os.ftruncate(self.text, 0)
         before = self.before = self._cpu()
         waited = self._count_starved()
@@ -216,12 +230,14 @@ class SessionWatch(Watch):
         over = interrupted = ""
         grace = 0.0, 0.0
         status: int | None = None
+        # Before it goes on: it may have written the number of this call in advance.
         self._drain()
         self._signal(signal.SIGCONT)
         with contextlib.suppress(OSError):
             self.program.send(b"%d\n" % call["call"])
         looked = began
         while status is None:
+            # A tenth of the time so far: short calls end without delay, long ones cost few looks.
             pause_s = min(max(0.002, (time.monotonic() - began) / 10), _LOOK_S[self._often])
             ready = self._poll_ready(pause_s)
             if not ready.keys().isdisjoint(self.level.ends):
@@ -239,6 +255,7 @@ class SessionWatch(Watch):
                 break
             # a program that says much is watched all the same
             if ready and time.monotonic() < looked + 0.005:
+                # At most every 5 ms, however often the program speaks.
                 continue
             looked = time.monotonic()
             self.killed = self._over_total()
@@ -246,6 +263,8 @@ class SessionWatch(Watch):
                 break
             if interrupted:
                 if (
+                    # In the grace after an interrupt both clocks count; seconds without a core do
+                    # not.
                     self._cpu() > grace[0]
                     or time.monotonic() - self._seconds_unserved(waited) > grace[1]
                 ):
@@ -264,8 +283,10 @@ class SessionWatch(Watch):
             return figures
         if self.status is None:
             self._signal(signal.SIGSTOP)
+        # A call that ends between two looks is judged by the same limits.
         if not over:  # what was over between two looks, and may be why the program has ended
             figures["over_call"] = self._over_call(call, began, before, waited)
+        # A level that only samples looks at the scratch once more before the call counts as over.
         self.killed = self.level.overfull()
         if not self.killed and self.status is None:
             self._tell(figures)
@@ -305,15 +326,18 @@ class SessionWatch(Watch):
             return None
         if not received:  # it cannot answer any more: it has ended, or it closed its end
             deadline = time.monotonic() + _DYING_S
+            # Its descriptors are closed some milliseconds before the process itself has ended.
             while self.status is None and time.monotonic() < deadline:
                 time.sleep(0.001)
                 self._reap()
             self.killed = "" if self.status is not None else "channel"
             return None
         lines = (self.words + received).split(b"\n")
+        # Half a word is kept for its rest, but no more than a word can have.
         self.words = lines.pop()[-_WORDS_BYTES:]
         for line in lines:
             match line[:_WORDS_BYTES].split():
+                # Another number is an answer to a call that is over, or a forged one.
                 case [who, status] if who == b"%d" % number and status.isdigit():
                     return int(status)
         return None
@@ -329,6 +353,7 @@ class SessionWatch(Watch):
         if os.fstat(self.text).st_size > call["output"]:
             return "output"
         past = time.monotonic() - began
+        # Time without a core extends the wall limit, to twice its length at most.
         if past > call["wall_s"] and past > call["wall_s"] + min(
             self._seconds_unserved(waited), call["wall_s"]
         ):
@@ -353,5 +378,6 @@ class SessionWatch(Watch):
 def _peak_kib(pid: int) -> int:
     """The most memory that a process had at once; 0 if it is gone."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as file:
+        # VmHWM and not ru_maxrss: the process has not ended.
         return next((int(line.split()[1]) for line in file if line.startswith(b"VmHWM:")), 0)
     return 0

@@ -82,6 +82,7 @@ class TalkWatch(Watch):
         self.looks, self.looked = 0, time.monotonic()
         self.pipe = os.fstat(fds["stdin"]).st_ino
         notice = super()._start(fds)
+        # Copies here would keep the pipes open: neither program would read an end of file.
         none = os.memfd_create("none")
         for name in self.lent:
             os.dup2(none, self.fds[name])  # not closed: `box` does that
@@ -96,8 +97,10 @@ class TalkWatch(Watch):
 
     def _exceeded(self) -> str:
         self._note()
+        # The other side's box wrote the order; one byte, so it is never read by halves.
         order = os.pread(self.fds["board"], 1, OUTCOME_AT)[0]
         if order:
+            # A flood is the program's own fault; every other order ends it for its partner's sake.
             return "output" if order == FLOOD and self.side == 0 else "partner"
         return super()._exceeded()
 
@@ -109,8 +112,10 @@ class TalkWatch(Watch):
         self.looks += 1
         state, mark = (self.still.state, self.still.mark) if self.still else (BUSY, 0)
         os.pwrite(self.fds["board"], _ENTRY.pack(state, self.looks, mark), self.side * _PLACE)
+        # Where /proc does not tell, waiting is charged to no one up to `blind_s`.
         if self.still is None:
             self.idle = min(noted_at - self.started, self.request.get("blind_s", 0.0))
+        # Two looks in a row: a state that is seen once may have lasted no time at all.
         elif before and before.state != BUSY != state and self._must_wait():
             self.idle += noted_at - self.looked
         self.looked = noted_at
@@ -156,10 +161,12 @@ class Relay(TalkWatch):
         self.stuck: tuple[tuple[int, ...], int] = (), 0
         self.heard, self.heard_cpu_s, self.since_s = 0, 0.0, 0.0
         self.transcript, self.speaker = bytearray(), b""
+        # Duplicates: the numbers in `fds` are replaced in `_start`, these stay.
         from_program, to_program = (os.dup(fds[name]) for name in self.lent)
         stdin, words = os.pipe()
         answers, stdout = os.pipe()
         notice = super()._start({**fds, "stdin": stdin, "stdout": stdout})
+        # The programs have them now; here they would hide the programs' ends.
         os.close(stdin)
         os.close(stdout)
         self._listen_too()
@@ -175,6 +182,7 @@ class Relay(TalkWatch):
             if (current_time := time.monotonic()) >= looks_at:
                 self.killed = self._exceeded()
                 if self.killed:
+                    # Before the order, which makes the other side go.
                     self.unread = self.words.unread()
                     self._command(STOP)
                     return self._end_all()
@@ -197,6 +205,8 @@ class Relay(TalkWatch):
         limit_name = super()._exceeded()
         cpu = self._cpu()
         if self.words.total != self.heard:
+            # Counted from the last word of the program; `OUTCOME` tells it to the host.
+            # that hangs by its wall clock.
             self.heard, self.heard_cpu_s = self.words.total, cpu
         self.since_s = cpu - self.heard_cpu_s
         return limit_name
@@ -207,9 +217,11 @@ class Relay(TalkWatch):
         if still is None or still.asks:
             self._ask()
         if self.words.ended and not self.words.pending and not self.closed:
+            # The end of the program's output is passed on only to an interactor that waits for it.
             if still is None or still.state != BUSY:
                 self.closed, self.told = True, still is None or still.asks
                 self.words.hang_up()
+        # Both wait, nothing moved, and neither has run since: no word will ever come.
         elif still is not None and still.state == state == QUIET:
             moved = (
                 still.mark,
@@ -238,9 +250,11 @@ class Relay(TalkWatch):
         """The interactor has ended: what it said last is delivered, and a program that is right
         comes to its end."""
         self._end_all()
+        # Anything but acceptance decides at once, whatever the program would still say.
         if os.waitstatus_to_exitcode(status) != self.request["accepts"]:
             self._command(STOP)
             return
+        # A program that waits for words must see its clock run on: none will come.
         os.pwrite(self.fds["board"], _ENTRY.pack(DROWSY, self.looks + 1, 0), self.side * _PLACE)
         self.words.hang_up()
         self.words.listen()
@@ -295,6 +309,7 @@ class _Lane:
         self.total, self.pending, self.ended = 0, b"", False
         self.listening = 0  # the descriptor that is polled
         for fd in (source, sink):
+            # Non-blocking: one lane that is full must not stop the other.
             os.set_blocking(fd, False)
 
     @property
@@ -306,6 +321,7 @@ class _Lane:
         """Whether something is on its way."""
         for fd in (self.source, self.sink):
             with contextlib.suppress(OSError):  # it may be closed
+                # Bytes in the pipe, which neither side has read.
                 if any(fcntl.ioctl(fd, _UNREAD, bytes(4))):
                     return True
         return bool(self.pending)
@@ -321,6 +337,7 @@ class _Lane:
         if self.listening:
             self.relay.poll.unregister(self.listening)
         if fd:
+            # A full sink is waited for before more is read, so that at most one chunk is held.
             self.relay.poll.register(fd, select.POLLOUT if fd == self.sink else select.POLLIN)
         self.listening = fd
 
@@ -340,6 +357,7 @@ class _Lane:
             if not self.pending:
                 self._poll(0)
                 os.close(self.source)
+                # Its end is passed on now, or, for the program's words, once the interactor waits.
                 self.ended = True
                 if self.ending:
                     self.hang_up()

@@ -48,17 +48,20 @@ def main(control_fd: int, config_fd: int) -> None:
         config_fd: a file with `SlotPool`'s settings and the host's process number as JSON.
     """
     _make_room()
+    # Set by the host for this start only; programs must not inherit it.
     del os.environ["LD_BIND_NOW"]
     control = socket.socket(fileno=control_fd)
     with open(config_fd, "rb", closefd=True) as file:
         config = json.load(file)
     host_pid = config.pop("host")
+    # The terminal sends SIGINT to the whole group; the host closes the socket when it ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the host's to act on
     sys.path[:] = config["path"]
     before = set(sys.modules)
     for module in config["preload"]:
         try:
             __import__(module)
+        # A package that was asked for must be there; modules that only save time need not.
         except ImportError as error:
             if module in config["packages"]:
                 _tell(control, {"failed": f"import {module}: {error}"})
@@ -76,6 +79,7 @@ def main(control_fd: int, config_fd: int) -> None:
         return
     try:
         _tell(control, {"ready": os.getpid()})
+        # The parent changes when the host is killed, even while a fork of it holds the socket open.
         while os.getppid() == host_pid and keeper.turn():
             pass
     finally:
@@ -119,11 +123,13 @@ def _make_room() -> None:
     """
     for which in (resource.RLIMIT_DATA, resource.RLIMIT_AS):  # a worker's are for itself
         _, hard = resource.getrlimit(which)
+        # A soft limit can be raised to the hard one without privileges.
         resource.setrlimit(which, (hard, hard))
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     size = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(_STACK_BYTES, hard)
     if soft != resource.RLIM_INFINITY and soft < size:
         resource.setrlimit(resource.RLIMIT_STACK, (size, hard))
+        # With the same arguments; the limit is high enough then, so this happens once.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
@@ -153,7 +159,10 @@ class _Keeper:
     def start(self, order: SlotMessage, fd: int) -> None:
         """Fork a zygote that answers the host over `fd`; tell the host its pid, or why there is
         none."""
+        # `go`: the zygote waits until its user is mapped. `ready`: the keeper, until it has
+        # mounted.
         go, ready = os.pipe(), os.pipe()
+        # Opened here, where the host's /sys can be seen; the slot's root has none.
         meters = [os.open(path, os.O_RDONLY) if path else -1 for path in order["meters"]]
         try:
             pid = self.level.start_slot()
@@ -173,6 +182,7 @@ class _Keeper:
                     os.close(descriptor)
         self.zygotes[pid] = order["cgroups"]
         try:
+            # Before it goes on: its memory counts from the beginning.
             for procs in order["procs"]:
                 with open(procs, "w") as file:
                     file.write(str(pid))
@@ -188,6 +198,7 @@ class _Keeper:
             _tell(
                 self.control, {"failed": str(error), **({} if killed else {"errno": error.errno})}
             )
+        # Closed in any case: a zygote that waits for `go` then reads an end and ends.
         finally:
             os.close(go[1])
             os.close(ready[0])
@@ -198,6 +209,7 @@ class _Keeper:
 
     def reap(self) -> None:
         while self.zygotes:
+            # Orphans of a slot that was killed can come here too; they have no entry.
             pid, _ = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
@@ -211,6 +223,7 @@ class _Keeper:
         self.level.end()
         for pid, cgroups in self.zygotes.items():
             with contextlib.suppress(ChildProcessError):
+                # A cgroup with a process in it cannot be removed, so each is waited for.
                 os.waitpid(pid, 0)
             _remove(cgroups)
 

@@ -122,6 +122,7 @@ _PERF_ATTRIBUTES = 128
 _PERF_INHERIT, _PERF_EXCLUDE_KERNEL, _PERF_EXCLUDE_HV, _PERF_CLOEXEC = 1 << 1, 1 << 5, 1 << 6, 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# ctypes would pass a plain int as 32 bits, and the kernel reads a whole register.
 _FORK = ctypes.c_ulong(signal.SIGCHLD)
 # a child that forked without the GIL could not run Python
 _holding_gil = ctypes.PyDLL(None, use_errno=True)
@@ -169,7 +170,13 @@ def read_only(target: str) -> None:
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     path = ctypes.c_char_p(os.fsencode(target))
     done = _libc.syscall(
-        _SYS_MOUNT_SETATTR, -100, path, _AT_RECURSIVE, ctypes.byref(attributes), size
+        # -100 is AT_FDCWD: the path is absolute, so it is not used.
+        _SYS_MOUNT_SETATTR,
+        -100,
+        path,
+        _AT_RECURSIVE,
+        ctypes.byref(attributes),
+        size,
     )
     if done < 0:  # before Linux 5.12: one mount at a time, and those below it keep what they have
         mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
@@ -228,6 +235,7 @@ def fork() -> int:
 
 
 def _clone(flags: ctypes.c_ulong) -> int:
+    # A null stack: the child goes on with a copy of the parent's, as after fork.
     child: int = _holding_gil.syscall(_SYS_CLONE, flags, None, None, None, None)
     return child if child >= 0 else _check_result(child, "clone")
 
@@ -243,6 +251,8 @@ def child_waiter() -> tuple[bytearray, Callable[[], None]]:
     status, usage = ctypes.byref(address), ctypes.byref(address, 8)
 
     def wait() -> None:
+        # -1: any child; 0: until one ends. `ctypes.PyDLL` keeps the GIL, which no other thread
+        # needs.
         _check_result(_holding_gil.wait4(-1, status, 0, usage), "wait4")
 
     return buffer, wait
@@ -319,6 +329,7 @@ def landlock_abi() -> int:
     """The version of Landlock that the kernel has; 0 where it has none or a container does not let
     us ask."""
     return max(
+        # A negative result is an errno: ENOSYS, EOPNOTSUPP or a filter's EPERM.
         0,
         int(_libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)),
     )
@@ -347,6 +358,7 @@ def landlock_rule(ruleset: int, access: int, folder: int) -> None:
         access: LANDLOCK_ACCESS_FS_….
         folder: a descriptor, of O_PATH.
     """
+    # Packed without padding at its end: struct landlock_path_beneath_attr has 12 bytes.
     rule = struct.pack("<Qi", access, folder)
     added = _libc.syscall(_SYS_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, rule, 0)
     _check_result(added, "landlock_add_rule")
@@ -359,10 +371,12 @@ def landlock_enter(ruleset: int) -> None:
     Args:
         ruleset: see `landlock_ruleset`; it is closed.
     """
+    # The flag is of version 7; older kernels refuse bits that they do not know.
     unlogged = _LANDLOCK_RESTRICT_SELF_UNLOGGED if landlock_abi() >= 7 else 0
     _check_result(
         _libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ruleset, unlogged), "landlock_restrict_self"
     )
+    # The process is under the rules now; the descriptor would only be inherited.
     os.close(ruleset)
 
 
@@ -397,6 +411,7 @@ def shared_memory() -> int:
         ctypes.c_ulong * 32
     )()  # uptime, 3 loads, totalram, freeram, sharedram …; the unit is a byte on 64 bits
     _check_result(_libc.sysinfo(ctypes.byref(info)), "sysinfo")
+    # Field 6 is sharedram: after uptime, three loads, totalram and freeram.
     return int(info[6])
 
 
@@ -409,9 +424,11 @@ def task_clock() -> int:
     users must.
     """
     flags = _PERF_INHERIT | _PERF_EXCLUDE_KERNEL | _PERF_EXCLUDE_HV
+    # Zero sample period: it counts only. The third field is PERF_COUNT_SW_TASK_CLOCK.
     attributes = struct.pack("<IIQ24xQ", 1, _PERF_ATTRIBUTES, 1, flags).ljust(
         _PERF_ATTRIBUTES, b"\0"
     )
+    # pid 0 is this process, CPU -1 any, group -1 none.
     return int(_libc.syscall(_SYS_PERF_EVENT_OPEN, attributes, 0, -1, -1, _PERF_CLOEXEC))
 
 
@@ -443,6 +460,7 @@ class _Program(ctypes.Structure):
 def _address_of(code: bytes) -> object:
     """The filter in memory, which the address keeps alive."""
     buffer: Any = ctypes.create_string_buffer(code, len(code))
+    # A BPF instruction has 8 bytes; the kernel wants their number.
     return ctypes.byref(_Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p)))
 
 
@@ -474,6 +492,7 @@ def system_call_listener(code: bytes) -> Callable[[], int]:
     address = _address_of(code)
 
     def load() -> int:
+        # Killable is newer than the listener; without it any signal withdraws a question.
         for flags in (_SECCOMP_LISTENER | _SECCOMP_KILLABLE, _SECCOMP_LISTENER):
             descriptor = _libc.syscall(_SYS_SECCOMP, _SECCOMP_SET_MODE_FILTER, flags, address)
             if descriptor >= 0:
@@ -495,6 +514,7 @@ def ioctl(fd: int, request: int, data: bytearray) -> int:
         0 or the errno.
     """
     buffer = (ctypes.c_char * len(data)).from_buffer(data)
+    # The error number is returned, not raised: most of them are expected here.
     return ctypes.get_errno() if _libc.ioctl(fd, ctypes.c_ulong(request), buffer) < 0 else 0
 
 
@@ -504,6 +524,7 @@ def signal_descriptor(number: int) -> int:
     Args:
         number: of the signal.
     """
+    # Signal n is bit n - 1 of a kernel's set.
     mask = struct.pack("<Q", 1 << (number - 1))
     flags = os.O_CLOEXEC | os.O_NONBLOCK
     return _check_result(

@@ -118,6 +118,7 @@ class Namespaces:
             pid: the zygote's.
         """
         uid = self.config["outer_uid"]
+        # Without this a process could drop groups that deny it a file (user_namespaces(7)).
         if os.geteuid() != 0:  # the kernel demands this of users without privileges
             _write(f"/proc/{pid}/setgroups", "deny")
         else:
@@ -125,6 +126,8 @@ class Namespaces:
                 # Drawn, as programs can read it, and a process number of the host would be none of
                 # their business
                 user_number = int.from_bytes(os.urandom(4), "little") >> (32 - _USER_BITS)
+                # Root may map any user; if it may not here (a nested namespace), its own is used
+                # below.
                 _write(f"/proc/{pid}/uid_map", f"1000 {_FIRST_USER + user_number} 1")
                 uid = -1
         if uid >= 0:
@@ -154,14 +157,18 @@ class Namespaces:
     def enter_slot(self) -> None:
         """Enter the slot's own root and user."""
         # now that we are in our cgroup: else its path, the host's, could be read inside
+        # What is the root of /proc/self/cgroup is decided when the namespace is made.
         unshare(CLONE_NEWCGROUP)
+        # Opened before the user changes: folders above them may be closed to others.
         sources = sources_of(self.config["root"])
         # an ordinary user's open nothing in a root of public files
         with contextlib.suppress(PermissionError):
             os.setgroups([])
+        # All three ids, or it could change back; the group first, while it may still change it.
         os.setresgid(1000, 1000, 1000)
         os.setresuid(1000, 1000, 1000)
         try:  # each writer's own namespace's
+            # Opened while this /proc is the slot's own, since pid namespaces below have other ones.
             self._numbers = os.open("/proc/sys/kernel/ns_last_pid", os.O_WRONLY | os.O_CLOEXEC)
         except OSError:  # a kernel without it, or a container's read-only /proc/sys
             self._numbers = -1
@@ -195,11 +202,16 @@ class Namespaces:
             harden: gives up what a program may not have.
             program: runs a program; it gets the arguments of `start`.
         """
+        # A byte wakes the forker; the order itself is in a memfd, so that nothing is allocated.
         orders, self._wake = os.pipe()
+        # One pipe for all reports: the fork's, then the end's.
         self._report, report = os.pipe()
         self._order = os.memfd_create("order")
+        # Non-blocking, as `reap` also asks when nothing has ended.
         os.set_blocking(self._report, False)
+        # The forker and its programs: they go first for want of memory, the box not before them.
         _set_oom_score(b"1000")
+        # Children from here on are in the new namespace: the box is pid 1 of it.
         unshare(CLONE_NEWPID)
         # Without its box the forker is of no use; without the forker, the box
         if clone(CLONE_FILES | CLONE_FS, signal.SIGKILL):
@@ -207,6 +219,7 @@ class Namespaces:
         die_with_parent()
         _set_oom_score(b"500")  # for want of memory the kernel kills the highest first
         mount_proc(MS_RDONLY)  # or a program could lower its own oom_score_adj
+        # Opened once: each look at it is one pread.
         self._sockets = os.open(_SOCKETS, os.O_RDONLY | os.O_CLOEXEC)
         self._orphans = signal_descriptor(signal.SIGCHLD)
         self.ends = self._report, self._orphans
@@ -219,15 +232,18 @@ class Namespaces:
     ) -> NoReturn:
         """Fork a program for each order, and report how it ended."""
         try:
+            # A session's interrupt goes to the programs alone.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             harden()
             ended, wait = child_waiter()
             while True:
                 order = os.read(orders, 1)
                 if order != _FORK:
+                    # Any other byte is the code with which the box ends.
                     os._exit(order[0])
                 if fork() == 0:
                     program(*marshal.loads(os.pread(self._order, _ORDER_BYTES, 0)))
+                # Before it waits: the box knows from then on that the program's process exists.
                 os.write(report, _FORK)
                 wait()
                 os.write(report, ended)
@@ -245,6 +261,7 @@ class Namespaces:
         Args:
             limits: of the run.
         """
+        # A remount costs a system call, so it is left out where the limits are the usual ones.
         if (limits["disk"], limits["files"]) != (self.config["disk"], self.config["files"]):
             limit_scratch(limits["disk"], limits["files"], self._folders)
 
@@ -256,9 +273,11 @@ class Namespaces:
         """
         every: Mapping[str, object] = limits
         process_limits = {name: every[name] for name in _LIMITS}
+        # marshal and not JSON: no text of it stays in the forker's memory.
         order = marshal.dumps(
             (process_limits, {name: fds[name] for name in LENT if name in fds}, tell)
         )
+        # At offset 0, over the order before.
         os.pwrite(self._order, order, 0)
         os.write(self._wake, _FORK)
         self._await_report()
@@ -284,6 +303,8 @@ class Namespaces:
             with contextlib.suppress(BlockingIOError):
                 figures = ENDED.unpack(os.read(self._report, ENDED.size))
                 status, user_s, user_us, system_s, system_us, rss_kib = figures
+                # Summed here, as the forker is no child of the box and its children's times are not
+                # either.
                 self.forked_cpu_s += user_s + system_s + (user_us + system_us) / 1e6
                 self._running = False
                 return _PROGRAM, status, rss_kib
@@ -296,6 +317,7 @@ class Namespaces:
 
     def hear(self) -> None:
         """Forget that a process has ended; `reap` says which."""
+        # One read drops all pending signals; processes are counted by waitpid.
         with contextlib.suppress(BlockingIOError):
             os.read(self._orphans, 1024)
 
@@ -327,6 +349,7 @@ class Namespaces:
             number: of the signal.
         """
         with contextlib.suppress(ProcessLookupError):
+            # -1: every process in the pid namespace but this one.
             os.kill(-1, number)
 
     def crowded(self) -> str:
@@ -352,6 +375,7 @@ class Namespaces:
     def socket_bytes(self) -> int:
         """Bytes that the Unix sockets of the slot may hold at most."""
         with contextlib.suppress(OSError), open(_SOCKETS, "rb") as file:
+            # The first line is the table's heading.
             return (sum(1 for _ in file) - 1) * _SOCKET_BYTES
         return 0
 
@@ -371,7 +395,9 @@ class Namespaces:
         for _ in range(_RINGS_MS):
             if os.pread(self._sockets, 4096, 0).count(b"\n") == 1:  # the table's heading
                 return True
+            # Closing a socket starts the kernel's collector of rings.
             socket.socket(socket.AF_UNIX).close()
+            # The partner's sockets are in the same table, so it need not be empty.
             if partner:
                 return True
             time.sleep(0.001)
@@ -382,6 +408,7 @@ class Namespaces:
         tell how many processes the run before had.  False where the kernel does not allow it.
         """
         try:
+            # The kernel gives the next process this number plus one.
             return self._numbers >= 0 and os.pwrite(self._numbers, b"1", 0) == 1
         except OSError:
             return False
@@ -397,6 +424,7 @@ class Namespaces:
         """
         if self._wake >= 0:
             os.write(self._wake, bytes([code]))  # the kernel ends us with the forker
+            # other.
             while True:
                 signal.pause()
         os._exit(code)
@@ -412,6 +440,7 @@ class Namespaces:
         Args:
             limits: of the run.
         """
+        # The kernel counts all processes of this user, the zygote's and box's too.
         return int(limits["processes"] + self.config["own_processes"])
 
 

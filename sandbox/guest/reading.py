@@ -72,13 +72,16 @@ def read(
     """
     if len(data) > BYTES:
         raise NotAValue("not a value: too large to read")
+    # Objects have one key, which is the tag; JSON's constants are tagged floats.
     scan = _Json(object_pairs_hook=_Decoder(other, arrays).tagged, parse_constant=_no_constant)
     # Nothing in the text is garbage, and looking for some would take as long as all the rest.
+    # With `other`, code of the program may run meanwhile, and its garbage may be large.
     paused = other is None and len(data) > _PAUSED and gc.isenabled()
     if paused:
         gc.disable()
     try:
         text = data.decode("ascii")
+        # `scan_once` reads one value and says where it ends; `decode` would allow blanks around it.
         value, end = scan.scan_once(text, 0)  # type: ignore[attr-defined]
     except (BadValue, NotAValue, MemoryError):
         raise
@@ -89,6 +92,7 @@ def read(
     finally:
         if paused:
             gc.enable()
+    # Whatever follows would otherwise be ignored, and two readers could differ.
     if end != len(text):
         raise BadValue("malformed: more than one value")
     return value
@@ -123,6 +127,7 @@ class _Decoder:
         """A dict of these keys and values in turn, put into an empty one of some class."""
         if type(items) is not list or len(items) % 2:
             raise BadValue("malformed: no list of keys and values")
+        # Before the dict is made: making it is what would take seconds.
         _check_hashes(items[::2])
         iterator = iter(items)
         pairs = zip(iterator, iterator)  # noqa: B905  it has as many keys as values
@@ -130,11 +135,13 @@ class _Decoder:
             dict.update(empty, pairs)
         else:
             empty.update(pairs)
+        # Equal keys, such as 1 and True: `write` never sends both.
         if 2 * len(empty) != len(items):
             raise BadValue("malformed: a key twice")
         return empty
 
     def to_int(self, payload: object) -> int:
+        # In hexadecimal: decimal digits take quadratic time, and Python limits their number.
         if type(payload) is not str or not _HEX.match(payload) or len(payload) > BITS // 4 + 3:
             raise BadValue("malformed: no int")
         return int(payload, 16)
@@ -152,6 +159,7 @@ class _Decoder:
         above, below = _ints(2, payload)
         if (
             below < 1
+            # `write` sends lowest terms only; anything else is no Fraction of Python.
             or gcd(above, below) != 1
             or max(above.bit_length(), below.bit_length()) > FRACTION_BITS
         ):
@@ -185,6 +193,7 @@ class _Decoder:
         """
         if type(payload) is not list:
             raise BadValue("malformed: no list")
+        # The same cost as of a table's keys.
         _check_hashes(payload)
         values = set(payload)
         if len(values) != len(payload):
@@ -192,6 +201,7 @@ class _Decoder:
         if len(values) > 1 and list(values) != payload:
             again = set(values)
             if list(again) == payload:
+                # A copy of a set is laid out by its table and not by the order of insertion.
                 return again
         return values
 
@@ -204,6 +214,7 @@ class _Decoder:
     def to_named(self, payload: object) -> Any:
         name, fields, *items = _exact(list, payload)
         key = (name, *_check_size(len(items), fields))
+        # One class for each name and fields, so that two values of it are equal in type.
         if key not in self.named:
             if len(key) > 1 + FIELDS or not all(type(n) is str and NAME.match(n) for n in key):
                 raise BadValue("malformed: no namedtuple")
@@ -217,23 +228,28 @@ class _Decoder:
             or not _DTYPE.match(dtype)
             or type(flat) is not list
             or type(shape) is not list
+            # A product of many large sizes would be a number of any length.
             or len(shape) > DIMENSIONS  # before they are multiplied
         ):
             raise BadValue("malformed: no array")
+        # Running products: each of them is a number of lists that would be made.
         sizes = list(accumulate(_ints(len(shape), shape), initial=1, func=int.__mul__))
         if min(sizes) < 0 or max(sizes) > NODES or sizes[-1] != len(flat):
             raise BadValue("malformed: no array")
         numpy = sys.modules.get("numpy") if self.arrays else None
         if numpy is None:
+            # A few bytes of shape can stand for millions of empty lists.
             # An empty array, or one of many axes, has lists for which no byte was written.
             self.lists_left -= max(0, sum(sizes[1:-1]) - len(flat))
             if self.lists_left < 0:
                 raise NotAValue(f"not a value: more than {_EMPTY_LISTS} lists without an item")
             return _nest(flat, shape)
+        # UCS-4: four bytes for each character of the longest text, in each cell.
         if dtype in "US" and len(flat) * max(map(len, flat), default=0) > _ARRAY_BYTES // 4:
             raise BadValue("too large an array")
         if dtype != "O":
             return numpy.array(flat, dtype=dtype).reshape(shape)
+        # numpy would look into lists, so objects are put in one by one.
         array = numpy.empty(len(flat), dtype=object)
         for i, item in enumerate(
             flat
@@ -260,6 +276,7 @@ def _check_hashes(keys: list[object]) -> None:
     if len(keys) <= _KEYS:
         return
     other_keys = [key for key in keys if type(key) is not str]
+    # Few collisions among all: then there is no need to count each hash.
     if len(other_keys) - len(set(map(hash, other_keys))) < _KEYS_OF_A_HASH:
         return
     if max(Counter(map(hash, other_keys)).values()) > _KEYS_OF_A_HASH:  # that of -1 is that of -2
@@ -280,6 +297,7 @@ def _of_ints(kind: type, decoder: _Decoder, payload: object) -> object:
 def _nest(flat: list[object], shape: list[int]) -> object:
     if not shape:
         return flat[0]
+    # From the innermost axis outwards; with a size of 0 no item says how many lists there are.
     for size, count in list(zip(shape, accumulate(shape, int.__mul__), strict=True))[:0:-1]:
         rows = iter(flat)
         flat = [
@@ -292,6 +310,7 @@ _COUNTER = dict.__new__
 _new = object.__new__
 _tuple = tuple.__new__
 _HEX = re.compile(r"-?0x[0-9a-f]+\Z")
+# Twenty digits of exponent: Decimal's own limit is below that.
 _DECIMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:E[+-][0-9]{1,20})?|Infinity|NaN[0-9]*)\Z")
 _DTYPE = re.compile(r"(?:[<>|=][biufc][0-9]{1,2}|[USO])\Z")
 _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}

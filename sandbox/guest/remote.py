@@ -40,6 +40,7 @@ GIVEN_OBJECT = "with an object that the program gave"
 """Begins `Remote.refused` where the tests did what works with a value: it is
 the program that gave none."""
 
+# Modules that run tests: an error class of theirs would steer them.
 _NOT_STANDARD = frozenset(
     {"builtins", "unittest", "doctest", "bdb", "pdb", "test", "concurrent", "asyncio"}
 )
@@ -80,6 +81,7 @@ class Remote:
         self._lock = threading.Lock()
         self._count = 0
         self._heard = 0
+        # Ids of stand-ins that the tests asked for by name; see `call`.
         self._known: dict[int, object] = {}
         self._named: set[int] = set()
         self.asked = False
@@ -124,6 +126,7 @@ class Remote:
         changeable = [arg for arg in (*args, *kwargs.values()) if type(arg) in CHANGED]
         try:
             return self.ask("call", owner, method, list(args), kwargs, given=changeable)
+        # Only a direct call of what the tests name is theirs to answer for.
         except NotJudged:
             if method is not None or id(owner) not in self._named:
                 self.refused = f"{GIVEN_OBJECT}: {self.refused}"
@@ -148,6 +151,7 @@ class Remote:
         except NotAValue as error:  # too large: it came from the program
             raise TypeError(str(error)) from None
         self.asked = True
+        # One question at a time: threads of the tests share the socket, and replies carry numbers.
         with self._lock:
             reply = self._answer(text)
         match reply:
@@ -156,6 +160,7 @@ class Remote:
             case ["items", list(items)]:
                 return _Items(items)
             case ["value" | "items" as kind, value, list(changed)]:
+                # All or none: a malformed list of changes changes nothing.
                 for k, new in changed if all(map(_is_change, changed)) else []:
                     self._change(given or [], k, new)
                 return _Items(value) if kind == "items" and type(value) is list else value
@@ -171,6 +176,7 @@ class Remote:
             raise self._gone(self.died)
         try:
             write_all(self._fd, frame_payload(text))
+            # The limit is of one frame; the sum is limited below.
             frame = read_frame(self._fd, BYTES)
             if frame is None:
                 raise self._gone("it has closed its socket")
@@ -184,6 +190,7 @@ class Remote:
             type(reply) is not list
             or not reply
             or type(reply[0]) is not int
+            # A reply is to the question that was asked, never to an earlier or later one.
             or reply[0] != self._count
         ):
             raise self._gone("malformed: no answer")
@@ -191,6 +198,7 @@ class Remote:
         return reply[1:]
 
     def _gone(self, why: str) -> ProgramDied:
+        # The first reason is kept: later ones follow from it.
         self.died = self.died or why
         return ProgramDied(f"the program is gone: {why}")
 
@@ -205,6 +213,7 @@ class Remote:
             raise BadValue("malformed: an unknown tag")
         number = payload[0]
         if number not in self._known:
+            # The tests keep every stand-in, so their number is limited.
             if len(self._known) >= _OBJECTS:
                 raise NotAValue("too many objects")
             self._known[number] = self._make_value(tag, payload)
@@ -221,6 +230,7 @@ class Remote:
     def _change(self, given: list[Any], k: int, new: Any) -> None:
         if not 0 <= k < len(given) or type(new) is not type(given[k]):
             raise self._gone("malformed: an argument of another type")
+        # Changed in place: other references of the tests see it too, as they would in one process.
         mine = given[k]
         if isinstance(mine, (list, bytearray)):
             mine[:] = new
@@ -256,6 +266,7 @@ class Object:
     """
 
     def __init__(self, remote: Remote, number: int, kind: str) -> None:
+        # Through `vars`, as `__setattr__` asks the program.
         vars(self)["_rlvr"] = remote, number, kind
 
     _rlvr: tuple[Remote, int, str]
@@ -272,6 +283,7 @@ class Object:
         return value
 
     def __getattr__(self, name: str) -> Any:
+        # Dunder names are looked up by Python itself (copy, pickle, pytest); they must not ask.
         if name.startswith("__") and name not in ("__name__", "__dict__", "__doc__"):
             raise AttributeError(f"an object of the program has no attribute {name!r} for tests")
         return _remote(self).ask("get", self, name)
@@ -290,6 +302,7 @@ class Object:
         plain = _remote(self).ask("plain", self)
         return plain[0] == other if type(plain) is list and plain else NotImplemented
 
+    # Defining `__eq__` takes the hash away; identity is what stands for the object here.
     __hash__ = object.__hash__
 
     def __instancecheck__(self, value: object) -> bool:
@@ -312,7 +325,9 @@ def _equal(one: Object, other: Object) -> bool:
     fresh = [x for x in (one, other) if vars(x).get("_rlvr_fresh")]
     try:
         if len(fresh) == 2:
+            # Both are as the tests made them, so the program cannot know which comparison this is.
             return _read_only(one, "__eq__", other) is True
+        # A class may answer True to everything: where it could know more, its word is not taken.
         if "_rlvr_args" not in {**vars(one), **vars(other)} or one._rlvr[2] != other._rlvr[2]:
             return False
         state = remote.ask("state", one)
@@ -369,6 +384,7 @@ def _pair_operator(name: str) -> object:
     return ask
 
 
+# These two are defined above, as they take more than one argument or a slice.
 for _name in OPERATIONS.keys() - {"__getitem__", "__slice__"}:
     setattr(Object, _name, _forward(_name))
 for _name in PAIRED.keys() - {"__eq__"}:
@@ -404,6 +420,7 @@ def _standard(module: str, name: str) -> type[Exception] | None:
     None for errors that steer a test run: a program that raises SkipTest has failed.
     """
     top = module.partition(".")[0]
+    # Only modules that the tests have loaded: an import for the program's sake would run code.
     if top in _NOT_STANDARD or top not in STANDARD or module not in sys.modules:
         return None
     kind = vars(sys.modules[module]).get(name)
@@ -419,20 +436,27 @@ def _error_class(
     or the tests, becomes a RuntimeError of the same name.
     """
     error_base = getattr(builtins, base, None)
+    # A name of builtins that is no error, such as "print".
     if not isinstance(error_base, type) or not issubclass(error_base, BaseException):
         error_base = Exception
     if not issubclass(error_base, (Exception, SystemExit)) or issubclass(
-        error_base, (StopIteration, StopAsyncIteration)
+        # StopIteration would end a loop of the tests quietly instead of failing it.
+        error_base,
+        (StopIteration, StopAsyncIteration),
     ):
         error_base, number = RuntimeError, number or None
         name = name or "RuntimeError"
     elif name == base and number is None:
         return error_base
+    # "solution" as in a traceback of the program; its text is the program's own.
     names: dict[str, object] = {"__module__": "solution", "__str__": _error_text}
     if number is not None:
         names["_rlvr"] = (*number, "type")
     return type(
-        name[:100].replace("\0", "?").encode("utf-8", "replace").decode(), (error_base,), names
+        # A class name may hold no null byte and no lone surrogate.
+        name[:100].replace("\0", "?").encode("utf-8", "replace").decode(),
+        (error_base,),
+        names,
     )
 
 
@@ -453,9 +477,11 @@ def _error(
     try:
         error: BaseException = make(*args)
     except Exception:  # noqa: BLE001  a class whose __init__ takes other arguments than it keeps
+        # Without __init__: the object is only compared and shown.
         error = make.__new__(make, *args)
         error.args = tuple(args)
     for key, value in attributes.items():
+        # Names with an underscore could be ours or Python's.
         if type(key) is str and key.isidentifier() and not key.startswith("_"):
             vars(error)[key] = value
     vars(error)["_rlvr_text"] = message

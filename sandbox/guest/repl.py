@@ -65,6 +65,7 @@ def serve_code(namespace: dict[str, object], channel: int, code: int) -> NoRetur
                     os_write(channel, b"%d %d\n" % (done, status))
                     reported = done
                 if call_number == done:
+                    # The last number: earlier ones belong to calls that were interrupted.
                     call_number = int(os_read(channel, 64).split()[-1])
                     continue
                 source = _order(code)[1]
@@ -81,6 +82,7 @@ def _aside(fd: int) -> int:
     starts."""
     import fcntl
 
+    # Close-on-exec, as programs that the code starts must not speak to the box.
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD)
     os.close(fd)
     return high
@@ -95,6 +97,7 @@ def _run(source: bytes, name: str, namespace: dict[str, object]) -> int:
     """Run it; returns the exit code that a script would have."""
     try:
         lines = source.decode("utf-8", "replace").splitlines(True)
+        # Tracebacks then show lines of the call, as of a file.
         linecache.cache[name] = (len(source), None, lines, name)
         body, last = _compile_source(source, name)
     except Exception as error:  # noqa: BLE001  SyntaxError, ValueError, RecursionError …
@@ -114,6 +117,7 @@ def _flush() -> None:
                 _drop_text(stream, fd)
 
 
+# A full file would raise again at each flush, and the text would appear in the next call.
 def _drop_text(stream: Any, fd: int) -> None:
     """Forget what a stream holds and its file does not take."""
     saved, nowhere = os.dup(fd), os.open(os.devnull, os.O_WRONLY)
@@ -143,11 +147,13 @@ def _compile_source(source: bytes, name: str) -> tuple[object, object]:
 def _ending(body: Any, last: Any, namespace: dict[str, Any]) -> int:
     try:
         exec(body, namespace)  # noqa: S102  the program, where it belongs
+        # None is not shown, as at the prompt.
         if last is not None and (value := eval(last, namespace)) is not None:  # noqa: S307
             print(repr(value))  # noqa: T201
     except SystemExit as stop:  # ends the call and not the session
         if isinstance(stop.code, int):
             # as Python's own main
+            # As wide as C's long; a larger number makes Python exit with -1, that is 255.
             return stop.code & 0xFF if -(1 << 63) <= stop.code < 1 << 63 else 0xFF
         if stop.code is not None:
             print(stop.code, file=sys.stderr)  # noqa: T201
@@ -155,6 +161,7 @@ def _ending(body: Any, last: Any, namespace: dict[str, Any]) -> int:
     # the code's own, KeyboardInterrupt too: shown as Python shows it
     except BaseException as error:  # noqa: BLE001
         with contextlib.suppress(Exception):
+            # In order: what was printed before the error stands before it.
             sys.stdout.flush()
         trace = error.__traceback__ and error.__traceback__.tb_next  # without this function's frame
         with contextlib.suppress(Exception):  # its streams may be closed, its exception of any kind

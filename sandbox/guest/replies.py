@@ -47,6 +47,7 @@ class Buffer:
         Args:
             pipe: its reading end.
         """
+        # Into the buffer itself: no object with the program's text is made.
         self._told = os.readv(pipe, [memoryview(self._bytes)[_RECORD.size :]])
 
     def told(self, text: bytes) -> bool:
@@ -90,6 +91,7 @@ class Buffer:
 
     def wipe(self) -> None:
         """Zero it."""
+        # In place, as a new object would leave the old bytes in freed memory.
         self._bytes[:] = bytes(len(self._bytes))
         self._told = 0
 
@@ -103,6 +105,7 @@ def unpack_reply(message: bytes) -> dict[str, object]:
     Returns:
         By name; "case" is the number of the run, when a request asked for several.
     """
+    # JSON begins with "{", never with the mark.
     if message[0] != _MARK:
         message_dict: dict[str, object] = json.loads(message)
         return message_dict

@@ -65,6 +65,7 @@ _REFER = 1 << 13
 _FILES = (1 << 15) - 1  # all that there are in version 3
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
+# All that is not reading: what a later version adds is forbidden as well.
 _WRITE = _FILES & ~_READ
 _SCRATCH = _FILES & ~(_MAKE_CHAR | _MAKE_SOCK | _MAKE_BLOCK)
 _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # a rule for a file may name no other
@@ -111,6 +112,7 @@ class Restricted:
         self._scoped = self._spoilt = False
         self._abi: int = config["landlock"]
         # The right to move between folders is new in version 2, the one to truncate in 3
+        # Bits are in the order of their versions, so a shift drops those that are too new.
         self._known_files = _FILES if self._abi >= 3 else _FILES >> (3 - self._abi)
         self._base = self._scratch = ""
         self._rules: list[tuple[int, int]] = []  # access, descriptor
@@ -125,13 +127,17 @@ class Restricted:
         """Enter a scope, and make the folder of the scratches."""
         if self._abi < 1:
             raise OSError("the kernel has none, or a container does not let us ask (Linux 5.13)")
+        # CONFIG_PROC_CHILDREN; in another pid namespace's /proc the numbers would be others.
         if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             raise OSError(
                 "/proc does not list the children of a process, or it is another pid namespace's"
             )
         no_new_privileges()
+        # Processes whose parent ends come here, and can be found and killed.
         adopt_orphans()
         if self._abi >= ABI:
+            # A set that forbids moving would hold for all processes below, however their own rules
+            # are.
             ruleset = self._ruleset(_REFER)
             with _opened("/") as fd:
                 landlock_rule(ruleset, _REFER, fd)
@@ -148,6 +154,7 @@ class Restricted:
         """There are no users to map."""
 
     def end_slot(self, pid: int) -> None:
+        # The zygote kills what is below it first; SIGKILL would leave that to nobody.
         os.kill(pid, signal.SIGTERM)  # see `guard`
 
     def ended(self, pid: int) -> None:
@@ -155,6 +162,7 @@ class Restricted:
 
     def end(self) -> None:
         self.signal_all(signal.SIGKILL)
+        # Until there are none: also those that were being forked.
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
@@ -176,12 +184,14 @@ class Restricted:
             (self._base, _READ | _REFER),
         ]:
             with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
+                # A rule may name only what its file can have, or the kernel refuses the rule.
                 landlock_rule(ruleset, access & self._allowed_rights(fd), fd)
         paths = {
             os.path.realpath(source)
             for source, _ in (*plan["binds"], *plan["caches"], *plan["packages"])
         }
         paths |= {path for path in (_OPENSSL,) if os.path.exists(path)}
+        # O_PATH: a rule needs no right to read the file itself.
         self._rules = [(_READ, os.open(path, os.O_PATH | os.O_CLOEXEC)) for path in sorted(paths)]
         for name in _DEVICES:
             fd = os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC)
@@ -197,6 +207,7 @@ class Restricted:
         parent = os.getppid()
         signal.signal(signal.SIGTERM, self._end_with_all)
         die_with_parent(signal.SIGTERM)
+        # The parent may have ended before the signal was asked for: then none will come.
         if os.getppid() != parent:
             self._end_with_all()
 
@@ -252,6 +263,7 @@ class Restricted:
         self._set_oom_score(b"1000")
         # or the program's process, until it says so itself, would look as one that hides
         dumpable(True)
+        # A plain fork: there is no namespace in which a helper could fork for it.
         pid = fork()
         if pid == 0:
             self._asks = child_end
@@ -260,6 +272,7 @@ class Restricted:
         dumpable(False)
         child_end.close()
         with parent_end:
+            # It is sent by the program's process, which alone can install its own listener.
             listeners = socket.recv_fds(parent_end, 1, 1)[1]  # none if it failed before
         [self._forks] = listeners or [-1]
         self._ready = select.poll()
@@ -289,16 +302,19 @@ class Restricted:
         """Let a call of the run go on, or have it fail."""
         request = bytearray(_NOTIFICATION)
         # A question that is withdrawn now would keep us waiting
+        # Repeated: a signal that comes before the ioctl would be lost.
         signal.setitimer(signal.ITIMER_REAL, _RECEIVE_S, _RECEIVE_S)
         failed = ioctl(self._forks, _NOTIF_RECV, request)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if failed:
+            # ENOTCONN or EBADF: no process is left that could ask.
             return failed not in (errno.ENOTCONN, errno.EBADF)
         task, number, *args = _ASKED.unpack_from(request)
         if number in _SIGNAL_CALLS:
             goes_on, error = self._judge_signal(task, number, *args)
         else:
             goes_on, error = self._judge_fork()
+        # The first 8 bytes are the question's number.
         reply = _ANSWER.pack(bytes(request[:8]), 0, -error, int(goes_on))
         # fails where the one who asked was killed
         ioctl(self._forks, _NOTIF_SEND, bytearray(reply))
@@ -311,6 +327,7 @@ class Restricted:
         Those that were let through and are not there yet are not counted: a run may have twice its
         limit for a moment.
         """
+        # Zero forces a fresh look: the list may be 2 ms old.
         self._tasks = 0.0, [], 0
         full = self._look_at_descendants()[2] >= self._limits["processes"] + _SPARE_TASKS
         return not full, errno.EAGAIN if full else 0
@@ -327,6 +344,7 @@ class Restricted:
             target: the process, thread or group that it names.
             number: of the signal; of tgkill and the like a thread, which must be in the process.
         """
+        # A thread of the target asks: a process may signal itself.
         if target > 0 and os.path.exists(f"/proc/{target}/task/{task}"):
             return True, 0  # its own
         self._tasks = 0.0, [], 0
@@ -341,6 +359,7 @@ class Restricted:
             process = next(
                 (pid for pid in processes if os.path.exists(f"/proc/{pid}/task/{task}")), 0
             )
+            # Not let through: the kernel would signal every process of this user.
             return False, 0 if self._signal_descendants(number, but=process) else errno.ESRCH
         else:  # groups do not reach beyond a session, which each run begins
             group = -target or os.getpgid(task)
@@ -358,6 +377,7 @@ class Restricted:
             if self._ended in ready:
                 self.hear()
                 return
+            # POLLHUP: all that were under the filter have ended.
             if ready[self._forks] & select.POLLHUP or not self.answer():
                 self._ready.unregister(self._forks)
 
@@ -377,6 +397,7 @@ class Restricted:
                         with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                             todo += map(int, file.read().split())
                 pids.append(pid)
+            # Without this process and its one thread.
             self._tasks = time.monotonic(), pids[1:], threads - 1
         return self._tasks
 
@@ -385,6 +406,7 @@ class Restricted:
             self._signal_descendants(number)
             return
         if not self._scoped:
+            # Never without a scope: this would end the user's session on the host.
             raise RuntimeError("out of a scope, every process of this user would get the signal")
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(-1, number)
@@ -425,6 +447,7 @@ class Restricted:
         if self._abi < ABI:
             return
         try:
+            # Signal 0 only asks; the parent is outside, so it has to be refused.
             os.kill(os.getppid(), 0)
         except PermissionError:
             self._scoped = True
@@ -450,6 +473,7 @@ class Restricted:
         return ""
 
     def overfull(self) -> str:
+        # The two folders of the scratch are ours.
         limit = self._limits["files"] + len(_FOLDERS)
         used, files = _scan(self._scratch, limit)
         if files > limit:
@@ -457,6 +481,7 @@ class Restricted:
         return (
             "disk"
             if used + self._count_deleted(self._look_at_descendants()[1])
+            # Blocks of 512 bytes, whatever the file system's own are.
             > self._limits["disk"] + _SPARE_BYTES
             else ""
         )
@@ -487,6 +512,8 @@ class Restricted:
                 for line in file:
                     if line.endswith(b"(deleted)\n") and os.fsencode(self._scratch) in line:
                         span, _, offset, _, number, *_ = line.split()
+                        # The mapping's end in the file: a mapped file that was deleted holds at
+                        # least that.
                         first, last = (int(address, 16) for address in span.split(b"-"))
                         end = int(offset, 16) + last - first
                         sizes[int(number)] = max(sizes.get(int(number), 0), end)
@@ -512,6 +539,7 @@ class Restricted:
 
     def leave_run(self, partner: bool) -> bool:
         os.chdir("/")
+        # The listener's end lets calls of processes that are still there fail.
         if self._forks >= 0:
             os.close(self._forks)
         try:
@@ -541,12 +569,14 @@ class Restricted:
         ruleset = self._ruleset(_FILES, _TCP)
         for access, fd in self._rules:
             landlock_rule(ruleset, access & self._allowed_rights(fd), fd)
+        # By number: "/proc/self" in a rule would be resolved once, to this process of ours.
         own_proc = f"/proc/{os.getpid()}"
         for name in _OWN:
             fd = os.open(f"{own_proc}/{name}", os.O_PATH)
             landlock_rule(ruleset, (_READ_FILE | _READ_DIR) & self._allowed_rights(fd), fd)
             os.close(fd)
         landlock_enter(ruleset)
+        # The listener goes to the box, which has to answer from the first fork on.
         socket.send_fds(self._asks, [b"."], [self._ask()])
         self._asks.close()
         for number in (signal.SIGTERM, signal.SIGALRM):  # which the box handles
@@ -565,6 +595,7 @@ def _group_of(pid: int) -> int:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[int]:
     fd = os.open(path, os.O_PATH)
+    # O_PATH opens a folder without the right to list it.
     try:
         yield fd
     finally:
@@ -632,6 +663,7 @@ def _empty(folder: str) -> None:
     top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     number = 0
     try:
+        # Listed again, as what lay deeper has been moved up meanwhile.
         while names := os.listdir(top):
             for name in names:
                 if _unlink_name(name, top):
@@ -645,6 +677,7 @@ def _empty(folder: str) -> None:
                             number += 1
                             os.rename(
                                 below,
+                                # Drawn, since the program may have made files of any name.
                                 f"{os.urandom(8).hex()}{number}",
                                 src_dir_fd=inner,
                                 dst_dir_fd=top,

@@ -89,7 +89,9 @@ def build(plan: RootPlan, sources: Mapping[str, int]) -> None:
     """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     devices = {name: os.open("/dev/" + name, os.O_PATH) for name in _DEVICES}
+    # Any folder that exists: the new root is mounted over it in this namespace alone.
     root = next(d for d in ("/tmp", "/mnt", "/var", "/usr") if os.path.isdir(d))
+    # 1 MiB is enough for folders, links and four small files.
     mount("rlvr", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     for _, target in sorted(plan["binds"]):
         _bind(sources[target], root + target)
@@ -106,6 +108,7 @@ def build(plan: RootPlan, sources: Mapping[str, int]) -> None:
         os.makedirs(root + folder, exist_ok=True)
     for name, fd in devices.items():
         _touch(f"{root}/dev/{name}")
+        # A bind of the device: mknod is not allowed in a user namespace.
         mount(f"/proc/self/fd/{fd}", f"{root}/dev/{name}", None, MS_BIND)
     for name, text in _ETC.items():
         with open(f"{root}/etc/{name}", "w") as file:
@@ -116,6 +119,7 @@ def build(plan: RootPlan, sources: Mapping[str, int]) -> None:
             os.symlink(target, root + link)
     for fd in (*sources.values(), *devices.values()):
         os.close(fd)
+    # Unlike chroot, after which the old root could still be reached by a descriptor.
     pivot_root(root, root + "/old")
     os.chdir("/")
     mount_proc()  # while the host's is still mounted: else the kernel refuses to mount one
@@ -132,6 +136,7 @@ def _bind(fd: int, target: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         _touch(target)
     mount(source, target, None, MS_BIND | MS_REC)
+    # A bind has its source's flags until it is remounted.
     read_only(target)
 
 
@@ -166,6 +171,7 @@ def mount_proc(flags: int = 0) -> None:
     """
     flags |= MS_NOSUID | MS_NODEV | MS_NOEXEC
     try:
+        # Without /proc/meminfo, /proc/sys and the like.
         mount("proc", "/proc", "proc", flags, "subset=pid")
     except OSError:
         mount("proc", "/proc", "proc", flags)
@@ -184,6 +190,7 @@ def fresh_scratch(size: int, files: int, folders: Sequence[str] = ()) -> None:
         os.mkdir(folder)
     for folder in folders:
         os.mkdir(WORK + folder)
+        # Bound to its second name, so that limits of the scratch hold for it as well.
         mount(WORK + folder, folder, None, MS_BIND)
 
 
@@ -210,4 +217,5 @@ def limit_scratch(size: int, files: int, folders: Sequence[str] = ()) -> None:
 
 def _scratch(size: int, files: int) -> str:
     """The options of its tmpfs.  A size of 0 would mean no limit."""
+    # The mount's root and each of the folders take an inode.
     return f"size={max(1, size)},nr_inodes={files + 1 + len(_FOLDERS)},mode=755"

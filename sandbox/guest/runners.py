@@ -31,6 +31,7 @@ def run_unittest(session: SuiteRun) -> None:
     vars(unittest)["main"] = lambda *args, **kwargs: None  # for a file that ends in unittest.main()
     session.setup()
     session.run(session.compiled(session.spec["test"], "<test>"))
+    # The loader is asked for the module only; a runner would print and exit.
     load = unittest.defaultTestLoader.loadTestsFromModule
     suites: list[unittest.TestSuite] = []
     error = raised_by(lambda: suites.append(load(session.module)))  # by a load_tests of their own
@@ -57,6 +58,7 @@ class _Result(unittest.TestResult):
         self._case(test, *describe_failure(err[1]))
 
     def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802
+        # Ours: it ends the suite and is no outcome of a test.
         if isinstance(err[1], Stop):
             raise err[1]
         self._case(test, "error", describe_failure(err[1])[1])
@@ -68,17 +70,20 @@ class _Result(unittest.TestResult):
         self._case(test, "pass")
 
     def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:  # noqa: N802
+        # unittest counts it as a failure of the run; so does a case here.
         self._case(test, "fail", "an expected failure did not come")
 
     def addSubTest(  # noqa: N802
         self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any
     ) -> None:
+        # None says that the sub-test passed; the whole test is then reported as such.
         if err is not None:
             self._case(subtest, *describe_failure(err[1]))
 
 
 def _name(test: unittest.TestCase) -> str:
     name = str(test.id())
+    # Ids begin with the module's name, which is ours.
     return name[len("tests.") :] if name.startswith("tests.") else name
 
 
@@ -88,6 +93,7 @@ def run_pytest(session: SuiteRun) -> None:
     Args:
         session: the run.
     """
+    # Plugins of the host's interpreter must not take part in the verdict.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     os.environ.pop("PYTEST_ADDOPTS", None)
     try:
@@ -98,22 +104,29 @@ def run_pytest(session: SuiteRun) -> None:
     except ImportError:
         session.missing("pytest is not installed")
     text = session.spec["setup"] + "\n" + session.spec["test"]
+    # Compiled first: a test file that does not compile is a fault of the tests, not pytest's error.
     session.compiled(text, "<test>")
     _lend_names(session, text)
+    # The folder is removed at the end, and pycache files would count as files of the scratch.
     sys.dont_write_bytecode = True
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, TEST_FILE + ".py")
         path.write_text(text, encoding="utf-8")
         options = [
+            # Capturing by descriptor would need temporary files.
             "-q",
             "--capture=sys",
             "--import-mode=importlib",
             f"--rootdir={folder}",
+            # An empty configuration: none is looked for in the folders above.
             "-c",
             os.devnull,
         ]
         plugins = [
-            arg for name in ("cacheprovider", "faulthandler") for arg in ("-p", f"no:{name}")
+            # Neither a cache folder nor handlers of signals, which are of no use here.
+            arg
+            for name in ("cacheprovider", "faulthandler")
+            for arg in ("-p", f"no:{name}")
         ]
         code = pytest.main([str(path), *options, *plugins], plugins=[_Plugin(session)])
         if code not in (
@@ -140,6 +153,7 @@ def _lend_names(session: SuiteRun, text: str) -> None:
     for name in sorted(_globals(table) - bound - set(dir(builtins))):
         with contextlib.suppress(Exception):  # then the test that uses it fails
             setattr(builtins, name, _found(session, name))
+    # What looking up asked is no question of a test: `broken` tells by this whose fault it is.
     session.remote.asked = False  # by the tests themselves
 
 
@@ -167,6 +181,7 @@ class _Plugin:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
+            # The last line of the report names the error.
             self._tell(self._session.broken, str(report.longrepr).strip().rpartition("\n")[2])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -174,16 +189,19 @@ class _Plugin:
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
             message = str(getattr(crash, "message", report.longrepr))
+            # An assertion of the tests is a failure; anything else that is raised, an error.
             failed = report.when == "call" and message.startswith(
                 ("assert", "AssertionError", "Failed")
             )
             self._outcomes[name] = "fail" if failed else "error", message
         elif report.skipped:
+            # A failure that came before is kept: a later phase may report a skip.
             self._outcomes.setdefault(
                 name, ("skip", str(getattr(report, "wasxfail", report.longrepr)))
             )
         elif report.when == "call":
             self._outcomes.setdefault(name, ("pass", ""))
+        # Reported after the last phase, since a fixture's end can fail too.
         if report.when == "teardown":
             self._tell(
                 self._session.case, name, *self._outcomes.pop(name, ("error", "it was not run"))
@@ -195,4 +213,5 @@ class _Plugin:
         except Stop:
             import pytest
 
+            # pytest's own exit ends the session in good order.
             pytest.exit("enough")

@@ -30,6 +30,7 @@ def _numbers(text: str) -> set[int]:
 
 # Calls that wait without a limit for what another process does.
 _READS = _numbers("read 0 63, readv 19 65, recvfrom 45 207, recvmsg 47 212")
+# A write to a full pipe waits as a read from an empty one does.
 _WRITES = _numbers("write 1 64, writev 20 66, sendto 44 206, sendmsg 46 211, sendfile 40 71")
 _OTHERS = _numbers(
     "open 2 -, openat 257 56, accept 43 202, accept4 288 242, connect 42 203, wait4 61 260, waitid "
@@ -41,6 +42,7 @@ _TIMEOUTS: Final = {  # call → the argument that points to its time limit
     **dict.fromkeys(_numbers("ppoll 271 73, rt_sigtimedwait 128 137"), 2),
     **dict.fromkeys(_numbers("futex 202 98, epoll_pwait2 441 441"), 3),
 }
+# poll and epoll take the limit as a C int, in the register's low half.
 _MILLISECONDS: Final = {  # call → the argument with its time limit, where less than 0 is none
     **dict.fromkeys(_numbers("poll 7 -"), 2),
     **dict.fromkeys(_numbers("epoll_wait 232 -, epoll_pwait 281 22"), 3),
@@ -91,18 +93,25 @@ def look(pids: Iterable[int], pipe: int) -> Stillness | None:
         for thread in threads:
             folder = f"/proc/{pid}/task/{thread}/"
             state = _read(folder + "stat").rpartition(b")")[2][1:2]
+            # Z and X: it has ended, and only its number is left.
             if state in b"ZX" or not state:
                 continue
             if state in b"Tt":
+                # Stopped: it goes on only if another process says so, so it is quiet, but it has a
+                # state.
                 mark = hash((thread, mark))
                 continue
+            # S sleeps; I is an idle thread of the kernel's; R runs, and D waits for a disk.
             if state not in b"SI":
                 return _RUNS
             call = _read(folder + "syscall")
             if not call:
+                # The thread is there and its call cannot be read: the kernel does not show it.
                 if os.path.exists(folder):
                     return None
                 continue
+            # With schedstat: the same call at two looks counts only if the thread has not run
+            # between.
             mark = hash((call, _read(folder + "schedstat"), mark))
             words = call.split()
             if len(words) < 7:
@@ -110,6 +119,7 @@ def look(pids: Iterable[int], pipe: int) -> Stillness | None:
             number, args = int(words[0]), [int(word, 16) for word in words[1:7]]
             if number in _READS:
                 where = _file(pid, args[0])
+                # Only the pipe of the standard input: that is what the other side writes to.
                 asks |= where == f"pipe:[{pipe}]"
                 talks = True
                 timed |= where.startswith("anon_inode")  # perhaps a timer
@@ -122,11 +132,13 @@ def look(pids: Iterable[int], pipe: int) -> Stillness | None:
                 timed |= _has_timeout(number, args)
     if not timed:
         return Stillness(QUIET, asks, talks, mark)
+    # A timer may wake it, but it asks for input as well: the talk can be stuck all the same.
     return Stillness(DROWSY, asks, talks, mark) if asks else _RUNS
 
 
 def _has_timeout(number: int, args: list[int]) -> bool:
     if number in _MILLISECONDS:
+        # The sign bit of a 32-bit int: negative means no limit.
         return not args[_MILLISECONDS[number]] & 0x8000_0000
     return number not in _TIMEOUTS or args[_TIMEOUTS[number]] != 0
 
@@ -140,6 +152,7 @@ def _has_timer(pid: int) -> bool:
 
 def _file(pid: int, fd: int) -> str:
     with contextlib.suppress(OSError):
+        # A descriptor is an int; the upper half of the register may hold anything.
         return os.readlink(f"/proc/{pid}/fd/{fd & 0xFFFF_FFFF}")
     return ""
 

@@ -89,6 +89,7 @@ def main(spec: SlotMessage, channel_fd: int, results_fd: int) -> None:
 
     with contextlib.suppress(Stop):
         error = raised_by(run)  # whatever the tests raise is a result
+        # Tests that raise outside of a case are a case of their own, which failed.
         if error is not None:
             session.case("tests", *describe_failure(error))
             session.finish()
@@ -107,10 +108,12 @@ def _check(session: SuiteRun) -> None:
     """HumanEval: `check(candidate)`; some test files call it themselves at their end."""
     session.setup()
     text = session.spec["test"]
+    # For its errors: what is run below is the same text without its own calls of check.
     session.compiled(text, "<test>")
     tree = ast.parse(text)
     own_calls = [node for node in tree.body if _calls_check(node)]
     tree.body = [node for node in tree.body if not _calls_check(node)]
+    # Taken apart and put together again, so that asserts can say what they compared.
     session.run(session.compiled(ast.unparse(tree), "<test>", shown=True))
     if "check" not in session.names:
         session.broken("the test defines no check()")
@@ -137,6 +140,7 @@ def _asserts(session: SuiteRun) -> None:
     text = session.spec["test"]
     session.compiled(text, "<test>")
     body = ast.parse(text).body
+    # Asserts in functions or loops are no cases: the text is then one case as a whole.
     if not any(isinstance(node, ast.Assert) for node in body):
         if any(isinstance(node, ast.Assert) for top in body for node in ast.walk(top)):
             _attempt(session, "tests", session.compiled(text, "<test>", shown=True))
@@ -151,6 +155,7 @@ def _asserts(session: SuiteRun) -> None:
             session.run(code)
 
 
+# Names of the suite: functions of the setup can be used in every assert.
 def _attempt(session: SuiteRun, name: str, code: CodeType) -> None:
     error = raised_by(lambda: exec(code, session.names))  # noqa: S102  see SuiteRun.run
     session.case(name, *(("pass",) if error is None else describe_failure(error)))
@@ -168,14 +173,17 @@ def read_suite_cases(data: bytes) -> SuiteResults:
     cases: list[Case] = []
     for line in data.split(b"\n")[:-1]:  # what follows the last line end is incomplete
         try:
+            # ValueError covers both errors of `read`.
             record = read(line)
         except ValueError:
             break
         match record:
             case ["case", str(name), str(outcome), str(message)] if (
+                # A name that is no outcome, or too many cases: from there on nothing counts.
                 outcome in OUTCOMES and len(cases) < CASES
             ):
                 cases.append(Case(name[:NAME], outcome, message[:MESSAGE]))
+            # The count must agree, so a suite that lost lines is not done.
             case ["done", int(count)] if count == len(cases):
                 return SuiteResults(tuple(cases), done=True)
             case ["died"]:

@@ -45,6 +45,7 @@ STANDARD_NAMES = {
         "copy": "deepcopy",
         "datetime": "date datetime timedelta timezone",
         "decimal": "Decimal",
+        # What HumanEval's and similar files use without importing it.
         "fractions": "Fraction",
         "functools": "partial reduce",
         "math": "ceil floor inf isclose isnan nan pi sqrt",
@@ -93,14 +94,17 @@ class SuiteRun:
         self._cases = self._counted = 0
         module = types.ModuleType(TESTS)
         self.names = vars(module)
+        # The lookup of a name that nobody defines ends in the builtins, and there in the program.
         self.names["__builtins__"] = _Fallback(self)
         self.module = sys.modules[TESTS] = module
 
     def install(self) -> None:
         """Make the program importable by the names that the tests use."""
         for name in self.spec["module"]:
+            # Before the tests run: their imports find the stand-ins in sys.modules.
             sys.modules[name] = _ProgramModule(name, self.remote)
         for name in self.spec.get("folder", ()):
+            # A module that the tests' interpreter has is not replaced: it may be what judges.
             if not _is_known(name.partition(".")[0]):
                 sys.modules[name] = _ProgramModule(name, self.remote, f"{name}.")
 
@@ -113,11 +117,13 @@ class SuiteRun:
         Raises:
             Stop: the suite is over.
         """
+        # Code of the tests that catches Stop must not report more.
         if self.ended:
             raise Stop
         self._halt()
         self._write("case", name[:NAME], outcome, message[:MESSAGE])
         self._cases += 1
+        # Skipped tests prove nothing: a suite of them alone has no case.
         self._counted += outcome != "skip"
         if self._cases == CASES or (self.spec["stop"] and outcome in ("fail", "error")):
             self._end("done", self._cases)
@@ -125,6 +131,7 @@ class SuiteRun:
     def finish(self) -> NoReturn:
         """Report that the suite has come to its end."""
         self._halt()
+        # A program that had to pass no test must not pass.
         if not self._counted:
             self.broken("no tests" if not self._cases else "no tests: every one was skipped")
         self._end("done", self._cases)
@@ -136,6 +143,7 @@ class SuiteRun:
         Args:
             why: what is wrong.
         """
+        # A test file that breaks on what the program answered has found a fault of the program.
         if self.remote.asked:
             self.case("tests", "error", why)
             self._counted += 1
@@ -159,6 +167,7 @@ class SuiteRun:
         error = raised_by(
             # the tests, which are trusted, in a sandbox
             lambda: exec(code, self.names),  # noqa: S102
+            # These say that the program is gone, or that nothing can be judged: they end the suite.
             passing=(ProgramDied, NotJudged, Stop),
         )
         if error is not None:
@@ -175,7 +184,12 @@ class SuiteRun:
         try:
             tree = ast.parse(text, name)
             return compile(
-                shown_asserts(tree, self.names) if shown else tree, name, "exec", dont_inherit=True
+                # Without `dont_inherit` this module's own `from __future__` lines would hold for
+                # the tests.
+                shown_asserts(tree, self.names) if shown else tree,
+                name,
+                "exec",
+                dont_inherit=True,
             )
         except (SyntaxError, ValueError, RecursionError) as error:
             self._end("ours", describe_failure(error)[1])
@@ -203,12 +217,14 @@ class SuiteRun:
             LookupError: it is no such name.
         """
         module = _SHORT.get(name, name)
+        # Only where the tests use it as a module: "name." and no attribute of another object.
         used = re.search(rf"(?<![\w.]){name}\s*\.", self.spec["setup"] + "\n" + self.spec["test"])
         if used and (name in _SHORT or name in STANDARD):
             try:
                 return importlib.import_module(module)
             except ImportError:
                 raise KeyError(name) from None
+        # With an entry point all other names are the tests' own, as in HumanEval.
         if self.spec["entry_point"] and name in STANDARD_NAMES:
             return getattr(importlib.import_module(STANDARD_NAMES[name]), name)
         raise KeyError(name)
@@ -222,6 +238,7 @@ class SuiteRun:
             self._end("died")
 
     def _end(self, *line: object) -> NoReturn:
+        # The first end counts; a second would contradict it.
         if not self.ended:
             self._write(*line)
         self.ended = True
@@ -241,6 +258,7 @@ class _Fallback(dict):  # type: ignore[type-arg]
 
     def __missing__(self, name: str) -> object:
         spec, remote = self._session.spec, self._session.remote
+        # Python asks for __build_class__, __import__ and others, which the real builtins have.
         if name.startswith("__"):
             raise KeyError(name)
         if spec["entry_point"] and name in ("candidate", spec["entry_point"]):
@@ -252,12 +270,14 @@ class _Fallback(dict):  # type: ignore[type-arg]
         try:
             return remote.name(name)
         except NameError:
+            # KeyError becomes NameError with the usual text.
             raise KeyError(name) from None
 
 
 def _is_known(name: str) -> bool:
     """Whether the tests' own interpreter has a module of this name, which no file of the program
     takes the place of."""
+    # Modules of the program that were installed before do not count.
     if name in sys.stdlib_module_names or name in sys.modules:
         return not isinstance(sys.modules.get(name), _ProgramModule)
     return importlib.util.find_spec(name) is not None
@@ -275,6 +295,7 @@ class _ProgramModule(types.ModuleType):
         vars(self).update(
             __all__=[], __file__=f"{name}.py", _rlvr_remote=remote, _rlvr_prefix=prefix
         )
+        # With a path it is a package, so that `import shop.cart` finds the second part.
         if prefix:
             vars(self).update(__path__=[])
 
@@ -282,6 +303,7 @@ class _ProgramModule(types.ModuleType):
         full_name = vars(self)["_rlvr_prefix"] + name
         if isinstance(sys.modules.get(full_name), _ProgramModule):
             return sys.modules[full_name]
+        # Dunder names are the import system's questions, not the tests'.
         if not name.startswith("__"):
             try:
                 return vars(self)["_rlvr_remote"].name(full_name)
@@ -290,6 +312,7 @@ class _ProgramModule(types.ModuleType):
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # __spec__, __loader__ and the like are set by the import system.
         if name.startswith("__"):
             super().__setattr__(name, value)
         else:

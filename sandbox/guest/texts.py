@@ -20,6 +20,7 @@ _SIGNS = {
 class _Brief(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
+        # A value of five levels and twenty items is as much as a reader takes in.
         self.maxlevel = 5
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = (
             self.maxdeque
@@ -29,6 +30,7 @@ class _Brief(reprlib.Repr):
     def repr_int(self, x: int, level: int) -> str:
         return (
             super().repr_int(x, level)
+            # Its decimal digits would take seconds, and beyond 4300 of them Python raises.
             if x.bit_length() < 4000
             else f"<int of {x.bit_length()} bits>"
         )
@@ -59,6 +61,7 @@ def describe_failure(error: BaseException) -> tuple[str, str]:
 def _text_of(show: Callable[[Any], str], value: object) -> str | None:
     try:
         return show(value)[:_TEXT]
+    # RecursionError and MemoryError of a deep value among them.
     except Exception:  # noqa: BLE001  an object of the program, whose repr or str is the program's
         return None
 
@@ -66,9 +69,11 @@ def _text_of(show: Callable[[Any], str], value: object) -> str | None:
 class _Asserts(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> object:
         test = node.test
+        # A chain such as a < b < c would need its middle twice.
         if not isinstance(test, ast.Compare) or len(test.ops) != 1:
             return node
         left, right = (ast.Name(id=name, ctx=ast.Load()) for name in ("_rlvr_left", "_rlvr_right"))
+        # Named within the test itself, so that each side is computed once.
         test.left = ast.NamedExpr(target=ast.Name(id=left.id, ctx=ast.Store()), value=test.left)
         test.comparators = [
             ast.NamedExpr(target=ast.Name(id=right.id, ctx=ast.Store()), value=test.comparators[0])

@@ -75,6 +75,7 @@ _AFTER: dict[
 ] = {}  # kind of run → what is called after the program's own code
 _FILTER: list[Callable[[], None]] = []
 _HARD_LIMITS: dict[int, float] = {}
+# The seed is drawn anew by the kernel: the memory is a copy, so the state would be one for all.
 _reseed = partial(_random.Random.seed, random._inst)  # random.seed() without its detours
 
 
@@ -92,13 +93,16 @@ def prepare_user(config: SlotConfig) -> None:
 
     from rlvr.sandbox.guest import calls, repl, suite
 
+    # Bound here: the modules' files cannot be read in the slot.
     _AFTER.update(
         calls=calls.main, serve=calls.serve_calls, suite=suite.main, session=repl.serve_code
     )
     for name in ("exit", "quit"):
+        # `site` is not imported in the slot, so these are missing otherwise.
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
     # else each thread would reserve what the main one may grow to
+    # Before the first thread; it holds for all that follow.
     threading.stack_size(_THREAD_STACK)
     _FILTER.append(system_call_filter(bytes.fromhex(config["filter"])))
     _open_streams()
@@ -109,6 +113,7 @@ def _look_up(*functions: Callable[..., object]) -> None:
     """Look up what these functions do.  Else each run would, and write it
     down in a page of its own."""
     for function in functions:
+        # Each attribute that is looked up once fills the type's cache, in memory that all share.
         for name in function.__code__.co_names:
             for holder in (sys, sys.path, sys.modules, sys.stdout, "", b"", 0):
                 getattr(holder, name, None)
@@ -124,6 +129,7 @@ def give_up() -> None:
         *_ALWAYS,
     ):
         hard = resource.getrlimit(which)[1]
+        # A hard limit of the host's stays below what a run may set.
         _HARD_LIMITS[which] = math.inf if hard == resource.RLIM_INFINITY else hard
     for which, value in _ALWAYS.items():
         _set_limit(which, value)
@@ -131,12 +137,14 @@ def give_up() -> None:
     bound_capabilities()
     # signals that pid 1 of a run does not handle cannot reach it
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Their functions stay alive through what refers to them; only the names go.
     for name in [name for name in sys.modules if name.partition(".")[0] == "rlvr"]:
         del sys.modules[name]  # no program finds them
 
 
 def harden() -> None:
     """Give up the rest: the last that only our own code may do."""
+    # The box has SIGCHLD blocked, and a mask is inherited across exec.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     dumpable(True)  # or a program could not open its own /dev/stdin
     drop_capabilities()
@@ -161,27 +169,36 @@ def main(
     """
     try:
         header, source = _unpack_bundle(fds["bundle"], tell)
+        # "exec" is another program; every other kind runs in this interpreter.
         python = header["kind"] != "exec"
+        # After the files are written, which the program could not open any more.
         level.confine()
+        # From here on only the streams and the channels are open.
         tell = _arrange(fds, tell)
         _limit(limits, config, python, level.processes(limits))
+        # A session of its own: no terminal, and its group's signals reach no process of ours.
         os.setsid()
         if not level.FORKS_ASIDE:
             harden()
         if python:
+            # Python sets its handler at start only, which was in the keeper, where SIGINT is
+            # ignored.
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         else:  # Python ignores the first two, and all would stay ignored
             for number in (_signal.SIGXFSZ, _signal.SIGPIPE, _signal.SIGINT):
                 _signal.signal(number, _signal.SIG_DFL)
+            # It closes with exec: its end says that the program runs.
             os.set_inheritable(tell, False)
             _execute(header["argv"], {**os.environ, **header["env"]})
         _reseed()  # else every run would draw the same random numbers
+        # The first collection comes when it would in a fresh interpreter.
         gc.freeze()  # its counters begin at 0
         gc.enable()
         run = _compile_program(source, header, tell)
     except BaseException as error:  # noqa: BLE001  ours: the box tells the host
         os.write(tell, f"setup: {type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
+    # Closed: the program is compiled, and whatever comes now is its own.
     os.close(tell)
     _exit(_ending(run, header.get("judging", False)))
 
@@ -201,16 +218,19 @@ def _unpack_bundle(bundle: int, tell: int) -> tuple[SlotMessage, bytes]:
     """Write the program's files to the scratch folder; returns the header and the main file's
     content."""
     length = int.from_bytes(os.pread(bundle, _LENGTH_BYTES, 0), "little")
+    # marshal is faster than JSON, and the header is the host's own.
     header: SlotMessage = marshal.loads(os.pread(bundle, length, _LENGTH_BYTES))
     at, source = _LENGTH_BYTES + length, b""
     try:
         for name, size, mode in header["files"]:
             if "/" in name:
                 os.makedirs(os.path.dirname(name), exist_ok=True)
+            # O_EXCL: a name that came twice would be a fault of ours.
             fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
             if name == header.get("main"):
                 source = os.pread(bundle, size, at)
             end = at + size
+            # A MiB at a time, so that a large file takes no memory of its size.
             while at < end:
                 at += os.write(fd, os.pread(bundle, min(end - at, 1 << 20), at))
             os.close(fd)
@@ -233,14 +253,18 @@ def _arrange(fds: Mapping[str, int], tell: int) -> int:
         if name in fds and name != "bundle":
             os.dup2(fds[name], target)  # the box has others of its own so low
             target += 1
+    # The last one to be placed: its old number may be among the targets of the others.
     os.dup2(tell, target)
+    # Up to 65,536, beyond which no descriptor of a slot can be.
     os.closerange(target + 1, 1 << 16)
     return target
 
 
 def _limit(limits: RunLimits, config: SlotConfig, python: bool, processes: int | None) -> None:
+    # One more than the limit: the file shows then that it was exceeded.
     _set_limit(resource.RLIMIT_FSIZE, max(limits["output"] + 1, limits["disk"]))
     # of one process; the box counts them all together
+    # Whole seconds are all that the kernel takes; two more leave the decision to the box.
     _set_limit(resource.RLIMIT_CPU, int(limits["cpu_s"]) + 2)
     if processes is not None:
         _set_limit(resource.RLIMIT_NPROC, processes)
@@ -251,6 +275,7 @@ def _limit(limits: RunLimits, config: SlotConfig, python: bool, processes: int |
 
 
 def _set_limit(which: int, value: int) -> None:
+    # A limit can be lowered by anyone, and raised by none.
     value = min(value, int(_HARD_LIMITS[which])) if _HARD_LIMITS[which] < math.inf else value
     resource.setrlimit(which, (value, value))
 
@@ -261,9 +286,11 @@ def _compile_program(source: bytes, header: SlotMessage, tell: int) -> Callable[
     kind, work = header["kind"], os.getcwd()
     if kind == "suite":
         sys.path.insert(0, work)
+        # The suite's own code is trusted; it imports no file of the program by itself.
         return lambda: _AFTER[kind](header["suite"], _CHANNEL, _RESULTS)
     module = types.ModuleType(header.get("module", "__main__"))
     namespace = module.__dict__
+    # As `exec` would set it, but shared with all modules.
     namespace["__builtins__"] = sys.modules["builtins"]
     if kind == "session":
         sys.path.insert(0, work)
@@ -293,6 +320,7 @@ def _compile_program(source: bytes, header: SlotMessage, tell: int) -> Callable[
         elif kind == "serve":
             _AFTER[kind](namespace, _CHANNEL)
             # the tests are over; threads that the program left behind are not waited for
+            # As if the interpreter were gone: no thread of the program goes on.
             os._exit(0)
 
     return run
@@ -309,6 +337,7 @@ def _open_streams() -> None:
         raw = io.FileIO(fd, mode, closefd=False)
         raw.name = f"<{name}>"
         buffer: Any = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
+        # As a pipe or file is opened by Python, but for the error stream, which goes by lines.
         text = io.TextIOWrapper(buffer, "utf-8", errors, newline, line_buffering=fd == 2)
         text.mode = mode  # type: ignore[misc]
         setattr(sys, name, text)
@@ -325,6 +354,7 @@ def _ending(run: Callable[[], object], judging: bool) -> int:
         if code is None:
             return 0
         if isinstance(code, int):
+            # As wide as C's long; any other number makes Python exit with -1, that is 255.
             return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
         print(code, file=sys.stderr)  # noqa: T201
         return 1
@@ -333,6 +363,7 @@ def _ending(run: Callable[[], object], judging: bool) -> int:
         for _ in range(2):  # our own frames
             trace = trace.tb_next if trace else None
         with contextlib.suppress(BaseException):
+            # The program's own hook, if it set one; it may raise.
             sys.excepthook(type(error), error.with_traceback(trace), trace)
         return FAILED if judging else 1
     return 0
@@ -342,6 +373,7 @@ def _exit(code: int) -> NoReturn:
     """End as an interpreter does: wait for threads, run atexit functions, flush, drop what
     `__main__` holds."""
     if not _works(_wait_for_threads):
+        # Its own code is kept: 1 says only that the end failed.
         code = code or 1
     for stream in (sys.stdout, sys.stderr):
         if not _works(_flush, stream):
@@ -362,6 +394,7 @@ def _works(step: Callable[..., None], *args: object) -> bool:
 
 def _wait_for_threads() -> None:
     threads: Any = threading
+    # Only if there are threads or hooks: the call itself costs pages.
     if _thread._count() or threads._threading_atexits:
         threads._shutdown()  # what the interpreter itself calls
     atexit._run_exitfuncs()
@@ -379,6 +412,7 @@ def _let_go() -> None:
     for name in list(namespace):
         _works(_release, namespace, name)
     if sys.__stdout__ is not None:
+        # The original stream: the program may have exchanged sys.stdout.
         sys.__stdout__.flush()
 
 
@@ -387,4 +421,5 @@ def _release(namespace: dict[str, Any], name: str) -> None:
     if isinstance(namespace[name], _io._IOBase):
         namespace[name].flush()
     elif hasattr(type(namespace[name]), "__del__"):
+        # The last reference may be this one: then its finalizer runs now.
         namespace[name] = None

@@ -54,6 +54,7 @@ TYPES: Final = {
     name: kind
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and not name.startswith("_") and kind.__name__ == name
+    # Names that hold another class, such as EnvironmentError for OSError, are left out.
 }
 """Builtin classes, which are the same everywhere."""
 

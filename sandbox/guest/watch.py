@@ -70,17 +70,22 @@ class Watch:
         self.level = level
         self.request, self.config, self.limits = request, config, request["limits"]
         self.fds = dict(zip(request["fds"], fds, strict=True))
+        # CPU time and events of the cgroup; without the first, a clock of the kernel's.
         self.usage, self.events, *exact = meters
         self.exact = exact[0] if exact else -1
+        # Looked for seldom: /proc/PID/maps of many mappings takes milliseconds.
         self.mapped = _Seldom(
             lambda: sum(map(_mappings, map(_member, level.living()))) * _MAPPING_BYTES
         )
         self.locked = _Seldom(lambda: sum(map(_locks, map(_member, level.living()))))
         self.killed = ""
         self.over = False
+        # Blocks of the lent files now: only what is added counts as output.
         self.given = self._held()
+        # Of the whole machine, so only its growth can be this run's.
         self.shared = shared_memory() if config["sampled"] else 0
         self._often = config["sampled"] or level.SCANS
+        # The counters are of all the box's children, of earlier runs too.
         self.reaped_before = self._all_reaped_cpu()
         self.rss_kib = 0
         # size of the results, and the clock when they last grew
@@ -103,11 +108,13 @@ class Watch:
         self._end_all()
         cpu = max(self._reaped_cpu(), self._seen_cpu())
         evaded = self._usage() - self.usage_before
+        # The cgroup's clock has other work in it: a difference must be large to count.
         if self.exact >= 0 or evaded > 2 * cpu + _EVADED_S + self.request.get("partner_cpu_s", 0.0):
             cpu = max(cpu, evaded)  # its children were not waited for, as it ignores SIGCHLD
         if not self.killed and cpu > self.limits["cpu_s"]:
             self.killed = "cpu"
         if "artifact" in self.fds and not self.killed and status == 0:
+            # Only now: a file of a run that failed is of no use.
             self._collect(self.request["collect"])
         self._listen_to(notice, buffer)
         return {
@@ -125,9 +132,11 @@ class Watch:
         it could not run."""
         self.level.limit(self.limits)
         notice, tell = os.pipe()
+        # Before the start, so that nothing of the run is missed.
         self.usage_before, self.kills_before = self._usage(), self._kills()
         self.started = time.monotonic()
         self.pid = self.level.start(self.limits, fds, tell)
+        # Ours; its end shows when the program's process has closed the other.
         os.close(tell)
         return notice
 
@@ -150,6 +159,7 @@ class Watch:
         """What is ready in `poll`, without what the level answers at once."""
         ready = dict(self.poll.poll(seconds * 1000))
         listener = self.level.listening()
+        # POLLHUP: no process is left that could ask.
         if (event := ready.pop(listener, 0)) and (
             event & select.POLLHUP or not self.level.answer()
         ):
@@ -177,11 +187,13 @@ class Watch:
         """
         pid, status, rss_kib = self.level.reap(wait)
         self.rss_kib = max(self.rss_kib, rss_kib)
+        # The most that any process had; the sum is watched elsewhere.
         return pid, status
 
     def _own_end(self) -> int | None:
         """Reap what has ended; the program's wait status if it was among them."""
         pid = 1
+        # All that have ended, as a signal stands for any number of them.
         while pid > 0:
             pid, status = self._reap_child()
             if pid == self.pid:
@@ -206,14 +218,18 @@ class Watch:
         cpu: float = (
             min(self.limits["cpu_s"], self.answered_cpu_s + self._case_cpu_s()) - used
         ) / self.config["cores"]
+        # At least a millisecond, or a limit that is nearly reached would be asked for in a loop.
         return max(0.001, min(wall, max(cpu, _POLL_S), _POLL_S if self._often else _POLL_MAX_S))
 
     def _exceeded(self) -> str:
+        # The cheapest look comes first: with thousands of processes all others are slow.
         if self.level.crowded():
             return "processes"
+        # The host wrote there: it has seen an answer that decides.
         if "halt" in self.fds and os.pread(self.fds["halt"], 1, 0) != b"\0":
             return "partner"
         past, limit = time.monotonic() - self.started - self.idle, self.limits["wall_s"]
+        # Time without a core is counted only when it matters, as it takes a look at each thread.
         if past > limit + self.waited:
             # bounded, as threads can keep one another waiting
             self.waited = min(self._count_starved(), limit)
@@ -227,6 +243,7 @@ class Watch:
         if self._case_cpu_s() < math.inf:
             size = os.fstat(self.fds["results"]).st_size
             if size != self.answered:
+                # A reply more: the next call's clock begins.
                 self.answered, self.answered_cpu_s = size, cpu
             elif cpu > self.answered_cpu_s + self._case_cpu_s():
                 return "cpu"
@@ -258,6 +275,7 @@ class Watch:
                 if pid != self.pid:
                     total += _cpu_by_ticks(pid)
                     continue
+                # The kernel's clock of the process, in nanoseconds; ticks are hundredths.
                 total += clock.cpu_s(pid)  # exact, unlike the ticks
                 total += _cpu_by_ticks(pid, own=False)
         evaded = self._usage() - self.usage_before
@@ -267,6 +285,7 @@ class Watch:
             self._look_at_threads()
             return max(total, self._seen_cpu())
         partner_s: float = self.request.get("partner_cpu_s", 0.0)
+        # As in `reply`: the counter has other work in it, so a difference must be large to count.
         return max(total, (evaded - _EVADED_S - partner_s) / 2)
 
     def _seen_cpu(self) -> float:
@@ -281,6 +300,7 @@ class Watch:
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
                         times = file.read().split()
+                    # Nanoseconds on a core, and nanoseconds in the run queue.
                     self.threads[thread] = int(times[0]) / 1e9, int(times[1]) / 1e9
 
     def _count_starved(self) -> float:
@@ -295,10 +315,12 @@ class Watch:
         ran = self._seen_cpu()
         waited = sum(waited for _, waited in self.threads.values())
         cpu = self._cpu()
+        # Children that were not seen waited in proportion: of their time only the CPU is known.
         own_s: float = waited * max(1.0, cpu / ran) if ran and cpu > _WAITED_S else waited
         if "clocks" not in self.fds:
             return own_s
         # two programs wait for each other: each has the other's time as well
+        # Two places of 8 bytes; each side writes its own and reads the other's.
         at = self.request["clock"] * _CLOCK.size
         os.pwrite(self.fds["clocks"], _CLOCK.pack(own_s), at)
         partner_s: float = _CLOCK.unpack(
@@ -312,6 +334,7 @@ class Watch:
         It may have killed only a part of the run; the rest could wait for that for ever.
         """
         return (
+            # Compared as text: the number itself is not needed.
             os.pread(self.events, 512, 0).partition(b"oom_kill ")[2].split(b"\n")[0]
             if self.events >= 0
             else b""
@@ -325,10 +348,12 @@ class Watch:
         """CPU seconds of the slot, or of all our descendants, without our own; 0 where neither is
         counted."""
         if self.exact >= 0:
+            # Our own time is subtracted: the clock began with this process.
             return int.from_bytes(os.read(self.exact, 8), "little") / 1e9 - time.process_time()
         if self.usage < 0:
             return 0.0
         text = os.pread(self.usage, 128, 0)
+        # Version 2 counts microseconds in a table, version 1 nanoseconds in a line.
         used = int(text.split()[1]) / 1e6 if text.startswith(b"usage_usec") else int(text) / 1e9
         return used - time.process_time()
 
@@ -346,9 +371,11 @@ class Watch:
             + self.level.socket_bytes()
         )
         quick = extra + sum(_resident(pid) for pid in self.level.living())
+        # Shared pages are in it as often as they are mapped, so it is never too small.
         if quick > self.limits["memory"]:
             distinct: list[int] = []
             for pid in map(_member, self.level.living()):
+                # After vfork two processes have one memory, which must count once.
                 if not any(same_memory(pid, process) for process in distinct):
                     distinct.append(pid)
             return extra + sum(_proportional(pid) for pid in distinct)
@@ -369,7 +396,9 @@ class Watch:
         """Kill and reap every process that is left; the program's wait status if it was among them,
         else 0."""
         status = 0
+        # Nothing was killed and nothing is left: the box can be used again.
         self.over = not self.killed and self.level.childless()
+        # Once is enough: whatever is being forked gets the signal too.
         if not self.over:
             self.level.signal_all(signal.SIGKILL)
         while True:
@@ -384,6 +413,7 @@ class Watch:
         file."""
         try:
             # relative to the folder that we are in: the program may have changed the path to it
+            # No link, and no wait at a FIFO: the name is the program's to choose.
             source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return
@@ -393,6 +423,7 @@ class Watch:
                 left = status.st_size
                 while left > 0:
                     sent = os.sendfile(self.fds["artifact"], source, None, left)
+                    # The file became shorter meanwhile.
                     if not sent:
                         break
                     left -= sent
@@ -414,6 +445,7 @@ class _Seldom:
     def figure(self) -> int:
         """As found at the last look."""
         measured_at = time.monotonic()
+        # At most a twentieth of the time goes into looking.
         if measured_at > self._at + max(_SELDOM_S, self._took / _SELDOM_SHARE):
             self._found = self._find()
             self._at = time.monotonic()
@@ -428,6 +460,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def _cpu_by_ticks(pid: int, own: bool = True) -> float:
+    # Fields 14 to 17 of proc(5): user, system, and those of children that were waited for.
     utime, stime, cutime, cstime = (int(ticks) for ticks in _stat(pid)[11:15])
     return (cutime + cstime + (utime + stime if own else 0)) * _TICK_S
 
@@ -449,6 +482,7 @@ def _resident(pid: int) -> int:
             sum(_kib(line) for line in file if line.startswith((b"VmRSS:", b"VmSwap:", b"VmPTE:")))
             << 10
         )
+        # The main thread has ended: what the others hold is shown by theirs.
         return resident or (_resident(member) if (member := _member(pid)) != pid else 0)
     return 0
 
@@ -464,6 +498,7 @@ def _proportional(pid: int) -> int:
 
 def _mappings(pid: int) -> int:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+        # In parts: the list may be many megabytes long.
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 16), b""))
     return 0
 

@@ -43,6 +43,7 @@ _SMALL = 1 << 63
 # our own copy: the program may change `builtins`
 globals().update(__builtins__=dict(vars(builtins)))
 
+# Made once: building the encoder costs more than a short value.
 _scan_json = (
     # C code that looks nothing up while it runs
     json.encoder.c_make_encoder(  # type: ignore[attr-defined]
@@ -73,6 +74,7 @@ def write(
     except NotAValue:
         raise
     # a set that another thread changes, a numpy array that is not one
+    # A RecursionError too: the tree is deeper than C code goes.
     except Exception as error:  # noqa: BLE001
         raise NotAValue(f"not a value: {class_name(type(error))} while reading it") from None
     if len(line) > BYTES:
@@ -80,6 +82,7 @@ def write(
     return line
 
 
+# A metaclass may define `__mro__` and `__name__` itself.
 _mro_of = type.__dict__["__mro__"].__get__
 _name_of = type.__dict__["__name__"].__get__
 
@@ -111,6 +114,7 @@ class _Encoder:
     def tree(self, value: Any) -> Any:
         kind = type(value)
         if kind is int:
+            # JSON's own form where any reader takes it.
             return value if -_SMALL < value < _SMALL else {"int": _int(value)}
         if kind is str:
             return value if value.isascii() else _str(value)
@@ -118,6 +122,7 @@ class _Encoder:
             return value
         if kind is list:
             return self.items(value, value)
+        # By exact type: a subclass may behave in another way.
         encoder = _ENCODERS.get(kind)
         if encoder is not None:
             return encoder(self, value)
@@ -125,6 +130,7 @@ class _Encoder:
 
     def special(self, value: object, kind: type) -> object:
         """The tree of an object whose type is not exactly a builtin one."""
+        # The first base that is known, in the order of Python's own lookup.
         for base in mro(kind)[1:]:
             encoder = _ENCODERS.get(base)
             if encoder is not None:
@@ -133,6 +139,7 @@ class _Encoder:
             encoder = _numpy(kind)
         if encoder is not None:
             if _fields(value, kind) is not None:
+                # A namedtuple is told by its fields: its class is the program's.
                 encoder = _Encoder.named
             elif self.other is not None and "numpy" not in str(getattr(kind, "__module__", "")):
                 encode = encoder
@@ -145,13 +152,16 @@ class _Encoder:
 
     def items(self, owner: object, items: list[Any]) -> list[Any]:
         """The trees of some items, as a new list."""
+        # The list itself counts too, so that empty ones are not free.
         self.left -= len(items) + 1
         if self.left < 0:
             raise NotAValue(f"not a value: more than {NODES} values in one")
         if len(self.path) == DEPTH:
+            # A cycle comes back to an object of the path, so ids repeat.
             cyclic = len(set(self.path)) < DEPTH
             raise NotAValue("not a value: cycle" if cyclic else f"not a value: deeper than {DEPTH}")
         kinds = set(map(type, items))
+        # Lists of numbers alone are copied as a whole: most large values are such.
         if kinds == {int}:
             if min(items) > -_SMALL and max(items) < _SMALL:
                 return items[:]
@@ -166,10 +176,12 @@ class _Encoder:
         return {tag: self.items(owner, list(items))}
 
     def table(self, tag: str, value: Any, kind: type[dict[Any, Any]] = dict) -> object:
+        # The base's own `items`: a subclass may show others.
         return self.tagged(tag, value, chain.from_iterable(kind.items(value)))
 
     def float(self, value: Any) -> Any:
         value = float.__float__(value) if isinstance(value, float) else value
+        # JSON has no text for infinities and NaN.
         return value if isfinite(value) else {"float": float.__repr__(value)}
 
     def complex(self, value: object) -> Any:
@@ -202,6 +214,7 @@ class _Encoder:
         }
 
     def deque(self, value: Any) -> object:
+        # deque has no slices; the base's iterator is what a subclass cannot replace.
         return {"deque": [_MAXLEN(value), *self.items(value, list(deque.__iter__(value)))]}
 
     def named(self, value: Any) -> object:
@@ -219,6 +232,7 @@ class _Encoder:
     def scalar(self, value: object) -> object:
         """A numpy scalar whose class is not derived from a Python number, as int64; float64 derives
         from float."""
+        # generic.item of numpy itself, whatever the scalar's class defines.
         plain = sys.modules["numpy"].generic.item(value)
         if type(plain) is type(value):
             return {"opaque": class_name(type(value))}
@@ -226,7 +240,9 @@ class _Encoder:
 
     def array(self, value: Any) -> Any:
         numpy = sys.modules["numpy"]
+        # A view without the subclass, which may compute something else.
         value = numpy.ndarray.view(value, numpy.ndarray)
+        # Dates, records and bytes are left out: they have no plain form.
         if value.dtype.kind not in "biufcUSO" or value.ndim > DIMENSIONS:
             return {"opaque": class_name(type(value))}
         dtype = value.dtype.str if value.dtype.kind in "biufc" else value.dtype.kind
@@ -245,6 +261,7 @@ def _real_int(value: Any) -> int:
 
 
 def _str(value: str) -> object:
+    # A surrogate alone cannot be encoded.
     try:
         value.encode()
         return value
@@ -262,6 +279,7 @@ def _zone(owner: Any, value: Any) -> object:
     zone = owner.__dict__["tzinfo"].__get__(value)
     if zone is None:
         return None
+    # zoneinfo only if it is loaded: else no value can be of it.
     is_standard = type(zone) is timezone or type(zone) is getattr(
         sys.modules.get("zoneinfo"), "ZoneInfo", timezone
     )
@@ -278,12 +296,14 @@ def _fields(value: object, kind: type) -> tuple[str, ...] | None:
     for base in mro(kind):
         names = type.__dict__["__dict__"].__get__(base).get("_fields")
         if names is not None:
+            # Fields that are not names, or another number of them: then it is a tuple.
             good = type(names) is tuple and len(names) == tuple.__len__(value) <= FIELDS
             return names if good and all(type(n) is str and NAME.match(n) for n in names) else None
     return None
 
 
 def _numpy(kind: type) -> Callable[[_Encoder, Any], object] | None:
+    # Never imported here: without it no value can be numpy's.
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None

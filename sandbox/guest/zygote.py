@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main", "prepare_zygote"]
 
+# A box that cannot be prepared would otherwise be forked for ever.
 _FAILURES = 3  # boxes in a row that could not be prepared, until the slot gives up
 
 
@@ -65,9 +66,11 @@ def main(
         level: sets the slot apart from the host.
     """
     try:
+        # First of all: what the keeper has open is none of a slot's business.
         _close_all_but([fd, go, ready, *(meter for meter in meters if meter >= 0)])
         slot = socket.socket(fileno=fd)
         try:
+            # An end of file: the keeper gave up, or it is gone.
             if os.read(go, 1) != b"k":
                 os._exit(1)
             level.enter_slot()
@@ -75,6 +78,7 @@ def main(
             level.guard()
             dumpable(False)
             del config["root"]  # it has paths of the host
+            # The keeper waits for it before it says to the host that the slot is there.
             os.write(ready, b"r")
             os.close(go)
             os.close(ready)
@@ -111,14 +115,17 @@ def _serve(
     There is one box until it takes a request that may want a second: a session has its slot alone.
     """
     ended, wake = os.pipe()
+    # A signal must never wait at a full pipe, and reading must not wait at an empty one.
     for fd in (ended, wake):
         os.set_blocking(fd, False)
+    # A handler is needed: an ignored or default signal writes nothing to the pipe.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     poll = select.poll()
     poll.register(ended, select.POLLIN)
     boxes: set[int] = set()
     serial = failures = 0
+    # One box until the first request: a session needs no second one.
     stock = 1
     while True:
         while len(boxes) < stock:
@@ -130,12 +137,14 @@ def _serve(
                     raise
                 break  # a program uses up the slot's limits; we are woken when its box ends
             if pid == 0:
+                # Before anything else: a signal here would write into the zygote's pipe.
                 signal.set_wakeup_fd(-1)
                 os.close(ended)
                 box.main(slot, wake, serial, meters, config, level)
             boxes.add(pid)
         poll.poll()
         with contextlib.suppress(BlockingIOError):
+            # A byte per signal, and that of a box that was taken.
             if box.TAKEN in os.read(ended, 4096):
                 stock = config["stock"]
         for pid, code in _reap_all():
@@ -143,6 +152,7 @@ def _serve(
                 continue
             boxes.remove(pid)
             if code == box.NOT_READY:
+                # It took no request, so nothing is lost.
                 failures += 1
             elif code != 0:
                 level.end_boxes()
@@ -160,5 +170,6 @@ def _reap_all() -> Iterator[tuple[int, int]]:
         except ChildProcessError:
             return
         if pid == 0:
+            # There are children, and none of them has ended.
             return
         yield pid, os.waitstatus_to_exitcode(status)

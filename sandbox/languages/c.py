@@ -12,6 +12,7 @@ ROW = ProgramLanguage(
     tool="gcc",
     package="gcc libc6-dev",
     compile=(
+        # As contests compile: optimised, with GNU's extensions.
         *("{tool}", "-std=gnu17", "-O2", "-pipe", "-fdiagnostics-color=never"),
         *("-o", PROGRAM, "{sources}", "-lm"),
     ),

@@ -26,6 +26,7 @@ ROW = ProgramLanguage(
     ),
     time_factor=1.0,
     standard="gnu++17",
+    # The names of fences; "cpp" alone is the default above.
     standards={"cpp17": "gnu++17", "cpp20": "gnu++20", "cpp23": "gnu++23"},
     grammar=Grammar(
         "tree_sitter_cpp", "number_literal", {"long long": "int", "double": "float", "long": "int"}

@@ -23,11 +23,13 @@ ROW = ProgramLanguage(
         "processes": 256,
         "disk_mib": 512.0,
     },
+    # A panic, and a deadlock of goroutines, exit with 2.
     dies=(2,),
     fences=("go", "golang"),
     opens=re.compile(r"\s*(?:package\s+main\b|//|/\*|import\s*[(\"]|func\s+\w)"),
     time_factor=1.5,
     where=("{tool}", "env", "GOROOT"),
+    # No module and no other toolchain is looked for: there is no network.
     env={"GOFLAGS": "-mod=mod", "GO111MODULE": "off", "GOTOOLCHAIN": "local"},
     grammar=Grammar(
         "tree_sitter_go",

@@ -9,6 +9,7 @@ __all__ = ["ROW", "entry"]
 
 # Comments and texts, in which braces and names do not count; each is linear, as no part of it can
 # match in two ways.
+# Possessive quantifiers: the text is a model's, and backtracking could take for ever.
 _ASIDE: Final = re.compile(
     r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/|"(?:[^"\\\n]++|\\.)*+"|' + r"'(?:[^'\\\n]++|\\.)*+'"
 )
@@ -30,8 +31,10 @@ def entry(source: str) -> tuple[str, str]:
     depth, owner, public, main = 0, "", "", ""
     for piece in _PIECE.finditer(text):
         if piece[0] in "{}":
+            # A stray brace of a broken program may make it negative; then the compiler will say so.
             depth += 1 if piece[0] == "{" else -1
         elif piece["main"]:
+            # Only a method of a top-level class counts, and the first one.
             main = main or (owner if depth == 1 else "")
         elif depth == 0:
             owner = piece["name"]
@@ -49,23 +52,30 @@ ROW = ProgramLanguage(
     package="default-jdk-headless",
     compile=(
         *("/bin/sh", "-c"),
+        # A jar, as a box gives one file back.
         '"$@" && cd classes && "$0" --create --no-compress --file=../' + PROGRAM + " .",
+        # A deep stack for the compiler too: long expressions recurse.
         *("{folder}/jar", "{tool}", "-J-Xss64m", "-encoding", "UTF-8", "-d", "classes"),
         "{sources}",
     ),
     sources=(".java",),
     run=(
+        # Less work at start: most programs run for less than a second.
         *("{folder}/java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+        # Xss: recursion as deep as other languages allow.
         *("-Xshare:auto", "-XX:MaxRAMPercentage=60", "-Xss64m", "-Dfile.encoding=UTF-8"),
         *("-cp", PROGRAM, "{entry}"),
     ),
     least="class Main { }\n",
+    # The JVM starts threads by the number of cores.
     limits={"processes": 128},
+    # A lower limit is raised to it: the virtual machine itself takes much.
     least_memory_mib=256,
     dies=(1,),
     fences=("java", "java8", "java11", "java17", "java21"),
     opens=re.compile(
         r"\s*(?:import\s+[\w.]+|package\s+[\w.]+|//|/\*|"
+        # Type names begin a program too, where the model leaves out the imports.
         r"(?:public|final|abstract|class|record|enum|interface)\b)"
     ),
     entry=entry,

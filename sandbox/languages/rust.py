@@ -16,6 +16,7 @@ ROW = ProgramLanguage(
     run=(f"./{PROGRAM}",),
     least="fn main() {}\n",
     limits={"cpu_s": 20.0, "wall_s": 40.0, "memory_mib": 2048, "processes": 128},
+    # A panic exits with 101.
     dies=(101,),
     fences=("rust", "rs"),
     opens=re.compile(
@@ -27,6 +28,7 @@ ROW = ProgramLanguage(
     grammar=Grammar(
         "tree_sitter_rust",
         "integer_literal",
+        # Which literals may become narrower, to make overflows.
         {"i64": "i32", "u64": "u32", "f64": "f32", "i128": "i64"},
     ),
 )
