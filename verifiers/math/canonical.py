@@ -55,9 +55,11 @@ def balance(equation: Node) -> Any:
     """
     if equation.value != ("=",):
         return spelling(equation)
+    # Spread, so that 3(x + 2y) = 12 and 3x + 6y = 12 become the same terms.
     left, right = equation.args
     gap = _add_linear((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
     terms = sorted(((factors, value) for factors, value in gap.items() if value), key=repr)
+    # Divided by the first coefficient: 2x = 4 and x = 2 differ by a factor alone.
     return ("equation", tuple((factors, value / terms[0][1]) for factors, value in terms))
 
 
@@ -67,6 +69,7 @@ def _split_sign(node: Node) -> tuple[int, Any]:
         sign, body = _split_sign(node.args[0])
         return -sign, body
     if node.op == "num":
+        # A literal that is negative is spelled as a sign and a number.
         return (-1 if node.value < 0 else 1), ("num", abs(Fraction(node.value)))
     if node.op == "add" and node.value != "mixed":
         return _spelled_sum(node)
@@ -76,17 +79,21 @@ def _split_sign(node: Node) -> tuple[int, Any]:
         return 1, _relation(node)
     args = tuple(map(spelling, node.args))
     if node.op == "unit":
+        # By measure, so that `km` and `kilometer` are one spelling.
         return 1, ("unit", measure(node.value) or node.value, args)
     if node.op in _UNORDERED:
+        # The order of members says nothing; repr orders what cannot be compared.
         args = tuple(sorted(args, key=repr))
     return 1, (node.op, repr(node.value), args)
 
 
 def _spelled_sum(node: Node) -> tuple[int, Any]:
+    # A term of 0 says nothing: x + 0 is spelled as x.
     terms = sorted((term for term in _terms(node, 1) if term[1] != _ZERO), key=_body_first)
     if len(terms) < 2:
         return terms[0] if terms else (1, _ZERO)
     lead = terms[0][0]
+    # The first term's sign is taken out, so that b - a is -(a - b).
     return lead, ("sum", tuple((sign * lead, body) for sign, body in terms))
 
 
@@ -113,10 +120,12 @@ def _spelled_product(node: Node) -> tuple[int, Any]:
     powers: dict[Any, Fraction] = {}
     for factor, exponent in _factors(node, Fraction(1)):
         own_sign, body = _base(factor)
+        # (-x)^3 is -(x^3), and (-x)^2 is x^2: an odd power carries the sign out.
         if own_sign < 0 and exponent.denominator == 1:
             sign = -sign if exponent.numerator % 2 else sign
         elif own_sign < 0:
             body = ("neg", body)
+        # Numbers are not multiplied: 2·3 is no spelling of 6.
         if body[0] == "num" and body != _ONE:
             numbers.append((body, exponent))
         elif body != _ONE:
@@ -148,6 +157,7 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
     """
     match node.op:
         case "num":
+            # () is what a number consists of but for its coefficient.
             return {(): node.value}
         case "neg":
             return {
@@ -159,6 +169,7 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
         case "mul" | "div" | "pow" | "root":
             coefficient, factors = factors_of(node)
             lone: Any = factors[0][0] if len(factors) == 1 and factors[0][1] == 1 else None
+            # 2(x + 1) stays a product, and so is no spelling of 2x + 2, unless it is to be spread.
             if _is_sum(lone) and (spread or coefficient in (1, -1)):
                 return {term: coefficient * value for term, value in lone[1]}  # -(a - b) is b - a
             return {factors: coefficient}
@@ -176,6 +187,8 @@ def factors_of(node: Node) -> tuple[Fraction, Factors]:
     powers: dict[Any, Any] = {}
     for factor, exponent in _factors(node, Fraction(1)):
         number, base = _split(factor)
+        # A number to the power 1 or -1 is a coefficient; 3^5 is a base of its own, as it is left
+        # open.
         if exponent in (1, -1) and (number or exponent == 1):
             coefficient *= number if exponent == 1 else 1 / number
         elif number == -1 and exponent.denominator == 1:
@@ -202,6 +215,8 @@ def _factors(node: Node, exponent: Fraction) -> Iterable[tuple[Node, Fraction]]:
     elif node.op in ("pow", "root") and (power := written_value(node.args[1])):
         power = power if node.op == "pow" else 1 / power
         inner = node.args[0]
+        # (x^2)^{1/2} is |x| and not x, so exponents are multiplied only where all are whole, or the
+        # base is a single sign.
         if inner.op in ("num", "sym", "const") or exponent.denominator == power.denominator == 1:
             yield from _factors(inner, exponent * power)
         else:
@@ -222,6 +237,7 @@ def _split(node: Node) -> tuple[Fraction, Factors]:
             )
         inner = spelling(node.args[0])
         return Fraction(1), ((inner, power if node.op == "pow" else 1 / power),)
+    # 2x + 2x is a number times x after all; of a real sum the sign of its first term is taken out.
     if node.op == "add":
         terms = {factors: value for factors, value in linear(node).items() if value}
         if len(terms) < 2:
@@ -251,6 +267,7 @@ def written_value(node: Node) -> Fraction | None:
         return None if inner is None else -inner
     if node.op == "div":
         above, below = map(written_value, node.args)
+        # `below` is 0 for 1/0, which has no value.
         return above / below if above is not None and below else None
     if node.op == "add" and node.value == "mixed":
         return sum((written_value(arg) or Fraction(0) for arg in node.args), Fraction(0))
@@ -276,6 +293,7 @@ def _is_sum(base: Any) -> bool:
 def _relation(node: Node) -> Any:
     """2 = x as x = 2, and x > 2 as 2 < x; both sides as they are written."""
     sides, signs = tuple(spelling(arg) for arg in node.args), node.value
+    # = and ≠ have no direction; < has one.
     if set(signs) <= _SIDES:
         return ("rel", signs, tuple(sorted(sides, key=repr)))
     if signs[0] in (">", "ge"):

@@ -38,11 +38,14 @@ def time_of_day(text: str) -> Clock | None:
     if match is None or words.isdecimal():
         return None
     hour, half = int(match[1]), (match[4] or "").lower()
+    # 24:00 is midnight; 24:30 is no time.
     if hour == 24 and not half and match[2] and int(match[2]) == int(match[3] or 0) == 0:
         return Clock(text, 0, True)  # 24:00
+    # 13 pm and 0 am do not exist.
     if hour > (12 if half else 23) or (half and hour == 0):
         return None
     if half:
+        # 12 am is 0 and 12 pm is 12, hence the remainder.
         hour = hour % 12 + 12 * (half == "p")
     return Clock(text, hour * 3600 + int(match[2] or 0) * 60 + int(match[3] or 0), bool(half))
 
@@ -55,12 +58,15 @@ def date(text: str) -> Word | None:
         return Word(text, f"date {int(iso[1])} {int(iso[2])} {int(iso[3])}")
     if not _DATE.fullmatch(words):
         return None
+    # `the 4th of July`: the digits and `th` come apart.
     tokens = [token for token in _DATE_WORD.findall(words.lower()) if token not in _FILLERS]
     months = [_MONTH[token] for token in tokens if token in _MONTH]
     numbers = [int(token) for token in tokens if token.isdecimal()]
+    # One month and a day, perhaps a year, and no other word.
     if len(months) != 1 or len(months) + len(numbers) != len(tokens) or not 1 <= len(numbers) <= 2:
         return None
     day, year = numbers[0], numbers[1] if len(numbers) == 2 else 0
+    # A year of fewer than four digits is rather a second day: `May 4, 12`.
     if not 1 <= day <= 31 or (year and year < 1000):
         return None
     return Word(text, f"date {year} {months[0]} {day}")

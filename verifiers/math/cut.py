@@ -37,6 +37,7 @@ def cuts(text: str, at: re.Pattern[str]) -> tuple[list[str], list[str]]:
             depth += 1
         elif kind == "close":
             depth -= 1
+            # A bracket that closes what was never opened: the text is left as it is.
             if depth < 0:
                 return [text], []
         elif kind == "cut" and depth == 0:
@@ -53,6 +54,7 @@ def brackets(text: str) -> tuple[str, str]:
     depth, first = 0, ""
     for match in _ANY.finditer(text):
         if match.lastgroup == "open":
+            # Something stands before the first bracket, so no pair encloses the whole.
             if not first and match.start() > 0:
                 return "", ""
             first = first or match[0]
@@ -60,6 +62,7 @@ def brackets(text: str) -> tuple[str, str]:
         elif match.lastgroup == "close":
             depth -= 1
             if depth <= 0:
+                # \begin and \end enclose an environment, which is no bracket to take away.
                 encloses = depth == 0 and match.end() == len(text) and first != r"\begin"
                 return (first, match[0]) if encloses else ("", "")
     return "", ""

@@ -23,6 +23,7 @@ from rlvr.verifiers.math.probing import agree
 
 __all__ = ["DifferingPoint", "differing_point"]
 
+# Small numbers first, as a reader checks them by head.
 _PLAIN: Final = (*map(fmpq, (2, 3, 5)), fmpq(1, 2), *map(fmpq, (-1, -2, 7, 10)))
 _RANDOM: Final = 4  # points after the plain ones
 _STEPS: Final = 1_500  # nodes visited at a point
@@ -73,6 +74,7 @@ def _tree(text: str) -> Node | None:
 
 def _search(a: Node, b: Node) -> DifferingPoint | None:
     names = sorted(free_symbols(a) | free_symbols(b))
+    # A few points of the comparison follow for formulas that agree at all small numbers.
     for point in chain(_plain_points(names), islice(random_points(names, a, b), _RANDOM)):
         values = _different_values(a, b, point)
         if values is not None and not any(isinstance(value, Grid) for value in values):
@@ -84,6 +86,7 @@ def _search(a: Node, b: Node) -> DifferingPoint | None:
 def _plain_points(names: Sequence[str]) -> Iterator[Point]:
     """Small numbers, another for each variable; one point without any for constants."""
     for turn in range(len(_PLAIN) if names else 1):
+        # Shifted by one for each name, so that no two letters have the same value.
         yield {name: _PLAIN[(turn + i) % len(_PLAIN)] for i, name in enumerate(names)}
 
 

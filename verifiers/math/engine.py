@@ -76,6 +76,7 @@ def handle(request: Request) -> Reply:
             raise error
         right = f"the engine fails at it: {type(error).__name__}"
     if isinstance(right, str) or answer is None:
+        # Without an answer the reference was to be checked alone.
         return (None, right) if isinstance(right, str) else (True, "readable")
     try:
         leaf = partial(_confirm, policy, opinions) if prove else partial(_equal, policy)
@@ -99,6 +100,7 @@ def handle(request: Request) -> Reply:
 
 def _certainty(opinions: list[bool | None]) -> str:
     """What SymPy's opinions of our decisions on the parts come to."""
+    # One contradiction refutes, whatever the other parts say.
     return "refuted" if False in opinions else "evidence" if None in opinions else "proved"
 
 
@@ -108,6 +110,7 @@ def _reference(reference: str) -> Form | str:
     try:
         form = read(fold_within(reference))
         for part in parts(form):
+            # A number has its value already; anything else must be readable.
             if isinstance(part, Quantity) and part.value is None:
                 _check(part)
     except (Unreadable, TooLarge) as wrong:
@@ -119,8 +122,10 @@ def _reference(reference: str) -> Form | str:
 
 def _check(form: Form) -> None:
     """A constant must have a value; anything else must be readable."""
+    # Settled against itself, as there is no answer yet.
     tree = resolve_indices(settle_roles(_tree(form), _tree(form))[0])
     if not free_symbols(tree) and not has(tree, *_NO_VALUE) and tree not in _INFINITIES:
+        # A constant without a value, such as 1/0, is no reference.
         decided(lambda: Evaluation({}, real=False).value(tree))
 
 
@@ -149,8 +154,10 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
     """Are two expressions equal, as far as the policy is concerned?"""
     a, b = _in_one_measure(answer, reference)
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
+        # A tolerance, and what a rounded reference may stand for, come before exact values.
         if _within(a, answer, reference, policy) or (policy.tolerance and _near(a, b, policy)):
             return True
+        # 40 answers 40%: "either" takes the number before the sign as well.
         if (
             reference.percent
             and not answer.percent
@@ -158,6 +165,7 @@ def _equal(policy: MathPolicy, answer: Form, reference: Form) -> bool:
             and equality.same(a, b)
         ):
             return True
+        # From here on 40% is 0.4, on both sides alike.
         if policy.percent != "ignore":
             a, b = _hundredth(a, answer), _hundredth(b, reference)
     return equality.same(a, b)
@@ -177,8 +185,10 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
     """None where it has none, or where a convention decided and not algebra."""
     with foreign_code() as errors:  # SymPy raises anything
         a, b = map(resolve_indices, _in_one_measure(answer, reference))
+        # The same tree: nothing that SymPy could add.
         if a == b:
             return equal
+        # Equations are the same up to a factor, which is no difference of sides.
         if equal and a.op == b.op == "rel" and a.value == b.value == ("=",):
             return proportional(*(minus(side.args[0], side.args[1]) for side in (a, b))) or None
         mine, reference_names = free_symbols(a), free_symbols(b)
@@ -224,6 +234,7 @@ def _within(tree: Node, answer: Quantity, reference: Quantity, policy: MathPolic
     allowed = bounds(answer, reference, policy)
     if allowed is None or free_symbols(tree):
         return False
+    # 50% is written 50 in its bounds.
     if reference.percent and not answer.percent:
         tree = Node("mul", (tree, num(100)))
     low, high = map(as_number, allowed)
@@ -239,6 +250,7 @@ def _near(a: Node, b: Node, policy: MathPolicy) -> bool:
     """Two constants that differ by no more than the policy's tolerance."""
     if any(free_symbols(side) or has(side, *_NO_UNIT) for side in (a, b)):
         return False
+    # From the digits of the setting: a float's 0.1 is not a tenth.
     tolerance = as_number(Fraction(str(policy.tolerance)))
 
     def is_near() -> bool:
@@ -254,6 +266,7 @@ def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
     and the like."""
     a, b = settle_roles(_tree(answer), _tree(reference))
     radians = any(_speaks_of_radians(node) for tree in (a, b) for node in walk(tree))
+    # Degrees stay degrees where both sides have them: 45° is then 45.
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
 
 
@@ -277,6 +290,7 @@ def _tree(form: Form) -> Node:
     if form.value is not None:
         return num(Fraction(form.value))
     tree = parse(form.core)
+    # A unit behind a list or an interval belongs to one of its items at most.
     if (form.unit or form.percent) and tree.op in _NO_UNIT:
         raise Unreadable(f"a unit behind a {tree.op}")
     return parse(form.text) if form.unit == "degree" and takes_angle(tree) else tree

@@ -41,7 +41,10 @@ from rlvr.verifiers.math.latex.tree import (
 
 __all__ = ["same"]
 
+# Letters that customarily count: k\pi and n\pi are then the same family.
 _PARAMETERS = frozenset(("k", "n", "m", "l", "j", "ell"))
+# C, c, C_1: constants of integration of a reference.  An answer may choose more letters for its
+# own.
 _ARBITRARY = re.compile(r"[Cc](?:_\{[0-9]\})?")
 _ARBITRARY_IN_ANSWER = re.compile(r"[ABCDKck]|[Cck](?:_\{[0-9]\})")
 _BESIDE_C = frozenset("ABDK")
@@ -67,6 +70,7 @@ def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
     """
     nodes = [*walk(a), *walk(b)]
     names = {node.value for node in nodes if node.op == "sym"}
+    # Capital letters are matrices only where one is transposed, or inverted beside another one.
     turned = any(node.op == "transpose" and free_symbols(node) for node in nodes)
     inverse = any(node.op == "pow" and node.args[1] in _MINUS_ONE for node in nodes)
     divided = any(node.op == "div" for node in nodes)
@@ -75,9 +79,11 @@ def _with_matrices(a: Node, b: Node) -> tuple[Node, Node]:
     for name in names:
         if name[0].isupper():
             digest = hashlib.sha256(name.encode("utf-8", "replace")).digest()
+            # 2 × 2 is the smallest size at which products do not commute.
             cells = [
                 num(Fraction(digest[at] * 256 + digest[at + 1] + 1, 64)) for at in range(0, 8, 2)
             ]
+            # I is the identity, whatever its hash.
             matrix = Node("matrix", tuple(cells if name != "I" else map(num, (1, 0, 0, 1))), (2, 2))
             a, b = _put(a, name, matrix), _put(b, name, matrix)
     return a, b
@@ -92,6 +98,7 @@ def _same(a: Node, b: Node) -> bool:
     a, b = _in_units(a, b), _in_units(b, a)
     if a.op == b.op == "rel":
         return _relations(a, b)
+    # Then formulas of logic, whose letters have no values at all.
     if boolean.is_boolean(a) or boolean.is_boolean(b):
         return boolean.same_truth(a, b)
     if a.op == b.op == "congruent":
@@ -102,6 +109,7 @@ def _same(a: Node, b: Node) -> bool:
         return _in_order(a, b)
     if {a.op, b.op} <= {"list", "set"}:
         return _in_any_order(a.args, b.args)
+    # A list, a set or a plain tuple beside a number is another kind of thing.
     if any(
         side.op in ("list", "set", "congruent") or _is_plain_tuple(side, opposite)
         for side, opposite in ((a, b), (b, a))
@@ -116,6 +124,7 @@ _PLAIN_UNIT_VECTORS = (IMAGINARY, sym("j"), sym("k"))
 
 def _in_units(vector: Node, other: Node) -> Node:
     r"""\mathbf{i} + 2\mathbf{j} as (1, 0) + 2(0, 1) where the other side is a tuple or a column."""
+    # Only beside a vector of 2 or 3 entries: elsewhere i and j are numbers or letters.
     if has(vector, "tuple", "matrix") or not _is_vector(other) or len(other.args) not in (2, 3):
         return vector
     inside = set(walk(vector))
@@ -143,6 +152,7 @@ def _both_signs(node: Node) -> Node:
     r"""a \pm b as the list of its two values; all signs of one expression go together."""
     if not has(node, "pm"):
         return node
+    # 2 \pm 1 = x: which of the values go together is not said.
     if any(below.op in ("rel", "list", "set", "tuple") for below in walk(node)):
         raise Unreadable("a double sign inside a relation or a list")
     return Node("list", tuple(_with_sign(node, upper) for upper in (True, False)), "or")
@@ -152,6 +162,7 @@ def _with_sign(node: Node, upper: bool) -> Node:
     args = tuple(_with_sign(arg, upper) for arg in node.args)
     if node.op != "pm":
         return Node(node.op, args, node.value)
+    # \mp has the other sign than \pm at the same time.
     plus = (node.value == "+") is upper
     return Node("add", (args[0], args[1] if plus else Node("neg", (args[1],))))
 
@@ -160,6 +171,7 @@ def _with_sign(node: Node, upper: bool) -> Node:
 
 
 def _expressions(a: Node, b: Node) -> bool:
+    # By values first: what follows is for letters that may be renamed.
     if probing.equal(a, b):
         return True
     renamed = _rename_variable(a, b)
@@ -168,8 +180,10 @@ def _expressions(a: Node, b: Node) -> bool:
     if _with_other_constants(a, b):
         return True
     left, right = _constant(a), _constant(b)
+    # x^2 + C: two antiderivatives may differ by any constant.
     if left is None or right is None or "C" not in (left, right):
         return False
+    # C is dropped on both sides; what is left must differ by a constant.
     return probing.shift(_put(a, left, num(0)), _put(b, right, num(0)))
 
 
@@ -178,6 +192,7 @@ def _rename_variable(a: Node, b: Node) -> tuple[str, str] | None:
     side has."""
     left, right = free_symbols(a) - free_symbols(b), free_symbols(b) - free_symbols(a)
     if not left and not right:
+        # One shared counting letter may run through the same numbers from another start.
         shared = [name for name in free_symbols(a) if name in _PARAMETERS]
         return (shared[0], shared[0]) if len(shared) == 1 else None
     if len(left) == len(right) == 1 and left | right <= _PARAMETERS:
@@ -200,11 +215,14 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
     ):
         return False
     (start_a, step_a), (start_b, step_b) = _progression(a, left), _progression(b, right)
+    # The step may run backwards: k runs through all whole numbers.
     if not (probing.equal(step_a, step_b) or probing.equal(step_a, Node("neg", (step_b,)))):
         return False
+    # How many steps lie between the two starts.
     turns = Node("div", (minus(start_a, start_b), step_a))
     if probing.equal(turns, num(0)):
         return True
+    # n\pi could be a formula of n, for which another start is another formula.
     family = "k" in (left, right) or (a.op == b.op == "add")
     return family and probing.equal(
         turns, Node("call", (Node("add", (turns, num(Fraction(1, 2)))),), "floor")
@@ -215,6 +233,7 @@ def _is_angle(node: Node, name: str) -> bool:
     """Linear in the variable, with pi or degrees in the expression."""
     if not has(node, "deg") and PI not in list(walk(node)):
         return False
+    # At 0, 1, 2 and 5: a line through the first two must meet the others.
     at = [_put(node, name, num(integer)) for integer in (0, 1, 2, 5)]
     step = minus(at[1], at[0])
     linear = [Node("add", (at[0], Node("mul", (num(integer), step)))) for integer in (2, 5)]
@@ -236,8 +255,10 @@ def _with_other_constants(a: Node, b: Node) -> bool:
     mine = sorted(name for name in free_symbols(a) if _ARBITRARY_IN_ANSWER.fullmatch(name))
     variables = sorted(free_symbols(b) - {*reference_constants})
     if (
+        # Three at most: the determinant has a factorial of terms.
         not 1 <= len(reference_constants) == len(mine) <= 3
         or (reference_constants == mine and len(mine) == 1)
+        # The variables must be the same; only constants may differ.
         or free_symbols(a) - {*mine} != {*variables}
     ):
         return False
@@ -245,7 +266,10 @@ def _with_other_constants(a: Node, b: Node) -> bool:
         return False
     (start, *own_basis), (other_start, *basis) = _basis(a, mine), _basis(b, reference_constants)
     gap = minus(start, other_start)
+    # Each function of the answer is one of the reference's, and so is the difference at constants
+    # 0.
     within = all(_are_dependent((vector, *basis), variables) for vector in (gap, *own_basis))
+    # Its own functions must be independent, or C_1 x + C_2 x would answer C_1 x + C_2 x^2.
     return within and not _are_dependent(own_basis, variables)
 
 
@@ -273,6 +297,7 @@ def _are_dependent(functions: Sequence[Node], variables: Sequence[str]) -> bool:
     sides = [num(0)], [num(0)]
     for order in itertools.permutations(size):
         odd = sum(order[i] > order[j] for i, j in itertools.combinations(size, 2)) % 2
+        # Leibniz's formula: even permutations on one side, odd ones on the other.
         sides[odd].append(Node("mul", tuple(places[at][order[at]] for at in size)))
     return probing.equal(*(Node("add", tuple(terms)) for terms in sides))
 
@@ -309,6 +334,7 @@ def _constant(node: Node) -> str | None:
 
 
 def _relations(a: Node, b: Node) -> bool:
+    # "in" before signs of size, which it cannot be turned into.
     if "in" in a.value + b.value:
         return (
             a.value == b.value
@@ -322,10 +348,12 @@ def _relations(a: Node, b: Node) -> bool:
         return False
     if len(a.value) > 1:
         return _chains(a, b)
+    # Both gaps are multiples of each other: the factor's sign says whether < turns.
     sign = probing.ratio(_gap(a), _gap(b))
     [left], [right] = a.value, b.value
     if sign:
         return bool(left == (right if sign > 0 or right in ("=", "ne") else realsets.TURNED[right]))
+    # An answer may be solved where the reference is a condition, and not the other way round.
     if (
         realsets.is_condition(b)
         and not realsets.is_condition(a)
@@ -339,6 +367,7 @@ def _agree_cleared(a: Node, b: Node) -> bool:
     """xy = 1 and y = 1/x: the same numerators, and where a denominator vanishes neither equation
     has a solution."""
     (above_a, below_a), (above_b, below_b) = (_over_one(_gap(side)) for side in (a, b))
+    # The same denominators were compared already, by their ratio.
     if below_a == below_b or not probing.ratio(above_a, above_b):
         return False
     return all(
@@ -360,6 +389,7 @@ def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
     """One fraction: its numerator, and the factors of its denominator that are no numbers."""
     if node.op == "div":
         (above, factors), (below, under) = map(_over_one, node.args)
+        # A fraction in a denominator is left as it is.
         if under:
             return node, ()
         return above, (*factors, *(below.args if below.op == "mul" else (below,)))
@@ -388,6 +418,7 @@ def _gap(relation: Node) -> Node:
 
 
 def _chains(a: Node, b: Node) -> bool:
+    # 1 < x < 3 and 3 > x > 1.
     if a.value != b.value:
         b = Node("rel", b.args[::-1], tuple(realsets.TURNED[sign] for sign in b.value[::-1]))
     return a.value == b.value and all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
@@ -405,6 +436,7 @@ def _congruences(a: Node, b: Node) -> bool:
     ):
         return False
     residues = [side.args[1] if side.op == "rel" else side for side in sides]
+    # Two numbers as residues are compared by `residues.py`.
     return any(map(free_symbols, residues)) and probing.equal(*residues)
 
 
@@ -418,8 +450,10 @@ def _solves_to(equation: Node, value: Node) -> bool:
     if equation.value != ("=",) or other_names or not name or not free_symbols(value):
         return False
     gap = _gap(equation)
+    # At the value and at one more and one less: a line through 0 there.
     moved = [_put(gap, name, Node("add", (value, num(by)))) for by in (0, 1, -1)]
     linear = probing.equal(Node("add", (moved[1], moved[2])), num(0))
+    # Zero at the value, and not zero beside it: the equation says what the letter is.
     return linear and probing.equal(moved[0], num(0)) and not probing.equal(moved[1], num(0))
 
 
@@ -432,6 +466,7 @@ def _put(node: Node, name: str, value: Node) -> Node:
 
 def _sets(a: Node, b: Node) -> bool:
     for region, value in ((a, b), (b, a)):
+        # A single number beside a set: the set may be an equation that says it.
         if not realsets.is_set(value) and value.op not in ("tuple", "set", "list"):
             return region.op == "rel" and _solves_to(region, value)
         if region.op == "rel" and len(region.value) > 1 and value.op == "list":
@@ -448,8 +483,10 @@ def _ranking(chain: Node, items: Node) -> bool:
 def _in_order(a: Node, b: Node) -> bool:
     if len(a.args) != len(b.args) or (a.op == b.op == "matrix" and a.value != b.value):
         return False
+    # (1, 2] and [1, 2) have the same ends and are other intervals.
     if a.op == b.op == "tuple" and a.value != b.value and len(a.args) == 2:
         return False
+    # A matrix of several rows and columns is no vector.
     if any(side.op == "matrix" and 1 not in side.value for side in (a, b)):
         return False
     return all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
@@ -459,6 +496,7 @@ def _in_any_order(a: Sequence[Node], b: Sequence[Node]) -> bool:
     """Each item has its like; equality is transitive, so the first like will do."""
     if len(a) * len(b) > _MOST_PAIRS:
         raise Unreadable("a list that is too long to compare in any order")
+    # Both ways: {1, 1, 2} and {1, 2, 3} would pass one of them.
     return all(any(_same(x, y) for y in b) for x in a) and all(
         any(_same(x, y) for x in a) for y in b
     )

@@ -34,6 +34,7 @@ from rlvr.verifiers.math.statement import leaves
 
 __all__ = ["RULES", "Rule", "is_written_out", "open_kinds", "unfinished"]
 
+# What may stand around a number and leaves it written out.
 _MEASURES = frozenset(("unit", "percent"))
 _INVERSES = frozenset("arcsin arccos arctan arccot arcsec arccsc arcsinh arccosh arctanh".split())
 _COUNTED = frozenset(("binom", "perm"))
@@ -42,9 +43,12 @@ _SETS = frozenset(("union", "intersection"))
 _ORDERED = frozenset(("tuple", "matrix"))
 _SEVERAL = frozenset(("matrix", "tuple", "set", "list"))
 _WORKED_OUT = frozenset(("product", "power", "factorial"))
+# By trial division up to here; what is left is tested as a whole power.
 _LEAST_PRIMES = 500
+# log_2 2^{64} at most, and no power of more than 5,000 bits.
 _MOST_POWER, _MOST_BITS = 64, 5_000  # tried where a logarithm may be a whole number
 _CIRCULAR = frozenset("sin cos tan cot sec csc".split())
+# Of π/5 and π/10 by the golden section.
 _SMALL_ANGLES = frozenset((1, 2, 3, 4, 5, 6, 8, 10, 12))
 """Parts of a half turn whose sines and cosines have short values."""
 _DIRECT = _CIRCULAR | frozenset("sinh cosh tanh".split())
@@ -75,9 +79,11 @@ def unfinished(answer: Node, reference: Node, policy: MathPolicy) -> str:
         answer, reference: as `statement.as_tree` makes them.
         policy: says whether a decimal reference may have been rounded.
     """
+    # An option is chosen, and what stands beside it is not judged.
     if reference.op == "choice" and answer.op == "choice":
         return ""
     if left := open_kinds(answer) - _allowed_operations(reference, policy):
+        # The first by the table's order, so that a verdict repeats.
         return next(rule.says for rule in RULES if rule.kind in left)
     return "" if _is_written(answer, reference, policy) else "the number can still be written out"
 
@@ -99,6 +105,7 @@ def is_written_out(node: Node) -> bool:
     Args:
         node: the tree.
     """
+    # A sign, unit or percent sign leaves what it stands before.
     if node.op == "neg" or node.op in _MEASURES:
         return is_written_out(node.args[0])
     if node.op == "add":
@@ -112,6 +119,7 @@ def is_written_out(node: Node) -> bool:
     return node.op in ("num", "spoken") or _is_power_of_ten(node) or _is_scientific(node)
 
 
+# `equation`: within an equation with letters, where squares such as 5^2 may stay.
 def _open(node: Node, *, equation: bool) -> Iterator[str]:
     if node.op == "rel":
         equation = bool(free_symbols(node))
@@ -119,6 +127,8 @@ def _open(node: Node, *, equation: bool) -> Iterator[str]:
         for kind, is_open in _BY_OP.get(node.op, ()):
             if is_open(node):
                 yield kind
+    # Within 4.5·10^3 or 3/4 there is nothing to look for; a sign, a mixed number or a unit has
+    # parts.
     if not is_written_out(node) or node.op in ("neg", "add", *_MEASURES):
         for arg in node.args:
             yield from _open(arg, equation=equation)
@@ -129,6 +139,7 @@ def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
     """The kinds of operations in the reference; a product of powers may be written with factorials
     too."""
     kinds = open_kinds(reference)
+    # A rounded reference is met by functions: 0.693 by \ln 2.
     if any(_may_be_rounded(leaf, policy) for leaf in leaves(reference)):
         kinds |= {"function"}
     nodes = list(walk(reference))
@@ -138,6 +149,7 @@ def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
         kinds |= {"function", "value"}  # re^{it} as r(\cos t + i\sin t), \sinh 1 by e
     if any(node.op == "logic" and node.value in ("xor", "iff") for node in nodes):
         kinds |= {"negation"}
+    # 2^{10} allows 2·2^9, and 8! as well: all are products of numbers.
     return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
 
 
@@ -150,8 +162,10 @@ def _is_written(answer: Node, reference: Node, policy: MathPolicy) -> bool:
     if answer.op == reference.op == "named" and answer.value != reference.value:
         return True  # y = 4/x for xy = 4
     bounded = [leaf for leaf in reference_leaves if not _is_infinite(leaf)]
+    # Infinite ends are left out: an interval (2, ∞) has one number.
     if bounded and all(_is_exact(leaf, policy) for leaf in bounded):
         return all(map(_is_finished_number, mine))
+    # Place by place where both are tuples or matrices; in lists the order may differ.
     if len(mine) == len(reference_leaves) and answer.op in _ORDERED and reference.op in _ORDERED:
         pairs = zip(mine, reference_leaves, strict=True)
         return all(_is_finished_number(a) for a, b in pairs if _is_exact(b, policy))
@@ -171,8 +185,10 @@ def _may_be_rounded(leaf: Node, policy: MathPolicy) -> bool:
         number = number.args[0]
     value = number.value
     if policy.rounding == "exact" or not isinstance(value, Written):
+        # Fractions are never rounded; only a decimal may be.
         return False
     is_angle = leaf.op == "unit" and str(leaf.value).startswith("degree")
+    # A whole number stands for itself.
     return bool(value.places) and (
         policy.rounding == "reference" or is_angle or is_rounded(value, value.places)
     )
@@ -180,6 +196,7 @@ def _may_be_rounded(leaf: Node, policy: MathPolicy) -> bool:
 
 def _is_finished_number(leaf: Node) -> bool:
     """Operations that the reference has are settled already."""
+    # What is open is the affair of the other rules, which the reference may allow.
     if is_written_out(leaf) or _is_infinite(leaf) or open_kinds(leaf):
         return True
     if leaf.op in ("ratio", "clock", "word", "choice"):
@@ -211,11 +228,13 @@ def _is_open_sum(node: Node) -> bool:
         return False
     earlier: set[object] = set()
     for arg in node.args:
+        # Each term as a sum of its own: what two of them share could be added.
         terms = linear(arg)
         zero = terms.get((), 1) == 0 and IMAGINARY not in walk(node)  # 0 + 2i is a + bi
         if zero or not earlier.isdisjoint(terms):
             return True
         earlier |= terms.keys()
+    # x(x - 5) + 2(x - 5) could be (x + 2)(x - 5).
     shared = [base for arg in node.args for base in _polynomial_factors(arg)]
     return len(shared) > len(set(shared))
 
@@ -230,6 +249,7 @@ def _polynomial_factors(term: Node) -> frozenset[object]:
 
 
 def _is_open_product(node: Node) -> bool:
+    # 4.1·10^9 is a number.
     if _is_scientific(node):
         return False
     factors = list(_flat(node))
@@ -238,12 +258,18 @@ def _is_open_product(node: Node) -> bool:
     numbers = [arg for arg in factors if _is_number(arg)]
     constant = not free_symbols(node)
     return (
+        # 6·7: two numbers.
         len(numbers) > 1
+        # 1·\sqrt3, 0·\pi; but 1i and 0i belong to a + bi.
         or (constant and IMAGINARY not in factors and any(arg.value in (0, 1) for arg in numbers))
+        # y·y^4: one base twice.
         or _is_repeated([base for arg in factors if not _is_number(arg) for base in _bases(arg)])
+        # (2+\sqrt3)(2-\sqrt5): two sums of constants can be multiplied out.
         or sum(arg.op == "add" and not free_symbols(arg) for arg in factors) > 1
+        # \sqrt3\sqrt7: two roots of the same degree.
         or _is_repeated([arg.args[1] for arg in factors if _is_root(arg)])
         or (
+            # \frac{\pi}{3}·2: a number beside a fraction with a coefficient.
             constant
             and len(numbers) + sum(arg.op == "div" and _has_number(arg) for arg in factors) > 1
         )
@@ -300,16 +326,20 @@ def _contents(node: Node) -> tuple[int, int]:
     if node.op == "neg":
         return _contents(node.args[0])
     if node.op == "num":
+        # Decimals have no whole number to divide out.
         return (abs(int(node.value)), 1) if node.value.denominator == 1 else (1, 1)
     if node.op == "div":
+        # (a/b) / (c/d) = ad / bc.
         (a, b), (c, d) = map(_contents, node.args)
         return a * d, b * c
     if node.op == "mul":
         contents = list(map(_contents, node.args))
         return math.prod(above for above, _ in contents), math.prod(below for _, below in contents)
     if node.op in ("add", "pm") and node.value != "mixed":
+        # 2 + 2\sqrt5 has the 2; 2 + \sqrt5 has none.
         return math.gcd(*(_whole_content(arg) for arg in node.args)), 1
     if _is_power_of_ten(node):
+        # 10^3 has a 10, 10^{-3} none above the line.
         exponent = written_value(node.args[1])
         return (10 if exponent is not None and exponent > 0 else 1), 1
     return 1, 1
@@ -317,6 +347,7 @@ def _contents(node: Node) -> tuple[int, int]:
 
 def _whole_content(term: Node) -> int:
     above, below = _contents(term)
+    # A term with a denominator has no whole content: x/2 + 2.
     return above if below == 1 else 1
 
 
@@ -328,16 +359,20 @@ def _is_fraction_of_decimals(node: Node) -> bool:
 
 def _is_open_quotient(node: Node) -> bool:
     above, below = map(_without_sign, node.args)
+    # \frac{0.5}{3} and 486 ÷ 7 say what to do, and not how much it is.
     if node.value == "÷" or _is_fraction_of_decimals(node):
         return True
     if is_written_out(node):
         return False
     parts = (*_parts(above), *_parts(below))
     return (
+        # A fraction of constants within a fraction; \frac{1/x}{2} may stand.
         any(arg.op == "div" and not free_symbols(arg) for arg in (above, below))
+        # A number's fraction as a factor above or below: \frac{\frac12 x}{3}.
         or any(arg.op == "div" and is_written_out(arg) for arg in parts)
         or _share(above, below)
         or _is_zero(above)
+        # \frac{1}{2 + i}: the denominator can be made real.
         or (not free_symbols(below) and IMAGINARY in walk(below))
     )
 
@@ -362,7 +397,10 @@ def _share(above: Node, below: Node) -> bool:
         for side in (above, below)
     ]
     return any(
-        a and b and math.gcd(a.numerator, b.numerator) > 1 for a in roots[0] for b in roots[1]
+        # \frac{\sqrt6}{\sqrt2}: the radicands share a factor.
+        a and b and math.gcd(a.numerator, b.numerator) > 1
+        for a in roots[0]
+        for b in roots[1]
     )
 
 
@@ -370,6 +408,7 @@ def _bases(node: Node) -> Iterator[object]:
     """What the factors are powers of, constants and letters alone: (x-1)(x-1) is as good as
     (x-1)^2."""
     for base, exponent in factors_of(node)[1]:
+        # Of numbers only whole powers are compared; roots of them are counted by their degree.
         if isinstance(exponent, Fraction) and (exponent.denominator == 1 or base[0] != "num"):
             yield base, exponent.denominator  # x√x stands for one power
 
@@ -379,6 +418,7 @@ def _is_repeated(bases: Sequence[object]) -> bool:
     plain = [
         base
         for base, text in written
+        # (x+1)(x+1) may stand as a factored form, and n!·n! too.
         if "'sym'" not in text or not ("'terms'" in text or "'fact'" in text)
     ]
     return len(plain) > len(set(plain))
@@ -390,15 +430,20 @@ def _is_repeated(bases: Sequence[object]) -> bool:
 def _is_open_power(node: Node) -> bool:
     base, exponent = node.args
     power, number = written_value(exponent), written_value(base)
+    # x^0 and x^1 need no exponent.
     if power in (0, 1):
         return True
+    # e^3 is a number of its own, and 2^n has a letter.
     if base == EULER or power is None:
         return False
+    # (y^2)^5 is y^{10}.
     if base.op in ("pow", "root") and written_value(base.args[1]) is not None:
         return True
+    # 27^{1/3} is judged as a root.
     if power.denominator > 1:
         return False
     if number is not None:
+        # 10^9 stays: scientific notation is made of it.
         return not (number == 10 and base.op == "num")
     algebraic = base.op in ("add", "root", "mul", "div") and not free_symbols(base)
     return algebraic or base == IMAGINARY or base.op == "matrix"
@@ -424,8 +469,10 @@ def _is_open_root(node: Node) -> bool:
         return False
     coefficient, factors = factors_of(radicand)
     return (
+        # \sqrt{1}, \sqrt0 and \sqrt{-1} have names.
         (not factors and coefficient in (-1, 0, 1))
         or _has_power(coefficient, int(degree))
+        # \sqrt{y^2}, \sqrt[3]{x^5}: a whole power can be taken out.
         or any(isinstance(power, Fraction) and abs(power) >= degree for _, power in factors)
     )
 
@@ -437,13 +484,16 @@ def _has_power(number: Fraction, degree: int) -> bool:
 
 
 def _power_in(number: int, degree: int) -> bool:
+    # 2^degree is larger than the number, so no prime has that power in it.
     if number < 2 or degree > number.bit_length():
         return False
     for prime in range(2, _LEAST_PRIMES):
+        # A number that has been divided down has no prime left.
         if number < prime:
             break
         if number % prime**degree == 0:
             return True
+        # All of this prime is divided out before the next one.
         while number % prime == 0:
             number //= prime
     root = _whole_root(number, degree)
@@ -467,6 +517,7 @@ def _whole_root(number: int, degree: int) -> int:
 def _is_open_function(node: Node) -> bool:
     """A function of constants, of its own inverse, or of e^x."""
     name = node.value
+    # \binom nk has a rule of its own.
     if name in _COUNTED:
         return False
     inverse = node.args[0].op == "call" and node.args[0].value in _INVERSES
@@ -484,11 +535,14 @@ def _has_short_value(node: Node) -> bool:
     name, numbers = node.value, [written_value(arg) for arg in node.args]
     if name in _CIRCULAR:
         turn = _turn(node.args[0])
+        # \cos\frac{\pi}{7} has no short value, \cos\frac{\pi}{12} has one.
         return turn is not None and turn.denominator in _SMALL_ANGLES
     if name in _INVERSES:
+        # \arcsin and the like at 0, ±1 and ±1/2 are simple angles or 0.
         return numbers[0] in (0, 1, -1, Fraction(1, 2), Fraction(-1, 2))
     if name in ("ln", "log"):
         return numbers[0] == 1 or node.args[0] == EULER
+    # \lfloor 3.7\rfloor, \gcd(12,18): of numbers it is a number; of \sinh and the like only at 0.
     return name not in _COUNTED and None not in numbers and (name not in _DIRECT or numbers == [0])
 
 
@@ -508,6 +562,7 @@ def _is_logarithm_of_power(node: Node) -> bool:
     value, base = map(written_value, node.args)
     if value is None or base is None or value == 1:
         return value == 1
+    # The larger number decides how many powers may be tried.
     bits = max(value.numerator, value.denominator, base.numerator, base.denominator).bit_length()
     powers = range(1, min(_MOST_POWER, _MOST_BITS // bits) + 1)
     return any(value == base**k or base == value**k or value * base**k == 1 for k in powers)
@@ -525,6 +580,7 @@ def _is_open_exponential(node: Node) -> bool:
         part.op == "log" or (part.op == "call" and part.value in ("ln", "log"))
         for part in _parts(exponent)
     )
+    # e^{\ln 5} is 5; e^{2i} is a polar form.
     return base == EULER and (logarithm or _is_quarter_turn(exponent))
 
 
@@ -533,6 +589,7 @@ def _is_quarter_turn(exponent: Node) -> bool:
     if not {IMAGINARY, PI} <= set(walk(exponent)):
         return False
     turn, factors = factors_of(exponent)
+    # i\pi/2 and its multiples, and no other factor than i and π.
     return (2 * turn).denominator == 1 and len(factors) == 2
 
 
@@ -547,6 +604,7 @@ def _is_count(node: Node) -> bool:
 def _is_of_one(node: Node) -> bool:
     r"""\max(E, E), \gcd(E), \binom E1: it gives back what it is of."""
     if node.value in _COUNTED:
+        # \binom{E}{0} is 1, \binom{E}{1} is E.
         return written_value(node.args[-1]) in (0, 1)
     return node.value in _CHOOSING and len({spelling(arg) for arg in node.args}) == 1
 
@@ -558,10 +616,12 @@ def _holds_one_expression(node: Node) -> bool:
 def _is_open_region(node: Node) -> bool:
     """Two sets whose members are written out; two intervals of which what both hold is asked
     for."""
+    # A formula of logic or sets that has fewer letters than it shows.
     if is_reducible(node):
         return True
     listed = [arg.op == "set" and not free_symbols(arg) for arg in node.args]
     intervals = [arg.op == "tuple" and not free_symbols(arg) for arg in node.args]
+    # A union of two intervals may stand; what two have in common is asked for.
     return sum(listed) > 1 or (node.op == "intersection" and sum(listed) + sum(intervals) > 1)
 
 
@@ -592,6 +652,7 @@ def _always(node: Node) -> bool:
 
 
 def _is_numeral(node: Node) -> bool:
+    # -3 is one numeral, read as a sign and a number.
     return node.op == "num" or (node.op == "neg" and node.args[0].op == "num")
 
 
@@ -625,6 +686,7 @@ def _is_power_of_ten(node: Node) -> bool:
 def _is_scientific(node: Node) -> bool:
     if node.op != "mul" or len(node.args) != 2 or not _is_power_of_ten(node.args[1]):
         return False
+    # 10·10^3 is 10^4.
     return _is_numeral(node.args[0]) and written_value(node.args[0]) != 10
 
 

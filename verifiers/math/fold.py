@@ -43,40 +43,52 @@ _PLAINER = pairs(
 _TRANSLATE = str.maketrans(
     _PLAINER
     | dict.fromkeys("°º", r"^\circ ")
+    # Ticks around an answer, and marks that have no width, say nothing.
     | dict.fromkeys("✓✔✅", " ")
     | dict.fromkeys("“”\u200b\u2060\ufeff", "")
     | {sign: rf" \{name} " for sign, name in _NAMED.items()}
+    # NFKC makes 1⁄2 of ½, with a fraction slash.
     | {
         sign: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄"))
         for sign in _VULGAR
     }
 )
+# By hand, as NFKC would make x2 of x².
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 _RAISED_RUN, _LOWERED_RUN = re.compile(r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _DIGITS = str.maketrans(_RAISED + _LOWERED + "⁻", "0123456789" * 2 + "-", "⁺")
+# √12, √(a+b), √{…}; what follows anything else is left to the parser.
 _ROOT = re.compile(r"√\s{0,4}(\d+(?:\.\d+)?|\(|\{|)")
+# `sqrt(2)` and `\sqrt (2)`, whose bracket LaTeX would not take.
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
+# `pi` and `sin` without a backslash, not within a word.
 _PLAIN_NAME = re.compile(
     r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)"
     r"(?![A-Za-z])"
 )
+# 3^{\text{rd}}, 5 ^ th: an ordinal is its number.
 _ORDINAL = re.compile(
     r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}"
 )
 
+# Without any of these signs there is nothing of LaTeX to fold.
 _PLAIN = re.compile(r"[^\\$\"{}~`\n\t]*")
+# 负5: minus in words.
+_MINUS_WORD = re.compile(r"^\s?[负負]\s?(?=[\d\\])")
 # {,}, a comma with a negative space, and a thin space group digits; each group after the first has
 # three of them.
-_MINUS_WORD = re.compile(r"^\s?[负負]\s?(?=[\d\\])")
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:(?:\{,\}|,\s?\\!\s?|\\,)\d{3})+(?!\d)")
+# With up to four short groups inside: \text{m$^{2}$} and the like.
 _TEXT = re.compile(
     r"\\(?:text|mbox|hbox|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|ce|"
     r"operatorname\*?|emph)"
     r"\s?\{([^{}]*(?:\{[^{}]{0,20}\}[^{}]*){0,4})\}"
 )
+# \mathbf{12}: type around a number only; \mathbf{i} is a vector.
 _BOLD = re.compile(
     r"\\(?:mathbf|boldsymbol|bm|mathit|mathsf|mathtt|underline)\s?\{([-\d.,\s]{0,40})\}"
 )
+# \mathbf{(B)}, \mathit{even}.
 _BOLD_WORD = re.compile(
     r"\\(?:mathbf|mathit|mathsf|bm|boldsymbol)\s?\{(\([A-Z]\)|[A-Z][a-z]{1,20}|[a-z]{3,20})\}"
 )
@@ -85,6 +97,7 @@ _ROWS = re.compile(
     r"(.*)\\end\s?\{\1\}",
     re.DOTALL,
 )
+# A row break that has lost one of its two signs: \begin{matrix}1\2.
 _MATRIX_BREAK = re.compile(r"(?<!\\)\\(?=[-\d])")
 # What JSON made of a backslash and b, f, a or v before a letter, and of one and t, r or n before
 # the rest of a command.
@@ -93,19 +106,27 @@ _EATEN = re.compile(
     "|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
 )
 _LETTER_OF = {"\x07": "a", "\x08": "b", "\x0b": "v", "\x0c": "f", "\t": "t", "\r": "r", "\n": "n"}
+# $1,200.50
 _NUMERAL = r"[$£€¥]?\d[\d,.]*"
+# 5–6, 10–20%: a dash between two numbers that end there; 5–x is a difference.
 _RANGE = re.compile(
     rf"((?:^|[,;(\[{{])\s{{0,4}}{_NUMERAL}\s?(?:\\?%)?\s?)[–—](?=\s?{_NUMERAL}\s?"
     r"(?:\\?%\s?)?(?:$|[,;)\]}$°]|\\(?:text|mathrm|[ ,;])|\^\s?\{?\s?\\circ|[a-z]{2}))"
 )
+# 12 cm, $5.00, 3/4 cup, 10 m^2: a number, and words without further digits.
 _SPOKEN_NUMBER = re.compile(
     r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)"
     r"((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
 )
+# x = 5, n=-3/4.
 _SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
+# 5元, 12个: Chinese or Japanese words behind a number.
 _CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
+# 答案是5: the label before an answer.
 _CJK_LABEL = re.compile(r"^\s?(?:最终|最后)?(?:答案|答)(?:是|为|為)?\s?:?\s?")
+# A factor that ends before a power that begins: }3^5, 6 3^5.
 _BESIDE = re.compile(r"(\}|(?<=\d) ) ?(?=\d+ ?\^)")
+# 1② and ①5 are a number and a mark, which NFKC would join into 12 and 15.
 _CIRCLED = re.compile(
     "(?<=[\\d\u2460-\u24ff\u2776-\u2793])[\u2460-\u24ff\u2776-\u2793]"
     "|[\u2460-\u24ff\u2776-\u2793](?=\\d)"
@@ -167,6 +188,7 @@ _SYMBOLS = swaps(
 _POWER = r"\d+ ?\^ ?(?:\{ ?\d+ ?\} ?|\d+ |\d+$)"
 _NUMERALS = swaps(
     ("10", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r" \\times "),  # 3x10^8
+    # 10 x 20 only where it is the whole text: elsewhere x is a letter.
     *(
         (sign, rf"\A([1-9]\d*(?:\.\d+)?) ?{sign} ?(\d+(?:\.\d+)?)\Z", r"\1\\times \2")
         for sign in "xX"
@@ -191,6 +213,7 @@ _NUMERALS = swaps(
         for words in ("out of", "in")  # 3 "out of" 4
     ),
 )
+# \left. with its point; \\ and other single signs.
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det "
@@ -229,6 +252,7 @@ _BECOMES = (
 )
 _SIGN = re.compile(r"\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _DEGREE = re.compile(r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)")
+# A word between values: `2 and 3`, `x<1 or x>2`; not the `or` of `color`.
 _AND = re.compile(r"(?:\s|,|(?<=[\d)}\]\"]))(and|or)(?=[\s\d(\\\"$-])", re.IGNORECASE)
 _JOINED = re.compile(r" ?(,|\band\b|\bor\b) ?", re.IGNORECASE)
 # Between inequalities "or" makes a union, "and" an intersection, and a comma whichever is not
@@ -237,12 +261,15 @@ _JOINS = {"and": r" \also ", "or": r" \either ", ",": " , "}
 _DANGLING = re.compile(r"^ ?\\(?:also|either)(?![a-zA-Z])|\\(?:also|either) ?[.,;]? ?$")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _RELATION = re.compile(rf"=|{_INEQUALITY.pattern}")
+# A dollar that no backslash makes money.
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
 _SCALING = frozenset(("K", "k", "M", "B"))
 _MONEY_SIGNS = frozenset("$£€¥₹")
 _PUNCTUATION = frozenset(".:,;()-+/=")
+# 1,200 people: the commas group digits, and separate nothing.
 _GROUPED_WORDS = re.compile(r"[+-]?[$£€]?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?: [^\d,:/]*)?")
+# \mathrm{e}, \text{i}, \mathrm{d}x are the plain letters.
 _UPRIGHT = frozenset(("e", "i", "d", "%", "\\%", ""))
 _SPACE = re.compile(r"(?<!\d) +| +(?!\d)")
 _BRACKET, _OPENING = re.compile(r"\\[{}]|[(\[{}\]),]"), frozenset(("(", "[", "{", r"\{"))
@@ -256,12 +283,15 @@ def fold(text: str) -> str:
 
 
 def _fold_end(text: str) -> str:
+    # A whole number needs no folding.
     if text.isascii() and text.isdecimal():
         return text
+    # Control characters: what JSON made of the backslash before a letter.
     if not text.isprintable():
         text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():
         text = _fold_unicode(text)
+    # Plain `sqrt` before names and LaTeX, so that its bracket becomes a group.
     if "sqrt" in text:
         text = _fold_roots(_PLAIN_ROOT.sub("√", text))
     text = swap(text, _PLAIN_SIGNS)
@@ -269,6 +299,7 @@ def _fold_end(text: str) -> str:
     if not _PLAIN.fullmatch(text):
         text = _fold_latex(text)
     text = " ".join(text.split())
+    # `two and a half` is one number and no list of two, so it is read before "and" separates.
     if " and " in text and (value := number(text.casefold().replace("-", " "))) is not None:
         return str(value)  # two and a half
     if " " in text or '"' in text:
@@ -277,9 +308,11 @@ def _fold_end(text: str) -> str:
         text = _fold_connectives(text)
     if len(text) > 1 and not text.isdecimal():
         text = swap(text, _NUMERALS)
+    # Punctuation at the end closes a sentence; `5.` is 5.
     text = text.rstrip(" .,;:")
     if text[:1] == "=":
         text = text[1:].lstrip()  # "= 26"
+    # A line break at the end joins nothing.
     return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
 
 
@@ -301,13 +334,17 @@ def swap(text: str, rows: Swaps) -> str:
     return text
 
 
+# 1.234,5 and 3,14, but no comma inside of a longer run of digits and points.
 _COMMA_NUMBER = re.compile(r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+|\d+)(?:,(\d+))?(?![\d.,]?\d)")
 
 
 _TAIL = r" ?(?:\\?%|\\(?:text|mathrm)\s?\{[^{}]*\})?"
 _ONE_COMMA = re.compile(rf"[+-]?(?:\d{{1,3}}(?:\.\d{{3}})+|\d+),\d+{_TAIL}")
+# A zero before the comma, thousands in front, or a percent sign: nothing else can be meant.
 _SURE = re.compile(r"[+-]?(?:0|\d{1,3}(?:\.\d{3})+),\d.*|[+-]?\d+,\d+ ?\\?%")
+# 1,234 may be grouped, so alone it is never a decimal comma.
 _GROUPS = re.compile(rf"[+-]?\d{{1,3}}(?:,\d{{3}})+{_TAIL}")
+# 3,14 in a sentence; 1,234 and (3,14) may be something else.
 _COMMA_IN_PROSE = re.compile(r"(?<![\d.,(\[{])\d+,(?!\d{3}(?!\d))\d+(?![\d,)\]}])")
 _POINT_IN_PROSE = re.compile(r"\d\.\d")
 
@@ -322,6 +359,7 @@ def with_commas(answer: str, reference: str, prompt: str) -> tuple[str, str] | N
         answer, reference: their texts.
         prompt: the prompt's text, "" where it is not known.
     """
+    # A prompt with a single decimal point decides for points.
     usual = bool(_COMMA_IN_PROSE.search(prompt)) and not _POINT_IN_PROSE.search(prompt)
     texts = [
         with_points(text) if _has_comma(text.strip(), usual) else text
@@ -357,8 +395,10 @@ def _fold_connectives(text: str) -> str:
     if _DANGLING.search(text):
         return " ".join(text.replace(r"\also", '"and"').replace(r"\either", '"or"').split())
     text = text.replace(r"\either", " ; ")
+    # Between equations \wedge and \vee join statements; alone they are signs of logic.
     if _RELATION.search(text):
         text = text.replace(r"\wedge", r"\also").replace(r"\vee", " ; ")
+    # Without an inequality "and" makes a list.
     if not _INEQUALITY.search(text):
         text = text.replace(r"\also", " , ")
     return " ".join(text.split())
@@ -380,6 +420,7 @@ def _fold_unicode(text: str) -> str:
     if "√" in text:
         text = _fold_roots(text)
     if "–" in text or "—" in text:
+        # A dash between numbers is a range and no minus; it is folded before it would become one.
         text = _RANGE.sub(r"\1 \\endash ", text)
     if _CIRCLED.search(text):
         text = _CIRCLED.sub(r" \\circled ", text)  # 1② is not 12
@@ -397,6 +438,7 @@ def _fold_roots(text: str) -> str:
     one sign."""
     parts, at = [], 0
     for match in _ROOT.finditer(text):
+        # This root stands within a bracket that was taken whole.
         if match.start() < at:
             continue
         parts.append(text[at : match.start()] + r"\sqrt")
@@ -418,6 +460,7 @@ def _fold_roots(text: str) -> str:
 
 def _fold_latex(text: str) -> str:
     text = text.replace("~", " ").replace("`", "").replace('"', " ")
+    # Before markup, so that {,} between three digits is gone before it is read as a decimal comma.
     text = _GROUPED.sub(lambda m: "".join(filter(str.isdigit, m[0])), text)
     text = _fold_dollars(swap(text, _MARKUP))
     text = _ORDINAL.sub("", text)
@@ -425,7 +468,9 @@ def _fold_latex(text: str) -> str:
         return _unwrap(text)
     if "\\begin" in text:
         text = _fold_rows(text)
+    # \underline may stand around \mathbf, so that two rounds are needed.
     text = _BOLD.sub(r"\1", _BOLD.sub(r"\1", text) if r"\underline" in text else text)
+    # Words before symbols: what stands in quotes is no command any more.
     text = _TEXT.sub(_quote, _BOLD_WORD.sub(r"\\text{\1}", text))
     text = swap(text, _SYMBOLS)
     text = _COMMAND.sub(
@@ -444,12 +489,14 @@ def _fold_rows(text: str) -> str:
         return _MATRIX_BREAK.sub(r"\\\\", text)  # a row break that has lost one of its two signs
     match = _ROWS.search(text)
     if match is None or (
+        # Cases with conditions are one function; without, they are equations of one system.
         match[1] == "cases" and ("&" in match[2] or "=" not in match[2] or r"\text" in match[2])
     ):
         return text
     rows = [row.replace("&", " ").strip(" ,;\n") for row in match[2].split(r"\\")]
     statements = ""
     for row in filter(None, rows):
+        # A row that begins with = goes on with the line above.
         statements += row if not statements or row[0] == "=" else f" , {row}"
     return text[: match.start()] + statements + text[match.end() :]
 
@@ -476,26 +523,31 @@ def _quote(match: re.Match[str]) -> str:
     if content in _UPRIGHT:
         return f" {content} "
     if "\\" in content:
+        # One command that is no space, such as \text{\sqrt}, makes a formula of it.
         if "rm" not in match[0][:8] or _SPACE_COMMANDS.sub("", content).count("\\"):
             return f" {content} "
         content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
+    # x^2 + \text{constant} is x^2 + C.
     if (
         content.rstrip(".") in ("constant", "const")
         and match.string[: match.start()].rstrip(r"\ ,~")[-1:] == "+"
     ):
         return " C "
+    # 5\text{K} without a space may be thousands; with one it is kelvins.
     if (
         content in _SCALING
         and match.string[: match.start()][-1:].isdecimal()
         and match[1] == content
     ):
         return f'"{content}" '  # 5\text{K}: attached
+    # \text{x = 5} is mathematics that was set upright.
     if _SHORT_EQUATION.fullmatch(content):
         return f" {content} "
     content = content.replace("{", "").replace("}", "")
     if " and " in content and (value := number(content.casefold().replace("-", " "))) is not None:
         return f" {value} "  # two hundred and five
     parts = _JOINED.split(content)
+    # At odd places `split` leaves the separators.
     parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
     parts[::2] = [_spell_words(part) if part else "" for part in parts[::2]]
     if _GROUPED_WORDS.fullmatch(content):
@@ -520,12 +572,14 @@ def _brace_fractions(text: str) -> str:
         int
     ] = []  # -1: a plain group; else how many arguments the innermost \frac still waits for
     for token in _SIGN.findall(text):
+        # A fraction that still waits takes one sign, unless a group opens.
         waiting = bool(open_groups) and open_groups[-1] > 0
         if waiting and not token.isspace():
             open_groups[-1] -= 1
         if token == "{":
             open_groups.append(-1)
         elif token == "}":
+            # A group ends, and with it every fraction in it that has not got its arguments.
             while open_groups and open_groups.pop() != -1:
                 pass
         elif waiting and not token.isspace():
@@ -554,6 +608,7 @@ def _encloses(text: str) -> bool:
         if match[0] in _OPENING:
             depth += 1
         elif match[0] == ",":
+            # {1, 2} at its own level is a set and keeps its braces.
             if depth == 1:
                 return False
         else:

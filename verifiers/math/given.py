@@ -33,10 +33,12 @@ from rlvr.verifiers.math.words import number, number_words
 
 __all__ = ["facts", "formulas", "is_given"]
 
+# The end of a long prompt holds its question; what lies before is not read.
 _MOST_CHARS = 20_000  # of a prompt
 _MOST_FORMULAS = 400
 _MOST_READ = 4_000  # characters of formulas
 _MOST_QUANTITIES = 200
+# Between dollars, \( \), \[ \] or in an environment.
 _FORMULA = re.compile(
     r"\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$"
     r"|\\\((.{1,4000}?)\\\)|\\\[(.{1,4000}?)\\\]"
@@ -44,21 +46,27 @@ _FORMULA = re.compile(
     r"\\end\{(?:align|equation|gather|aligned|split)\*?\}",
     re.DOTALL,
 )
+# Words of two letters and more end a run of plain formula; names of functions do not.
 _WORD = re.compile(
     rf"(?<![\\A-Za-z])(?!(?:{'|'.join(FUNCTIONS)}|sqrt|log|pi)(?![A-Za-z]))"
     rf"(?:(?![⁰-₉²³¹])[^\W\d_]){{2,}}"
     r"|[?\n]|[.,:;](?=\s|$)"
 )
+# Where a formula that was not read as a whole is cut: at commas, signs of relation, words.
 _PIECES = re.compile(
     r"\\(?:qquad|quad|text|mbox|textrm|mathrm|hbox)(?:\s?\{[^{}]*\})?|\\\\|&|,|;|:|=|\\equiv|<|>"
     r"|\\(?:le|ge|lt|gt|ne)q?(?![a-zA-Z])"
 )
+# What asks for the value behind a formula: `= ?`, `= \_\_`, `= \boxed{}`.
 _ASKED = re.compile(
     r"(?:=|\\equiv)?\s*(?:\\[,;!]|[?_~\s]|\\underline\{[^{}]*\}|\\boxed\{\s*\}|\\_)*$"
 )
+# A run without an operation is no formula: 12 or n alone.
 _OPERATION = re.compile(r"[-+*/^!=<>(|\\\u2212\u00b7\u00d7\u00f7\u221a\u00b2\u00b3]|\d\.\d")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:align|aligned|equation|gather|gathered|split)\*?\}")
+# `a 3x + 2` in a sentence: the article is no factor, nor is an I at its end.
 _ARTICLE = re.compile(r"^[aAI]\s+|\s+[aAI]$")
+# $5, 1,200 apples, 3:30, 2.5 km/h: a number, and up to four words that may be its unit.
 _AMOUNT = re.compile(
     r"[$£€]?\d[\d,]*(?::\d+)*(?:\.\d+)?(?:/\d+)?[ -]?"
     r"(?P<after>%|°\s?[CF]?|(?:[A-Za-z/²³^]+[0-9]? ?){0,4})"
@@ -67,6 +75,7 @@ _RATIO = re.compile(r"\b(\d+) to (\d+)\b")
 _ATOMS = frozenset(("num", "sym", "const", "numbers", "term", "spoken", "text", "word", "choice"))
 _GROUPS = frozenset(("list", "set", "tuple", "matrix", "named", "bounds", "family"))
 _WRAPS = frozenset(("set", "matrix"))
+# Numbers that say more than their digits: these are facts of the prompt, plain ones are not.
 _MARKED = frozenset(("unit", "percent", "ratio", "clock", "spoken"))
 
 
@@ -82,6 +91,7 @@ def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[No
     if answer.op in _WRAPS and len(answer.args) == 1 and reference.op not in _GROUPS:
         [member] = answer.args  # {6} around a number of the prompt
         return ("text", written(member)) in facts(prompt)
+    # Written as the reference is: right, even if the prompt has it among candidates.
     if _is_plain(answer) or _bare(answer) in reference_spellings:
         return False
     mine = [
@@ -89,16 +99,19 @@ def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[No
         for leaf in leaves(answer)
         if not _is_plain(leaf) and _bare(leaf) not in reference_spellings
     ]
+    # Only plain numbers and letters are left, which may stand in the prompt.
     if not mine and answer.op in _GROUPS | _ATOMS:
         return False
     prompt_facts = facts(prompt)
     wholes = mine if answer.op in _GROUPS else [answer]
+    # All of it stands in the prompt: 5 km for "Convert 5 km to meters".
     if all(_is_known(whole_answer, prompt_facts) for whole_answer in wholes):
         return not _is_solved_alike(answer, reference)
     return any(
         spelling(part) in prompt_facts and has_value(part)
         for leaf in wholes
         for part in walk(leaf)
+        # A part that the prompt gives and that has the whole value.
         if part is not leaf and part.op not in _ATOMS | _GROUPS and not is_written_out(part)
     )
 
@@ -158,11 +171,13 @@ def facts(prompt: str) -> frozenset[Any]:
     """
     found: set[Any] = set()
     left = _MOST_READ
+    # From the end, as long as the characters last.
     for text in reversed(formulas(prompt)):  # the question stands behind examples
         if (left := left - len(text)) < 0:
             break
         whole, is_read = _of_formula(text)
         found |= whole
+        # Not read as one formula: its pieces may be.
         if not is_read:
             for piece in dict.fromkeys(_PIECES.split(text)):
                 found |= _of_formula(piece)[0]
@@ -212,6 +227,7 @@ def _formulas(prompt: str) -> Iterator[str]:
 
 def _runs(text: str) -> Iterator[str]:
     for run in _WORD.split(text):
+        # "-" at both ends is a dash of the prose.
         if any(map(str.isalnum, run)) and _OPERATION.search(run.strip(" -")):
             yield _ARTICLE.sub("", run.strip())
 
@@ -221,6 +237,7 @@ def _quantities(prompt: str) -> Iterator[Form]:
     for match in _AMOUNT.finditer(prompt):
         amount = match[0][: match.start("after") - match.start()].rstrip(" -")
         words = match["after"].split()
+        # With none, one, two … of the words: "5 km per hour" is also 5 and 5 km.
         readings = (_quantity(amount, " ".join(words[:count])) for count in range(len(words) + 1))
         yield from filter(None, readings)
     for ratio in _RATIO.finditer(prompt):
@@ -238,4 +255,5 @@ def _quantity(amount: str, words: str) -> Form | None:
     if not isinstance(form, Quantity | Clock) or as_tree(form).op not in _MARKED:
         return None
     unit = form.unit if isinstance(form, Quantity) else ""
+    # A unit that has no measure, `5 apples`, is no fact: the answer may well be 5 apples.
     return form if unit in ("", ":") or unit in TEMPERATURES or measure(unit) else None

@@ -118,6 +118,7 @@ class Regions(Generic[_End]):
         if node.op == "tuple" and len(node.args) == 2 and node.value in _KINDS:
             return self.between(*node.args, node.value)
         if node.op == "set":
+            # A point is the closed interval from it to itself.
             return unite(chain.from_iterable(self.between(item, item, "[]") for item in node.args))
         if node.op == "numbers" and node.value in ("R", "empty"):
             return [(self.least, self.most)] if node.value == "R" else []
@@ -126,6 +127,7 @@ class Regions(Generic[_End]):
         parts = map(self.pieces, node.args)
         if node.op == "union":
             return unite(chain.from_iterable(parts))
+        # "minus" from the left: A \ B \ C is (A \ B) \ C.
         return reduce(common, parts) if node.op == "intersection" else reduce(self.without, parts)
 
     def between(self, low: Node, high: Node, brackets: str) -> list[Piece[_End]]:
@@ -140,6 +142,7 @@ class Regions(Generic[_End]):
         """
         start = self.end(low, 1 if brackets[0] == "(" else -1)
         stop = self.end(high, 1 if brackets[1] == "]" else -1)
+        # Ends know their side, so that (1, 1) and (3, 1] do not rise.
         if not start < stop:
             raise Unreadable("an interval that does not rise")
         return [(start, stop)]
@@ -163,6 +166,7 @@ def _exact_end(node: Node, side: int) -> Exact:
     return _INFINITE[node] if node in _INFINITE else value_of(node), side
 
 
+# The real line begins just behind -∞ and ends just before ∞.
 _EXACT: Regions[Exact] = Regions(_exact_end, (-math.inf, 1), (math.inf, -1))
 
 
@@ -173,6 +177,7 @@ def pieces(form: Form) -> list[Piece[Exact]] | None:
     while tree.op in ("named", "bounds"):
         tree = tree.args[0]
     try:
+        # A single number is the set of it.
         return _EXACT.pieces(tree if tree.op in _SETS else Node("set", (tree,)))
     except (Unreadable, TooLarge, NotArithmetic, UndefinedNumber):
         return None

@@ -53,6 +53,7 @@ def fold_within(text: str) -> str:
     if len(text) > LIMITS.chars:
         raise TooLarge(f"{len(text)} characters, over {LIMITS.chars}")
     folded = fold(text)
+    # After folding, as ½ becomes \frac{1}{2} and has more signs.
     if len(folded) > _FEW and (limit := _exceeded(folded)):
         raise TooLarge(limit)
     return folded
@@ -73,6 +74,7 @@ def _exceeded(text: str) -> str:
 def _depth(text: str) -> int:
     depth = deepest = 0
     for match in _BRACKETS.finditer(text):
+        # Closing brackets that match nothing may make it negative, which is no depth.
         depth += -1 if match["close"] else 1
         deepest = max(deepest, depth)
     return deepest

@@ -40,10 +40,12 @@ def match_items(
     """
     if not left or not right:
         return _SAME_ITEMS if left == right else _DIFFERENT_LENGTH
+    # What is spelled alike on both sides is settled, and only the rest is compared.
     mine, others = (frozenset(map(_spelling, items)) for items in (left, right))
     new_left = tuple(item for item in left if _spelling(item) not in others)
     new_right = tuple(item for item in right if _spelling(item) not in mine)
     rows = _table(new_left, right, decide)
+    # The answer's form stands first wherever a pair is decided.
     columns = _table(new_right, left, lambda item, candidate: decide(candidate, item))
     if rows is None or columns is None:
         return _DIFFERENT_ITEMS
@@ -61,11 +63,13 @@ def match_counted(
     if not left or not right:
         return _SAME_ITEMS if left == right else _DIFFERENT_LENGTH
     new_left, new_right = _without_alike(left, right), _without_alike(right, left)
+    # One side has items left that the other has not, or neither has.
     if not new_left or not new_right:
         return _SAME_ITEMS if new_left == new_right else _DIFFERENT_ITEMS
     table = _table(new_left, new_right, decide)
     if table is None:
         return _DIFFERENT_ITEMS
+    # Every row and every column needs a like.
     decision = all_of(map(any_of, [*table, *zip(*table, strict=True)]))
     return _DIFFERENT_ITEMS if decision.equal and not _same_counts(table) else decision
 
@@ -104,6 +108,7 @@ def _table(
     """The decisions on all pairs; None as soon as an item has no like."""
     table: list[list[Decision]] = []
     for item in items:
+        # Before the row is computed; one row is always allowed.
         if (len(table) + 1) * len(candidates) > max(_MOST_PAIRS, len(candidates)):
             raise TooLarge(f"more than {_MOST_PAIRS} pairs of items")
         table.append([decide(item, candidate) for candidate in candidates])
@@ -115,6 +120,8 @@ def _table(
 def any_of(found: Iterable[Decision]) -> Decision:
     """One is enough."""
     decisions = list(found)
+    # A true pair wins over an undecided one, and of undecided ones that which the engine can
+    # settle.
     for verdict in (True, None):
         for decision in decisions:
             if decision.equal is verdict and (verdict or decision.reason == "undecided"):
@@ -130,6 +137,7 @@ def all_of(found: Iterable[Decision]) -> Decision:
     unsure = [decision for decision in decisions if decision.equal is None]
     if not unsure:
         return Decision(True, "same-items")
+    # Where the engine cannot help with a part, it is not asked about the whole.
     hopeless = any(decision.reason != "undecided" for decision in unsure)
     return Decision(None, "different-items") if hopeless else UNDECIDED
 
@@ -138,4 +146,6 @@ def _same_counts(table: list[list[Decision]]) -> bool:
     """Nothing is undecided here."""
     rows = [[bool(decision.equal) for decision in row] for row in table]
     columns = list(zip(*rows, strict=True))
+    # An item occurs as often as each of its likes: 1, 1, 2 beside 1, 2, 2 has rows of 1 and columns
+    # of 2.
     return all(sum(row) == sum(columns[j]) for row in rows for j, same in enumerate(row) if same)

@@ -72,10 +72,13 @@ _SINGLE = frozenset(
     ("list", "either", "set", ":")
 )  # what no expression can be, unless it stands for several things
 _REGIONS = frozenset(("union", "meet", "minus"))
+# Words that would read as symbols of elements: `no` is no nobelium, `he` no helium.
 _NO_ELEMENTS = frozenset("am as at be er he ho in la mo no os pa re ti yes".split())
+# A sentence with one of these says a condition or a denial, and is no plain predicate.
 _SAYS_MORE_THAN_ONE = frozenset(
     "if when or and not no nor never neither than unless only but are whether".split()
 )
+# T and F answer true and false.
 _LETTERS_OF_TRUTH = {"true": "t", "false": "f"}
 _SUBJECTS = frozenset("series integral sequence sum limit function".split())
 _INTERVALS = frozenset(("()", "(]", "[)", "[]"))
@@ -127,13 +130,17 @@ class _Comparison:
             and b.value is not None
         ):
             return numbers(a, b, self.policy)
+        # Before all else that costs: the same letters are the same answer.
         if squeeze(a.text) == squeeze(b.text):
             return Decision(True, "same-text")
+        # After the same text, so that a reference that is flawed in the same words is met.
         for form in (a, b):
             if isinstance(form, Flawed):
                 return Decision(False, form.reason)
+        # n \equiv 1 \pmod 4 and n = 4k + 1.
         if (alike := same_classes(a, b)) is not None:
             return Decision(True, "same-set") if alike else Decision(False, "different-set")
+        # n \equiv 3 \pmod 5 answers a reference of 3.
         if (
             isinstance(b, Quantity)
             and (self.policy.equation_as_value or not is_relation(a))
@@ -144,9 +151,11 @@ class _Comparison:
             return self._families(a, b)
         if isinstance(a, Named) or isinstance(b, Named):
             return self._decide_named(a, b)
+        # Of an equation and a value the equation has to say that value.
         if self.policy.equation_as_value and is_relation(a) != is_relation(b):
             relation, other = (a, b) if is_relation(a) else (b, a)
             said = stated_value(relation, other, trusted=relation is b)
+            # 2 + 3 = 5 beside 5: all its sides must agree.
             if said is None and (sides := worked_out(relation, other)) is not None:
                 true = all_of([self.decide(side, sides[-1]) for side in sides[:-1]])
                 if not true.equal:
@@ -195,6 +204,7 @@ class _Comparison:
             letters(bodies[0]) - letters(bodies[1]),
             letters(bodies[1]) - letters(bodies[0]),
         )
+        # One letter on each side, of which one was declared: it may have the other's name.
         if len(mine) == len(reference_letters) == 1:
             (old,), (new,) = mine, reference_letters
             declared = {form.letter for form in (a, b) if isinstance(form, Family)}
@@ -220,12 +230,15 @@ class _Comparison:
                 if same_name
                 else Decision(False, "different-name")
             )
+        # An answer that is solved beside a reference that is a condition.
         if isinstance(a, Named) and is_region(a) and is_unsolved(b):
             return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
             return self._ask(a, b)
         if isinstance(a, Named) and (inverse := renamed_inverse(a, b)) is not None:
             return self.decide(inverse, b)
+        # What has other parts than the other side: a region beside a list of values, values beside
+        # a pair.
         if _is_no_interval(a, b) or _is_no_interval(b, a) or _are_values(a, b) or _are_values(b, a):
             return _DIFFERENT_KIND
         for reading in (without_indices, spread):
@@ -234,6 +247,7 @@ class _Comparison:
                     return self._decide_instead(a, b, side, again)
         if _is_letter_for_letter(a, b) or _is_letter_for_letter(b, a):
             return _DIFFERENT_KIND
+        # The policy wants values and no equations; a region is its own answer.
         if not self.policy.equation_as_value and not (is_region(a) or is_region(b)):
             return _DIFFERENT_KIND
         return self.decide(
@@ -244,6 +258,7 @@ class _Comparison:
         if isinstance(a, Choice) and isinstance(b, Choice):
             if a.letter != b.letter:
                 return Decision(False, "different-choice")
+            # (B) 12 beside (B) 13: the letter is right, and what was said of it is not.
             clash = (
                 a.rest is not None
                 and b.rest is not None
@@ -252,14 +267,17 @@ class _Comparison:
             return Decision(False, "different-text") if clash else Decision(True, "same-choice")
         choice, opposite = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
+        # A lone letter beside an option.
         if len(opposite.text) == 1 and opposite.text.isalpha():
             # The number i is no option, nor is e where the reference says it; but `e` may answer
             # (E).
             number = opposite.text == "i" or (opposite.text == "e" and opposite is b)
             same = opposite.text.lower() == choice.letter and not number
             return Decision(True, "same-choice") if same else Decision(False, "different-choice")
+        # (A), (B) beside (A) names several options.
         if isinstance(opposite, Items) and any(isinstance(item, Choice) for item in opposite.items):
             return Decision(False, "different-choice")
+        # Without its text an option says no more than its letter.
         if choice.rest is None:
             if (
                 isinstance(opposite, Word)
@@ -282,15 +300,19 @@ class _Comparison:
             return Decision(None, "different-kind")
         if sequence.kind == "range":
             return _ranges(sequence, opposite)
+        # \mathbf{i} + 2\mathbf{j} beside (1, 2).
         if (
             sequence.kind in _VECTORS
             and (vector_sum := components(opposite, _length(sequence))) is not None
         ):
             return self._decide_instead(a, b, opposite, vector_sum)
+        # x = 1, y = 2 beside (1, 2).
         if sequence.kind == "()" and (pair := point(opposite)) is not None:
             return self._decide_instead(a, b, opposite, pair)
+        # B > A > C beside the list B, A, C.
         if sequence is a and sequence.kind == "list" and (names := ranking(b)) is not None:
             return _of_other_case(a.items, names) or self._in_order(a.items, names)
+        # A matrix of one cell is its cell.
         if (
             sequence.kind == "matrix"
             and len(cells := vector(sequence)) == 1
@@ -306,19 +328,23 @@ class _Comparison:
         if sequence.kind in _REGIONS and (decision := same_region(a, b)):
             return decision
         several = sequence.kind not in _SINGLE or may_be_several(opposite) or is_relation(opposite)
+        # A number is never several things, so the engine is not asked.
         return self._ask(a, b) if several and not has_exact_value(opposite) else _DIFFERENT_KIND
 
     def _two_sequences(self, a: Items, b: Items) -> Decision:
         kinds = {a.kind, b.kind}
         if "range" in kinds:
+            # 5–6 may be written [5, 6].
             both = kinds <= {"range", "[]"}
             return self._in_order(a.items, b.items) if both else _DIFFERENT_KIND
         if kinds & _REGIONS:
             return self._regions(a, b)
         if ":" in kinds:
+            # 5:8 is no list of two.
             return _DIFFERENT_KIND if len(kinds) > 1 else in_proportion(a, b)
         if "matrix" in kinds and len(kinds) == 2:
             flat = [vector(s) if s.kind == "matrix" else s.items for s in (a, b)]
+            # A column or a row may answer a tuple.
             return self._in_order(*flat) if kinds & {"()", "[]"} else _DIFFERENT_KIND
         if "either" in kinds:
             return (
@@ -359,6 +385,7 @@ class _Comparison:
         )  # other parts may still make the same whole
 
     def _decide_unordered(self, a: Items, b: Items) -> Decision:
+        # Labels say which item is which; then the order is theirs.
         if labels_bind(a) != labels_bind(b) or (
             self.policy.ordered_lists and a.kind == b.kind == "list"
         ):
@@ -383,6 +410,7 @@ class _Comparison:
     def _quantities(self, a: Form, b: Form) -> Decision:
         assert isinstance(a, Quantity)
         assert isinstance(b, Quantity)
+        # A unit on one side alone: the other may name one that was read as letters.
         if bool(a.unit) != bool(b.unit) and (again := read_measured((b if a.unit else a).text)):
             return self.decide(a, again) if a.unit else self.decide(again, b)
         if _are_words(a.core) and _are_words(b.core):
@@ -392,6 +420,7 @@ class _Comparison:
         decision, size = quantities(a, b, self.policy)
         if decision is not UNDECIDED:
             return decision
+        # Converted first, so that the engine compares plain numbers.
         return self._ask(a if size in (None, 1) else times(a, size, b.unit), b)
 
     def _clocks(self, a: Form, b: Form) -> Decision:
@@ -401,6 +430,7 @@ class _Comparison:
             same = a.seconds == b.seconds
             if a.half != b.half and self.policy.units == "optional" and not same:
                 bare = b if a.half else a
+                # A bare time up to 12:59 may be of either half of the day; 15:30 has one reading.
                 same = (
                     bare.seconds <= _HALF_DAY_S + 3599
                     and (a.seconds - b.seconds) % _HALF_DAY_S == 0
@@ -409,6 +439,7 @@ class _Comparison:
         clock, opposite = (a, b) if isinstance(a, Clock) else (b, a)
         if isinstance(a, Clock) and isinstance(b, Quantity) and b.value is not None:
             lengths = _CLOCK_UNITS.get(b.unit, ())
+            # 1:30 may be 90 minutes, 90 seconds, or 1.5 hours.
             if not a.half and any(a.seconds == b.value * length for length in lengths):
                 return Decision(True, "same-number")
         ratio = as_ratio(clock.text) if _is_ratio_of(clock.text, opposite) else None
@@ -524,6 +555,7 @@ def _predicate(sentence: Word, words: int = 2) -> str:
     if noun in _SUBJECTS and does in ("converges", "diverges"):
         return does
     hedging = _SAYS_MORE_THAN_ONE.intersection(sentence.plain.split())
+    # A noun of mathematics alone needs no article; up to three words may be its property.
     return (
         plain(predicate)
         if verb and len(predicate.split()) < 4 and not hedging and len(subject.split()) >= words
@@ -540,6 +572,7 @@ def _same_case(a: str, b: str, policy: MathPolicy) -> bool:
     if a == b or policy.case == "match":
         return a == b
     mine, reference_elements = elements(a), elements(b)
+    # Neither names elements, or the same ones.
     if mine == reference_elements or a.casefold() in _NO_ELEMENTS:
         return True
     return (mine is None or reference_elements is None) and len(

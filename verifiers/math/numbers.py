@@ -22,6 +22,7 @@ _DIFFERENT = Decision(False, "different-number")
 _SAME = Decision(True, "same-number")
 _ANGLES = {"degree", "radian"}
 _HALF_TURN = 180  # degrees in π
+# 30 digits behind the point.
 _PI = Fraction(3141592653589793238462643383279, 10**30)  # for a tolerance
 _INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
 
@@ -37,10 +38,12 @@ def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
     ):
         return _temperatures(a, b, policy)
     unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
+    # Zero degrees are zero radians; everything else needs π.
     if {a.unit, b.unit} == _ANGLES:  # no rational number of degrees is one of radians
         turned = _PI / _HALF_TURN if a.unit == "degree" else _HALF_TURN / _PI
         near = policy.convert_units and policy.tolerance and within(a.value * turned, a, b, policy)
         return _SAME if near or a.value == b.value == 0 else _DIFFERENT_UNIT
+    # The number first: a wrong number in a wrong unit is reported as a number.
     if not _same_number(a.value if size is None else a.value * size, a, b, policy):
         return _DIFFERENT
     if not unit.equal:
@@ -58,6 +61,7 @@ def _temperatures(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
 
 
 def _same_number(x: Fraction | int, a: Quantity, b: Quantity, policy: MathPolicy) -> bool:
+    # x is the answer's value in the reference's unit.
     y = b.value
     if a.percent == b.percent or policy.percent == "ignore":
         return x == y or within(x, a, b, policy)
@@ -76,6 +80,7 @@ def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fract
     """Do the units go together, and what is a's in b's; a percent sign goes with no unit: 5% is not
     5 cm."""
     pair = a.unit, b.unit
+    # K stands for thousands or kelvins, which the other side decides.
     if THOUSANDS in pair and a.unit != b.unit:
         return _thousands(a, b)
     if a.unit == b.unit or policy.units == "ignore":
@@ -94,6 +99,7 @@ def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fract
         return _DIFFERENT_UNIT, None
     if a.unit.startswith(UNKNOWN) and not b.unit:
         return _NO_UNIT, None  # words that no table has may say anything: "12 baker's dozens"
+    # No unit on one side: the policy says whether it may be left out.
     if not a.unit or not b.unit:
         return (_OMITTED if policy.units == "optional" else Decision(False, "unit-omitted")), None
     return _convert_units(a.unit, b.unit, policy)
@@ -113,6 +119,7 @@ def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fracti
         return _SAME_UNIT, None
     mine, reference_measure = measure(a), measure(b)
     if mine and reference_measure:
+        # Same dimension: 5 cm beside 50 mm.
         if mine == reference_measure or (policy.convert_units and mine[1] == reference_measure[1]):
             return _SAME_UNIT, mine[0] / reference_measure[0]
         return _DIFFERENT_UNIT, None
@@ -137,6 +144,7 @@ def quantities(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, 
         return UNDECIDED, size
     if x * (1 if size is None else size) == y:
         return _SAME, None
+    # Multiples of π differ for certain, unless something rounded may stand between.
     return (UNDECIDED if policy.tolerance or bounds(a, b, policy) else _DIFFERENT), size
 
 
@@ -150,6 +158,7 @@ def _in_pis(number: Quantity) -> Fraction | float | None:
         return None
     if number.unit == "degree":
         return Fraction(number.value, _HALF_TURN)
+    # 0 degrees, radians or π are the same.
     return Fraction(0) if number.value == 0 else math.nan
 
 
@@ -159,5 +168,6 @@ def _infinities(a: Quantity, b: Quantity) -> Decision | None:
         return None
     if x is not None and y is not None:
         return Decision(True, "same-text") if x == y else _DIFFERENT
+    # Beside an infinity only what is not known to be finite is left open.
     finite = b if x is not None else a
     return _DIFFERENT if finite.value is not None or finite.pis is not None else None
