@@ -6,6 +6,8 @@ import re
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import rlvr
@@ -44,10 +46,40 @@ def test_tasks_are_kept_by_pass_rate():
     assert dropped[2].why == "too-few: 1 scored rollouts, 3 unscored"
 
 
-def test_unscored_rollouts_are_no_failures():
-    """2 of 2 that were scored, not 2 of 6: the other four are ours."""
-    [task], _ = filter_tasks(rollouts("a", "cc----"), FilterRules(min_rate=0.9))
-    assert (task.row()["pass_rate"], task.row()["unscored"]) == (1.0, 4)
+@settings(max_examples=60)
+@given(
+    st.lists(st.text("cwp-", min_size=1, max_size=6), min_size=1, max_size=5),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.integers(0, 3),
+)
+def test_the_rate_is_that_of_the_scored_rollouts(outcomes, low, span, least):
+    """In whole numbers; what was unscored is ours and counts nowhere, and what is dropped has its reason."""
+    high = min(low + span, 4)
+    rows = [row for i, text in enumerate(outcomes) for row in rollouts(f"t{i}", text)]
+    kept, dropped = filter_tasks(
+        rows, FilterRules(min_rate=low / 4, max_rate=high / 4, min_n=least)
+    )
+    reasons = {}
+    for i, text in enumerate(outcomes):
+        right, scored = text.count("c"), len(text) - text.count("-")
+        if scored < max(least, 1):
+            reasons[f"t{i}"] = "too-few"
+        elif 4 * right < low * scored:
+            reasons[f"t{i}"] = "too-hard"
+        elif 4 * right > high * scored:
+            reasons[f"t{i}"] = "too-easy"
+    assert {one.task.id: one.reason for one in dropped} == reasons
+    assert [task.id for task in kept] == [
+        f"t{i}" for i in range(len(outcomes)) if f"t{i}" not in reasons
+    ]
+    for task in kept:
+        text = outcomes[int(task.id[1:])]
+        assert (task.correct, task.scored, task.row()["unscored"]) == (
+            text.count("c"),
+            len(text) - text.count("-"),
+            text.count("-"),
+        )
 
 
 def test_by_interval_a_few_unlucky_rollouts_cost_no_task():
@@ -99,6 +131,24 @@ def test_what_shares_thirteen_words_with_a_test_goes():
         "short",
         "longer",
     ]
+
+
+TEXTS = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=8), max_size=5)
+
+
+@settings(max_examples=80)
+@given(TEXTS, TEXTS, st.integers(1, 4))
+def test_contamination_is_a_run_of_words_in_common(prompts, tests, ngram):
+    """Every run of a prompt held against every run of every test that is long enough to have one."""
+
+    def runs(words):
+        return {tuple(words[i : i + ngram]) for i in range(len(words) - ngram + 1)}
+
+    tests = [test for test in tests if len(test) >= ngram]
+    overlap = TestSetOverlap([" ".join(test) for test in tests], ngram)
+    found = list(overlap.find([" ".join(words) for words in prompts]))
+    in_tests = set().union(*map(runs, tests))
+    assert [one is not None for one in found] == [bool(runs(p) & in_tests) for p in prompts]
 
 
 def test_a_test_is_found_behind_an_instruction():
@@ -197,6 +247,21 @@ def test_light_punctuation_and_typography_make_no_difference(pair: tuple[str, st
     assert fold_text(pair[0]) == fold_text(pair[1])
 
 
+TYPED = st.tuples(
+    st.sampled_from([*WORDS, "3", "+", "x"]),
+    st.sampled_from([str.lower, str.upper, str.title]),
+    st.sampled_from([" ", "  ", "\n", "\t "]),
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(TYPED, max_size=6), st.sampled_from(["", ".", "?", " ?!", ","]))
+def test_a_prompt_typed_otherwise_folds_alike(words, mark):
+    """Case and white space drawn for each word, and a mark behind the last one."""
+    typed = "".join(case(word) + space for word, case, space in words)
+    assert fold_text(f"{typed}End{mark}") == (*(word for word, _, _ in words), "end")
+
+
 def test_words_and_signs_are_told_apart():
     """3 + 4 is not 3 - 4, and full-width digits are digits."""
     assert fold_text("Is ３ + 4 = 7?") == ("is", "3", "+", "4", "=", "7")
@@ -227,6 +292,22 @@ def test_ids_become_unique_whatever_they_were():
     kept, dropped = filter_tasks(rows, tests=["y"])
     assert [task.id for task in kept] == ["a#1", "a#2"]
     assert [(one.task.prompt, one.task.id) for one in dropped] == [("y", "a#2+")]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "a#1", "a#2", "a#2+", "b"]), st.integers(0, 9)), max_size=7
+    )
+)
+def test_a_second_filter_changes_nothing(names: list[tuple[str, int]]):
+    """Ids are unique after the first, and what was kept is kept, in its order and with its id."""
+    rows = [{"id": name, "prompt": f"{n}?", "reference": n} for name, n in names]
+    once = [task.row() for task in filter_tasks(rows)[0]]
+    assert len({row["id"] for row in once}) == len(once)
+    assert [row["reference"] for row in once] == list(dict.fromkeys(n for _, n in names))
+    again, dropped = filter_tasks(once)
+    assert ([task.row() for task in again], dropped) == (once, [])
 
 
 @pytest.mark.parametrize(
@@ -521,9 +602,9 @@ def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(tmp_path, monkeypatch
             rlvr.DataError, match=r"tokenizer .*; give a file tokenizer\.json, a model's folder"
         ):
             filter_tasks(iter([None]), FilterRules(max_tokens=4, tokenizer=name))
-    for given in ({"max_tokens": 4}, {"tokenizer": "x"}):
+    for alone in ({"max_tokens": 4}, {"tokenizer": "x"}):
         with pytest.raises(rlvr.UsageError, match="max_tokens and tokenizer go together"):
-            FilterRules(**given)
+            FilterRules(**alone)
 
 
 def test_tasks_come_one_by_one_and_hold_what_their_rows_held():

@@ -2,11 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.samplers.protocol import Sampling
 from rlvr.samplers.token_sampling import allowed_tokens, sample_tokens, uniforms
@@ -49,20 +52,57 @@ def test_what_is_kept_by_hand():
             allowed_tokens(probs, Sampling(max_tokens=1, **options))[0].nonzero().flatten().tolist()
         )
 
-    assert left() == [0, 1, 2, 3]
-    assert left(top_k=2) == [0, 1]
-    assert left(top_k=9) == [0, 1, 2, 3]
     assert left(top_p=0.5) == [1]
     assert left(top_p=0.51) == [0, 1]
-    assert left(top_p=0.9) == [0, 1, 3]
-    assert left(min_p=0.29) == [0, 1, 3]
     assert left(min_p=0.31) == [0, 1]
     assert left(top_k=3, top_p=0.82) == [
         0,
         1,
     ]  # of the 9.5 that top-k leaves it wants 7.8, and two have 8
     assert left(top_k=3, top_p=0.85) == [0, 1, 3]  # 8.1
-    assert left(top_k=2, top_p=0.9) == [0, 1]
+
+
+WEIGHTS = st.lists(st.integers(1, 10_000), min_size=1, max_size=9, unique=True)
+
+
+@settings(max_examples=150)
+@given(WEIGHTS, st.integers(0, 10), st.integers(1, 40), st.integers(0, 39))
+def test_what_is_kept_by_exact_fractions(weights, top_k, top_p, min_p):
+    """Top-k first, of what it leaves the fewest that have `top_p` of the mass, and the share of the greatest."""
+    order = sorted(range(len(weights)), key=lambda i: -weights[i])
+    kept = order[:top_k] if top_k else order
+    mass, nucleus = sum(weights[i] for i in kept), []
+    for i in kept:
+        if Fraction(sum(weights[j] for j in nucleus), mass) < Fraction(2 * top_p - 1, 80):
+            nucleus.append(i)
+    floor = Fraction(min_p, 40) * weights[order[0]]
+    expected = sorted(i for i in nucleus if weights[i] >= floor)
+    options = {"top_k": top_k} if top_k else {}
+    options |= {"top_p": (2 * top_p - 1) / 80, "min_p": min_p / 40}
+    probs = torch.tensor([weights], dtype=torch.float64) / sum(weights)
+    allowed = allowed_tokens(probs, Sampling(max_tokens=1, **options))
+    assert allowed[0].nonzero().flatten().tolist() == expected
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 40), st.sampled_from([1.0, 0.9, 0.3])
+)
+def test_a_row_draws_alone_and_by_the_cumulative_sum(seed, count, vocabulary, top_p):
+    """The token in whose slice of the unit interval the number falls, whatever the other rows are."""
+    sampling = Sampling(max_tokens=1, temperature=0.8, top_p=top_p)
+    draws = torch.Generator().manual_seed(seed)
+    logits = torch.randn(count, vocabulary, generator=draws)
+    uniform = torch.rand(count, generator=draws, dtype=torch.float64)
+    together = sample_tokens(logits, uniform, sampling)
+    for i in range(count):
+        alone = sample_tokens(logits[[i]], uniform[[i]], sampling)
+        assert [x[i].item() for x in together] == [x.item() for x in alone]
+        probs = (logits[[i]].double() / 0.8).softmax(1)
+        probs = probs * allowed_tokens(probs, sampling)
+        upto = (probs / probs.sum()).cumsum(1)[0].tolist()
+        token = int(alone[0])
+        assert (upto[token - 1] if token else 0) - 1e-6 <= uniform[i] <= upto[token] + 1e-6
 
 
 def test_a_nucleus_wider_than_the_first_look():
@@ -108,22 +148,6 @@ def test_random_numbers_are_uniform_and_independent():
         assert (
             abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.0134
         )  # 4 sigma of 1 / sqrt(90 000)
-
-
-def test_a_row_draws_alone():
-    """What stands in the other rows, and how many there are, changes neither token nor logprob."""
-    sampling = Sampling(max_tokens=1, temperature=0.8, top_p=0.9)
-    draws = torch.Generator().manual_seed(0)
-    logits, uniform = (
-        torch.randn(9, 400, generator=draws),
-        torch.rand(9, generator=draws, dtype=torch.float64),
-    )
-    together = torch.stack([x.double() for x in sample_tokens(logits, uniform, sampling)])
-    alone = [
-        torch.stack([x.double() for x in sample_tokens(logits[[i]], uniform[[i]], sampling)])
-        for i in range(9)
-    ]
-    assert torch.equal(together, torch.cat(alone, dim=1))
 
 
 def test_the_ends_of_the_unit_interval_draw_tokens_that_can_be_drawn():
