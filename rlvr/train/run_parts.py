@@ -200,6 +200,7 @@ class ValidationEvaluation(_Evaluation):
         with run.folder("best") as folder:
             run.learner.save(folder)
             if run.ranks.first:
+                # The mean over tasks of the share of right completions, which is what is compared.
                 score = {f"avg@{run.settings.eval_n}": self.standing.top}
                 record = {"step": run.steps_done, **score}
                 (folder / "validation.json").write_text(json.dumps(record), encoding="utf-8")
@@ -207,7 +208,9 @@ class ValidationEvaluation(_Evaluation):
 
     def end_step(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
         ranks = self.run.ranks
+        # Before a reset sets it to 0: stages that wait for a stall are asked after this part.
         self.stalled = self.standing.stalled
+        # Only the first rank has evaluated; all have to reset in the same step.
         if not ranks.from_first(self._wants_reset(numbers) if ranks.first else None):
             return {}
         self.run.learner.reset()
@@ -246,10 +249,12 @@ class StageChanges(RunPart):
         validation = run.part(ValidationEvaluation)
         if run.ranks.first:
             stages.end_step(run.steps_done, numbers, validation.stalled)
+        # All ranks follow the first, which alone has every metric.
         stages.load_state_dict(run.ranks.from_first(stages.state_dict()))
         self._take_settings()
         begun = stages.begun_at(run.steps_done)
         for stage in begun:
+            # A stage that does not name the warm-up goes on with the one that there was.
             warmup = run.settings.warmup_steps if "warmup_steps" in stage.changes else None
             run.learner.begin_schedule(
                 run.settings.steps - run.steps_done,
@@ -257,10 +262,12 @@ class StageChanges(RunPart):
                 warmup=warmup,
             )
             self._restart(stage.reset)
+            # Scores under the stage's settings are no continuation of those before.
             validation.standing.reset()
             run.say(f"step {run.steps_done}: a stage begins, {stage.text}")
         logged = {f"stage/{name}": value for name, value in stages.moving.items()}
         if begun:
+            # The number of the stage that began last, counted from 1.
             logged["stage"] = float(1 + max(map(stages.stages.index, begun)))
         return logged
 
@@ -272,6 +279,7 @@ class StageChanges(RunPart):
         elif what == "reference" and (reference := learner.part(Reference)) is not None:
             reference.reset()
         if what in ("optimizer", "all"):
+            # `reset` of parts starts the optimiser afresh only where the algorithm asks for it.
             learner.optimizer = learner.fresh_optimizer()
 
     def _take_settings(self) -> None:
@@ -302,6 +310,7 @@ class Costs(RunPart):
         return run.ranks.first
 
     def end_step(self, numbers: Mapping[str, float]) -> Mapping[str, float]:
+        # Tokens of forks were sampled in the step as well.
         tokens = numbers["tokens"] + numbers.get("fork_tokens", 0.0)
         step_s = time.perf_counter() - self.run.step_began
         return step_costs(self.run.policy.device, tokens, step_s)
@@ -322,12 +331,14 @@ class AlarmLines(RunPart):
         run = self.run
         settings = run.settings
         prompts, clips = run.policy.tokenization.format, settings.algorithm.clip is not None
+        # Made again with the model's chat format, which was not known before it was loaded.
         self._alarms = Alarms(settings.bad_steps, prompts, clips=clips)
         if (line := lr_alarm(run.learner.parameters, settings.lr)) is not None:
             run.say(line)
             if settings.on_alarm == "stop":
                 raise AlarmRaised("on_alarm is 'stop', and lr is too high; see the line above")
         log = settings.run / "metrics.jsonl"
+        # Alarms that were given before the run stopped are not given again.
         if step and log.is_file():
             self._alarms.read_again(read_metrics(log), step)
 

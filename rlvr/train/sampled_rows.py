@@ -54,6 +54,7 @@ class SampledRows(RowSource):
         sampler: Sampler | None,
     ) -> None:
         super().__init__(run)
+        # Kept as they were given: a stage makes its environment from the run's own.
         self._given_env, self._given_sampler = env, sampler
         self._ahead: RolloutBatch | None = None
         if run.ranks.first:
@@ -132,21 +133,27 @@ class SampledRows(RowSource):
             yield None, {}
             return
         settings = self.run.settings
+        # What was collected during the last step's update, or what a checkpoint has kept.
         sampled, later = self._ahead or self._collect(step), None
+        # Of the batch as it was sampled; parts of the learner add to it only after that.
         numbers = {
             name: value for part in self.run.parts for name, value in part.see(sampled).items()
         }
         trained = sampled
         for part in self.run.learner.parts:
+            # One after the other: what one part adds, the next one sees.
             trained = part.extend(trained, step, self.collector.groups)
+        # Not beyond a stage's beginning, whose settings are not these.
         if settings.max_staleness and step + 1 < self._last_of_stage(step):
             later = self._thread.submit(self._collect, step + 1)
         if settings.sampler_sleep:
+            # Before the update, which needs the memory.
             sampler: Any = self.sampler  # of vLLM, which alone sleeps
             sampler.sleep()
         numbers |= {**trained.stats, **trained.staleness(step), "collect_s": sampled.wall_s}
         try:
             yield trained, numbers
+        # Also if the update fails: a thread that still samples would meet weights half changed.
         finally:  # sampling has to end before its weights change
             self._ahead = later.result() if later else None
 
@@ -159,6 +166,7 @@ class SampledRows(RowSource):
             self.collector,
             settings.prompts,
             parts=self.run.learner.parts,
+            # Batches under way beyond this one, at most up to the stage's last step.
             ahead=min(max(0, settings.max_staleness - 1), self._last_of_stage(done) - 1 - step),
             trained_at=step,
         )
@@ -175,16 +183,20 @@ class SampledRows(RowSource):
             step: steps done.
         """
         started, ranks, policy = time.perf_counter(), self.run.ranks, self.run.policy
+        # A generator: nothing is gathered before it is walked through.
         weights = policy.weights()
         if not ranks.first:
             deque(weights, maxlen=0)  # its share of what is gathered
             with torch.no_grad():
                 policy.logprobs(ranks.from_first(None))  # its share of what the canary computes
             return {}
+        # Before the weights go: the engine reads a long prompt,
+        # whose keys and values must not survive the sync.
         self._canary.prepare(self.sampler)
         buckets_watched = self._canary.watch(weights, self.sampler)
         self.sampler.sync(buckets_watched, step)
         deque(buckets_watched, maxlen=0)  # what the sampler has left over: others gather it
+        # Read after the sync, and compared below with what the trainer says of the same rows.
         observed = self._canary.observe(self.sampler)
         ranks.from_first(observed.rows)
         difference = self._canary.check(policy, observed, step)
@@ -193,6 +205,7 @@ class SampledRows(RowSource):
     def begin_at(self, step: int) -> None:
         # An engine begins with weights that mean nothing, or with others.
         ranks = self.run.ranks
+        # After a resume the sampler has the model's first weights; an engine has none at all.
         if step or ranks.any(ranks.first and hasattr(self.sampler, "probe")):
             self.sync(step)
 
@@ -202,6 +215,8 @@ class SampledRows(RowSource):
         if not self.run.ranks.first:
             return has_other_tasks
         if collects_otherwise(before, now) or (is_warmer and now.max_staleness):
+            # Temperature alone needs no other collector,
+            # unless rollouts are under way at the old one.
             self._collect_anew(now)
             if has_other_tasks or is_warmer:
                 self._ahead = None
@@ -212,8 +227,10 @@ class SampledRows(RowSource):
     def _collect_anew(self, now: ResolvedConfig) -> None:
         """Make the collector of these settings; groups under way are dropped, and their tasks come
         again."""
+        # The place in the order of tasks: these go on, with their groups dropped.
         place = self.collector.place
         self.take_identities(("training", "validation"))
+        # Workers of the old scorer end before those of the new one start.
         self._collecting.close()
         config = self.run.config
         env, _ = environments(now, stage_env(config, now, self._given_env), self.eval_env)
@@ -228,4 +245,5 @@ class SampledRows(RowSource):
     def load(self, state: StateDict) -> None:
         self.collector.load_state_dict(state["collector"])
         ahead = state["ahead"]
+        # Tasks are made again from their indices by the collector, so it is loaded first.
         self._ahead = ahead and RolloutBatch.from_state(ahead, self.collector)

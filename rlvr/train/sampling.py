@@ -45,6 +45,7 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
     if config.engine == "local":
         yield local_sampler(policy, config, world)
         return
+    # vLLM fuses experts into other tensors than the trainer has.
     if any(".experts." in name for name, _ in policy.model.named_parameters()):
         raise UsageError(
             f"{policy.model.config.model_type} is a mixture of experts, whose weights vLLM keeps "
@@ -84,6 +85,7 @@ def _in_process(policy: Policy, config: Config, folder: str) -> VLLMSampler:
     from rlvr.samplers.vllm import VLLMSampler
 
     policy.save_description(folder)
+    # Without weights: they come with the first sync.
     return VLLMSampler(
         folder,
         policy.tokenization,
@@ -137,8 +139,10 @@ def server_devices(count: int, environment: Mapping[str, str], held: int) -> lis
     """
     listed = environment.get("CUDA_VISIBLE_DEVICES")
     everything = range(torch.cuda.device_count())
+    # CUDA_VISIBLE_DEVICES may list more than there are, or be empty.
     visible = listed.split(",")[: len(everything)] if listed else list(map(str, everything))
     ranks = int(environment.get("LOCAL_WORLD_SIZE") or 1)
+    # torchrun gives rank r of a machine its r-th GPU.
     held_numbers = set(range(ranks)) if ranks > 1 else {held}
     free = [name.strip() for number, name in enumerate(visible) if number not in held_numbers]
     if len(free) < count:
@@ -146,6 +150,7 @@ def server_devices(count: int, environment: Mapping[str, str], held: int) -> lis
             f"serve_samplers is {count}, and of {len(visible)} visible GPUs {len(free)} are held "
             "by no rank; give fewer servers or ranks, or sample in this process (--sampler vllm)"
         )
+    # The last ones, far from those that ranks hold.
     return free[len(free) - count :]
 
 

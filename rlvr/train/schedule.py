@@ -38,8 +38,11 @@ class LrClock:
         Args:
             done: updates so far.
         """
+        # Updates of the warm-up from here on: the schedule begins when it is over.
         warmup_left = self.warmup - self.warmed
         progress = (done - self.begun - warmup_left) / max(1, self.left - warmup_left)
+        # The rest of the schedule over the rest of the updates,
+        # so that it is continuous where a stage begins.
         return self.share + (1.0 - self.share) * min(1.0, max(0.0, progress))
 
     def begin_again(self, done: int, left: int, *, schedule: bool, warmup: int | None) -> LrClock:
@@ -55,6 +58,7 @@ class LrClock:
         clock = replace(self, begun=done, left=left, share=share)
         if warmup is not None:
             return replace(clock, warmed=0, warmup=warmup)
+        # The warm-up goes on from where it stands.
         return replace(clock, warmed=min(self.warmup, self.warmed + done - self.begun))
 
 
@@ -69,6 +73,8 @@ def scheduled_rate(lr: float, schedule: str, clock: LrClock, done: int) -> float
     """
     warmed = clock.warmed + done - clock.begun
     if warmed < clock.warmup:
+        # n + 1 over w + 1: the first update has a rate above
+        # 0, and the one after the warm-up is the full one.
         return lr * (warmed + 1) / (clock.warmup + 1)
     match schedule:
         case "linear":
@@ -143,6 +149,7 @@ class NumberSchedule:
                 "or towards(METRIC, TARGET, RATE), such as linear(0.6, 500) or towards(entropy, "
                 "0.3)"
             ) from None
+        # Its numbers can be read, and may still make no schedule.
         schedule._require_sense(str(text))
         return schedule
 
@@ -174,9 +181,12 @@ class NumberSchedule:
             passed: steps since then.
             rest: steps from its beginning to the last one of the run.
         """
+        # `rest` of 0: the schedule begins at the last step.
         share = min(1.0, passed / max(1, rest if self.steps is None else self.steps))
         if self.shape == "cosine":
+            # From 0 to 1 along half a cosine: slow at either end.
             share = 0.5 * (1.0 - math.cos(math.pi * share))
+        # Exactly `to`, and not what rounding makes of it.
         return self.to if share == 1.0 else start + share * (self.to - start)
 
     def follow(self, now: float, start: float, metrics: Mapping[str, float]) -> float:
@@ -194,5 +204,7 @@ class NumberSchedule:
         if measured is None or not math.isfinite(measured):
             return now
         error = (self.to - measured) / self.to
+        # Clipped at ±0.2 as Ziegler's: one wild batch moves the number by a tenth at the rate 0.5.
         moved = now * (1.0 + self.rate * min(_MOST_ERROR, max(-_MOST_ERROR, error)))
+        # A number that has no effect on its metric would otherwise run away.
         return min(_MOST_FACTOR * start, max(start / _MOST_FACTOR, moved))

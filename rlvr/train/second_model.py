@@ -55,9 +55,11 @@ class SecondModel(LearnerPart):
         self._schedule = schedule or learner.config.schedule
         self._clock = LrClock(learner.config.total_updates, learner.config.warmup_steps)
         self.updates = self.steps = 0
+        # Before the optimiser: AdamW's means then lie like the shards.
         model.shard(learner.ranks)
         weights = model.model.parameters() if learns_layers else []
         self._layers = [p for p in weights if p.requires_grad]
+        # The head's parameters last, as the state of a checkpoint has them.
         self.parameters = [*self._layers, *([] if head is None else head.parameters())]
         config = learner.config
         self.optimizer = torch.optim.AdamW(
@@ -83,14 +85,18 @@ class SecondModel(LearnerPart):
         Args:
             mini: with what the loss reads.
         """
+        # Rows without a trained token have no loss, and do not count in plans.
         rows = mini.completion_mask.any(dim=1).nonzero().flatten().tolist()
         batch, sums = mini.part(rows), dict[str, Tensor]()
         for indices, counts in self.model.plan(batch.rows):
             loss, logged = self.micro_loss(batch.part(indices).on(self.model.device), batch)
+            # A pass that does not count: shards are gathered by it all the same.
             (loss * counts).backward()
             for name, value in logged.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
         numbers = self.learner.ranks.sum(torch.stack(list(sums.values()))).tolist()
+        # After the backward passes of all micro-batches:
+        # the norm is of the whole update's gradient.
         norm = {f"{self.name}_grad_norm": self.clip_gradient()}
         return dict(zip(sums, numbers, strict=True)) | norm
 
@@ -105,6 +111,7 @@ class SecondModel(LearnerPart):
 
     def step(self) -> None:
         """Make an optimiser step."""
+        # By the part's own count: it may have made updates while the policy was held.
         self.optimizer.param_groups[0]["lr"] = self.lr
         self.optimizer.step()
         self.updates += 1
@@ -135,6 +142,7 @@ class SecondModel(LearnerPart):
             )
         ranks = self.learner.ranks
         with torch.no_grad():
+            # Copied into the layers: the optimiser and the root hold these tensors.
             for mine, saved_layer in zip(self._layers, state["layers"], strict=True):
                 mine.copy_(ranks.spread(saved_layer, mine))
         if self._head is not None:

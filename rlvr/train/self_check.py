@@ -44,6 +44,7 @@ def departures(step: StepFile) -> dict[str, float]:
             continue
         off = abs((check.recorded or 0.0) - (check.recomputed or 0.0))
         ratios[check.quantity] = off / check.tolerance if check.tolerance else float("inf")
+    # JSON has no infinity, and a tolerance of 0 gives one.
     return {name: by if np.isfinite(by) else 1e9 for name, by in ratios.items()}
 
 
@@ -67,9 +68,12 @@ def other_layout(
     """
     algorithm, config = learner.algorithm, learner.config
     has_own = algorithm.critic is not None and algorithm.critic.backbone == "shared"
+    # A shared critic adds a gradient of its own, and
+    # a divergence has no weight of a log-probability.
     if learner.ranks.world > 1 or has_own or "divergence" in algorithm.reads or not computed:
         return {}
     policy, parameters = learner.policy.in_another_layout(), list(learner.policy.model.parameters())
+    # Set aside, and put back below: the optimiser's step comes after this.
     saved_grads = [parameter.grad for parameter in parameters]
     for parameter in parameters:
         parameter.grad = None
@@ -78,6 +82,7 @@ def other_layout(
         off = max(
             off, _backward(policy, rows, [order[i] for i in part], computed, config.temperature)
         )
+    # Clipped by the same factor as the update's.
     other_sketch = scale * sketch(policy.model)
     for parameter, grad in zip(parameters, saved_grads, strict=True):
         parameter.grad = grad
@@ -89,6 +94,7 @@ def other_layout(
         "log-probabilities": off / (config.canary or 1.0),
         "gradient": apart / _ALLOWED[config.precision],
     }
+    # `not <=`: NaN departs too.
     return {name: by for name, by in ratios.items() if not by <= 1}
 
 
@@ -101,13 +107,17 @@ def _backward(
 ) -> float:
     """Add the gradient of some rows; how far a log-probability is from the recorded one."""
     outputs = policy.logprobs([rows[i] for i in part], temperature, with_entropy=True)
+    # A loss with a gradient even where no weight is recorded.
     loss, off = outputs[0].sum() * 0.0, 0.0
     for n, index in enumerate(part):
         row_arrays = computed[index]
         for values, name in zip(outputs, ("weights", "entropy_weights"), strict=True):
             if name in row_arrays:
+                # Constants: the slope of the loss in each
+                # log-probability, as the first layout had it.
                 weights = torch.from_numpy(row_arrays[name]).to(values)
                 loss = loss + (values[n, : len(weights)] * weights).sum()
+        # Masked tokens may differ: nothing reads them.
         used = np.flatnonzero(rows[index].completion_mask)
         logprobs_now = outputs[0][n].detach().float().cpu().numpy()
         if len(used):

@@ -41,6 +41,7 @@ def merge_numbers(
         UsageError: the algorithm has no such number.
     """
     numbers_by_name = {name: number_of(algorithm, name) for name in [*first, *then]}
+    # Whole parts that the second place replaces, and parts of which it gives single numbers.
     replaced_parts = {numbers_by_name[name].part for name in then if not numbers_by_name[name].name}
     inner = {numbers_by_name[name].part for name in then if numbers_by_name[name].name}
     kept_first = {
@@ -79,6 +80,7 @@ def read_settings(path: Path, default: str | Algorithm = "dapo") -> JsonDict:
         ) from None
     is_run = isinstance(tree, dict) and isinstance(tree.get("settings"), dict)
     if is_run:
+        # Beside its settings a run's record has no folder: that is where the file lies.
         tree = {"run": str(path.parent), **tree["settings"]}
     if not isinstance(tree, dict):
         raise UsageError(f"{path} holds a {type(tree).__name__}; it must be a table of settings")
@@ -94,6 +96,7 @@ def read_settings(path: Path, default: str | Algorithm = "dapo") -> JsonDict:
 def _keep_chosen(values: Mapping[str, object], algorithm: Algorithm) -> dict[str, object]:
     """The settings of a run's record that are not as by default, and that something reads."""
     by_default = defaults(Config)
+    # No `__init__`: the values are read as they are, and checked when the run is made.
     run = Config.__new__(Config)
     vars(run).update({**by_default, **values})
     dropped = unread(run, algorithm)
@@ -107,6 +110,7 @@ def _keep_chosen(values: Mapping[str, object], algorithm: Algorithm) -> dict[str
 def _setting(name: str, value: object, hints: Mapping[str, object], algorithm: Algorithm) -> object:
     if name == "algorithm":
         return value if isinstance(value, str) else algorithm
+    # Records of older runs have True and False.
     if name == "chat" and isinstance(value, bool):  # of before there was "auto"
         return require_chat_mode(name, value)
     if name == "stage":  # texts, or tables

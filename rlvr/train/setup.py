@@ -68,6 +68,7 @@ def environments(
             reward.
         ServiceFailed: the reward model's service cannot be reached.
     """
+    # Also where one was given: nothing would read it.
     if config.eval_every is None:
         eval_env = None
     elif eval_env is None:
@@ -81,6 +82,7 @@ def environments(
                 f"{config.env} is an environment as it is, without another split for evaluations; "
                 "name a class with the option split, or evaluate on nothing (--eval-every none)"
             )
+        # Evaluation options win over the split, and the split over training options.
         eval_env = make(
             config.env, **{**config.env_options, "split": config.eval_split, **config.eval_options}
         )
@@ -92,7 +94,10 @@ def environments(
             environment.stop_at_bad_rows()
     _require_turns(config, env, eval_env)
     if eval_env is not None:
+        # Before anything is added to the reward, which the comparison of prompts does not need.
         _require_separate(env, eval_env, config.eval_tasks)
+    # First the model, then the range, then the punishment of
+    # length: the range maps all that was added before it.
     if config.reward_model is not None:
         env = _with_reward_model(
             env, _reward_model_part(config.reward_model, config.device), config.resolve()
@@ -126,10 +131,12 @@ def stage_env(config: Config, now: Config, env: Environment | None) -> Environme
         return make(now.env, **{"split": "train", **now.env_options})
     if now.env_options == config.env_options:
         return env
+    # Options of the run's environment, with those that the stage changes.
     stage_environment = make(now.env, **{**env.config, **now.env_options})
     return (
         stage_environment
         if "reward" in now.env_options
+        # A reward that was put on in Python is in no option.
         else stage_environment.with_reward(env.reward)
     )
 
@@ -174,6 +181,7 @@ def _range_reward(env: Environment, least: float, most: float) -> Environment:
             f"the reward {env.reward} is always {low:g}, so that reward_range has nothing to map; "
             f"leave it out"
         )
+    # A line through (low, least) and (high, most).
     scale = (most - least) / (high - low)
     return env.with_reward(scale * env.reward + (least - scale * low))
 
@@ -187,11 +195,13 @@ def _require_separate(env: Environment, eval_env: Environment, most: int) -> Non
     """
     members, eval_members = env.members.values(), eval_env.members.values()
     tasks = [
+        # Of a generator no task is looked at: its splits have other seeds.
         [eval_member.task(i) for i in range(min(most, eval_member.size or 0))]
         for eval_member in eval_members
     ]
     if not any(tasks):
         return
+    # By prompts: ids differ from file to file.
     trained = {str(member.task(i).prompt) for member in members for i in range(member.size or 0)}
     for evaluated in tasks:
         shared = [task.id for task in evaluated if str(task.prompt) in trained]
@@ -203,6 +213,7 @@ def _require_few(shared: Sequence[str], count: int, trained: str, evaluated: str
         f"{len(shared)} of the {count} tasks to evaluate on, of split {evaluated!r}, have prompts "
         f"that are trained on, in split {trained!r}"
     )
+    # More than one in a hundred.
     if 100 * len(shared) > count:
         raise UsageError(
             f"{message}, perhaps because one file serves for both: split it with the option "
@@ -224,6 +235,7 @@ def _with_overlong(env: Environment, config: ResolvedConfig) -> Environment:
 
 
 def _punish(env: Environment, config: ResolvedConfig, limit: int | None) -> Environment:
+    # One that is there already, in the environment's own reward, is not added again.
     if "soft" not in config.overlong or any(
         isinstance(leaf, Overlong) for leaf in env.reward.leaves
     ):
@@ -263,6 +275,7 @@ def device_of(device: str) -> torch.device:
             )
         device = f"cuda:{local}"
     try:
+        # An empty tensor: the shortest way to ask for the device, and to have it named in full.
         return torch.empty(0, device=present if device == "auto" else device).device
     except (
         RuntimeError,
@@ -330,6 +343,7 @@ def say_prompts(
         say(prompts_line(tokens.format))
         return
     limit_count = limit or _COUNTED
+    # A generator has no size: the first tasks stand for all.
     size = limit_count if env.size is None else min(env.size, limit_count)
     prompts = [env.task(index).prompt for index in range(size)]
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
@@ -359,17 +373,21 @@ def policy_from_config(config: Config, world: int = 1) -> Policy:
         UsageError: there is no such model or device, the model cannot be trained, or its weights
             and the optimiser cannot fit.
     """
+    # From shapes, before weights are read.
     require_room_for_weights(config, device_of(config.device), world)
     autocast = autocast_dtype(config.precision)
     return load_policy(
         config.model,
         device=config.device,
+        # An adapter's weights are few, and its frozen base is read whole.
         in_shares=world > 1 and config.lora_rank is None,
+        # A frozen base in bfloat16 loses nothing that is trained; trained weights are float32.
         dtype=torch.float32 if config.lora_rank is None or autocast is None else autocast,
         attention=config.attention,
         chat=chat_of_run(config.run, config.chat_settings),
         autocast=autocast,
         gradient_checkpointing=config.gradient_checkpointing,
+        # Ranks that read rows together need packs.
         packing=config.packing or config.context_parallel > 1,
         max_tokens=config.micro_tokens,
     )
@@ -430,6 +448,7 @@ def describe_run(
         "env": env and _describe_env(env),
         "eval_env": eval_env and _describe_env(eval_env),
     }
+    # `default=str`: options may be paths, whose text is compared.
     plain: dict[str, object] = json.loads(json.dumps(description, default=str))
     return plain
 

@@ -85,6 +85,7 @@ class WeightFiles:
                 header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             size = path.stat().st_size - 8 - length
+            # Offsets count from the end of the header; the largest one has to be the file's end.
             if max((entry["data_offsets"][1] for entry in header.values()), default=0) != size:
                 raise ValueError(f"{path} is cut short")
             for name in header.keys() if its_names is None else its_names:
@@ -100,7 +101,9 @@ class WeightFiles:
             model: perhaps on the meta device.
         """
         parameters = dict(model.named_parameters())
+        # Also under the second name of tied weights.
         every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        # A buffer that is saved may hold values which no small model has.
         has_buffers = bool(model.state_dict().keys() - every)
         return not has_buffers and all(
             name in self._places and self._places[name].shape == tuple(p.shape)
@@ -122,8 +125,10 @@ class WeightFiles:
             for name, share in model.named_parameters():
                 self._read(self._places[name], share)
                 local = share.to_local() if isinstance(share, DTensor) else share
+                # A sum first: no tensor of booleans for every weight.
                 if local.numel() and not local.sum(dtype=torch.float32).isfinite():
                     bad += [name] if not local.isfinite().all() else []
+        # Of all ranks: each sees its own rows.
         if broken := sorted(
             {name for names_of_rank in ranks.from_all(bad) for name in names_of_rank}
         ):
@@ -140,12 +145,14 @@ class WeightFiles:
                 share.shape, share.device_mesh, share.placements
             )
             local, first = share.detach().to_local(), offset[0]
+            # Rows by seeking, columns after reading: rows follow one another in the file.
             columns = tuple(slice(o, o + n) for o, n in zip(offset[1:], shape[1:], strict=True))
         if not local.numel():
             return
         row = prod(place.shape[1:]) * place.dtype.itemsize
         with place.file.open("rb") as file:
             file.seek(place.start + first * row)
+            # In parts, so that a layer's bytes are not in memory twice.
             for part in local.split(max(1, _AT_ONCE // max(1, row))):
                 rows = _read_part(file, place.dtype, (len(part), *place.shape[1:]))
                 part.copy_(rows[:, *columns])
@@ -205,11 +212,14 @@ def _give_buffers(model: nn.Module, twin: nn.Module) -> None:
     no weights."""
     values = dict(twin.named_buffers())
     for name, buffer in list(model.named_buffers()):
+        # It follows from the model's size, so the small
+        # one has no such values: weights are loaded whole.
         if values[name].shape != buffer.shape:
             raise ValueError(f"{name} depends on the model's size")
         place, _, last = name.rpartition(".")
         model.get_submodule(place)._buffers[last] = values[name]
     for module in model.modules():
+        # Tensors that a module keeps outside of both would stay on the meta device.
         if any(isinstance(buffer, Tensor) and buffer.is_meta for buffer in vars(module).values()):
             raise ValueError("a tensor is neither a weight nor a buffer")
 
@@ -226,6 +236,7 @@ def small_twin(model: PreTrainedModel) -> PreTrainedModel:
     text.vocab_size, text.num_hidden_layers = _PROBED_TOKENS, 1
     if getattr(text, "layer_types", None):
         text.layer_types = text.layer_types[:1]
+    # Ids beyond the small vocabulary would be refused.
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         setattr(text, name, None)
     return type(model)(config).to(model.dtype).eval()

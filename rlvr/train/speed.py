@@ -62,7 +62,10 @@ class CutSampler:
         self._began: float | None = None
         self.cut, self.version = 0, sampler.version
         if isinstance(sampler, LocalSampler):
+            # The clock is looked at between polls, so each poll is one token long.
             sampler.poll_steps = 1
+        # What other code asks a sampler for by `hasattr`
+        # must be absent here where it is absent there.
         for name in ("steps", "positions", "parse", "beginning"):
             if hasattr(sampler, name):
                 setattr(self, name, getattr(sampler, name))
@@ -82,6 +85,7 @@ class CutSampler:
         if self._began is None:
             self._began = time.monotonic()
         self._open[request.id] = request
+        # After the time a request is only noted, and fails at the next poll.
         if self.spent_s < self._budget_s:
             self._sampler.submit(request)
 
@@ -98,6 +102,7 @@ class CutSampler:
     def _cut_all(self) -> list[tuple[Hashable, Sample | SamplingFailed]]:
         open_, self._open = self._open, {}
         begun: Mapping[Hashable, object] = {}
+        # A sampler that can give back what it has begun makes truncated completions of it.
         if hasattr(self._sampler, "take_back"):
             begun = self._sampler.take_back(list(open_))
         else:
@@ -116,6 +121,7 @@ class CutSampler:
             list(begun.completion_ids),
             list(begun.logprobs),
             truncated=True,
+            # The oldest weights that sampled a token of it.
             weights_version=min(begun.versions),
             model_logprobs=begun.model_logprobs,
         )
@@ -185,6 +191,7 @@ class Speed:
     @property
     def sampling_s(self) -> float:
         """Seconds of sampling in a step."""
+        # Each prompt is read once for its group.
         reading = self.prompt_tokens / self.forward_tokens_per_s
         return self.sampled_tokens / self.row_tokens_per_s + reading
 
@@ -219,15 +226,19 @@ def measure_speed(
     rows = min(config.max_rows, rollouts)
     prompt = list(group.rollouts[0].prompt_ids) or [1]
     rate = seen_tokens_per_s
+    # Only the local sampler shares its time between
+    # rows; the group alone has not shown a batch's rate.
     if config.engine == "local" and rows > config.group_size:
         rate = _sampling_rate(sampler, prompt, rows, config)
     else:
         rows = config.group_size
     ended = [len(r.completion_ids) for r in group.rollouts if not r.truncated and r.completion_ids]
+    # One that was cut says nothing of its length: then the limit is what a step may take.
     all_ended = len(ended) == len(group.rollouts)
     length = sum(ended) / len(ended) if all_ended else float(config.max_tokens)
     forward, update = _pass_rates(policy, prompt)
     algorithm = config.algorithm
+    # A group of the mean length, for what padding and shared prompts make of it.
     step = [TokenRow(prompt, prompt[:1] * max(1, round(length)))] * config.group_size
     return Speed(
         rows=rows,
@@ -238,6 +249,7 @@ def measure_speed(
         sampled_is_limit=not all_ended,
         prompt_tokens=config.prompts * len(prompt),
         passed_tokens=float(config.prompts * _count_passed(policy, step)),
+        # A pass for the reference, and one for old log-probabilities.
         passes=int(algorithm.has_reference) + int(bool(algorithm.correction)),
         epochs=algorithm.epochs,
     )
@@ -269,6 +281,7 @@ def _pass_rates(policy: Policy, prompt: Sequence[int]) -> tuple[float, float]:
         policy.logprobs(rows)
     between = time.monotonic()
     with torch.enable_grad():
+        # Gradients of weights are made too, as in an update; they are dropped below.
         policy.logprobs(rows).sum().backward()
     ended = time.monotonic()
     for parameter in policy.model.parameters():

@@ -73,6 +73,7 @@ class Stage:
         Raises:
             UsageError: it lacks `at`, changes nothing, or has a value that cannot be.
         """
+        # TOML and flags: kl_coefficient and kl-coefficient are one name.
         settings = {name.replace("-", "_"): value for name, value in pairs.items()}
         if "at" not in settings:
             raise UsageError(
@@ -99,6 +100,7 @@ class Stage:
             **settings,
             **{f"option.{name}": option for name, option in options.items()},
         }
+        # In one form, whatever was written: runs are compared by it.
         text = ",".join(
             f"{name}={_show(schedules.get(name, value))}" for name, value in fields.items()
         ) + (f",reset={reset}" if reset else "")
@@ -123,6 +125,7 @@ def _read_at(at: object) -> tuple[int | None, int | None, float | None]:
         value: object = json.loads(bound if bound else kind)
     except ValueError:
         raise UsageError(f"at is {brief(at)}; {way_out}") from None
+    # `bool` is an int, and at=true no step.
     if not bound and not isinstance(at, bool):
         return int(require_whole("at", value, 0)), None, None
     if kind == "stalled":
@@ -138,6 +141,7 @@ def _show(value: object) -> str:
         return str(value)
     if isinstance(value, str) and _plain(value):
         return value
+    # Sorted keys: equal options are equal texts.
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
@@ -145,6 +149,7 @@ def _plain(text: str) -> bool:
     """Whether a text is read as itself without quotes."""
     if text != text.strip() or not text or any(sign in text for sign in ',"()[]{}'):
         return False
+    # What JSON reads as something else, such as a number, needs quotes.
     try:
         json.loads(text)
     except ValueError:
@@ -157,6 +162,8 @@ def _split(text: str) -> Iterable[str]:
     depth, quoted, escaped, begun = 0, False, False, 0
     for at, sign in enumerate(text):
         if quoted:
+            # A quote behind a backslash does not end the
+            # text; a backslash behind one is itself escaped.
             quoted, escaped = sign != '"' or escaped, sign == "\\" and not escaped
         elif sign == '"':
             quoted = True
@@ -189,6 +196,7 @@ def pairs_of(text: str) -> dict[str, object]:
         if name in pairs:
             raise UsageError(f"{name} is given twice; give it once")
         try:
+            # Python's True and False, too.
             pairs[name] = json.loads(value.lower() if value in ("True", "False") else value)
         except (ValueError, RecursionError):
             pairs[name] = value
@@ -252,8 +260,10 @@ def require_ahead(before: Sequence[str], now: Sequence[str], run: Path) -> None:
     """
     log = run / "metrics.jsonl"
     names = [path.stem for path in (run / "checkpoints").glob("step-*.pt")]
+    # From the names of checkpoints: steps that are only logged are run again.
     done = max((int(name.removeprefix("step-")) for name in names), default=0)
     rows = read_metrics(log) if log.is_file() else []
+    # The number that was logged when a stage began.
     begun = {int(row["stage"]) for row in rows if row["step"] <= done and row.get("stage")}
     for number in sorted(begun):
         if list(before[:number]) != list(now[:number]):

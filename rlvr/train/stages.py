@@ -85,6 +85,7 @@ class Stages:
             if schedule.shape == "towards":
                 current = self._followed.get(name, start)
                 self._followed[name] = schedule.follow(current, start, metrics)
+        # The last ten: one step's share is noisy.
         if "truncated" in metrics:
             self._truncated = [*self._truncated, metrics["truncated"]][-_WINDOW:]
         due = [number for number in self._waiting if self._is_due(number, stalled)]
@@ -94,6 +95,7 @@ class Stages:
 
     @property
     def _waiting(self) -> list[int]:
+        # By number: the same text may stand twice.
         begun = {number for number, *_ in self.begun}
         return [number for number in range(len(self.stages)) if number not in begun]
 
@@ -116,10 +118,13 @@ class Stages:
 
     def _begin(self, number: int, step: int) -> None:
         stage, settings = self.stages[number], self.settings
+        # From where the schedules go: the values at this step, before the stage is in force.
         starts = {name: self._value_now(name, settings) for name in stage.schedules}
         self.begun.append((number, step, starts))
+        # A number that a stage sets anew no longer follows its metric.
         for name in (*stage.values, *stage.schedules):
             self._followed.pop(name, None)
+        # The next condition is of steps under this stage's settings.
         if stage.is_conditional:
             self._truncated = []
 
@@ -204,6 +209,7 @@ class Stages:
         }
         numbers = {name: value for name, value in values.items() if name not in _HINTS}
         written["algorithm"] = changed(algorithm, numbers)
+        # Stages are of the run; settings of a step have none.
         written["stage"] = ()
         if options is not None:
             written["env_options"] = options
@@ -227,6 +233,7 @@ class Stages:
             if schedule.shape == "towards":
                 values[name] = self._followed.get(name, start)
             else:
+                # Up to the last step, which is one before the number of steps.
                 steps_left = self._first.steps - 1 - since
                 values[name] = schedule.value(start, step - since, steps_left)
         return values
@@ -252,11 +259,13 @@ class Stages:
                 self._require_fitting(stage)
             except UsageError as error:
                 raise UsageError(f"stage {stage.text!r}: {error}") from None
+        # On a copy: each stage begins in turn, and its settings are made as they would be.
         rehearsal = deepcopy(self)
         for number, stage in enumerate(rehearsal.stages):
             try:
                 rehearsal._step = max(rehearsal._step, stage.step or 0)
                 rehearsal._begin(number, rehearsal._step)
+                # At its beginning and at the end, where schedules have their last values.
                 for step in (rehearsal._step, self._first.steps):
                     rehearsal._settings_at(step)
             except UsageError as error:
@@ -328,6 +337,7 @@ class Stages:
             rehearsal._step = max(rehearsal._step, stage.step or 0)
             rehearsal._begin(number, rehearsal._step)
             every.append(rehearsal.settings)
+        # By length first, then by the number of rows.
         return max(every, key=lambda one: (one.max_tokens, one.prompts * one.group_size))
 
     # ------------------------------------------------------------------------------ checkpoints
@@ -375,6 +385,7 @@ class Stages:
         """
         nothing = {"step": done, "begun": [], "followed": {}, "truncated": []}
         self.load_state_dict(nothing if state is None else state)
+        # A stage of the past that has not begun was added since.
         for number in self._waiting:
             stage = self.stages[number]
             if stage.step is not None and stage.step <= done:

@@ -64,6 +64,7 @@ class StepModel:
             precision: of the run, fp32 or bf16.
         """
         autocast = torch.bfloat16 if precision == "bf16" else None
+        # Shared prompts are another layout; here each row is computed by itself.
         rough = Policy.load(folder, autocast=autocast, share_prompts=False)
         return cls.of(rough)
 
@@ -77,6 +78,7 @@ class StepModel:
         digest = weights_digest(rough.model)
         exact = rough.copy_all()
         exact.autocast = None
+        # The same weights, which float64 holds exactly.
         exact.model.double()
         return cls(rough, exact, digest)
 
@@ -102,6 +104,7 @@ def verify_with_models(
         raise DataError("the file has no prompt_ids, without which no model can compute its rows")
     checks: list[QuantityCheck] = []
     if model is not None:
+        # First: with other weights everything below would depart.
         checks.append(_same_weights(step, model))
         if "old_logprobs" in step.arrays:
             checks.append(_logprobs(step, "old_logprobs", model))
@@ -179,6 +182,7 @@ def compare_gradients(
     row_spans = spans(step.arrays["offsets"])
     gradients = []
     for weights in (taken, other):
+        # Rows whose weights are all 0 have no gradient.
         rows = [i for i, place in enumerate(row_spans) if weights[place].any()]
         if not rows:
             return 0.0, None
@@ -241,6 +245,7 @@ def _same_weights(step: StepFile, model: StepModel) -> QuantityCheck:
 
 
 def _logprobs(step: StepFile, name: str, model: StepModel) -> QuantityCheck:
+    # An empty completion has no token to compare.
     rows = [i for i, span in enumerate(spans(step.arrays["offsets"])) if span.stop > span.start]
     return _compared_logprobs(step, name, step.arrays[name], rows, model)
 
@@ -255,6 +260,7 @@ def _compared_logprobs(
     )
     check = _compared_tokens(step, name, recorded, rows, *logprobs)
     if check.status == "departs" and _temperature(step) != 1:
+        # Another trainer may record at temperature 1: if that explains the difference, it is said.
         at_one = StepFile({**step.head, "temperature": 1.0}, step.arrays)
         if _compared_logprobs(at_one, name, recorded, rows, model).status == "equal":
             return replace(check, explained=(CHOICES["temperature"]["one"],))
@@ -276,13 +282,16 @@ def _compared_tokens(
     places = [(row, int(t)) for row, at in zip(rows, trained, strict=True) for t in at]
     if not places:
         return QuantityCheck(name, "not compared", why="no token is trained on")
+    # Where each row's tokens begin in `recorded`.
     starts = np.concatenate([[0], np.cumsum([span[row].stop - span[row].start for row in rows])])
     at = np.concatenate(
         [row_positions + start for row_positions, start in zip(trained, starts[:-1], strict=True)]
     )
     exact, rough = exact[at], rough[at]
+    # Measured rounding of this model, and float32's own of a recorded number.
     allowed = _TIMES * np.abs(rough - exact).max() + _TIMES * _UNIT * (1 + np.abs(exact))
     off = np.abs(recorded[at].astype(float) - exact)
+    # NaN counts as the greatest distance.
     worst = int(np.argmax(np.where(np.isnan(off), np.inf, off - allowed)))
     if off[worst] <= allowed[worst]:
         return QuantityCheck(name, "equal")
@@ -296,6 +305,7 @@ def _first_update(step: StepFile, model: StepModel) -> Iterator[QuantityCheck]:
     rows = arrays[prefix + "computed"].tolist()
     if not rows or prefix + "logprobs" not in arrays:
         return
+    # TRPO's surrogate is computed last at the weights after its step.
     if step.head["algorithm"].get("trust_region"):
         why = "they are those after TRPO's step"
         yield QuantityCheck("update 0: logprobs", "not compared", why=why)
@@ -308,11 +318,13 @@ def _first_update(step: StepFile, model: StepModel) -> Iterator[QuantityCheck]:
         yield QuantityCheck(name, "not compared", why=why)
         return
     parts = _parts_of(step, rows)
+    # Gradients are recorded as they were clipped.
     scale = float(step.updates[0].get("gradient_scale", 1.0))
     sketches = []
     for policy in (model.exact, model.rough):
         gradient_of(step, policy, rows, *parts)
         sketches.append(scale * sketch(policy.model))
+        # Freed before the other policy's pass.
         policy.model.zero_grad(set_to_none=True)
     yield _compared_sketches(name, arrays[prefix + "sketch"], *sketches)
 
@@ -363,6 +375,7 @@ def _first_divergences(
         for n, row in enumerate(_token_rows(step, rows)):
             policy = _distributions(mine, row, _temperature(step))
             with torch.no_grad():
+                # A teacher's head may have more rows, which are padding.
                 teacher_logits = _distributions(teacher_policy, row, _temperature(step))[
                     :, : policy.shape[1]
                 ]
@@ -386,6 +399,7 @@ def _distributions(policy: Policy, row: TokenRow, temperature: float) -> torch.T
 
     def keep(batch: Padded, states: torch.Tensor, head: Any) -> torch.Tensor:
         raw = torch.nn.functional.linear(states, head.weight, head.bias)
+        # `apply_` works in place, and autograd still needs the product.
         logits = policy.root.logits.apply_(raw.clone())
         collected.append((logits / temperature).log_softmax(dim=-1))
         return states.new_zeros(len(states))
@@ -398,6 +412,7 @@ def _compared_sketches(
     name: str, recorded: StepArray, exact: StepArray, rough: StepArray
 ) -> QuantityCheck:
     norms = [float(np.linalg.norm(values)) for values in (recorded, exact)]
+    # Distance of the two precisions' sketches, and the rounding of recorded numbers.
     allowed = _TIMES * float(np.linalg.norm(rough - exact)) + _TIMES * _UNIT * norms[1]
     off = float(np.linalg.norm(recorded - exact))
     if off <= allowed:

@@ -50,18 +50,21 @@ def own_formulas(step: StepFile, spec: str) -> Formulas:
         raise UsageError(
             f"{spec} is published, and judged by its paper's formulas; leave --algorithm out"
         )
+    # Algorithms of examples have another loss; a divergence needs whole distributions.
     if kind.examples is not None or {"prefix_values", "divergence"} & kind.reads:
         raise UsageError(
             f"{spec} learns from examples, forks or whole distributions, and only algorithms with "
             f"a loss per token are judged by their own functions; leave --algorithm out"
         )
     recorded = step.head.get("algorithm")
+    # By its source: the same name may be another algorithm now.
     if not isinstance(recorded, dict) or recorded.get("digest") != kind.digest:
         name = recorded.get("name") if isinstance(recorded, dict) else None
         raise DataError(
             f"the step is of the algorithm {name!r} with another source than {spec} has now; "
             f"give the file as it was when the step was recorded"
         )
+    # Only its own fields: a record also has what runs add to it.
     names = {"name", *kind.__dataclass_fields__}
     algorithm = from_record(
         {key: value for key, value in recorded.items() if key in names} | {"name": spec}
@@ -89,6 +92,7 @@ def formulas_of(algorithm: Algorithm, average: float | None = None) -> Formulas:
 @contextmanager
 def _in_float64() -> Iterator[None]:
     before = torch.get_default_dtype()
+    # The algorithm makes tensors itself, of the default type.
     torch.set_default_dtype(torch.float64)
     try:
         yield
@@ -103,6 +107,7 @@ def _advantages(
     by_group: dict[int, list[int]] = {}
     for i, row in enumerate(rows):
         by_group.setdefault(row.group, []).append(i)
+    # In the order of groups, as `collate` lays rows out.
     order = [i for members in by_group.values() for i in members]
     groups = [
         Group(_task(number), [_rollout(rows[i], _task(number)) for i in members])
@@ -128,6 +133,7 @@ def _advantages(
         advantages = credit(
             groups, batch, algorithm, minibatch_of=updates, average=average
         ).advantages
+    # Back in the order of the rows.
     advantages_of = {i: advantages[n, : len(rows[i].at)].numpy() for n, i in enumerate(order)}
     return [advantages_of[i] for i in range(len(rows))]
 
@@ -138,10 +144,12 @@ def _task(number: int) -> Task:
 
 def _rollout(row: StepRow, task: Task) -> Rollout:
     tokens = len(row.at)
+    # Algorithms that read parts find at least one.
     parts = {str(n): float(part) for n, part in enumerate(row.parts)} or {"score": row.score}
     score = Score(row.score, parts, Verdict(Outcome.CORRECT, why="recorded"))
     if not row.scored:
         score = Score(None, {}, Verdict(Outcome.UNSCORED, why="recorded"))
+    # Ends of steps in trained tokens alone, as the row here has no others.
     ends = [bisect_left(row.at.tolist(), end) for end, _ in row.steps]
     turns = [
         Turn(start, end, reward)
@@ -152,6 +160,7 @@ def _rollout(row: StepRow, task: Task) -> Rollout:
         task=task,
         text="",
         prompt_ids=(),
+        # Any token: no model reads it.
         completion_ids=(0,) * tokens,
         completion_mask=(True,) * tokens,
         behaviour_logprobs=tuple(row.behaviour.tolist()),
@@ -175,6 +184,7 @@ def _loss(row: StepRow, algorithm: Algorithm) -> Dual:
     if not tokens:
         return Dual(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
     mask = torch.ones(1, tokens, dtype=torch.bool)
+    # A leaf, so that the slope is of this row's log-probabilities alone.
     new = _row(row.new).requires_grad_()
     entropies = _row(row.entropies).requires_grad_() if len(row.entropies) else None
 
@@ -201,8 +211,10 @@ def _loss(row: StepRow, algorithm: Algorithm) -> Dual:
         losses = result.losses if isinstance(result, Losses) else result
         if not isinstance(losses, Tensor) or losses.shape != new.shape:
             raise UsageError(f"the loss of {algorithm.label} has not one number per token of a row")
+        # Summed over the row's tokens, before any denominator.
         (slope,) = torch.autograd.grad(zero_masked(losses, mask).sum(), new)
     value, slopes = losses.detach()[0].numpy(), slope[0].numpy()
+    # Sizes by which rounding of the judge is bounded.
     steep = np.abs(slopes) + np.abs(row.advantages)
     return Dual(value, slopes, np.abs(value) + np.abs(row.advantages), steep)
 

@@ -101,6 +101,7 @@ class StepRecorder(StepWriter):
 
     def begin_at(self, step: int) -> None:
         super().begin_at(step)
+        # What a run that continues begins with may be other weights than those digested before.
         self._digest = None
 
     def _weights_digest(self) -> str:
@@ -115,6 +116,7 @@ class StepRecorder(StepWriter):
 
     def before(self, batch: Batch) -> Batch:
         learner = self.learner
+        # Also what an update left behind that was skipped.
         self._updates, self._open, self._micro, self._values = [], None, None, None
         self._index = {id(row): i for i, row in enumerate(batch.rows)}
         self._batch_rows = batch.rows
@@ -122,11 +124,13 @@ class StepRecorder(StepWriter):
         self._more = {"average": averages[0] if averages else None}
         if any(part.holds_policy for part in learner.parts):
             self._more["held"] = True  # the critic learns alone
+        # A digest is of whole weights, which one rank alone has.
         if self.is_written and learner.ranks.world == 1:
             self._more["weights_before"] = self._weights_digest()
         self._sketches = None
         self._off = {}
         if self.is_written and learner.config.step_sketches:
+            # Before the step: gradients at the weights that sampled.
             self._sketches = np.stack([self._sketch_of(row) for row in batch.rows])
         return batch
 
@@ -144,6 +148,7 @@ class StepRecorder(StepWriter):
 
     def select(self, mini: Any) -> Any:
         self._digest = None  # of weights that this update changes
+        # By identity: mini-batches hold the batch's own rows.
         rows = [self._index.get(id(row), i) for i, row in enumerate(mini.rows)]
         self._open = _Update(rows, _numbers_now(self.learner))
         if mini.selected is not None:
@@ -161,9 +166,11 @@ class StepRecorder(StepWriter):
             return loss
         if any(part.replaces_step for part in self.learner.parts):
             # TRPO asks for its surrogate many times, the last time at the weights after its step.
+            # Only log-probabilities: TRPO has no slope per token of its step.
             only_logprobs = {"logprobs": micro.logprobs.detach().float().cpu().numpy()}
             self._open.computed |= self._by_row(micro.batch.rows, only_logprobs)
         elif micro.logprobs.requires_grad:
+            # log-probabilities are no leaves, and autograd keeps the gradients of leaves alone.
             for values in _read_of(micro).values():
                 values.retain_grad()
             self._micro = micro
@@ -204,9 +211,11 @@ class StepRecorder(StepWriter):
         self._take_values()
         update = self._open
         if update is not None and (self._is_due or not math.isfinite(norm)):
+            # 1e-6: torch's own guard against a norm of 0.
             scale = min(1.0, self.learner.config.grad_clip / (norm + 1e-6))  # as torch clips
             update.head["gradient_scale"] = scale
             update.sketch = sketch(self.learner.policy.model)
+            # The first update alone: only it is made with the weights before the step.
             if self._is_judged and not self._updates and math.isfinite(norm):
                 self._off = other_layout(
                     self.learner, self._batch_rows, update.rows_in_order(), scale, update.sketch
@@ -219,6 +228,7 @@ class StepRecorder(StepWriter):
         """Write an update that was left out, whose rows are then all that the file has."""
         self._close(numbers)
         updates = self._updates[-1:]
+        # The update's rows become the file's rows, numbered anew.
         places = {row: i for i, row in enumerate(updates[0].rows)} if updates else {}
         for update in updates:
             update.computed = {
@@ -234,6 +244,7 @@ class StepRecorder(StepWriter):
         if step is not None:
             self._save(step, f"-bad-{self.learner.bad}")
         del self._more["left_out"]
+        # The step's file lacks this update, and says so.
         self._more["skipped"] = True
         self._updates = self._updates[:-1]
 
@@ -275,6 +286,7 @@ class StepRecorder(StepWriter):
         """What a file has of a step; None on other ranks than the first."""
         ranks, config = self.learner.ranks, self.learner.config
         if ranks.world > 1:
+            # Every rank has its own rows of an update; sketches of shards add up.
             every = ranks.of_all_rows([(update.computed, update.valued) for update in updates])
             sketches = ranks.from_all([update.sketch for update in updates])
             if not ranks.first:
@@ -323,6 +335,7 @@ _SLOPES = {
 
 def _with_gradient(name: str, values: Tensor) -> RowArrays:
     """Values and the loss's slope in them, after its backward pass."""
+    # A row of advantages 0 may not have been reached.
     slopes = torch.zeros_like(values) if values.grad is None else values.grad
     return {
         column: array.detach().float().cpu().numpy()
@@ -397,6 +410,7 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
     lengths = [len(row.completion_ids) for row in rows]
     scores = [getattr(row, "score", None) for row in rows]
     totals = [None if score is None else score.total for score in scores]
+    # A branch's owner by identity; other rows own themselves.
     owners = {
         id(branch): i for i, row in enumerate(rows) for branch in getattr(row, "branches", ())
     }
@@ -412,6 +426,7 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
         "scored": np.array([total is not None for total in totals], bool),
         "truncated": np.array([bool(row.truncated) for row in rows], bool),
     }
+    # Places of real tokens in the padded columns.
     inside = np.concatenate(
         [np.arange(length) + i * batch.completion_mask.shape[1] for i, length in enumerate(lengths)]
     ).astype(np.int64)
@@ -420,6 +435,7 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
         array: StepArray = values.cpu().numpy().reshape(-1)[inside]
         return array.astype(np.float32) if array.dtype.kind == "f" else array
 
+    # Tokens that the update trained on, perhaps fewer than were sampled: overlong rows, subsets.
     used = flat(batch.completion_mask)
     masks = [getattr(row, "completion_mask", ()) for row in rows]
     arrays["mask"] = used
@@ -444,6 +460,7 @@ def step_of_batch(batch: Batch, algorithm: Mapping[str, object]) -> StepFile:
     turns = [(i, turn) for i, row in enumerate(rows) for turn in getattr(row, "turns", ())]
     if turns:
         places = [(i, turn.start, turn.stop) for i, turn in turns]
+        # NaN: a turn without a reward of its own, which 0 would not tell apart.
         turn_rewards = [math.nan if turn.reward is None else turn.reward for _, turn in turns]
         arrays |= {
             "turns": np.array(places, np.int32),
@@ -492,6 +509,7 @@ def _prefix_arrays(prefixes: Sequence[PrefixValues]) -> dict[str, StepArray]:
         (row, tokens, value)
         for row, prefix in enumerate(prefixes)
         for tokens, value in zip(prefix.boundaries, prefix.values, strict=True)
+        # Without both ends the values of a row do not add up to its score.
         if None not in (value, prefix.values[0], prefix.values[-1])
     ]
     return {

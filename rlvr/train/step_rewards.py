@@ -84,6 +84,7 @@ class StepRewards(LearnerPart):
             config.step_delimiter,
             config.vine_k,
         )
+        # Loaded on the first rank alone, where rewards are given.
         is_forks = self._source == FORKS
         self._rule = None if is_forks else _rule_of(self._source, str(learner.policy.device))
 
@@ -104,6 +105,7 @@ class StepRewards(LearnerPart):
         rollouts = sampled.rollouts
         costs: dict[str, float] = {}
         if self._rule is None:
+            # The steps' values, from completions of each of their ends.
             values, costs = prefix_values_and_costs(by, rollouts, k=self._k, steps=self._delimiter)
             rewarded = [_shared_out(*pair) for pair in zip(rollouts, values, strict=True)]
         else:
@@ -153,6 +155,7 @@ def _shared_out(rollout: Rollout, values: PrefixValues) -> Rollout:
             rollout, "step rewards: no completion from one of its prefixes was scored"
         )
     spans = pairwise(values.boundaries)
+    # Differences: together they are the score less the value of the prompt.
     rises = [after - before for before, after in pairwise(finite)]
     turns = [Turn(*span, rise) for span, rise in zip(spans, rises, strict=True)]
     return replace(rollout, turns=turns)
@@ -184,6 +187,7 @@ def _rule_of(source: str, device: str) -> StepRule:
             "http://HOST:PORT of rlvr serve, implicit:RUN of a run of dpo, FILE.py:FUNCTION, "
             f"'{FORKS}' or 'turns'"
         )
+    # The last colon: a path may have one too.
     place, _, name = source.rpartition(":")
     function: Any = getattr(module_at(place, f"--step-reward {source}"), name, None)
     if not callable(function):
@@ -204,5 +208,6 @@ def _check_rewards(rewards: Any, count: int) -> list[float]:
 
 def _as_unscored(rollout: Rollout, why: str) -> Rollout:
     verdict = Verdict(Outcome.UNSCORED, why=why)
+    # Masked as well: it is not trained on.
     masked = [False] * len(rollout.completion_ids)
     return replace(rollout, score=Score(None, {}, verdict), completion_mask=masked)

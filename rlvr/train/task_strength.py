@@ -39,9 +39,11 @@ class TaskStrengths:
         self._strengths = read_strengths(path)
         if env is None:
             return
+        # Sets without end are made task by task, so few are looked at.
         tasks = islice(env.tasks(), _DRAWN if env.size is None else _LOOKED_AT)
         # Which raises where the report has another reference.
         strengths = [self._strengths.of(task.id, task.reference) for task in tasks]
+        # Only where all tasks were looked at is it certain that none is there.
         is_whole = env.size is not None and env.size <= _LOOKED_AT
         if is_whole and not any(strengths):
             raise DataError(
@@ -65,6 +67,7 @@ class TaskStrengths:
             totals = [
                 rollout.score.total for rollout in group.rollouts if rollout.score is not None
             ]
+            # Per group first, so that each task counts once.
             scored = [total for total in totals if total is not None]
             if scored:
                 state = "untested" if strength is None else strength.state

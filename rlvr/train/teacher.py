@@ -81,6 +81,7 @@ class Teacher(LearnerPart):
         super().__init__(learner)
         student, name = learner.policy, learner.config.teacher
         assert name is not None  # the settings require it
+        # Distributions cannot be asked for over HTTP.
         if "://" in name:
             raise UsageError(
                 f"teacher is {name!r}, and teachers behind servers are not there: their models "
@@ -90,6 +91,7 @@ class Teacher(LearnerPart):
             name,
             device=student.device,
             in_shares=learner.ranks.world > 1,
+            # In the policy's own type, so that differences are the models' and no rounding.
             dtype=next(student.model.parameters()).dtype,
             autocast=student.autocast,
             packing=student.packing,
@@ -126,6 +128,8 @@ class Teacher(LearnerPart):
         sides: list[_Side] = []
 
         def keep(batch: Padded, states: Tensor, head: Any) -> Tensor:
+            # A gathered weight is freed after the forward pass
+            # of its module, so it is copied while it is there.
             weight = head.weight.clone() if self.learner.ranks.world > 1 else head.weight
             sides.append(_Side(batch, states, weight, head.bias))
             return states.new_zeros(len(states))
@@ -136,6 +140,7 @@ class Teacher(LearnerPart):
             return self._in_blocks(student, sides[0], transforms, temperature)
 
         with torch.no_grad():
+            # Without gradients, and first: `compare` reads what was kept.
             self.policy.compare(self.rows(micro), temperature, keep)
         logprobs, divergence = self.learner.policy.compare(micro.rows, temperature, compare)
         return logprobs, {"divergence": divergence}
@@ -148,12 +153,15 @@ class Teacher(LearnerPart):
         temperature: float,
     ) -> Tensor:
         algorithm: Any = self.learner.algorithm
+        # The teacher's rows may lie otherwise, as its prompts may be longer.
         order = _order(student.batch, teacher.batch)
+        # Tokens of a block: 2²² logits over the vocabulary.
         size = max(1, _BLOCK // len(student.weight))
 
         def of_block(own: Tensor, weight: Tensor, theirs: Tensor) -> Tensor:
             mine = _log_softmax(own, weight, student.bias, transforms[0], temperature)
             with torch.no_grad():
+                # Rows of padding in the teacher's head are left out.
                 teacher_logprobs = _log_softmax(
                     theirs, teacher.weight, teacher.bias, transforms[1], temperature
                 )[:, : mine.shape[1]]
@@ -161,6 +169,8 @@ class Teacher(LearnerPart):
             return divergence
 
         blocks = zip(student.states.split(size), teacher.states[order].split(size), strict=True)
+        # Logits of a block are made again in the backward
+        # pass, so those of one block exist at a time.
         run = partial(checkpoint, of_block, use_reentrant=False)
         return torch.cat(
             [
@@ -171,6 +181,7 @@ class Teacher(LearnerPart):
 
     def after(self, batch: Batch) -> dict[str, float]:
         assert batch.teacher_logprobs is not None
+        # Tokens are the policy's own: the mean of log π - log π_T is the KL from the teacher.
         gap = (batch.behaviour_logprobs - batch.teacher_logprobs)[batch.completion_mask]
         return {"teacher_kl": float(gap.mean())} if len(gap) else {}
 
@@ -200,6 +211,7 @@ class SelfTeacher(Teacher):
 
     def before(self, batch: Batch) -> Batch:
         ranks = self.learner.ranks
+        # Texts are on the first rank alone; the others get tokens.
         self._prompts = ranks.from_first(self._show_prompts(batch) if ranks.first else None)
         return super().before(batch)
 
@@ -237,6 +249,7 @@ def _log_softmax(
     temperature: float,
 ) -> Tensor:
     z = torch.nn.functional.linear(states, weight.to(states.dtype), bias)
+    # In float32 at least, as the policy's own log-probabilities are.
     logits = z.to(torch.promote_types(z.dtype, torch.float32)) * transform.scale
     if transform.softcap is not None:
         logits = transform.softcap * (logits / transform.softcap).tanh()
@@ -260,6 +273,7 @@ def _with_reference(rollout: Rollout, shown: str) -> Prompt:
 
 def _fill_in(shown: str, prompt: str, reference: object) -> str:
     """The text with both put in; braces in either stay as they are."""
+    # Cut at the prompt's place: a prompt may contain "{reference}" itself.
     before, _, after = shown.partition("{prompt}")
     parts = (before, prompt, after)
     return "".join(
@@ -270,6 +284,7 @@ def _fill_in(shown: str, prompt: str, reference: object) -> str:
 def _require_same_tokens(name: str, teacher: Policy, student: Policy) -> None:
     """Refuse a teacher that means other texts by the same numbers."""
     first, second = _tokens(teacher), _tokens(student)
+    # Every number that either has: one token apart is another vocabulary.
     for number in sorted(first.keys() | second.keys()):
         if first.get(number) != second.get(number):
             raise UsageError(
@@ -277,6 +292,7 @@ def _require_same_tokens(name: str, teacher: Policy, student: Policy) -> None:
                 f"{second.get(number)!r} for the model; a teacher of sampled tokens needs the same "
                 "vocabulary, as a larger model of the same family has"
             )
+    # Heads may be padded beyond the vocabulary, but not shorter.
     rows = [len(policy.model.get_output_embeddings().weight) for policy in (teacher, student)]
     if rows[0] <= max(second, default=0):
         raise UsageError(

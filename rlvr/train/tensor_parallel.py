@@ -86,17 +86,20 @@ def split_layers(root: nn.Module, model: PreTrainedModel, mesh: DeviceMesh) -> N
     require_tensor_plan(model, mesh.size())
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
+    # Wildcards of layers' numbers become names.
     plan: dict[str, str] = model._expand_parallel_plan(model.tp_plan)
     summed = {id(m) for name, m in model.named_modules() if plan.get(name) == _SUMMED}
     # Of tied weights the first has its place.
     module_names = {name for name, _ in [*model.named_modules(), *model.named_parameters()]}
     planned = {n: style for n, style in plan.items() if style != _SUMMED and n in module_names}
     apply_tensor_parallelism(model, mesh, planned)
+    # Splitting makes new parameters: tied ones have to be the same again.
     model.tie_weights()
     for module in root.modules():
         plain = {n: p for n, p in module._parameters.items() if isinstance(p, Tensor)}
         plain = {name: p for name, p in plain.items() if not isinstance(p, DTensor)}
         for name, p in plain.items():
+            # Copied without a message: every rank holds the same.
             copied = distribute_tensor(p.detach(), mesh, [Replicate()], src_data_rank=None)
             module._parameters[name] = nn.Parameter(copied, requires_grad=p.requires_grad)
         if plain:
@@ -118,10 +121,12 @@ def _compute_locally(module: nn.Module, names: list[str], gradient: Placement) -
     def with_local_weights(*args: object, **options: object) -> object:
         held: dict[str, Any] = {name: module._parameters[name] for name in names}
         for name, p in held.items():
+            # Its gradient: the same on all ranks, or a part that is summed up.
             module._parameters[name] = p.to_local(grad_placements=[gradient])
         try:
             return forward(*args, **options)
         finally:
+            # Put back even if the pass fails: the optimiser holds these.
             module._parameters.update(held)
 
     module.forward = with_local_weights

@@ -46,10 +46,14 @@ class FileTexts(LearnerPart):
 
     def extend(self, sampled: RolloutBatch, step: int, by: Groups) -> RolloutBatch:
         share, config = self.learner.algorithm.student_share, self.learner.config
+        # n texts beside s completions, so that s / (s + n) is the student's share.
         count = round(len(sampled.rollouts) * (1 - share) / share)
+        # With replacement: a step may want more than the file has.
         sampled_rows = seeded("texts", config.seed, step).choices(self._rows, k=count)
+        # As if the weights of this step had sampled them: no staleness.
         rows = [replace(row, weights_version=step) for row in sampled_rows]
         size = config.group_size
+        # In groups as large as the run's, so that updates of whole groups stay even.
         parts = [rows[begin : begin + size] for begin in range(0, count, size)]
         groups = [*sampled.groups, *(Group(part[0].task, part) for part in parts)]
         return replace(sampled, groups=groups).with_costs({"texts": float(count)})
@@ -66,6 +70,7 @@ class FileTexts(LearnerPart):
 
 def _rows_without_logprobs(batch: Batch) -> Sequence[int]:
     """The texts: no sampler has given their tokens a probability."""
+    # A sampled token's log-probability is never exactly 0 for all of a row.
     has_logprob = (batch.behaviour_logprobs != 0) & batch.completion_mask
     rows: list[int] = (
         (batch.completion_mask.any(dim=1) & ~has_logprob.any(dim=1)).nonzero().flatten().tolist()
@@ -85,6 +90,7 @@ def _read(learner: Learner) -> list[Rollout]:
         )
         ids = row.completion_ids
         if labelled.label and 0 < len(ids) <= limit:
+            # Unknown: `before` computes them.
             logprobs = torch.zeros(len(ids)).tolist()
             rollouts.append(
                 Rollout(

@@ -86,6 +86,7 @@ def tiny(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
+    # The global generator is put back: making a model must not change what is drawn after it.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
@@ -123,6 +124,7 @@ def character_tokenizer(charset: str, words: Sequence[str] = ()) -> PreTrainedTo
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     letters = [c if ord(c) > 127 else as_bytes.pre_tokenize_str(c)[0][0] for c in charset]
     vocabulary = {token: i for i, token in enumerate([*_SPECIAL.values(), *letters])}
+    # No merges: each character stays a token.
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=_SPECIAL["unk_token"]))
     changed = [(letter, c) for letter, c in zip(letters, charset, strict=True) if letter != c]
     tokenizer.pre_tokenizer = as_bytes

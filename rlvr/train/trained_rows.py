@@ -45,6 +45,7 @@ def tokenized(
     prompt_ids, end = tokenization.encode(prompt), tokenization.closing_id
     rows = []
     for text, truncated in completions:
+        # With the template's end token, unless the text was cut.
         ids = tokenization.encode_reply(text, prompt_ids) + ([] if truncated else [end])
         rows.append(TrainedRow(prompt_ids, ids, [True] * len(ids)))
     return tuple(rows)
@@ -66,8 +67,10 @@ def step_row(
     prompt_ids, ids, ends = tokenization.encode(prompt), list[int](), list[int]()
     for number, step in enumerate(steps):
         if number == 0:
+            # Where the template's opening of a reply has been put before it.
             ids += tokenization.encode_reply(step, prompt_ids)
         else:
+            # Later steps follow text, and get no opening.
             ids += tokenization.encode(step, after=prompt_ids)
         ends.append(len(ids))
     ids.append(tokenization.closing_id)

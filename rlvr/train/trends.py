@@ -133,8 +133,11 @@ class GradientNorm(Trend):
         norm = _finite(numbers, "grad_norm")
         if norm is None:
             return None
+        # From the steps before: this one must not raise
+        # its own measure. Infinity: too few are known.
         usual = median(self._before) if len(self._before) >= _EARLY else math.inf
         self._before.append(norm)
+        # 0 <: where all gradients were 0 any is unusual.
         if not 0 < usual * _SHARP < norm:
             return None
         return (
@@ -156,6 +159,7 @@ class Mismatch(Trend):
         apart = _finite(numbers, "mismatch")
         if apart is None:
             return None
+        # The first steps are the measure, and give no alarm themselves.
         if len(self._first) < _EARLY:
             self._first.append(apart)
             return None
@@ -187,6 +191,7 @@ class LengthTrend(WindowTrend[tuple[float, float]]):
 
     def judge(self, window: list[tuple[float, float]]) -> str | None:
         accuracy, length = map(fmean, zip(*window, strict=True))
+        # A better window is the new measure, however long its completions are.
         if self._best is None or accuracy > self._best[0]:
             self._best = accuracy, length, self._steps
             return None
@@ -214,6 +219,7 @@ class Validation(Trend):
         self._line: str | None = None
 
     def check(self, numbers: _Numbers) -> str | None:
+        # All rewards since the last validation, whose mean is compared.
         if (reward := _finite(numbers, "reward")) is not None:
             self._rewards.append(reward)
         name = next((key for key in numbers if _is_score(key)), None)
@@ -230,6 +236,7 @@ class Validation(Trend):
             self._best, self._worse = (score, reward), 0
             return None
         best, best_reward = self._best
+        # Below the interval of the best, and paid better: both at once, twice in a row.
         self._worse = self._worse + 1 if high < best and reward > best_reward else 0
         if self._worse < 2:
             return None
@@ -255,9 +262,11 @@ class MemoryTrend(WindowTrend[float]):
         return _finite(numbers, "held_mib")
 
     def judge(self, window: list[float]) -> str | None:
+        # The least of a window: what steps need on top comes and goes.
         self._least.append(min(window))
         lowest = list(self._least)
         pairs = list(pairwise(lowest))
+        # Three rises in a row, each above 2 %.
         if len(pairs) < 3 or any(after <= (1 + _LEAK) * before for before, after in pairs):
             return None
         growth = (lowest[-1] - lowest[0]) / len(pairs)
@@ -294,6 +303,7 @@ class WeakTasks(WindowTrend[float]):
             self._first = window
             return None
         before, after = fmean(self._first), fmean(window)
+        # Standard error of a difference of two means of as many samples each.
         error = math.sqrt((variance(self._first) + variance(window)) / _GAP_WINDOW)
         if after - before <= max(_GAP, _GAP_ERRORS * error):
             return None
@@ -311,6 +321,7 @@ def trends() -> list[Trend]:
 
 
 def _is_score(name: str) -> bool:
+    # Not its bounds, which have one part more in their names.
     return name.startswith("validation/avg@") and name.count("/") == 1
 
 

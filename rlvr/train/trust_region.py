@@ -56,7 +56,9 @@ class RegionStep(LearnerPart):
             last.clear()
             for micro_batch, counts in micro:
                 loss, _, stats = learner.loss(micro_batch, totals)
+                # The last call of `surrogate` is at the weights that were kept.
                 last.append(stats if counts else stats.none())
+                # Times 0: a micro-batch that does not count adds nothing.
                 yield -loss * counts
 
         mask = mini.completion_mask.to(learner.policy.device)
@@ -100,12 +102,15 @@ def step_in_region(
         settings: size of the region, iterations.
         temperature: at which the completions were sampled.
     """
+    # Fillers are left out: shards there are none.
     parts = [part for part, counts in policy.plan(batch.rows) if counts]
+    # All trained tokens of the batch.
     trained = batch.completion_mask.sum()
 
     def distributions(part: Sequence[int]) -> Float[Tensor, "N V"]:
         micro = policy.micro_batch([batch.rows[i] for i in part])
         head = policy.model.get_output_embeddings()
+        # Only trained tokens: V numbers are kept for each.
         mask = batch.completion_mask[part][micro.rows, micro.columns]
         logits = policy.root.logits.apply_(head(policy.root.states(micro)[mask]))
         dtype = torch.promote_types(logits.dtype, torch.float32)

@@ -37,6 +37,7 @@ def validation_split(
     """
     if not config.validation_tasks:
         return env, None
+    # By identity: members of a mixture may be of one kind.
     parts = {id(member): _split(config, member) for member in env.members.values()}
     training = env.each(lambda _, member: parts[id(member)][0])
     return training, env.each(lambda _, member: parts[id(member)][1])
@@ -51,6 +52,7 @@ def _split(config: ResolvedConfig, env: Environment) -> tuple[Environment, Envir
 def _count(config: ResolvedConfig, env: Environment) -> int:
     size, count = env.size or 0, config.validation_tasks
     if config.validation_by_default:
+        # An explicit number is taken as it is, and refused if it is too large.
         count = min(count, size // _MOST)
     if not 0 < count < size:
         raise UsageError(
@@ -71,6 +73,8 @@ def _generated(env: Environment) -> Environment:
 
 def _cut(env: Environment, count: int) -> tuple[Environment, Environment]:
     tasks = [env.task(index) for index in range(env.size or 0)]
+    # The order of the ids' digests is as good as random, and
+    # the same in every run whatever the order of the data.
     held = {task.id for task in sorted(tasks, key=lambda task: _draw_digest(task.id))[:count]}
 
     def part(of: list[Any]) -> Environment:
@@ -104,9 +108,11 @@ class Standing:
         Args:
             report: of the validation; one in which nothing could be scored is not counted.
         """
+        # The mean share of right completions over tasks.
         metric = report.metrics.get(f"avg@{report.n}")
         if metric is None:
             return False
+        # A tie is no new best.
         self.stalled = 0 if metric.value > self.best else self.stalled + 1
         self.best = max(self.best, metric.value)
         is_top = metric.value > self.top
