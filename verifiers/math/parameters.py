@@ -26,6 +26,7 @@ _SAID = re.compile(
     rf"(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})?"
 )
 _DECLARED = re.compile(rf"(?P<before>)(?P<letter>[a-zA-Z])(?:{_IN}|{_IS})")
+# n \ge 1, n \ge 0: a counter, of which nothing else is said.
 _FROM_ONE = re.compile(r"(?P<letter>[nkmj]) ?\\ge ?[01]")
 _OPENER = re.compile(r"(?<![a-zA-Z])(?:for|where|with)(?![a-zA-Z])")
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
@@ -36,6 +37,7 @@ def split_quantified(text: str) -> tuple[str, str, str] | None:
     r"""Split `k\pi "where" k \in \mathbb{Z}` into what is said, the letter and its range; None if
     nothing is said."""
     at = 0
+    # The last opener: "for x = 2 where k is an integer" declares k.
     for opener in _OPENER.finditer(text):
         at = opener.start()
     if at and (match := _SAID.fullmatch(_plain(text[at:]))):
@@ -43,6 +45,7 @@ def split_quantified(text: str) -> tuple[str, str, str] | None:
     at = text.rfind("(")
     if (
         at > 0
+        # k\pi (k \in \mathbb{Z}): brackets at the end, with a membership in them.
         and text[-1] == ")"
         and r"\in" in text[at:]
         and (match := _DECLARED.fullmatch(text[at + 1 : -1].strip()))
@@ -83,6 +86,7 @@ def _range(found: re.Match[str]) -> str:
         )
     words = f"{found['before'] or ''} {found['kind'] or ''}"
     is_integer = "integer" in words or "whole" in words
+    # Positive integers and naturals are one range.
     if "natural" in words or ("positive" in words and is_integer):
         return "Z+"
     prefix = next(

@@ -69,6 +69,7 @@ _STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
 _PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_WHOLE_NUMBERS = frozenset(("binom", "perm", "gcd", "lcm"))
 _CALCULUS = ("int", "lim", "diff")
+# So that what is taken for zero, a third of 480 bits, is zero on all of the ball.
 _ROOT_BITS = 720  # of the ball of a root; the search works with a third more
 _SEARCH_STEPS = 24_000  # nodes visited to find roots; about 0.08 s
 _MOST_SWITCHES, _MOST_ROOTS, _MOST_NUMBERS = 8, 12, 10
@@ -99,6 +100,7 @@ def _root_of_power(node: Node) -> Node | None:
         return None
     inner, outer = node.args[0].args[1], node.args[1]
     is_integral = node.op == "pow" and outer.op == "num" and outer.value.denominator == 1
+    # (x^2)^3 is a polynomial, (x^2)^{1/2} is |x|.
     return (
         None if is_integral or free_symbols(inner) or free_symbols(outer) else node.args[0].args[0]
     )
@@ -112,6 +114,7 @@ def is_analytic(node: Node) -> bool:
     if node.op == "pow":
         base, exponent = node.args
         base_exponent = exponent.args[0] if exponent.op == "neg" else exponent
+        # A power other than a whole one is analytic only over a positive base.
         if (
             not (base_exponent.op == "num" and base_exponent.value.denominator == 1)
             and base not in _POSITIVE
@@ -139,6 +142,7 @@ _POSITIVE = (EULER, PI)
 
 
 def _seeded(seeds: Sequence[Node]) -> random.Random:
+    # Sorted, so that answer and reference may change places and meet at the same points.
     digest = hashlib.sha256("\0".join(sorted(map(repr, seeds))).encode("utf-8", "replace")).digest()
     return random.Random(digest)  # it must repeat, and keeps no secret
 
@@ -191,6 +195,7 @@ def _small(rng: random.Random) -> fmpq:
 
 
 def _large(rng: random.Random) -> fmpq:
+    # Beyond the middling ones, which end at 11.
     return 12 + _fraction(rng, 97)
 
 
@@ -221,6 +226,7 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     Raises:
         TooLarge: the search for what turns would take too many steps.
     """
+    # Random points suffice: two of these differ nearly everywhere or nowhere.
     if all(map(is_analytic, seeds)):
         return
     rng = _seeded(seeds)
@@ -228,6 +234,7 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     known_numbers = _known_numbers(seeds)
     calculus = any(has(seed, *_CALCULUS) or INFINITY in walk(seed) for seed in seeds)
     if calculus:  # each point costs milliseconds
+        # Far numbers alone: near ones are as good as random ones.
         plain = [*(x for x in known_numbers if _is_far(x)), fmpq(1000), fmpq(-1000)][
             :_MOST_FOR_CALCULUS
         ]
@@ -248,14 +255,17 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
         )
         roots, near = (_whole_only(points, name in integral) for points in turning)
         values[name] = [*roots, *near, *_whole_only(plain, name in integral)]
+        # Roots first, as the steps that may be spent could end.
         yield from (({**fixed, name: x}, ROOT) for x in roots)
         beside += [({**fixed, name: x}, BESIDE) for x in near]
     yield from beside
     for at in range(max(map(len, values.values()))):
+        # With steps each letter takes each of its values; else the letters take turns.
         for name in names if steps else (names[at % len(names)],):
             if at < len(values[name]):
                 yield {**_somewhere(names, rng), name: values[name][at]}, OTHER
     if len(names) > 1:
+        # All letters at the same number: there |x - y| and max turn.
         for x in _whole_only(plain[:6], bool(integral)):
             yield dict.fromkeys(names, x), OTHER
         for x, sign in itertools.product(
@@ -279,6 +289,7 @@ def _whole_only(numbers: Sequence[Number], whole: bool) -> list[Number]:
 
 
 def _each_once(numbers: Iterable[Number]) -> Iterable[Number]:
+    # By text where it is a ball, as balls do not hash.
     return {x if is_exact(x) else str(x): x for x in numbers}.values()
 
 
@@ -320,7 +331,9 @@ def _known_numbers(seeds: Sequence[Node]) -> list[fmpq]:
             with suppress(Undefined, TooLarge, Unreadable, KeyError):
                 value = abs(Evaluation({}, real=True, budget=Budget(200)).number(node))
                 if is_exact(value) and value.height_bits() <= _MOST_BITS and value not in (0, 1):
+                    # 0 and 1 are among the plain numbers already.
                     numbers[value] = None
+    # A far threshold takes many digits to say, so the longest come first.
     largest = sorted(numbers, key=fmpq.height_bits, reverse=True)[:_MOST_NUMBERS]
     return [neighbour(c) for c in largest for neighbour in _NEIGHBOURS]
 
@@ -362,6 +375,7 @@ def _turning_numbers(
                     if not any(_near(root, root_before) for root_before in roots)
                 ]
         roots.sort(key=_middle)
+        # Evenly thinned, and the last one kept.
         if len(roots) > _MOST_ROOTS:
             roots = roots[:: -(-len(roots) // _MOST_ROOTS)] + roots[-1:]
         known_roots = list(map(_as_fraction, roots))
@@ -394,6 +408,7 @@ _ANGLES = (2, 3, 4, 6, 8, 12, 18, 24, -2, -3, -4, -6, -12, -18)
 
 
 def _near(x: Number, y: Number) -> bool:
+    # 10^-60 beside numbers that are known to 200 digits: the same root, found twice.
     return bool(abs(_middle(x) - _middle(y)) < (1 + abs(_middle(x))) / 10**60)
 
 
@@ -405,6 +420,7 @@ def _switches(name: str, names: Sequence[str], seeds: Sequence[Node]) -> list[tu
             inside = free_symbols(switch)
             if name in inside and inside <= set(names):
                 switches[switch, at_integers] = None
+    # The shortest switches first: outer ones hold them as parts.
     return sorted(switches, key=lambda item: sum(1 for _ in walk(item[0])))[:_MOST_SWITCHES]
 
 
@@ -414,9 +430,11 @@ def _decides(node: Node) -> Iterator[tuple[Node, bool]]:
     elif node.op == "call" and node.value in ("floor", "ceil"):
         yield node.args[0], True
     elif node.op == "call" and node.value in ("max", "min"):
+        # Four arguments are six pairs.
         for a, b in itertools.combinations(node.args[:4], 2):
             yield minus(a, b), False
     elif node.op == "mod":
+        # x mod m jumps where x/m is whole.
         yield Node("div", node.args), True
     elif node.op == "cases":
         for condition in node.args[1::2]:
@@ -454,6 +472,7 @@ class _Search:
             return [(k - start) / slope for k in (_WHOLE if whole else (0,))] if slope != 0 else []
         samples = self._sample_switch()
         zeros: list[Number] = []
+        # Five of them, as each takes a search.
         for target in _WHOLE[:5] if whole else (0,):
             zeros += self._crossings(samples, target)
         return [*zeros, *self._extrema(samples)]
@@ -466,6 +485,7 @@ class _Search:
         except (Undefined, Unreadable):
             return None
         except TooLarge:
+            # Only a spent budget ends the search; a number that is too large is no sample.
             if self._budget.left < 0:
                 raise
             return None
@@ -473,6 +493,7 @@ class _Search:
 
     def _line(self) -> tuple[fmpq, fmpq] | None:
         """Its value at 0 and its slope, if these say all."""
+        # A line through four points of no pattern is taken for one.
         values = [value for value in map(self._at, _ON_A_LINE) if is_exact(value)]
         if len(values) < len(_ON_A_LINE):
             return None
@@ -485,11 +506,13 @@ class _Search:
         far = (
             () if _is_periodic(self._switch) else _FAR
         )  # sin 10^{1000} takes a thousand digits of pi
+        # Quarters near 0, then powers of ten, so that every change of sign between them is met.
         grid = {fmpq(n, 4) for n in range(-16, 17)} | {
             fmpq(s * 10**k) for k in _POWERS + far for s in (1, -1)
         }
         grid |= {fmpq(sign * n) for n in (7, 20, 50, 300) for sign in (1, -1)}
         grid |= {fmpq(sign, 10**k) for k in (2, 6, 15, 30) for sign in (1, -1)}
+        # Beside the roots of inner switches, where an outer one may jump.
         beside = [_as_fraction(x) + by for x in self._inner for by in _ASIDE]
         with ctx.workprec(PRECISION):
             values = [
@@ -530,6 +553,7 @@ class _Search:
                 return z
             w = arb(value).mid()
             if (w < 0) is (v < 0):
+                # Illinois: the end that stays is halved in weight.
                 u /= 2
             else:
                 x, u = y, v
@@ -539,6 +563,7 @@ class _Search:
     def _simplest(self, x: Number, target: int) -> Number:
         """The fraction that it is, if it is a short one."""
         near = _as_fraction(x)
+        # A short fraction has a denominator of at most a million.
         plain = as_number(
             Fraction(int(near.numerator), int(near.denominator)).limit_denominator(10**6)
         )
@@ -548,6 +573,7 @@ class _Search:
         """Where it turns round: there it may touch a value that it does not cross."""
         turns: list[Number] = []
         for (x, u), (_, v), (y, w) in zip(seen, seen[1:], seen[2:], strict=False):
+            # Three neighbours of which the middle one is highest or lowest.
             if ((u < v and w < v) or (u > v and w > v)) and len(turns) < _MOST_EXTREMA:
                 left, right = self._slope(x), self._slope(y)
                 if left is not None and right is not None and left * right < 0:

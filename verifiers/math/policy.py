@@ -96,6 +96,7 @@ class MathPolicy:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         tolerance = self.tolerance
+        # True is an int and would be a tolerance of 1.
         if (
             isinstance(tolerance, bool)
             or not isinstance(tolerance, int | float)
@@ -110,9 +111,11 @@ class MathPolicy:
                 continue
             value, allowed = (
                 getattr(self, setting.name),
+                # A bool has no arguments in its hint.
                 get_args(hints[setting.name]) or (True, False),
             )
             if not any(
+                # `is`, so that 1 is no True; texts by value.
                 value is choice or (isinstance(value, str) and value == choice)
                 for choice in allowed
             ):

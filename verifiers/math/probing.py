@@ -115,8 +115,10 @@ def equal(a: Node, b: Node) -> bool:
         Undefined: one of two constants has no value, or no point was found at which both have one.
         TooLarge, Unreadable: see `latex.tree`.
     """
+    # The same tree is equal, except cases of which none may hold.
     if a == b and not has(a, "cases"):
         return True
+    # A log without a base is tried as the common and as the natural one; one of them suffices.
     bases = (
         (10, None)
         if any(n.op == "call" and n.value == "log" for t in (a, b) for n in walk(t))
@@ -140,6 +142,7 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
         try:
             agrees = judge.agrees(point, budget)
         except Rough:
+            # Where steps turn, a point that cannot be decided may be the one that differs.
             if steps:
                 raise
             continue
@@ -152,9 +155,11 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
         agreed += agrees is True
         if agreed == points_due:
             break
+    # No point at which both have values: nothing was compared.
     if agreed == 0:
         raise Undefined
     special = _special(names, steps, a, b)
+    # Fewer than 8 points are too little evidence, whatever the special ones say.
     return agreed >= POINTS and not any(judge.agrees_there(*place) is False for place in special)
 
 
@@ -167,6 +172,7 @@ def _spread(*trees: Node) -> int:
     """
     spread = 0
     for tree in trees:
+        # A part without letters is a constant, which may hide a long number.
         if free_symbols(tree):
             spread = max(spread, _spread(*tree.args))
         elif tree.op not in ("rel", "list", "set"):
@@ -187,6 +193,7 @@ def _special(
     """
     left = _SPECIAL_STEPS if steps else _SPECIAL_STEPS // 4
     for point, kind in special_points(names, *seeds):
+        # Far points may be left out; where something turns, none.
         if left <= 0:
             if kind != OTHER:
                 raise TooLarge("more steps than can be looked at")
@@ -211,6 +218,8 @@ class _Judge:
         try:
             return self._agree(point, budget)
         except _Missing as missing:
+            # The answer alone has no real value: a branch of a logarithm may explain it, nothing
+            # else.
             return None if missing.unmeant else self._beyond(point, budget) or False
         except Undefined:
             return None
@@ -228,6 +237,7 @@ class _Judge:
         except _Missing as missing:
             if missing.unmeant:
                 return None
+            # A case that is missing in the answer is a difference, where the reference has a value.
             if missing.no_case:
                 return False
         except Undefined:
@@ -239,6 +249,7 @@ class _Judge:
             return None
         try:
             beyond = self._beyond(point, budget)
+            # No complex value either: a hole is judged beside it.
             return self.agrees(nudge(point), budget) if beyond is None else beyond
         except TooLarge:
             return None
@@ -271,6 +282,7 @@ class _Judge:
                 Evaluation(point, real=real, log_base=self.log_base, budget=budget).value(side)
                 for side, real in ((self.answer, False), (self.reference, True))
             )
+            # Of a logarithm the real part: its branches differ by multiples of iπ.
             return agree(x.real if several and isinstance(x, acb) else x, y)
 
         try:
@@ -322,8 +334,10 @@ def _equal_constants(a: Node, b: Node, log_base: int | None) -> bool:
         return agree(x, y), _are_exact(x, y), spread
 
     same, exact, spread = decided(compare, _CONSTANT_PRECISION)
+    # A difference is certain, and so are two exact numbers.
     if not same or exact:
         return same
+    # Short and without very large or small numbers: 105 digits cannot agree by design.
     if spread <= _MOST_SPREAD and size(a) + size(b) <= _LONGEST_CONSTANT:
         return True
     bits = _CONSTANT_PRECISION + _FOR_SMALL * spread
@@ -350,17 +364,20 @@ def _measured(
         left, right = (
             Evaluation(point, real=is_real, log_base=log_base, budget=budget) for _ in range(2)
         )
+        # The reference first: a point at which it has no value says nothing of the answer.
         y = right.value(b)
         try:
             x = left.value(a)
         except Undefined as undefined:
             raise _Missing(undefined) from None
         measured = measure(x, y)
+        # A difference needs no more digits, nor do exact numbers.
         settled = measured is None or measured is False or _are_exact(x, y)
         if not all(map(is_exact, point.values())):  # a root that was searched for: no more shows
             settled = True
         if settled:
             return measured, PRECISION
+        # Six: a square doubles the digits, and only a third of them is vouched for.
         return measured, PRECISION + _FOR_SMALL * (spread(a, b) - min(left.bottom, right.bottom))
 
     measured, enough = decided(compare)
@@ -380,6 +397,7 @@ def _cells(value: Number | Grid) -> Sequence[Number]:
 def ratio(a: Node, b: Node) -> int:
     """The sign of a / b if that is the same number other than 0 wherever both have values; else
     0."""
+    # Relative, so that small and large factors are judged alike.
     quotient = _constant(a, b, _quotient, lambda x, y: vanishes(x / y - 1))
     return 0 if quotient is None or isinstance(quotient, acb) else sign_of(quotient)
 
@@ -419,6 +437,7 @@ def _constant(
         try:
             found = _measured(goes_on, a, b, point, budget, is_real)
         except _Missing as missing:
+            # The answer has no value where the reference has one: no ratio.
             if not missing.unmeant and not _may_be_missing(a, b):
                 return None
             continue
@@ -442,6 +461,7 @@ def _quotient(x: Number | Grid, y: Number | Grid) -> Number | None:
     """x / y; a point at which both vanish says nothing."""
     if isinstance(x, Grid) or isinstance(y, Grid):
         return None
+    # One of them vanishes and the other does not: no factor relates them.
     gone = vanishes(x), vanishes(y)
     if all(gone):
         raise Undefined

@@ -30,13 +30,18 @@ from rlvr.verifiers.math.words import plain
 
 __all__ = ["compound", "literal", "quantity", "read_measured", "word"]
 
+# 12, -1,234.50, $5, 50%, 2.5e3, .75
 _LITERAL = re.compile(
     r"([+-]?) ?([$£€]?)(?:(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?( ?%)?"
 )
+# \frac{1}{2}, -3/4: whole numbers alone.
 _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")  # 1 000 000, as ISO 80000-1 writes it
+# $5, -$5, $ 5: a currency in front.
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
+# 5 €: a currency behind.
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
+# 52_8, (1011)_2, 52 (base 8), 52_{\text{eight}}
 _BASED = re.compile(
     r"(\d[0-9A-Fa-f]*|\( ?\d[0-9A-Fa-f]* ?\)) ?"
     r'(?:_ ?\{? ?\(? ?"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|'
@@ -44,21 +49,28 @@ _BASED = re.compile(
     r'\(? ?"?\(?(?:in )?base"?[- ]"?(\d{1,2}|two|three|four|five|six|seven|eight|nine|ten|twelve|'
     r'sixteen)\)?"? ?\)?)'
 )
+# 0x1F, 0b101, 0o17
 _PREFIXED = re.compile(r'"? ?0([xbo])([0-9A-Fa-f]{1,64}) ?"?')
 _BASE_OF = {"x": 16, "b": 2, "o": 8}
+# cm^2, m^{3}
 _UNIT_POWER = re.compile(r" ?\^ ?\{?[23]\}?$")
 _NO_CONSTANT = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|[,_]")
 _BESIDE = re.compile(r'"[^"]*"')
+# \frac{"m"}{"s"}: a unit above another.
 _UNIT_FRACTION = re.compile(
     r'\\frac ?\{ ?("[^{}]{1,60}(?:\{-?\d\})?) ?\}\{ ?("[^{}]{1,40}(?:\{-?\d\})?) ?\}$'
 )
 _UNIT_PRODUCT = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])")
+# 5"k" without a space, and 5M or 5 million behind a currency below.
 _ATTACHED = re.compile(r'([+-]? ?[\d.,]+)"([kKMB])"')
 _WORTH = re.compile(
     rf'([+-]? ?[\d.,]+) ?"?({"|".join(sorted(SCALE_LETTERS, key=len, reverse=True))})"?'
 )
+# 30^\circ 15' 20''
 _ARC = re.compile(r"([+-]?) ?(\d+) ?\^\\circ ?(\d+(?:\.\d+)?) ?'(?: ?(\d+(?:\.\d+)?) ?(?:''|\"))?")
+# 5' 6'' in feet and inches.
 _FEET = re.compile(r"(\d+) ?'(?: ?-? ?(\d+(?:\.\d+)?) ?'')?")
+# 20 ^\circ C
 _TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
 _MEASURED = re.compile(  # 3.0 \times 10^8 m/s, 440 1/s
     r"([+-]? ?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
@@ -68,9 +80,12 @@ _MEASURED = re.compile(  # 3.0 \times 10^8 m/s, 440 1/s
 _UNIT_SIGNS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'- ./*"
 _ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[a-z]+\}|\\mathbb")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{4,}")
+# 1 hour 30 minutes, 5 ft 6 in: up to four parts.
 _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}){{1,3}}")
+# A further number behind the first: `12 "or" 13` is no 12 with a unit.
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
+# "negative" 5, "minus 5"
 _NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
 _LONGEST = 20_000  # digits of a number that is written out
 _CURRENCY_FIRST = re.compile(r'"(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\.?" ?(?=[\d.])')
@@ -86,6 +101,7 @@ def literal(text: str) -> Quantity | None:
         return _fraction(text)
     sign, money, integer_part, places, bare_places, exponent, percent = match.groups()
     places = places or bare_places or ""
+    # The digits without their point, which `power` puts back.
     value: Fraction | int = int((integer_part or "").replace(",", "") + places)
     power = (int(exponent) if exponent else 0) - len(places)
     if abs(power) > _LONGEST:
@@ -100,6 +116,7 @@ def literal(text: str) -> Quantity | None:
         -value if sign == "-" else value,
         unit,
         bool(percent),
+        # With an exponent the places say nothing of rounding.
         None if exponent else len(places) or None,
     )
 
@@ -119,6 +136,7 @@ def _fraction(text: str) -> Quantity | None:
 def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
     if (
+        # 1 000 000: spaces between thousands.
         special := literal(text.replace(" ", "") if _SPACED.fullmatch(text) else "")
         or _read_based(text)
         or _compound(text)
@@ -126,10 +144,12 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         or _read_scaled(text, text, "")
     ) is not None:
         return special
+    # USD 5 is read as 5 USD.
     if text[:1] == '"' and (currency := _CURRENCY_FIRST.match(text)):
         return quantity(f'{text[currency.end() :]} "{currency[1]}"')
     if text[:1] == '"' and (opposite := _NEGATIVE.match(text)):
         return _read_negated(text, opposite.end())
+    # The currency goes first, so that what is left may be scaled: $5M.
     core, unit = _strip_money(text)
     if unit and (scaled := _read_scaled(text, core, unit)) is not None:
         return scaled
@@ -143,6 +163,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         core, tail, factor = _strip_words(core)
         if tail is None:
             return word(text)
+        # A percent sign in words, unless there is a unit.
         if not unit and tail in _PERCENT:
             percent = True
         elif not unit:
@@ -159,6 +180,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
     except UndefinedNumber:
         return Flawed(text, "undefined")
     except NotArithmetic:
+        # Words within an expression make prose of it; a scale without a value is prose too.
         if factor != 1 or '"' in core or _LONG_WORD.search(_ENVIRONMENT.sub("", core)):
             return word(text)
         if percent and _NO_CONSTANT.search(core):
@@ -166,6 +188,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         return Quantity(text, core, None, unit, percent, pis=pi_multiple(core))
     if r"\dots" in core and value.denominator < _LONGEST:
         core = str(value)  # 0.333… is written out
+    # Places of a decimal with a unit, for rounding; without one `literal` has set them.
     number = literal(core) if unit else None
     return Quantity(text, core, value, unit, percent, number.places if number else None)
 
@@ -173,6 +196,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
 def read_measured(text: str) -> Quantity | None:
     """The other reading of `5 m`, which is a product unless the other side has a unit."""
     match = _MEASURED.fullmatch(text)
+    # A letter alone may be a variable, so only units with a size count here.
     unit = canonical(plain_unit(match[2])) if match else None
     if match is None or not unit or (measure(unit) is None and unit not in TEMPERATURES):
         return None
@@ -219,6 +243,7 @@ def _read_scaled(text: str, core: str, unit: str) -> Quantity | None:
     number = literal(match[1]) if match else None
     if match is None or number is None or number.value is None:
         return None
+    # 5K may be kelvins: the other side tells.
     if match[2] == THOUSANDS and not unit:
         return Quantity(text, match[1], number.value, THOUSANDS)
     return Quantity(text, text, number.value * SCALE_LETTERS[match[2]], unit)
@@ -239,6 +264,7 @@ def _read_negated(text: str, end: int) -> Quantity | Word | Flawed:
     if (
         not isinstance(number, Quantity)
         or number.value is None
+        # "negative" -5 is not 5.
         or number.text.lstrip('" ')[:1] in "+-"
     ):
         return word(text)
@@ -275,15 +301,18 @@ def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
     """Their sum in the last one's unit, if they are of one dimension and each unit is smaller than
     the one before."""
     sizes = [measure(part.unit) for part in parts]
+    # Each part needs a value, a unit, and that unit a size.
     if len(parts) < 2 or any(part.value is None for part in parts):
         return None
     measures = [size for size in sizes if size is not None]
     if (
         len(measures) < len(parts)
         or len({dimension for _, dimension in measures}) > 1
+        # Two plain numbers have no dimension to be added in.
         or not measures[0][1]
     ):
         return None
+    # 30 minutes 1 hour is no time, but two.
     if any(larger[0] <= smaller[0] for larger, smaller in itertools.pairwise(measures)):
         return None
     last = measures[-1][0]
@@ -300,6 +329,7 @@ def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
 def _strip_money(text: str) -> tuple[str, str]:
     if first := _MONEY_FIRST.match(text):
         return first[1] + text[first.end() :], CURRENCIES[first[2]]
+    # The last two characters at most, since the sign stands alone.
     if last := _MONEY_LAST.search(text, max(0, len(text) - 2)):
         return text[: last.start()], CURRENCIES[last[1]]
     return text, ""
@@ -309,6 +339,7 @@ def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
     """The expression, the canonical name of the unit behind it and how it is scaled; None where
     more is said."""
     quoted = text.find('"')
+    # Words come first: no number to stand behind.
     if quoted == 0:
         return text, None, Fraction(1)
     if quoted > 0 and (fraction := _UNIT_FRACTION.search(text)):
@@ -327,6 +358,7 @@ def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
     end = power.start() if power else len(text)
     core = text[:end].rstrip(_UNIT_SIGNS)
     tail = text[len(core) :].strip()
+    # Only behind a digit, a bracket, a brace or the c of ^\circ can a unit begin.
     if not core or core[-1] not in "0123456789)}c" or not _is_unit(tail):
         return text, "", Fraction(1)
     return core, *_unit(tail)
@@ -340,6 +372,7 @@ def _unit(tail: str) -> tuple[str | None, Fraction]:
         return tail.casefold(), Fraction(1)
     factor = Fraction(1)
     while tail:
+        # A Chinese scale is one sign, and needs no space behind it.
         first = tail[0] if tail[0] in SCALES else tail.partition(" ")[0].casefold()
         if first not in SCALES:
             return canonical(tail), factor

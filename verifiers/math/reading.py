@@ -29,8 +29,10 @@ __all__ = ["as_list", "as_ratio", "read"]
 _COMMAS = separator(r"[,;]|\\also(?![a-zA-Z])")
 _SEMICOLONS = separator(";")
 _DASHES = separator(r"\\endash(?![a-zA-Z])")
+# (a), (b): the parts of a question.
 _PART = re.compile(r'"?\(?([a-h])\)"? ?')
 _MARKED = re.compile(r'"?\( ?[A-Ja-j] ?\)"?')
+# A \setminus B, A \ \{1\}, A - \{1\}
 _WITHOUT = separator(r"\\setminus(?![a-zA-Z])|(?:\\|- ?)(?=\\\{)")
 _REGIONS = {
     r"\cup": (separator(r"\\cup(?![a-zA-Z])"), "union"),
@@ -40,6 +42,7 @@ _REGIONS = {
 }
 _ROWS = separator(r"\\\\")
 _CELLS = separator("&")
+# 5:8, 5 "to" 8
 _COLONS = separator(':|(?<=\\d) "?to"? (?=\\d)')
 
 # 10,000 dollars: one grouped number, and then no other number.
@@ -50,7 +53,9 @@ _GROUPED_LIST = re.compile(
     r"(?=.*\d,\d)-?\d{1,3}(?:,\d{3})*(?:\.\d+)?(?:, -?\d{1,3}(?:,\d{3})*(?:\.\d+)?){1,50}"
 )
 _OUTWARD = re.compile(r"\][^()\[\]]{1,200}[\]\[]|\[[^()\[\]]{1,200}\[")  # ]2, 5[ is (2, 5)
+# Maximum: 5, "Area:" 12
 _LABEL = re.compile(r'"?([A-Za-z][A-Za-z ]{0,30})"?: (.*)|"([A-Za-z][A-Za-z ]{0,30}):" ?([^"].*)')
+# "the answer is" 5, "it diverges to" \infty: before a value alone.
 _STATED = re.compile(
     r'"?(?:(?:so|thus|hence|therefore),? ?)?'
     r"(?:(?:the )?(?:final )?(?:answer|value|result)(?: is|:)|it is|it\'s|"
@@ -58,14 +63,18 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 _MATRIX = re.compile(r"\\begin ?\{([pbBvV]?matrix)\}((?:(?!\\end).)*)\\end ?\{\1\}", re.DOTALL)
+# \{x | x > 0\}, \{x \in \mathbb{R} : x \ne 1\}
 _BUILDER = re.compile(
     r"([a-z]) ?(?:\\in ?\\mathbb ?\{? ?R ?\}? ?)?[|:] ?([^|:;]*(?:[<>]|\\le|\\ge|\\ne)[^|:;]*)"
 )
+# (B), "B.", B) and B alone.
 _CHOICE = re.compile(r"\"?\( ?([A-Ja-j]) ?\)\"?|\"([A-Ja-j])[.:)]?\"|([A-J])(?:[.:)]|$)")
+# (B) "is wrong", (B) "or" …: said of an option, and no choice of it.
 _DENIED = re.compile(
     r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b',
     re.IGNORECASE,
 )
+# option B, choice (c)
 _OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
 # Without quotes, letters are words where three stand together and not all are single: a - bc is a
 # difference.
@@ -77,26 +86,32 @@ _SHORT_WORDS = frozenset(
 _REALS = re.compile(r"\\(?:mathbb|Bbb|mathbf)\{?R\}?([\^_]\{?(?:[+-]|>0|<0|\\ge0|\\le0)\}?)?")
 _HALF_OPEN = frozenset(("(]", "[)"))
 _PAIRS = _HALF_OPEN | {"()", "[]", r"\{\}", r"\langle\rangle"}
+# Behind (B) one of these makes a formula of it: (B)^2, (A) = 3.
 _NO_OPTION = re.compile(
     r"[\^_*/!=<>+'?|\u2192-]|"
     r"\\(?:times|cdot|div|overline|bar|ne|le|ge|in|notin|to|not|equiv|approx|sim|cup|cap|setminus|"
     r"subset|subseteq|vee|wedge|pm)"
     r"(?![a-zA-Z])"
 )
+# all real numbers except 0, all reals but x = 1
 _ALL_BUT = re.compile(
     r'"?(?:all )?(?:the )?real(?:s| numbers)?(?: x)?,?'
     r'(?: except(?: for)?| but| other than|"? ?\\ne)"? ?'
     r"(?:x ?= ?)?(?P<gone>.+)",
     re.IGNORECASE,
 )
+# A sentence with one of these does not simply state the value behind it.
 _DOUBT = re.compile(
     r"\b(?:not?|never|or|and|but|if|unless|least|most|about|nearly|almost|half|twice|minus|than|"
     r"between)\b|n't",
     re.IGNORECASE,
 )
+# 7:05 is a time and no ratio.
 _LEADING_ZERO = re.compile(r"(?<!\d)0\d")
 _WHOLE, _MOST_COUNTED = re.compile(r"-?\d{1,6}"), 200
+# 4k+1 : k \in \mathbb{Z}
 _RESIDUES = re.compile(r"([^|:]{1,60})[|:] ?([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}?")
+# x \in \mathbb{Z} : 1 \le x \le 4
 _BOUNDED = re.compile(r"([a-z]) ?\\in ?\\mathbb ?\{? ?Z ?\}? ?[|:] ?([^|:;]{1,80})")
 _SHORT = 100  # characters of a text whose form is kept
 _MAX_SIGNS = 16  # how many readings an answer with several ± may stand for
@@ -115,6 +130,7 @@ def _once_more(match: re.Match[str]) -> str:
     return f"{match['first']} {match['about'] or f'; {other}'}"
 
 
+# In this order, and again until nothing changes: `read` is called on what is left.
 _REMARKS = swaps(  # what says no more of the value
     ("ap", r'\A(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])', ""),
     (  # "The largest prime is" 97
@@ -165,10 +181,12 @@ def read(text: str) -> Form:
 
 
 def _read(text: str) -> Form:
+    # One number, as most answers are, before any other reading.
     if number := literal(text):
         return number
     if (shorter := swap(text, _REMARKS)) != text:
         return read(shorter)
+    # July 4, 2020 has a comma and is no list.
     if (day := date(text)) is not None:
         return day
     if "real" in text and (most := _ALL_BUT.fullmatch(text)):
@@ -176,6 +194,7 @@ def _read(text: str) -> Form:
         return Items(text, "minus", (_line(text), _single(rf"\{{{gone}\}}")))
     if _OUTWARD.fullmatch(text):
         text = f"{'(' if text[0] == ']' else '['}{text[1:-1]}{')' if text[-1] == '[' else ']'}"
+    # "(b)" must occur, or there is only one part.
     if "(b)" in text and (labelled := _parts_of_question(text)) is not None:
         return labelled
     if _GROUPED_LIST.fullmatch(text):
@@ -186,6 +205,7 @@ def _read(text: str) -> Form:
     if _GROUPED.fullmatch(text):
         return _single(text.replace(",", ""))
     parts = [part for part in parts if part]
+    # k\pi, k \in \mathbb{Z}: the last part declares a letter of what stands before it.
     if len(parts) > 1 and (said := declaration(parts[-1])):
         head, signs = text[: text.rfind(parts[-1])].rstrip(" ,;"), signs[: len(parts) - 2]
         return Family(
@@ -216,6 +236,7 @@ def _several(text: str, parts: list[str], signs: list[str]) -> Form:
     if any(part == r"\dots" for part in parts):
         parts = _counted_out(parts)
     forms = list(map(_single, parts))
+    # 30 or 30.0 is no hedge.
     if set(signs) == {";"} and (only := _twice_the_same(forms)) is not None:
         return only
     if ";" in signs and all(isinstance(form, Word | Choice) for form in forms):
@@ -244,6 +265,7 @@ def _counted_out(parts: list[str]) -> list[str]:
     the same."""
     at = parts.index(r"\dots")
     numerals = parts[:at] + parts[at + 1 :]
+    # Dots between two ends, and whole numbers alone.
     if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in numerals):
         return parts
     numbers = list(map(int, numerals))
@@ -251,6 +273,7 @@ def _counted_out(parts: list[str]) -> list[str]:
     if not step or (numbers[-1] - numbers[0]) // step >= _MOST_COUNTED:
         return parts
     integers = list(range(numbers[0], numbers[-1] + (1 if step > 0 else -1), step))
+    # The numbers that stand there must be the first and last of the run.
     fits = integers[:at] == numbers[:at] and integers[at - len(numbers) :] == numbers[at:]
     return list(map(str, integers)) if fits and len(integers) >= len(numbers) else parts
 
@@ -265,6 +288,7 @@ def _groups(text: str) -> Named | None:
             form for form in forms if isinstance(form, Named) and not isinstance(form.body, Items)
         ]
         names = names or [form.name for form in named]
+        # Every group names the same letters, two at least.
         if len(named) < max(len(forms), 2) or [form.name for form in named] != names:
             return None
         tuples.append(Items(group, "()", tuple(form.body for form in named)))
@@ -274,6 +298,7 @@ def _groups(text: str) -> Named | None:
 def _parts_of_question(text: str) -> Items | None:
     r"""`"(a)" 3 "(b)" 4`: the answers to the parts of a question, in order."""
     items: list[Form] = []
+    # The parts must come in order, from (a) on.
     for letter in "abcdefgh":
         begin = _PART.match(text)
         if begin is None or begin[1] != letter:
@@ -287,6 +312,7 @@ def _parts_of_question(text: str) -> Items | None:
         items.append(_single(body))
         text = text[end:]
         if not text:
+            # One part is no list of parts.
             return Items(body, "()", tuple(items)) if len(items) > 1 else None
     return None
 
@@ -307,6 +333,8 @@ def _single(text: str) -> Form:
         return _range(text)
     if text.startswith(r"\begin{cases}") and text.endswith(r"\end{cases}") and "&" in text:
         return Quantity(text, text)  # "if" and "otherwise" in it are no prose
+    # The first that reads it decides: (B) 12 is an option before it is an expression, and words
+    # come last.
     for reader in (
         _choice,
         _read_labelled,
@@ -411,12 +439,14 @@ def _read_bracketed(text: str) -> Form | None:
         rows = [cut(part[1:-1], _COMMAS) for part in parts]  # [[1, 2], [3, 4]]
         if len({len(row) for row in rows}) == 1:
             return _matrix(text, rows)
+    # A half-open bracket has two ends; other pairs of signs are no brackets.
     if (opening + closing) not in _PAIRS or (len(parts) != 2 and opening + closing in _HALF_OPEN):
         return Flawed(text, "unreadable")
     if len(parts) > 1:
         return _signed_tuples(
             text, "()" if opening == r"\langle" else opening + closing, list(map(_single, parts))
         )
+    # Round brackets around one thing group; others are left to the engine.
     return _single(parts[0]) if (opening, closing) == ("(", ")") and parts else None
 
 
@@ -437,6 +467,7 @@ def _whole_numbers(text: str, inner: str) -> Form | None:
     ends = [item.value if isinstance(item, Quantity) else None for item in condition.body.items]
     if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[1] - ends[0] > _MOST_COUNTED:
         return None
+    # An open end at a whole number leaves that number out.
     low = math.floor(ends[0]) + 1 if condition.body.kind[0] == "(" else math.ceil(ends[0])
     high = math.ceil(ends[1]) - 1 if condition.body.kind[1] == ")" else math.floor(ends[1])
     return Items(text, "set", tuple(Quantity(str(n), str(n), n) for n in range(low, high + 1)))
@@ -453,6 +484,7 @@ def _signed_tuples(text: str, kind: str, items: list[Form]) -> Items:
     choices = [
         form.items if isinstance(form, Items) and form.kind == "list" else (form,) for form in items
     ]
+    # One more than allowed, to see that there are too many.
     tuples = list(itertools.islice(itertools.product(*choices), _MAX_SIGNS + 1))
     if len(tuples) == 1 or len(tuples) > _MAX_SIGNS:
         return Items(text, kind, tuple(items))
@@ -497,6 +529,7 @@ def _line(text: str, part: str = "") -> Items:
 
 def _signs(text: str) -> Items | None:
     r"""1 \pm \sqrt2 is two values; with \mp the signs go together, two \pm are independent."""
+    # Three signs would be eight values.
     if r"\pm" not in text or r"\pmod" in text or text.count(r"\pm") > 2 or "=" in text:
         return None
     if r"\mp" in text:
@@ -519,6 +552,7 @@ def _signs(text: str) -> Items | None:
 
 
 def _wordlike(text: str) -> Form | None:
+    # Times and dates first, as 3:30 would be a ratio.
     if (moment := time_of_day(text)) is not None:
         return moment
     if (day := date(text)) is not None:
@@ -539,6 +573,7 @@ def _wordlike(text: str) -> Form | None:
         return Items(text, "set", ())
     if words in REALS:
         return _line(text)
+    # abc may be a product; `cats` and `abc de` are prose.
     spoken = (" " in letters or len(letters) > 3) and _THREE_LETTERS.search(letters)
     certain = '"' in text or spoken or not letters.isascii() or letters.lower() in _SHORT_WORDS
     return word(text) if certain else None

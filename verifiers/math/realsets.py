@@ -53,12 +53,14 @@ class End:
     side: int
 
     def __lt__(self, other: End) -> bool:
+        # At the same number, [2 is before (2.
         if self.meets(other):
             return self.side < other.side
         return bool(self.value < other.value)
 
     def meets(self, other: End) -> bool:
         """The same number, or taken for it."""
+        # Of infinite balls no difference can be taken.
         if _is_finite(self.value) and _is_finite(other.value):
             return vanishes(self.value - other.value)
         return bool(self.value == other.value)
@@ -83,10 +85,12 @@ def same_set(a: Node, b: Node) -> bool:
         Unreadable: one is no set of real numbers that we can work out.
         Undefined: an end has no value.
     """
+    # x^2 < 4 is the question: as an answer it would be paid for repeating it.
     if any(map(is_condition, walk(a))):
         raise Unreadable("a condition that is not solved")
     if free_symbols(_bounds(a)) or free_symbols(_bounds(b)):
         return _same_between_variables(a, b)
+    # Where the ends lie first, by values; then those that meet are compared as expressions.
     ends = decided(lambda: _common_ends(_REGIONS.pieces(a), _REGIONS.pieces(b)))
     return ends is not None and all(
         x.node is None or y.node is None or probing.equal(x.node, y.node) for x, y in ends
@@ -124,6 +128,7 @@ def _same_between_variables(a: Node, b: Node) -> bool:
         return False
     pairs = zip(left[:2], right[:2], strict=True)
     return all(
+        # Infinite ends have no value to compare.
         x == y if INFINITY in (x, y) or MINUS_INFINITY in (x, y) else probing.equal(x, y)
         for x, y in pairs
     )
@@ -190,6 +195,7 @@ def _condition(node: Node) -> list[Piece]:
     variables = [side for side in node.args if side.op == "sym"]
     if len(variables) != 1 and not is_condition(node):
         raise Unreadable("a condition that does not bound one variable")
+    # `strict` is off, as there is one side more than signs.
     links = zip(node.args, node.value, node.args[1:], strict=False)
     return reduce(common, [_link(left, sign, right) for left, sign, right in links])
 
@@ -215,11 +221,15 @@ def _solve_inequality(left: Node, sign: str, right: Node) -> list[Piece]:
         if sign in ("<", "le"):
             return common(up, down)
         solutions = unite([*up, *down]) if sign != "ne" else common(up, down)
+        # |u| = -1 has no solution, though u = -1 may have one.
         none = sign == "=" and sign_of(Evaluation({}, real=True).number(right)) < 0
         return [] if none else solutions
     stretches = solution(left, sign, right)
     return unite(
-        (End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1)) for low, a, high, b in stretches
+        # `side` from whether the end belongs to it: a closed low end lies before its number, a
+        # closed high end behind it.
+        (End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1))
+        for low, a, high, b in stretches
     )
 
 

@@ -35,6 +35,7 @@ __all__ = [
 Reader: TypeAlias = Callable[[str], Form]
 
 _COMMAS = separator("[,;]")
+# = but not <=, :=, ==
 _EQUALS = separator(r"(?<![<>!:])=(?!=)|\\in(?![a-zA-Z])")
 _ABOUT = separator(r"\\approx")
 _RELATION = separator(r"\\(?:le|ge|ne)(?![a-zA-Z])|<|>")
@@ -44,13 +45,18 @@ _RAYS = {
     r"\le": r"(-\infty , {0}]",
     ">": r"({0} , \infty)",
     r"\ge": r"[{0} , \infty)",
+    # Without one number the line is two rays.
     r"\ne": r"(-\infty , {0}) \cup ({0} , \infty)",
 }
 _CLOSED = frozenset((r"\le", r"\ge"))
 _TURNED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne"}
 
+# (x), (x, y), (\alpha)
 _ARGUMENTS = r"\( ?(?:[a-zA-Z]|\\[a-zA-Z]+)(?: ?, ?(?:[a-zA-Z]|\\[a-zA-Z]+))* ?\)"
+# \overrightarrow{AB}, \vec v
 _ARROW = r"\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
+# x, x_1, f(x), f^{-1}(x), (f \circ g)(x), \sigma^2, C_5^2, \vec a \cdot \vec b, \int … dx: what may
+# stand before =.
 _NAME = re.compile(
     r"(?:\"?[A-Za-z]{1,20}\"?"
     r"|\\(?:overrightarrow|vec|mathbf|boldsymbol) ?(?:\{ ?[A-Za-z]{1,3} ?\}|[A-Za-z])"
@@ -72,21 +78,26 @@ _GREEK = re.compile(
     r"sigma|tau|phi|varphi|chi"
     r"|psi|omega|Delta|Omega|Sigma|Phi|Gamma|Theta|Lambda|Psi)(?![a-zA-Z])"
 )
+# \angle A, P(…), n(…), \lim: no letter of it is to be solved for.
 _MEASURE = re.compile(
     r"\\(?:angle|measuredangle|lim|int|sum|prod|binom|dim|deg|arg)(?![a-zA-Z])|m ?\\angle|"
     r"P ?\(|n ?\("
 )
+# f(2), g'(0), P(1/2)
 _AT_NUMBER = re.compile(r"[fghpqFGHPQST]'{0,2} ?\( ?-?\d+(?:[./]\d+)? ?\)")
+# |AB|, P(A), \sin A: a quantity where its letters are capital or Greek.
 _OF_NAMED = re.compile(
     r"\||\\\||[A-Z] ?\([A-Z]|"
     r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|gcd|lcm|max|min|det|overline|vec|overrightarrow)"
     r"(?![a-zA-Z])"
 )
+# \frac{AB}{CD}, \triangle ABC, AB:CD
 _SEGMENTS = re.compile(
     r"(?:\\frac|[A-Z{}/:+ ]|_ ?\{?[A-Z0-9]{1,6}\}?|\\(?:triangle|overline|cdot|times)(?![a-zA-Z])|"
     r"-|\(|\))+"
 )
 _ZERO = re.compile(r"[+-]? ?0(?:\.0*)?")
+# A constant has a value already, so that π = 3 names nothing.
 _CONSTANTS = frozenset((r"\pi", r"\infty", r"\emptyset", "e", "i"))
 
 
@@ -102,12 +113,14 @@ def is_name(text: str) -> bool:
 
 def equation(text: str, read: Reader) -> Form | None:
     """What stands behind the last name, if every step before it is arithmetic that holds."""
+    # One sign of approximation: a chain of two says less.
     if r"\approx" in text and len(approximation := cut(text, _ABOUT)) == 2:
         # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
         if is_name(approximation[0]):
             return Named(text, _call_name(approximation[0]), read(approximation[1]))
         if flawed := _tautology(text, *approximation):
             return flawed
+        # √2 ≈ 1.41 states √2; 5 ≈ 6 is a chain that does not hold.
         exact, rounded = map(read, approximation)
         return Flawed(text, "chain") if _is_far(exact, rounded) else read(approximation[0])
     if "=" not in text and r"\in" not in text:
@@ -117,9 +130,11 @@ def equation(text: str, read: Reader) -> Form | None:
         return None
     if not all(parts):
         return Quantity(text, text)  # x = 5 =
+    # `takewhile`: the names in front; behind the first value no name counts.
     names = list(itertools.takewhile(is_name, parts[:-1]))
     if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(parts[1]):
         names = parts[:1]  # i = 3, e = 1/2
+    # 5 = x, but not 5 \in x.
     if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
         return Named(text, _call_name(parts[1]), read(parts[0]))  # 5 = x
     if len(parts) == 2 and len(names) == 1 and _stands_in(parts[0], parts[1]):
@@ -151,8 +166,10 @@ def _is_far(exact: Form, rounded: Form) -> bool:
     if (exact.unit, exact.percent) != (rounded.unit, rounded.percent):
         return False  # 1.5 m ≈ 4.9 ft
     gap, digits = abs(Fraction(exact.value) - Fraction(rounded.value)), rounded.core
+    # A whole number that ends in zeros may be rounded at the first of them.
     if digits.isdecimal() and digits.endswith("0"):  # 1234 ≈ 1200
         return gap > Fraction(10) ** (len(digits) - len(digits.rstrip("0"))) / 2
+    # 1.234 ≈ 1.23 differs by less than a unit of the last place.
     return gap >= Fraction(10) ** -(rounded.places or 0)
 
 
@@ -164,6 +181,7 @@ def stated_side(relation: str) -> str | None:
     or 4.
     """
     parts, signs = cuts(relation, _EQUALS)
+    # A chain or a membership states no single value.
     if (
         len(parts) != 2
         or signs != ["="]
@@ -172,12 +190,15 @@ def stated_side(relation: str) -> str | None:
         or not _is_closed(parts[1])
     ):
         return None
+    # A condition or a list is no quantity.
     if any(sign in parts[0] for sign in ("<", ">", ",", r"\le", r"\ge", r"\ne")):
         return None
     if measures(parts[0]):
         return parts[1]
     letters = {*_VARIABLE.findall(_COMMAND.sub(" ", parts[0]))} | {*_GREEK.findall(parts[0])}
+    # Two letters at least, as m + n = 5; x = 5 is read as a name, and 2x = 10 is to be solved.
     several = len(letters - {"e", "i", "d"}) > 1
+    # = 0 is how equations are written that are to be solved.
     return parts[1] if several and not _ZERO.fullmatch(parts[1]) else None
 
 
@@ -221,6 +242,7 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     forms = [quantity(side) for side in sides]
     values = [form.value if isinstance(form, Quantity) else None for form in forms]
     last = forms[-1]
+    # All sides have one value, by arithmetic: the last one is stated.
     if (
         isinstance(last, Quantity)
         and values[0] is not None
@@ -230,6 +252,7 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     if name is None and None in values:
         if len(sides) == 2:
             return Quantity(text, text)  # an equation such as x + y = 3
+        # m + n = 5 + 7 = 12: the sides behind the first agree.
         if values[0] is None and values.count(values[-1]) == len(values) - 1:
             short = f"{sides[0]}={sides[-1]}"  # m + n = 5 + 7 = 12
             return Quantity(short, short)
@@ -251,9 +274,11 @@ def inequality(text: str, read: Reader) -> Named | None:
     if not any(sign in text for sign in _TURNED):
         return None
     sides, signs = cuts(text, _RELATION)
+    # x < 2 or 1 < x < 3; longer chains are no interval.
     if not all(sides) or len(sides) not in (2, 3):
         return None
     if len(sides) == 2:
+        # Both ways round, since 2 > x is x < 2.
         ways = (sides[0], signs[0], sides[1]), (sides[1], _TURNED[signs[0]], sides[0])
         sizes = [(_ABSOLUTE.fullmatch(side), sign, end) for side, sign, end in ways]
         sizes = [way for way in sizes if way[0]]
@@ -261,10 +286,12 @@ def inequality(text: str, read: Reader) -> Named | None:
             [(size, sign, end)] = sizes
             return _absolute(text, size[1], sign, end, read) if size else None
         named = [way for way in ways if is_name(way[0])]
+        # x < y bounds neither.
         if len(named) != 1:
             return None
         [(name, sign, end)] = named
         return Named(text, _call_name(name), read(_RAYS[sign].format(end)))
+    # 1 < x > 3 bounds x from one side twice.
     if list(map(is_name, sides)) != [False, True, False] or not _one_way(signs):
         return None
     rising = signs[0] in ("<", r"\le")
@@ -276,6 +303,7 @@ def inequality(text: str, read: Reader) -> Named | None:
 
 def _absolute(text: str, name: str, sign: str, size: str, read: Reader) -> Named | None:
     r"""|x| < 2 is (-2, 2), and |x| \ge 2 what is left."""
+    # |x| < a - b has no sign that can be put before it.
     if sign == r"\ne" or any(mark in size for mark in "+-"):
         return None
     if sign in ("<", r"\le"):
@@ -305,18 +333,21 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
     if not isinstance(first, Named) or isinstance(first.body, Flawed):
         return None
     if not any(isinstance(form, Named) for form in forms[1:]):
+        # Area = 5, 6: a word names one thing, and what follows is another.
         if (len(first.name) > 2 and first.name.isalpha()) or (
             isinstance(first.body, Items) and first.body.kind == "set"
         ):
             return None
         return Named(text, first.name, _list([first.body, *forms[1:]]))
     bodies = [form.body for form in forms if isinstance(form, Named) and form.name == first.name]
+    # x = 1, y = 2: other names are values of their own.
     if len(bodies) < len(forms):
         return None
     regions = [
         isinstance(body, Items) and body.kind in ("()", "(]", "[)", "[]", "union")
         for body in bodies
     ]
+    # (x, y) = (1, 2), (3, 4) lists points, though each body looks like an interval.
     if not any(regions) or first.name.startswith("("):
         return Named(text, first.name, _list(bodies))
     return Named(text, first.name, _region(bodies, signs))
@@ -333,11 +364,13 @@ def _region(bodies: list[Form], signs: Sequence[str]) -> Items:
         body if isinstance(body, Items) else Items(rf"\{{{body.text}\}}", "set", (body,))
         for body in bodies
     )
+    # Exact ends only; where they are none, nothing is said to be impossible.
     impossible = pieces(Items("", "meet", items)) == []
     if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
         return Items(r" \cup ".join(item.text for item in items), "union", items)
     if impossible:
         return Items(r"\emptyset", "set", ())
+    # By which end is infinite: x > 1 and x < 3 are cut to (1, 3).
     rays = {tuple(end.text.endswith(r"\infty") for end in item.items): item for item in items}
     low, high = rays.get((False, True)), rays.get((True, False))
     if len(items) == 2 and low and high:

@@ -25,6 +25,7 @@ Classes: TypeAlias = tuple[str, int, frozenset[int]]
 
 _MOST = 100_000  # residues of a common modulus
 _SAID = re.compile(r"\\equiv|\\p?b?mod(?![a-zA-Z])|multiples of|(?:odd|even) (?:integers|numbers)")
+# 7 \pmod{11}, n \equiv 2 mod 7
 _REMAINDER = re.compile(
     r"(?:[^=<>,]{1,40}\\equiv ?)?(\d{1,9}) ?\(? ?\\p?b?mod ?\{? ?(\d{1,9}) ?\}? ?\)?"
 )
@@ -64,6 +65,7 @@ def remainder(form: Form) -> str:
         form: of an answer beside a number.
     """
     found = _REMAINDER.fullmatch(form.text)
+    # A remainder is smaller than what it is a remainder of.
     return found[1] if found and int(found[1]) < int(found[2]) else ""
 
 
@@ -95,6 +97,7 @@ def _classes(node: Node) -> Classes | None:
     if node.op == "list":  # x ≡ 1, 3 (mod 4): the last one says the modulus
         last = node.args[-1]
         modulus = last.args[1:] if last.op == "congruent" else ()
+        # The modulus behind the last residue holds for those before it.
         alone = [Node("congruent", (arg, *modulus)) if modulus else arg for arg in node.args[:-1]]
         pairs = zip(node.args[:-1], alone, strict=True)
         parts = [arg if arg.op == "congruent" else residue_of for arg, residue_of in pairs]
@@ -119,10 +122,12 @@ def _line(node: Node) -> Classes | None:
     start, second, third = (
         value_of(replace_part(node, sym(min(letters)), num(n))) for n in (0, 1, 2)
     )
+    # Two equal steps: a line; a square has others.
     return _class("", start, second - start) if third - second == second - start else None
 
 
 def _class(name: str, residue: Fraction, step: Fraction) -> Classes | None:
+    # 4.5k + 1 is no class of whole numbers, nor is a line that does not move.
     if residue.denominator != 1 or step.denominator != 1 or not 0 < abs(step) <= _MOST:
         return None
     modulus = abs(int(step))

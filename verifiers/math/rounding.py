@@ -28,9 +28,11 @@ def bounds(
 
     Both numbers are meant as they stand in `value`, without percent signs and units.
     """
+    # Rounding and tolerance side by side: the wider interval holds.
     rounded = _rounding_range(answer, reference, policy)
     if not policy.tolerance or reference.value is None:
         return rounded
+    # From its digits, as 0.1 is no tenth in binary.
     value, distance = Fraction(reference.value), Fraction(str(policy.tolerance))
     if policy.tolerance_is == "relative":
         distance *= abs(value)
@@ -42,14 +44,17 @@ def _rounding_range(
     answer: Quantity, reference: Quantity, policy: MathPolicy
 ) -> tuple[Fraction, Fraction] | None:
     places, value = reference.places, reference.value
+    # Without places behind the point nothing was rounded.
     if policy.rounding == "exact" or not places or value is None:
         return None
     place = Fraction(1, 10**places)
     if policy.rounding == "reference":
+        # 12.5 for 12.46: a shorter decimal says less than the reference.
         if answer.places is not None and answer.places < places:
             return None
         return value - place / 2, value + place / 2
     value = Fraction(value)
+    # A decimal answer has been rounded by its writer, and is judged as it stands.
     if answer.places or _is_decimal(answer) or not is_rounded(value, places):
         return None
     return (
@@ -84,6 +89,7 @@ def _is_decimal(answer: Quantity) -> bool:
     if answer.value is None:
         return False
     denominator = Fraction(answer.value).denominator
+    # A fraction whose denominator has no other primes ends as a decimal.
     for prime in (2, 5):
         while denominator % prime == 0:
             denominator //= prime

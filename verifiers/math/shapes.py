@@ -50,8 +50,11 @@ _OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
 _AXES = "ijk"
+# b < a < c
 _ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
+# P(1, 2) at the end of the text
 _POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")
+# \mathbf{i}, \hat{\mathbf{i}}, \vec i, and a plain i beside no letter.
 _UNIT_VECTOR = re.compile(
     r"\\(?:mathbf|hat|vec|boldsymbol|bm|bold|widehat|overrightarrow) ?"
     r"(?:\{ ?(?:\\(?:mathbf|hat|bold) ?\{?)? ?\\?([ijk])(?:math)? ?\}{1,2}|\\?([ijk])(?![a-z]))"
@@ -93,6 +96,7 @@ def stated_value(relation: Form, other: Form, *, trusted: bool) -> Form | None:
         or not isinstance(other, Quantity | Items)
     ):
         return None
+    # Of the reference only a quantity may state a value: x^2 = 4 must not be answered by 4.
     if trusted and not measures(relation.text.partition("=")[0].strip()):
         return None
     value = stated_side(relation.text)
@@ -148,6 +152,7 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     if tree.op != "rel" or set(tree.value) != {"="}:
         return None
     letters = free_symbols(_tree(other.core))
+    # 2x + 3y = 5 beside x: the equation is to be solved for y.
     if letters and not free_symbols(tree) <= letters:
         return None
     return tuple(map(read, cut(equation.core, _EQUALS)))
@@ -187,10 +192,12 @@ def components(form: Form, size: int) -> Items | None:
     text = form.text if isinstance(form, Quantity) and form.value is None else ""
     if not 2 <= size <= len(_AXES) or not (vectors := list(_UNIT_VECTOR.finditer(text))):
         return None
+    # Either all vectors are marked, or none: \mathbf{i} + 2j mixes two notations.
     marked = any(match[1] or match[2] for match in vectors)
     parts: dict[str, str] = {}
     at = 0
     for match in vectors:
+        # What stands before the vector, without the sign of multiplication.
         factor = text[at : match.start()].strip(" *").removesuffix(r"\cdot").strip()
         axis = match[1] or match[2] or match[3]
         if (
@@ -200,16 +207,19 @@ def components(form: Form, size: int) -> Items | None:
             or not _is_balanced(factor)
         ):
             return None
+        # From the second one on a sign must join it.
         if at and factor[:1] not in ("+", "-"):
             return None
         parts[axis] = {"": "1", "+": "1", "-": "-1"}.get(factor, factor.removeprefix("+").strip())
         at = match.end()
+    # 3 + 4i is a number; with a j it is a vector.
     if text[at:].strip() or (not marked and "j" not in parts):
         return None
     return Items(text, "()", tuple(read(parts.get(axis, "0")) for axis in _AXES[:size]))
 
 
 def _is_balanced(text: str) -> bool:
+    # A sum in front, (1 + 2)\mathbf{i}, has its brackets; a bare one belongs to another term.
     return (
         all(text.count(a) == text.count(b) for a, b in ("()", "{}", "[]"))
         and "+" not in text[1:]
@@ -232,6 +242,7 @@ def imaginary_j(answer: Quantity, reference: Quantity) -> Form | None:
     mine, other = _tree(answer.core), _tree(reference.core)
     if free_symbols(mine) != {"j"} or "j" in free_symbols(other):
         return None
+    # Engineers' j counts only where the reference has an i.
     only_there = IMAGINARY in walk(other) and IMAGINARY not in walk(mine)
     return rename(answer, {"j": "i"}) if only_there else None
 
@@ -260,6 +271,7 @@ def in_alphabet(sequence: Items) -> Items:
     """`y = 2, x = 3` as `x = 3, y = 2`, which is its order as a pair."""
     names = [item.name if isinstance(item, Named) else "" for item in sequence.items]
     letters = "".join(sorted(names))
+    # Single letters alone have an order as a pair.
     if len(letters) != len(names) or letters not in "abcdefghijklmnopqrstuvwxyz":
         return sequence
     ordered = sorted(sequence.items, key=lambda item: item.name if isinstance(item, Named) else "")
@@ -286,7 +298,10 @@ def in_proportion(a: Items, b: Items) -> Decision:
         and any(x)
         and any(y)
         and all(
-            p * q == r * s for p, s in zip(x, y, strict=True) for r, q in zip(x, y, strict=True)
+            # All cross products, which needs no division by 0.
+            p * q == r * s
+            for p, s in zip(x, y, strict=True)
+            for r, q in zip(x, y, strict=True)
         )
     )
     return Decision(True, "same-items") if same else Decision(False, "different-items")
@@ -353,6 +368,7 @@ def without_indices(form: Form, other: Form) -> Items | None:
     if not named or len(named) < len(form.items):
         return None
     letter = other.name if isinstance(other, Named) else named[0].name.partition("_")[0]
+    # x_1, x_2 of one x; y_1 is of another letter.
     if not all(item.name.startswith(f"{letter}_") for item in named):
         return None
     return Items(form.text, "list", tuple(item.body for item in named))
@@ -379,6 +395,7 @@ def renamed_function(form: Named, name: str) -> Named | None:
     if not mine or not other or mine[1] != other[1]:
         return None
     old, new = mine[2].split(","), other[2].split(",")
+    # The new name must not be taken in the body.
     if len(old) != len(new) or ({*new} - {*old}) & {*_LETTER.findall(form.body.text)}:
         return None
     return Named(form.text, name, rename(form.body, dict(zip(old, new, strict=True))))

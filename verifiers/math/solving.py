@@ -49,19 +49,26 @@ def solution(left: Node, sign: str, right: Node) -> list[Stretch]:
     if len(names) != 1 or sign not in _SIGNS:
         raise Unreadable("a condition that does not bound one variable")
     above, below = _quotient(minus(left, right))
+    # A zero of the denominator as well is no zero.
     zeros = _roots(_without_factors(above, below))
+    # All places at which the sign may change.
     ends = sorted([*zeros, *_roots(below)], key=lambda root: root.mid())
     return list(_stretches(above * below, ends, zeros, _SIGNS[sign]))
 
 
 def _stretches(
-    both: _Poly, ends: Sequence[arb], zeros: Sequence[arb], signs: Sequence[int]
+    # `both`: numerator times denominator, which has the sign of their quotient.
+    both: _Poly,
+    ends: Sequence[arb],
+    zeros: Sequence[arb],
+    signs: Sequence[int],
 ) -> Iterator[Stretch]:
     numbers = [arb.neg_inf(), *ends, arb.pos_inf()]
     for low, high in pairwise(numbers):
         value = both(_rational_between(low, high))
         if (value > 0) - (value < 0) in signs:
             yield low, False, high, False
+        # The zero itself belongs to it where 0 is among the signs; a pole never does.
         if 0 in signs and any(high is zero for zero in zeros):
             yield high, True, high, True
 
@@ -70,6 +77,7 @@ def _rational_between(low: arb, high: arb) -> fmpq:
     if not low.is_finite() or not high.is_finite():
         end = low if low.is_finite() else high if high.is_finite() else arb(0)
         whole: Any = end.mid().floor().unique_fmpz()  # a midpoint is exact
+        # The floor may lie up to 1 below the end.
         return fmpq(whole + (2 if end is low else -2))
     mantissa, exponent = ((low + high) / 2).mid().man_exp()
     return mantissa * fmpq(2) ** int(exponent)
@@ -137,6 +145,7 @@ def _roots(polynomial: _Poly) -> list[arb]:
         raise Unreadable(f"a condition with coefficients of more than {_MOST_BITS} bits")
     steps = whole.degree() ** 2 * (_STEPS_OF_ROOTS + bits**2 // _BITS_A_STEP)
     spend_of_pair(steps * ctx.prec // PRECISION)
+    # Balls of real roots have an imaginary part of exactly 0.
     return [root.real for root, _ in whole.complex_roots() if root.imag == 0]
 
 

@@ -33,6 +33,7 @@ __all__ = ["as_tree", "equation_of", "leaves"]
 _BOUNDS = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _EQUALS = separator("=")
 _SIGNS = "$£€¥₹% "  # of money, which the unit says, and of percent
+# 6e-34, 1.5E3; not e0 and e1, whose powers of ten could be worked out.
 _SCIENTIFIC = re.compile(r"^([+-]?\d+(?:\.\d+)?)[eE]\+?(-\d+|[2-9]|\d{2,})$")
 _GROUPS = {"set": "set", "either": "list", "list": "list", ":": "ratio", "range": "range"}
 _REGIONS = {"union": "union", "meet": "intersection", "minus": "minus"}
@@ -101,7 +102,9 @@ def equation_of(text: str) -> Node | None:
 def _measured_tree(form: Quantity) -> Node:
     tree = _expression(form)
     if form.unit == ":":
+        # 5:8 is read as a fraction with a mark.
         return Node("ratio", tree.args if tree.op == "div" else (tree,))
+    # Degrees of a sine stand within it.
     if form.unit and not (form.unit == "degree" and takes_angle(tree)):
         tree = Node("unit", (tree,), form.unit)
     return Node("percent", (tree,)) if form.percent else tree

@@ -98,6 +98,7 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
     """
     if not pairs:
         return []
+    # One call for all pairs, so that the workers share them.
     outcomes = _workers().run([((*pair, False), CPU_S, WALL_S) for pair in pairs], wall_s=_POOL_S)
     return [
         _decision(outcome, pair[1])
@@ -109,6 +110,8 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
 
 def _decision(outcome: PairReply, reference: str) -> Decision:
     kind, equal, reason = outcome
+    # A pair that was lost may be the reference's fault, which is looked at alone, and with more
+    # time.
     if kind == "lost" and check_reference(reference) is None:
         return Decision(False, f"too-hard: {reason}")
     return Decision(False, NOTATION) if equal is None else Decision(equal, reason)
@@ -116,6 +119,7 @@ def _decision(outcome: PairReply, reference: str) -> Decision:
 
 def _is_final(outcome: Any) -> bool:
     """An answer, or what the request itself is to blame for."""
+    # What used up its own time or memory is final; a worker that was killed is not.
     return not isinstance(outcome, Unscored) and (outcome[0] == "reply" or outcome[2] in OWN_FAULT)
 
 
@@ -147,6 +151,7 @@ def _call(request: Request, cpu_s: float, wall_s: float) -> PairReply:
         WorkerDied, WorkerTimeout: killed from outside, or starved by the machine, twice.
     """
     failure: Unscored = WorkerDied("the engine was not asked")
+    # Once more, as a machine that is too busy says nothing about the pair.
     for _ in range(2):
         [outcome] = _workers().run([(request, cpu_s, wall_s)], wall_s=_POOL_S)
         if isinstance(outcome, Unscored):
@@ -170,4 +175,5 @@ def _start() -> Callable[[Any], Any]:
 
 @once_per_process
 def _workers() -> WorkerPool:
+    # One worker, and one that is ready when it is lost.
     return WorkerPool(_start, workers=1, spares=1, memory_mib=MEMORY_MIB, quiet=True)

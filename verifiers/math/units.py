@@ -52,6 +52,7 @@ SCALES: dict[str, int | Fraction] = {"dozen": 12} | {
     ).items()
 }
 """They multiply: 1.8 billion is a number, not 1.8 of something; 3 hundredths is 0.03."""
+# `bn` and the Chinese signs have no plural.
 SCALES |= {f"{name}s": size for name, size in SCALES.items() if name.isascii() and len(name) > 2}
 _PARTS = {
     part: n
@@ -59,7 +60,9 @@ _PARTS = {
 }
 _PARTS |= {"hundredth": 100, "thousandth": 1000, "millionth": 10**6, "billionth": 10**9}
 SCALES |= {
-    ("halves" if part == "half" else f"{part}s"): Fraction(1, n) for part, n in _PARTS.items()
+    # Only the plurals scale: 3 halves; `half` alone is in SAYS_MORE.
+    ("halves" if part == "half" else f"{part}s"): Fraction(1, n)
+    for part, n in _PARTS.items()
 }
 
 SCALE_LETTERS = {
@@ -221,6 +224,8 @@ def _load() -> None:
         symbol, *other_names = names.split()
         for short, (long, factor) in [
             ("", ("", Fraction(1))),
+            # Prefixes go with the symbol, and with names of one or two letters; full ones with long
+            # names.
             *((p, _PREFIXES[p]) for p in prefixes.strip()),
         ]:
             spellings = [
@@ -247,9 +252,11 @@ def _load() -> None:
         first, *other_names = group.split()
         name = other_names[0] if len(first) < 3 and other_names else first
         for spelling in (first, *other_names):
+            # A spelling with capitals is a symbol, read in its own case.
             (_SYMBOLS if spelling != spelling.casefold() else _NAMES)[spelling] = name
     for spelling, name in (_OTHER_CASES | _CHINESE_UNITS).items():
         head, caret, power = name.strip("-").partition("^")
+        # `Mm -` is no unit at all, or it would be read with a prefix.
         _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power
     for spelling, name in list(_SYMBOLS.items()):
         if "µ" in spelling:
@@ -332,6 +339,7 @@ def canonical(text: str) -> str | None:
     Args:
         text: folded text after a number, without quotes.
     """
+    # A number behind a number is no unit.
     if not text or len(text) > _LONGEST or text[0].isdecimal():
         return None
     names: list[str] = []
@@ -344,6 +352,7 @@ def canonical(text: str) -> str | None:
         plain = word.casefold()
         name = _name_of_word(word)
         if raised := _POWER.fullmatch(word):
+            # A power needs a unit before it, and only one.
             if not names or "^" in names[-1]:
                 return None
             names[-1] += f"^{raised[1]}"
@@ -361,7 +370,10 @@ def canonical(text: str) -> str | None:
         elif plain == "of" and names and not unknown:
             stuff = True
         elif plain not in _IGNORED:
+            # Behind "of" any stuff may stand; before it each word must be known.
             unknown += not stuff and plain not in ADJECTIVES  # 4 cups of flour
+            # A short word, one with capitals, or one that sounds like a number may change what is
+            # meant.
             odd = odd or len(word) < 4 or not word.islower() or plain.endswith(_LIKE_NUMBERS)
             names.append(plain + power)
             power = ""
@@ -370,6 +382,7 @@ def canonical(text: str) -> str | None:
     counted = bool(names) and _name_of_word(words[-1]) in NOUNS  # 7 stuffed goats
     return (
         f"{UNKNOWN}{' '.join(names)}"
+        # Up to two unknown words before a counted thing are taken for adjectives.
         if unknown and (odd or not counted or unknown > 2)
         else " ".join(names)
     )
@@ -389,6 +402,7 @@ def _name_of_word(word: str) -> str:
 
 
 def _singulars(word: str) -> tuple[str, ...]:
+    # `glass` and `gas` are no plurals.
     if len(word) < 4 or not word.endswith("s") or word.endswith("ss"):
         return ()
     singulars = [word[:-1]]
@@ -422,6 +436,8 @@ def is_known(text: str) -> bool:
     return bool(words) and all(
         word in _POWERS
         or word == "per"
+        # Two letters may be a product of variables; those of the table are not, and a slash makes
+        # units of others.
         or (bool(_name_of_word(word)) and (len(word) > 2 or word in _NO_PRODUCTS or "/" in text))
         for word in words
     )

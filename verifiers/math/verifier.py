@@ -132,6 +132,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             return Verdict(Outcome.UNPARSED, why="no-answer")
         if (verdict := refusal(extraction)) is not None:
             return verdict
+        # A policy of boxes alone takes no sentence.
         if extraction.method == "phrase" and not self.policy.unboxed:
             return Verdict(
                 Outcome.UNPARSED,
@@ -150,6 +151,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             Unscored: no symbolic worker can be started here.
         """
+        # All references first, so that the worker is asked once.
         verdicts = [self._examine(answer, *right) for right in reference]
         return _first_right(_resolve_all(verdicts))
 
@@ -200,6 +202,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             DataError: see `read`.
             Unscored: see `judge`.
         """
+        # An answer is taken out of its box, unless references are texts, which may hold one.
         boxed = any(box in answer for box in _BOXES) and self.policy.references == "mathematics"
         stated = self.extract(answer, None) if boxed else None
         if isinstance(stated, Verdict):
@@ -250,6 +253,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 
     def _examine(self, answer: _Stated, trusted: str, right: Form) -> Verdict | _Undecided:
         extraction = answer.found
+        # Boxes of several parts first: together they may be the reference's list.
         if extraction.parts and (joined := _join_boxes(extraction, right)):
             return self._compare_stated(joined, trusted, right, answer.prompt)
         hedged = extraction.flaw == "hedged" and self.policy.several_boxes == "hedge"
@@ -272,6 +276,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
             return _verdict(_as_texts(answer, trusted, self.policy), answer)
         text = with_points(answer) if self.policy.decimal == "comma" else answer
         decision, form = self._decide_form(text, right)
+        # The second reading only after the first has failed, and where commas may be decimal.
         if (
             not decision.equal
             and decision.reason != "undecided"
@@ -284,6 +289,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 decision, form = self._decide_form(text, right)
         if form is None:
             return _verdict(decision, answer)
+        # What the normal form cannot tell is the engine's, which gets no unbalanced text.
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
             if not _has_matching_braces(text):
                 return _verdict(_UNBALANCED, answer)
@@ -347,12 +353,14 @@ def _as_texts(answer: str, trusted: str, policy: MathPolicy) -> Decision:
 
 def _has_matching_braces(text: str) -> bool:
     """Braces that do not match cannot be read, and no engine should try to mend them."""
+    # \{ and \} are signs of sets, which need no partner here.
     plain = text.replace(r"\{", "").replace(r"\}", "")
     return plain.count("{") == plain.count("}")
 
 
 def _resolve_all(found: list[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
+    # The common case: nothing is open.
     if len(found) == 1 and isinstance(found[0], Verdict):
         return [found[0]]
     questions = [
@@ -366,6 +374,7 @@ def _resolve_all(found: list[Verdict | _Undecided]) -> list[Verdict]:
 
 
 def _settle_decision(item: _Undecided, decision: Decision) -> Verdict:
+    # A pair that is too hard may still be unfinished by its form.
     hard = decision.reason.startswith("too-hard") and item.policy.form != "any"
     if not decision.equal and not hard:
         return _verdict(decision, item.written)
@@ -415,7 +424,9 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
         return f"unfinished: {left}"
     if not prompt:
         return ""
+    # Both as it stands and as what it states: either may stand in the prompt.
     trees = {as_tree(form), stated}
+    # The value alone: its form would be judged again, without end.
     value_only = MathVerifier(replace(policy, form="any"))
 
     def has_value(part: Node) -> bool:
@@ -439,6 +450,7 @@ def _prove_verdict(found: Verdict | _Undecided) -> Verdict:
 def _join_boxes(found: Extraction, right: Form) -> str | None:
     r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several
     boxes are a hedge."""
+    # The box may hold what stands behind x = or before "for all k".
     while isinstance(right, Named | Family):
         right = right.body
     several = (
@@ -446,6 +458,7 @@ def _join_boxes(found: Extraction, right: Form) -> str | None:
         and right.kind in _SEVERAL
         and len(right.items) == len(found.parts)
     )
+    # Same parts in several boxes are one answer said again, unless names tell them apart.
     distinct = found.flaw == "hedged" or all(" = " in part for part in found.parts)
     return ", ".join(found.parts) if several and distinct else None
 
@@ -475,6 +488,7 @@ def _reference_text(reference: Reference) -> str:
     if isinstance(reference, bool) or not isinstance(reference, str | int | float):
         raise DataError(f"the reference is {reference!r}; it must be a text or a number")
     if isinstance(reference, str):
+        # A reference may come in the box that its solution had.
         boxed = extract(reference) if "\\boxed" in reference or "\\fbox" in reference else None
         text = boxed.answer if boxed else reference
         text = text.rstrip(
@@ -495,6 +509,7 @@ def _number_text(reference: int | float) -> str:
         raise DataError("the reference is an integer of more than 4,300 digits") from None
 
 
+# Fewer digits than any limit, so that none is looked at.
 _FEW_DIGITS = 16
 
 

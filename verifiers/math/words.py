@@ -76,10 +76,12 @@ _PARTS = {
     "halves": 2,
 } | {word: value for word, value in _ORDINAL.items() if value > 2}
 _LARGE = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3))
+# two hundred and five, twenty-one: two words and more.
 _SPOKEN_WORD = f"(?:{'|'.join((*_ONES, *_TENS, 'hundred', *(name for name, _ in _LARGE)))})"
 _SPOKEN = re.compile(
     rf"\b{_SPOKEN_WORD}(?:(?:\s|-|\sand\s){_SPOKEN_WORD}){{1,12}}\b", re.IGNORECASE
 )
+# 〇 and 两 are other signs for 0 and 2.
 _CHINESE_DIGITS = dict(zip("零一二三四五六七八九〇两兩", (*range(10), 0, 2, 2), strict=True))
 _CHINESE_TENS = {"十": 10, "百": 100, "千": 1000}
 _CHINESE_SECTIONS = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
@@ -106,6 +108,7 @@ _ELEMENTS = frozenset(
     ).split()
 )
 _SYMBOL = re.compile(r"[A-Z][a-z]?")
+# 2H_2O, Ca(OH)_2, SO_4^2-, Fe^3+
 _FORMULA = re.compile(
     r"(?:\d{0,3}\(?[A-Z][a-z]?\)?(?:_?\d{1,3})?\)?(?:_?\d{1,3})?)+(?:\^?\d{0,2}[+-])?"
 )
@@ -127,6 +130,7 @@ def formula(text: str) -> str | None:
         or not _FORMULA.fullmatch(letters)
     ):
         return None
+    # Letters that name no elements are no formula.
     return letters.replace("_", "") if elements("".join(filter(str.isalpha, letters))) else None
 
 
@@ -140,6 +144,7 @@ def elements(letters: str) -> tuple[str, ...] | None:
 def plain(text: str) -> str:
     """Prose without case, quotes, hyphens, a leading article and a full stop."""
     words = " ".join(_HYPHEN.sub(" ", text.replace('"', " ")).split()).casefold().rstrip(" .!")
+    # `a` alone is a letter and no article.
     for article in _ARTICLES:
         if words.startswith(article) and len(words) > len(article) + 1:
             words = words[len(article) :]
@@ -158,6 +163,7 @@ def number(words: str) -> int | Fraction | None:
     if not words.isascii():
         return _chinese(words)
     first, _, after = words.partition(" ")
+    # minus minus five is no number.
     if first in ("minus", "negative"):
         size = (
             number(after)
@@ -190,6 +196,7 @@ def number_words(prose: str) -> Iterator[str]:
 def _fraction(words: str) -> Fraction | None:
     """`half`, `a half`, `two thirds`."""
     head, _, last = words.rpartition(" ")
+    # thirds is third with an s; halves has a form of its own.
     part = _PARTS.get(last, _PARTS.get(last.removesuffix("s")))
     above = 1 if head in ("", "a", "one") else _NUMBERS.get(head)
     return Fraction(above, part) if part and above else None
@@ -199,6 +206,7 @@ def _cardinal(words: str) -> int | None:
     """Up to the trillions: each scale word once, the largest first."""
     total, smallest, remaining = 0, 10**15, words
     for name, size in _LARGE:
+        # A scale word in front stands for one: thousand.
         before, separator, after = (
             remaining.partition(f" {name}")
             if not remaining.startswith(name)
@@ -207,6 +215,7 @@ def _cardinal(words: str) -> int | None:
         if not separator:
             continue
         count = 1 if before.strip() == "a" else _below_thousand(before.strip())
+        # Each scale is smaller than the one before, and ends a word.
         if count is None or not count or size >= smallest or (after and after[0] != " "):
             return None
         total, smallest, remaining = total + count * size, size, after.strip().removeprefix("and ")
@@ -237,8 +246,10 @@ def _chinese(words: str) -> int | Fraction | None:
     if len(words) > _LONGEST_CHINESE:
         return None
     if "分之" in words:
+        # Denominator first: 二分之一 is one half.
         below, above = (_chinese(part) for part in words.split("分之", 1))
         return Fraction(above) / Fraction(below) if above is not None and below else None
+    # 负负 is no number.
     if words[:1] == "负":
         value = _chinese(words[1:]) if words[1:2] != "负" else None
         return None if value is None else -value
@@ -247,9 +258,11 @@ def _chinese(words: str) -> int | Fraction | None:
         if sign in _CHINESE_DIGITS:
             digit = _CHINESE_DIGITS[sign]
         elif sign in _CHINESE_TENS:
+            # 十 alone is ten: the digit before it may be missing.
             section += (digit or 1) * _CHINESE_TENS[sign]
             digit = 0
         elif sign in _CHINESE_SECTIONS and (section or digit):
+            # All so far counts in this section: 一万二千亿.
             total = (total + section + digit) * _CHINESE_SECTIONS[sign]
             section = digit = 0
         else:
