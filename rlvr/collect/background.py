@@ -89,12 +89,15 @@ class BackgroundCalls:
 
     def take_timings(self) -> Timings:
         """The timings since the last call of this method; they start again at 0."""
+        # Swapped under the lock: threads that end meanwhile
+        # add to one of the two, never to neither.
         with self._lock:
             spent, self._timings = self._timings, Timings()
         return spent
 
     def close(self) -> None:
         """Start no further calls; those that wait are cancelled."""
+        # Calls that have begun cannot be stopped, and end in their threads.
         self._threads.close(cancel=True)
 
     def _run_timed(self, function: Callable[[], _T]) -> _T:

@@ -151,6 +151,7 @@ class Collector(Closing):
         require_whole("max_tries", max_tries, 1)
         require_whole("max_staleness", max_staleness, 0)
         require_one_of("overlong", overlong, ("mask", "keep"))
+        # At 0 all rollouts of a group are the most likely one, and advantages are 0.
         if sampling.temperature == 0:
             raise UsageError(
                 "temperature is 0: all rollouts of a group would be the same; train at 1, or near "
@@ -176,7 +177,10 @@ class Collector(Closing):
         self.dynamic, self.overlong = dynamic, overlong
         self.max_tries, self.max_staleness = max_tries, max_staleness
         self._cursor = cursor_of(env, seed=self.seed, shuffle=shuffle)
+        # What a checkpoint keeps: tasks that were begun
+        # ahead come again, unless they are still under way.
         self._closed = self._cursor.state_dict()  # after the last task of the last batch
+        # Without dynamic sampling every group is kept.
         self._share = _Share() if dynamic else _Share(1.0, 1.0)
         self._flight = Flight(self.groups)
         self._activity = activity or Activity()
@@ -226,6 +230,7 @@ class Collector(Closing):
                 f"{self.env.id} owns its loop, which cannot stand still while the weights change: "
                 "groups cannot be collected ahead of it; set max_staleness to 1 or 0"
             )
+        # A token may be so many versions older than the weights that are trained on it.
         oldest = (self.sampler.version if trained_at is None else trained_at) - self.max_staleness
         before = len(self._flight)
         try:
@@ -241,6 +246,7 @@ class Collector(Closing):
             raise
 
     def _collect_groups(self, prompts: int, oldest: int, ahead: int) -> Collected:
+        # Without dynamic sampling each task is tried once, whatever comes of it.
         limit = prompts * (self.max_tries if self.dynamic else 1)
         # Before anything is sampled: what is too old by now would be thrown away when it is done.
         requeued = self._flight.begin_again(oldest)
@@ -249,6 +255,8 @@ class Collector(Closing):
         with self._activity.task("sampling", self._rollouts_left(prompts)) as advance:
             while (count := self._count_for_batch(prompts, limit)) is None:
                 self._flight.work(advance)
+                # After each piece of work: finished groups
+                # change how many more are expected to be needed.
                 self._open(prompts * (1 + ahead), limit * (1 + ahead))
         sampled: list[Group] = []
         groups: list[Group] = []
@@ -275,6 +283,7 @@ class Collector(Closing):
         numbers |= (
             mixture_stats(self.env, sampled, groups) | tool_stats(sampled) | self._cursor.stats()
         )
+        # Groups that are finished and wait for the next batch.
         left = sum(in_flight.finished for in_flight in self._flight.open)
         numbers |= {"left": float(left), "in_flight": float(len(self._flight) - left)}
         numbers |= {"missing": float(missing), "requeued": float(requeued)}
@@ -283,10 +292,12 @@ class Collector(Closing):
 
     def _count_for_batch(self, prompts: int, most: int) -> int | None:
         """How many of the first groups make the batch; None as long as that is not known."""
+        # Groups in the order of tasks: the first that is not sampled ends what can be known.
         hopeful = kept_count = 0
         for count, group in enumerate(self._flight.open, 1):
             if not group.sampled:
                 break
+            # A group whose scores are missing may still be kept.
             hopeful += not group.finished or self._is_kept(group)
             if hopeful == prompts or count == most:  # only scores are missing
                 self._flight.settle(count)
@@ -321,6 +332,7 @@ class Collector(Closing):
             return float(self._is_kept(one))
         if not self.dynamic:
             return 1.0
+        # Verdicts of scored rollouts alone.
         correct = _correct(list(one.rollouts.values()))
         if len(set(correct)) == 2:
             return 1.0
@@ -337,8 +349,11 @@ class Collector(Closing):
         The order is a function of the batches before: a curriculum that has learned may have other
         tasks come next than those that are open, and these are dropped.
         """
+        # Nothing is with the sampler while the order is put right.
         self._flight.park()
         self._cursor.load_state_dict(self._closed)
+        # From the end of the last batch over the tasks of this
+        # one: those that were begun ahead are taken below.
         self._cursor.take(len(closed))
         for group in closed:
             if group.size:
@@ -348,12 +363,14 @@ class Collector(Closing):
                 kept, sum(closed_group.size > 0 for closed_group in closed)
             )
         self._closed = self._cursor.state_dict()
+        # At staleness 0 nothing may be sampled by older weights, so open groups go.
         still_open = self._flight.open if self.max_staleness else []
         again = self._cursor.take(len(still_open))
         same = [
             open_group.index == index
             for open_group, (_, index) in zip(still_open, again, strict=True)
         ]
+        # The first open group whose task is another one now; those before it stay.
         stay = same.index(False) if False in same else len(same)
         if stay < len(still_open) or not still_open:
             self._cursor.load_state_dict(self._closed)
@@ -364,6 +381,7 @@ class Collector(Closing):
         """Begin the group of the next task; False if its prompt leaves no room for a completion."""
         [(place, index)] = self._cursor.take(1)
         task, excess = None, 0
+        # A prompt is tokenised here only where it might not fit.
         if getattr(self.sampler, "positions", None) is not None:
             task = self.groups.task(index)
             excess = self.groups.excess_tokens(task)
@@ -389,6 +407,7 @@ class Collector(Closing):
     def _why_useless(self, one: OpenGroup) -> str:
         """Why a finished group cannot be trained on; empty if it can."""
         if one.why is None:  # asked for at every poll
+            # Kept: a finished group does not change.
             one.why = self._useless(list(one.rollouts.values()))
         return one.why
 
@@ -406,6 +425,7 @@ class Collector(Closing):
         return Group(group.task, [self._masked_rollout(rollout) for rollout in group.rollouts])
 
     def _masked_rollout(self, rollout: Rollout) -> Rollout:
+        # Truncated rollouts keep their score in the group's mean; they are only not trained on.
         if _is_scored(rollout) and not (self.overlong == "mask" and rollout.truncated):
             return rollout
         return replace(
@@ -454,10 +474,12 @@ class Collector(Closing):
                     f"this state is of a collector with {name} {state.get(name)!r}, and here it is "
                     f"{value!r}; resume with the settings that the run began with"
                 )
+        # Read whole before anything of this collector changes.
         flight = Flight(self.groups)
         flight.load_state_dict(state["flight"])
         self._cursor.load_state_dict(state)
         self._closed, self._flight = self._cursor.state_dict(), flight
+        # Past the tasks of groups that are under way.
         self._cursor.take(len(flight))
         self._share = _Share(*state["share"])
         self._places = dict(state.get("places", {}))
@@ -479,6 +501,8 @@ class Collector(Closing):
         """
         self._places = dict(place)
         last = next(reversed(self._places.values()))
+        # Else the last place: the same environment with
+        # other lengths or another group size goes on.
         saved = self._places.pop(self._tasks, None) or last
         if saved["env"] == self.env.id:
             self._cursor.adopt(saved["at"])
@@ -516,10 +540,13 @@ class _Share:
 
     def with_finished(self, kept: Sequence[bool]) -> float:
         """The share with groups that are finished beyond those batches; at least one in 64."""
+        # Finished groups of this batch count one each; at least 1 /
+        # 64, or a task after task without use would open thousands.
         return max((self.kept + sum(kept)) / (self.seen + len(kept)), 1 / 64)
 
     def after(self, kept: int, seen: int) -> _Share:
         """The share after another batch."""
+        # Halved: an older batch counts half as much as the one after it, as the policy changes.
         return _Share(self.kept / 2 + kept, self.seen / 2 + seen)
 
 

@@ -41,7 +41,9 @@ class Cursor:
         if self.size is not None and self.size < 1:
             raise UsageError(f"{env.id} has no tasks in split {env.split!r}")
         self.shuffle = shuffle
+        # Hashed: seeds that are added up would make runs share orders.
         self._key: tuple[str | int, ...] = (env.id, env.split, seed, *([name] if name else []))
+        # One epoch's order is in memory.
         self._order = lru_cache(maxsize=1)(self._permutation)
 
     @property

@@ -98,6 +98,7 @@ class EvaluationReport:
     @property
     def truncated(self) -> float:
         """Share of the completions that hit the token limit."""
+        # Of all completions, unscored ones too.
         return sum(task.truncated for task in self.tasks) / max(1, self.n * len(self.tasks))
 
     @property
@@ -184,6 +185,7 @@ def evaluate(
         raise UsageError(
             f"temperature is 0: all n={n} completions of a task would be the same; use n=1"
         )
+    # Results of a stopped evaluation are taken as they are.
     results = [earlier[index] for index in indices if index in earlier]
     missing = [index for index in indices if index not in earlier]
     too_long: list[str] = []
@@ -210,6 +212,7 @@ def evaluate(
             if on_group is not None:
                 on_group(index, group)
     results.sort(key=lambda result: result.index)
+    # Bounds of the reward give its interval; the other metrics lie in [0, 1].
     metrics = _metrics(results, n, sorted(set(ks)), level, env.reward.bounds)
     for name in env.shares:
         env_results = [result for result in results if result.task.startswith(f"{name}:")]
@@ -240,6 +243,7 @@ def _fitting(groups: Groups, indices: Sequence[int], too_long: list[str]) -> lis
     """Twice the index of each task whose prompt leaves room for a completion; the ids of the others
     are added."""
     if getattr(groups.sampler, "positions", None) is None:
+        # Where there is no limit no prompt is tokenised for it.
         return [(index, index) for index in indices]
     fitting = []
     for index in indices:
@@ -299,6 +303,7 @@ def result_of_scores(
         task: its id.
         scores, truncated, lengths: of each completion, shape [n].
     """
+    # A task without a scored completion is in no mean.
     scored = [
         (score.total, score.verdict)
         for score in scores
@@ -331,6 +336,7 @@ def _metrics(
         "reward": [result.reward for result in scored if result.reward is not None],
     }
     for k in ks:
+        # The estimators need at least k scored ones.
         enough = [result for result in results if result.scored >= k]
         counts, right = (
             [result.scored for result in enough],

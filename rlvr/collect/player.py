@@ -95,6 +95,7 @@ class _Tokens:
         self.logprobs += sample.behaviour_logprobs(sampling)
         self.turns.append(Turn(start, len(self.ids)))
         self.texts.append(sample.text)
+        # An engine says versions of each token where weights changed on the way.
         self.versions += sample.token_versions or [sample.weights_version] * len(ids)
         self.truncated = sample.truncated
 
@@ -103,6 +104,7 @@ class _Tokens:
         self.ids += ids
         self.mask += [False] * len(ids)
         self.logprobs += [0.0] * len(ids)
+        # A reply has the version of the turn that it follows, as no weights made it.
         self.versions += self.versions[-1:] * len(ids)
         self.texts.append(_plain(reply))
 
@@ -122,10 +124,12 @@ class _Tokens:
             completion_ids=self.ids,
             completion_mask=self.mask,
             behaviour_logprobs=self.logprobs,
+            # The oldest: staleness is of the oldest token.
             weights_version=min(self.versions, default=version),
             truncated=self.truncated,
             score=score,
             turns=tuple(self.turns),
+            # One version needs no list.
             token_versions=tuple(self.versions) if len(set(self.versions)) > 1 else (),
         )
 
@@ -180,6 +184,7 @@ class Player:
         Args:
             sampling: how.
         """
+        # Players of environments hold the old sampling.
         self.close()
         self.sampling = sampling
 
@@ -213,6 +218,7 @@ class Player:
             first: number of the first group, in the ids of requests.
         """
         for p, (place, index) in enumerate(asked, first):
+            # Prompts are encoded once for the episodes of a group.
             task, prompts = self.task(index), list[TokenIds]()
             for g in range(size_of(index)):
                 yield self._play(_Numbers(p, g, place), task, prompts)
@@ -251,6 +257,7 @@ class Player:
 
     def _player_of(self, env: Environment) -> EpisodePlayer | None:
         """What plays an environment instead of this object; None for nothing."""
+        # By identity: members of a mixture may have the same id.
         if id(env) not in self._own:
             make = getattr(env, "player", None)
             limits = {"max_turns": self._max_turns, "step_s": self._step_s}
@@ -265,6 +272,7 @@ class Player:
         opening = self.background.submit(env.open, task)
         try:
             episode: Episode = yield opening
+        # The play was closed while the episode opened: it is closed by the thread that opens it.
         except GeneratorExit:
             opening.add_done_callback(_close)
             raise
@@ -282,6 +290,8 @@ class Player:
             tokens.take_turn(sample, self.sampling)
             turn = self._read(sample, episode, begun)
             spent = tokens.own_tokens() >= most_tokens
+            # A call that the tokens have ended on is not
+            # made; a text without one is a whole answer.
             last = "tokens" if sample.truncated or (spent and turn.calls) else ""
             messages = yield from self._reply_to(env, episode, turn, last)
             if messages is None:
@@ -291,6 +301,7 @@ class Player:
                 return
             context = tokens.context
             reply = list(self.sampler.encode(messages, context))
+            # Room for prompt, episode so far and this reply; what is left is for the next turn.
             left = most_positions(self.sampler) - len(context) - len(reply)
             limit = min(most_tokens - tokens.own_tokens(), left)
             if limit < 1:  # no room is left for another turn
@@ -301,6 +312,7 @@ class Player:
 
     def _request(self, env: Environment, tokens: _Tokens, numbers: _Numbers, limit: int) -> Request:
         p, g, place = numbers
+        # Of a single turn the id has no number, and its seed is that of the rollout.
         turn = () if env.single_turn else (len(tokens.turns),)
         seed = rollout_seed(*self._key, tokens.task.id, place, g, *turn)
         return Request((p, g, *turn), tokens.context, self.sampling, seed, limit, rollout=g)
@@ -317,6 +329,8 @@ class Player:
 
     def _prompt(self, episode: Episode, prompts: list[TokenIds]) -> TokenIds:
         """The tokens of the prompt with the tools; the same for all episodes of a group."""
+        # Tools may depend on an episode's state, so with
+        # tools the prompt is encoded each time and compared.
         if prompts and not episode.tools:
             return prompts[0]
         ids = tuple(_encode(self.sampler, episode.prompt, episode.schemas))
@@ -334,8 +348,10 @@ class Player:
             return PolicyTurn(sample.text)
         parse, tools = getattr(self.sampler, "parse", None), episode.schemas
         if parse is None:
+            # A sampler without a template: calls are read in a common form.
             return read_turn_of("hermes", sample.text, tools)
         turn: PolicyTurn = parse(sample.completion_ids, tools)
+        # What the template has begun for the model is part of what it said.
         return replace(turn, text=begun + turn.text)
 
     def _lost(self, tokens: _Tokens, error: Unscored) -> Rollout:
@@ -411,5 +427,6 @@ def _plain(reply: Prompt) -> str:
 
 def _close(opening: Future[Episode]) -> None:
     """Close an episode that no play waits for any more."""
+    # Its opening may have failed, or its closing: nobody waits for either.
     with suppress(BaseException):
         opening.result().close()

@@ -66,6 +66,7 @@ def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -
     T = len(rollout.completion_ids)
     begun = beginning_of(sampler, rollout.prompt_ids)  # of the text, and not among its tokens
     text, places, at = rollout.text.removeprefix(begun), list[int](), 0
+    # White space at the ends of the text.
     begins, ends = len(text) - len(text.lstrip()), len(text.rstrip())
     while (at := text.find(delimiter, at)) >= 0:
         while text.startswith(delimiter, at):
@@ -91,6 +92,7 @@ def _tokens_until(ids: Sequence[int], places: Sequence[int], sampler: Sampler) -
         return before + len(sampler.decode(ids[start:count])) >= place
 
     for place in places:
+        # Doubling, then halving: as many decodings as the logarithm of a step's length.
         width = 1
         while last + width < len(ids) and not reaches(last + width, place):
             width *= 2
@@ -99,6 +101,7 @@ def _tokens_until(ids: Sequence[int], places: Sequence[int], sampler: Sampler) -
             middle = (low + high) // 2
             low, high = (low, middle) if reaches(middle, place) else (middle + 1, high)
         if low > last:
+            # Texts that are decoded apart may differ in a space, so the difference of two is added.
             before += len(sampler.decode(ids[start:low])) - len(sampler.decode(ids[last:low]))
             start, last = last, low
         counts.append(last)
@@ -173,9 +176,12 @@ def prefix_values_and_costs(
         ]
     forks: dict[tuple[str, TokenIds], tuple[Rollout, int]] = {}
     for rollout, bounds in zip(rollouts, boundaries, strict=True):
+        # The end has the rollout's own score, and no completions.
         for b in bounds[:-1]:
+            # Equal prefixes once, such as the prompt of a group.
             forks.setdefault(_state(rollout, b), (rollout, b))
     groups.background.take_timings()  # time before this call does not count
+    # ReMax's baseline is the greedy completion.
     sampling = replace(groups.sampling, temperature=0.0) if greedy else groups.sampling
     scores_of_forks, tokens = _score_forks(groups, list(forks.values()), k, sampling)
     scores = dict(zip(forks, scores_of_forks, strict=True))
@@ -217,6 +223,7 @@ def _score_forks(
         ):
             futures[number] = _begin(groups, *forks[number // k], sample)
             tokens += len(sample.completion_ids)
+        # In the order of forks, whichever ended first.
         with groups.background.waiting():
             return [
                 [futures[p * k + j].result()[0] for j in range(k)] for p in range(len(forks))
@@ -231,8 +238,10 @@ def _plays(
 ) -> Iterator[Play[Sample]]:
     for p, (rollout, boundary) in enumerate(forks):
         task, context = _state(rollout, boundary)
+        # Prefix and completion together have what the rollout had.
         limit = groups.limit_of(rollout.task) - boundary
         for j in range(k):
+            # By the prefix itself: equal prefixes get equal completions in any run.
             seed = rollout_seed(*groups.key, "fork", task, _digest(context), j)
             yield _fork(Request((p, j), context, sampling, seed, limit, rollout=j))
 
@@ -257,6 +266,7 @@ def _values(
     scored: list[int] = []
     for b in bounds[:-1]:
         totals = [score.total for score in scores[_state(rollout, b)] if score.total is not None]
+        # `fsum`: the order in which scores came must not show in the last bit.
         values.append(math.fsum(totals) / len(totals) if totals else None)
         scored.append(len(totals))
     final_score = None if rollout.score is None else rollout.score.total

@@ -45,6 +45,7 @@ def process_labels(
     Raises:
         UsageError: rewards may lie outside [0, 1], or as in `prefix_values`.
     """
+    # Sums of credit are counts of right completions only in [0, 1].
     low, high = groups.env.reward.bounds
     if low < 0 or high > 1:
         raise UsageError(
@@ -58,6 +59,7 @@ def process_labels(
             if r.score is not None and r.score.total is not None and r.completion_ids
         ]
         totals = {r.score.total for r in rollouts if r.score is not None}
+        # A group that agrees tells little about which step was wrong.
         if not rollouts or (len(totals) == 1 and not every):
             continue
         for rollout, values in zip(
@@ -78,8 +80,10 @@ def _row(groups: Groups, rollout: Rollout, values: PrefixValues) -> dict[str, ob
         begun + groups.sampler.decode(rollout.completion_ids[:end])
         for end in values.boundaries[1:-1]
     ]
+    # Texts are cut at the lengths of decoded prefixes, and the last step ends with the text.
     cuts = [0, *map(len, ends), len(rollout.text)]
     steps = [(rollout.text[a:b], i) for i, (a, b) in enumerate(pairwise(cuts), 1) if a < b]
+    # Mean times count: the sum of the credit of continuations.
     right = [(values.values[i] or 0.0) * values.scored[i] for _, i in steps]
     prompt = rollout.task.prompt
     return {

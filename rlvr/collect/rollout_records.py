@@ -45,6 +45,7 @@ def rollout_records(index: int, group: Group, run: Mapping[str, object]) -> list
         item = Item(f"{group.task.id}#{number}", group.task, rollout.completion, fields)
         # A task may hold what JSON does not, and its rollouts are kept all the same.
         text = json.dumps(record(Scored(item, rollout.score), run), default=str, skipkeys=True)
+        # JSON has no NaN: null instead.
         records.append(json.loads(text, parse_constant=lambda name: None))
     return records
 
@@ -76,6 +77,7 @@ def find_unfinished(rows: Iterable[Row], n: int) -> Iterator[bool]:
     """
     for _, task_rows in itertools.groupby(rows, key=lambda row: row["row"]["index"]):
         group = list(task_rows)
+        # Whole tasks: a group is sampled together or not at all.
         yield from [len(group) != n or any(map(is_lost, group))] * len(group)
 
 
@@ -189,8 +191,10 @@ class RolloutFile(Closing):
     def __init__(
         self, path: Path, run: JsonObject, *, resume: bool = False, overwrite: bool = False
     ) -> None:
+        # Tuples become lists, so that it compares equal to what was read.
         self._run = json.loads(json.dumps(run))  # as it will be read back
         partial = path.with_name(path.name + ".partial")
+        # A finished file is continued as an unfinished one: lost completions are asked for again.
         if resume and path.suffix == ".jsonl" and path.is_file() and not partial.exists():
             path.rename(partial)
         self._journal = Journal(path, resume=resume, overwrite=overwrite, checksums=True)
@@ -219,6 +223,7 @@ class RolloutFile(Closing):
         rows = rollout_records(index, group, self._run)
         for row in rows:
             self.usage.add(row)
+        # A task of which nothing could be had is left for the next attempt.
         if not all(map(is_lost, rows)):
             for row in rows:
                 self._journal.write(row)

@@ -93,6 +93,7 @@ def due_after(step: int) -> int:
     Args:
         step: at which it was asked for.
     """
+    # At the end of a tick, 17 to 32 steps from now.
     return (step // _TICK + 2) * _TICK
 
 
@@ -170,6 +171,7 @@ class _Ready(Generic[_T]):
         return finished
 
     def drop(self, keys: Container[Hashable]) -> None:
+        # Their futures stay in the queue and are passed over.
         self._open = {future: part for future, part in self._open.items() if part.key not in keys}
 
     def parts(self) -> list[tuple[_Part[_T], int | None]]:
@@ -197,6 +199,7 @@ class _Tokens(Generic[_T]):
 
     def take(self, *, idle: bool) -> list[tuple[_Part[_T], Future[Any]]]:
         due_calls = []
+        # Where nothing is sampled no step would come: time goes on to the first that is due.
         until = self._calls[0][0] if idle and self._calls else self.now
         while self._calls and self._calls[0][0] <= until:
             *_, part, future = heapq.heappop(self._calls)
@@ -205,6 +208,7 @@ class _Tokens(Generic[_T]):
         return due_calls
 
     def drop(self, keys: Container[Hashable]) -> None:
+        # A list that was filtered is no heap any more.
         self._calls = [call for call in self._calls if call[2].key not in keys]
         heapq.heapify(self._calls)
 
@@ -218,6 +222,7 @@ class _Tokens(Generic[_T]):
 
     @now.setter
     def now(self, now: int) -> None:
+        # So that `now` goes on from where it stood, whatever the sampler has counted for others.
         self._first = self._sampler.steps - now
 
 
@@ -262,8 +267,10 @@ class _Silence:
         if finished or not self._since:
             self._last = now_s
             return
+        # The oldest request: dicts keep their order.
         name, (began, limit) = next(iter(self._since.items()))
         patience_s = (
+            # Ten times what its tokens would take at the slowest rate seen, and ten minutes.
             _SILENT_S if self._s_per_token is None else _SLACK_S + 10 * limit * self._s_per_token
         )
         if now_s - max(self._last, began) > patience_s:
@@ -342,6 +349,7 @@ class Scheduler(Generic[_T]):
             else:
                 part = _Part(*first)
                 self._go_on(part, part.play.send, None)
+        # Only where the sampler has nothing to do is it worth waiting.
         for part, future in self._waiting.take(idle=not self._asked):
             part.calls += 1
             if (error := future.exception()) is None:
@@ -399,6 +407,7 @@ class Scheduler(Generic[_T]):
             return
         begun: Mapping[Hashable, Begun] = {}
         if hasattr(self._sampler, "take_back"):
+            # With its tokens so far, which go on under the new weights.
             begun = self._sampler.take_back(list(self._asked))
         else:
             self._sampler.abort(list(self._asked))
@@ -410,7 +419,9 @@ class Scheduler(Generic[_T]):
     def _unpark(self) -> None:
         if self._parked is None:
             return
+        # The count goes on where it was parked.
         self._waiting.now, self._parked = self._parked, None
+        # Without the method a sampler does not know how to go on from tokens.
         can_go_on = hasattr(self._sampler, "take_back")
         for _, request in self._asked.values():
             self._submit(request if can_go_on else replace(request, begun=None))
@@ -456,12 +467,14 @@ class Scheduler(Generic[_T]):
         dropped = set(keys)
         names = [name for name, (part, _) in self._asked.items() if part.key in dropped]
         begun = [part for part in self._parts() if part.key in dropped]
+        # Those that have not begun are passed over when their turn comes.
         self._dropped |= dropped - {part.key for part in begun}
         if self._parked is None:
             self._sampler.abort(names)
         for name in names:
             del self._asked[name]
         self._waiting.drop(dropped)
+        # After they are taken out: closing runs the play's own code.
         for part in begun:
             part.play.close()
 
@@ -505,6 +518,7 @@ class Scheduler(Generic[_T]):
         self.park()
         self._parked, changed = int(state["steps"]), list[Hashable]()
         for saved_part in [*state["asked"], *state["waiting"]]:
+            # The play is asked again from its beginning, with the replies of then.
             key = _key(saved_part["key"])
             part, needs = self._again(key, plays[key], saved_part)
             if isinstance(needs, Request) and "begun" in saved_part:
@@ -515,6 +529,7 @@ class Scheduler(Generic[_T]):
             elif isinstance(needs, Future) and "due" in saved_part:
                 self._waiting.add(part, needs, saved_part["due"])
             else:
+                # It asks for something else than it did: it cannot go on from here.
                 part.play.close()
                 changed.append(key)
         return changed
@@ -536,6 +551,7 @@ class Scheduler(Generic[_T]):
                 part.calls += 1
                 error = needs.exception()
                 needs = play.send(needs.result()) if error is None else play.throw(error)
+        # It ended early, or asked for more samples than there were.
         except (StopIteration, IndexError):
             return part, None
         return part, needs
@@ -597,6 +613,7 @@ def _poll_sampler(
     with background.generating():
         finished = sampler.poll()
     names = [name for name, _ in finished]
+    # `in` a short list: polls return few.
     for i, name in enumerate(names):
         if name not in asked or name in names[:i]:
             raise UsageError(

@@ -80,6 +80,7 @@ def rollout_as_dict(rollout: Rollout) -> dict[str, object]:
         "truncated": rollout.truncated,
         "turns": [[turn.start, turn.stop, turn.reward] for turn in rollout.turns],
         "branches": [rollout_as_dict(branch) for branch in rollout.branches],
+        # Only where there is one: most rollouts have none.
         **({} if rollout.episode is None else {"episode": rollout.episode.as_dict()}),
         "score": score
         and {"total": score.total, "parts": dict(score.parts), "verdict": _verdict(score.verdict)},
@@ -88,6 +89,7 @@ def rollout_as_dict(rollout: Rollout) -> dict[str, object]:
 
 def _verdict(verdict: Verdict) -> dict[str, object]:
     """A verdict as plain JSON; what JSON cannot hold in its `detail` becomes text."""
+    # Values that JSON lacks become text; a detail is for people.
     detail = json.loads(json.dumps(dict(verdict.detail), default=str))
     return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
 

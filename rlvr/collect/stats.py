@@ -64,6 +64,7 @@ def own_tokens(rollout: Rollout) -> int:
     Args:
         rollout: of one turn or several, with its branches.
     """
+    # An episode's replies are not the policy's.
     if rollout.turns:
         return sum(
             turn.stop - turn.start for row in (rollout, *rollout.branches) for turn in row.turns
@@ -147,6 +148,7 @@ def collection_stats(
         "masked": sum(not any(rollout.completion_mask) for rollout in kept_rollouts),
         **{f"dropped/{why}": reasons[why] for why in _REASONS},
         "waste_tokens": wasted,
+        # Of the tokens of groups that were kept or dropped; at least 1 against a division by 0.
         "waste": wasted / max(1, wasted + used),
         **asdict(timings),
     }
@@ -184,6 +186,7 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
         "tools/turns": fmean(len(episode.turns) for episode in episodes),
         **_call_stats("tools", calls),
     }
+    # Names of real tools: an error's name may be anything.
     for name in sorted(
         {call.name for call in calls if not call.error}
     ):  # the policy may make up others without end
@@ -196,6 +199,7 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _call_stats(prefix: str, calls: Sequence[ToolCall]) -> dict[str, float]:
+    # A call that was refused before it ran took no time.
     durations = [call.seconds for call in calls if call.seconds > 0]
     errors = {f"{prefix}/errors": fmean(call.error for call in calls)} if calls else {}
     return errors | ({f"{prefix}/seconds": fmean(durations)} if durations else {})
@@ -247,6 +251,7 @@ def _scores(groups: Sequence[Group]) -> list[Score]:
 def _outcome_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
     if not rollouts:
         return {}
+    # All rollouts, UNSCORED ones too, so that shares sum to 1.
     outcomes = Counter(
         Outcome.UNSCORED if rollout.score is None else rollout.score.verdict.outcome
         for rollout in rollouts
@@ -266,6 +271,7 @@ def _means(prefix: str, scores: Sequence[Score]) -> dict[str, float]:
 
 def _spread(scores: Sequence[Score]) -> dict[str, float]:
     totals = [score.total for score in scores if score.total is not None]
+    # Population: it describes these rollouts and estimates nothing.
     return {"reward_std": pstdev(totals)} if totals else {}
 
 

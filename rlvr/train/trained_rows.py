@@ -67,7 +67,8 @@ def step_row(
     prompt_ids, ids, ends = tokenization.encode(prompt), list[int](), list[int]()
     for number, step in enumerate(steps):
         if number == 0:
-            # Where the template's opening of a reply has been put before it.
+            # Without the text that the template began the
+            # reply with: that is in the prompt's tokens.
             ids += tokenization.encode_reply(step, prompt_ids)
         else:
             # Later steps follow text, and get no opening.
