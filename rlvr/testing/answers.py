@@ -17,7 +17,9 @@ from rlvr.errors import RlvrError
 __all__ = ["answer_in", "disguise", "may_be_same", "mentions", "number_in", "plain_answer"]
 
 _LONGEST = 200  # characters of a short answer; a hedge between two longer texts would be no hedge
+# -1,234.5, 3/4, .5
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|/\d+)?", re.ASCII)
+# The numbers in prose; a slash or an exponent there is not read.
 _NUMBERS = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?", re.ASCII)
 # Pairs that look alike and stay different characters even after NFKC: Latin and Cyrillic, digits
 # and letters.
@@ -52,6 +54,7 @@ def answer_in(example: str, taken: object, reference: object) -> str | None:
         reference: the task's reference.
     """
     read = plain_answer(taken)
+    # A verifier may give its answer in a form of its own, which no example holds.
     if read is not None and read in example:
         return read
     return plain_answer(reference) or plain_answer(example)
@@ -68,11 +71,13 @@ def may_be_same(one: str, other: str) -> bool:
         return True
     a, b = number_in(one), number_in(other)
     if a is not None and b is not None:
+        # Relative: answers that differ by less may be the same to a verifier.
         return abs(a - b) <= abs(a) / 10**6
     from rlvr.verifiers.math import MathPolicy, MathVerifier
 
     exact = MathVerifier(policy=MathPolicy(symbolic=False))  # starts no engine
     try:
+        # Both ways, as a comparison may treat the reference more kindly.
         return exact.compare(one, other).correct or exact.compare(other, one).correct
     except RlvrError:  # no mathematics, so that it is no reference
         return False
@@ -86,9 +91,11 @@ def mentions(text: str, answer: str) -> bool:
         answer: the answer.
     """
     folded = _fold_answer(answer)
+    # As words of its own: 5 is not in 15.
     if not folded or re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", _fold_answer(text)):
         return True
     number = number_in(answer)
+    # Of a long text only the beginning.
     return number is not None and abs(number) in _sizes(text[:100_000])
 
 
@@ -101,6 +108,7 @@ def disguise(answer: str) -> str | None:
     twin = answer.translate(_TWINS)
     return (
         None
+        # What NFKC makes equal again is no disguise, as verifiers fold by it.
         if unicodedata.normalize("NFKC", twin) == unicodedata.normalize("NFKC", answer)
         else twin
     )
@@ -109,7 +117,9 @@ def disguise(answer: str) -> str | None:
 @lru_cache(maxsize=8192)
 def _fold_answer(text: str) -> str:
     digits = "".join(
-        char if char.isascii() else str(unicodedata.decimal(char, char)) for char in text[:100_000]
+        # Digits of other scripts stand for themselves: NFKC leaves them as they are.
+        char if char.isascii() else str(unicodedata.decimal(char, char))
+        for char in text[:100_000]
     )
     folded = " ".join(unicodedata.normalize("NFKC", digits).casefold().split())
     return folded.strip(".,;:!?'\"`*$ ")

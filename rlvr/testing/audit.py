@@ -235,6 +235,7 @@ class Ranking:
         """The share among all pairs, of any tasks: the area under the ROC curve; None without both
         labels."""
         return _in_order(
+            # All pairs of the file, so that a task with many completions weighs more.
             [
                 scores_of_task
                 for labelled_score in self.scores.values()
@@ -284,6 +285,7 @@ def _in_order(found: Sequence[tuple[bool, float]]) -> float | None:
     right = [score for right, score in found if right]
     if not wrong or not right:
         return None
+    # Ties count half: `bisect_left` counts the scores below, `bisect_right` those not above.
     below = sum(bisect_left(wrong, score) + bisect_right(wrong, score) for score in right)
     return below / (2 * len(wrong) * len(right))
 
@@ -397,6 +399,7 @@ def label_of(value: object) -> bool:
     """
     word = str(value).strip().lower()
     if isinstance(value, float) and value in (0.0, 1.0):
+        # 0.0 and 1.0 come from files that hold labels as floats; "0.0" is no word of the table.
         return bool(value)
     labels = _LABELS | _LABELS_NOT
     if word not in labels:
@@ -440,6 +443,7 @@ def audit(
         DataError: no row could be used.
     """
     require_whole("worst", worst, 0)
+    # An iterator would be used up by the first environment.
     if against is not None and isinstance(rows, Iterator):
         rows = list(rows)
     result, worst_cases = Audit(env.id, label), _Kept(worst)
@@ -471,6 +475,7 @@ def audit(
                 raise UsageError(
                     f"column {column!r} has more than {_VALUES} values; slice by another"
                 )
+        # `accepted` may be None, which is neither label.
         if accepted is not right:
             kind = (
                 "unscored"
@@ -481,6 +486,7 @@ def audit(
             )
             _count(reasons[kind], scored.score.verdict.reason)
             worst_cases.add(_case(kind, scored, right))
+        # Only what the comparison needs: a file may have millions of rows.
         if against is not None:
             first[scored.item.id] = accepted, right, scored.score.verdict.why[:_LONGEST]
     if result.ranking is not None and reward_model is not None:
@@ -494,6 +500,7 @@ def audit(
     result.cases = worst_cases.listed()
     if against is not None:
         result.disagreement = disagreement = Disagreement(against.id)
+        # The rows that the first refused already are not said again.
         refused = {text.partition(":")[0] for text in result.left_out}
 
         def leave_out_too(number: int, error: DataError) -> None:
@@ -548,6 +555,7 @@ def _with_columns(rows: Rows, label: str, by: Sequence[str]) -> Rows:
             raise UsageError(
                 f"no row has a value in column {column!r}, so that there is nothing to slice by"
             )
+    # A sequence is read again from its start; of an iterator the head goes back in front.
     if isinstance(rows, Sequence):
         return rows
     return chain(head, lines) if not isinstance(rows, (str, Path)) else rows
@@ -574,6 +582,7 @@ class _Kept:
         self._cases: dict[tuple[str, str], list[AuditCase]] = defaultdict(list)
 
     def add(self, case: AuditCase) -> None:
+        # By the words before the colon, which name the reason; what follows quotes.
         key = case.kind, case.why.partition(":")[0][:_LONGEST]
         if (
             key not in self._cases
@@ -587,6 +596,7 @@ class _Kept:
         """By kind; the first of each reason, then the second of each."""
         ordered: list[AuditCase] = []
         for kind in sorted({kind for kind, _ in self._cases}):
+            # One of each reason in turn, so that a rare reason is shown beside the commonest.
             of_each_reason = [
                 cases for (its_kind, _), cases in self._cases.items() if its_kind == kind
             ]
@@ -607,6 +617,7 @@ def _label_of_row(scored: Scored, label: str) -> bool:
 
 
 def _accepts(scored: Scored) -> bool | None:
+    # By total: another part of the reward may have failed where the verdict stands.
     return None if scored.score.total is None else scored.score.verdict.correct
 
 
@@ -634,6 +645,7 @@ def _compare(
         accepted, label, why = first[scored.item.id]
         two = _accepts(scored)
         found.unscored += two is None
+        # Without both verdicts there is nothing to compare.
         if accepted is None or two is None:
             continue
         found.both += accepted and two

@@ -24,8 +24,10 @@ __all__ = ["PROGRAMS", "SCRIPTS", "cheat_breaches"]
 
 _Play: TypeAlias = Callable[[Environment, Task, Sequence[Any]], tuple[EpisodeRecord, Score]]
 _MOST_FILES: Final = 20
+# setup.py, data/in.csv; no URL and no path that starts elsewhere.
 _NAMED: Final = re.compile(r"(?<![\w/.-])[\w-]+(?:/[\w-]+)*\.[a-z]{1,5}\b")  # files in a prompt
 
+# A value that agrees with every comparison, in the type that a test may check first.
 _EQUAL: Final = """
 class Equal({base}):
     __eq__ = lambda self, other: True
@@ -41,6 +43,7 @@ def __getattr__(name): return Equal({value})
 PROGRAMS: Final[Mapping[str, str]] = {
     "prints and exits": "import os\nprint(True, 1, 'OK', flush=True)\nos._exit(0)\n",
     "exits quietly": "raise SystemExit(0)\n",
+    # Whatever name the tests import is a function that ends the process with success.
     "exits when called": "import os\ndef __getattr__(name): return lambda *a, **k: os._exit(0)\n",
     "equal to all": _EQUAL.format(base="object", value="", more=""),
     "a number equal to all": _EQUAL.format(base="int", value="1", more=""),
@@ -66,11 +69,14 @@ PROGRAMS: Final[Mapping[str, str]] = {
         "1}\\nOK\\n')\n"
         "    except OSError: pass\nos._exit(0)\n"
     ),
+    # The parent may be what runs the tests and reports the result.
     "kills its parent": "import os\nos.kill(os.getppid(), 9)\n",
+    # Later than the answer, so that the process ends while it is compared.
     "exits from a thread": (
         "import os, threading, time\n"
         "threading.Thread(target=lambda: (time.sleep(0.05), os._exit(0)), daemon=True).start()\n"
     ),
+    # Up the stack for the variable that the comparison keeps its expected value in.
     "returns what its caller expects": (
         "import sys\ndef __getattr__(name):\n    def found(*a, **k):\n        frame = "
         "sys._getframe(1)\n"
@@ -86,6 +92,7 @@ PROGRAMS: Final[Mapping[str, str]] = {
     "swallows errors": (
         "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\nraise ValueError\n"
     ),
+    # Where a verifier script leaves its reward in widespread formats of tasks.
     "writes the reward": (
         "for name, text in (('txt', '1'), ('json', '{\"reward\": 1}')):\n"
         "    try: open('/logs/verifier/reward.' + name, 'w').write(text)\n    except OSError: "
@@ -102,11 +109,13 @@ _OWN_WORDS: Final[Mapping[str, str]] = {
 }
 """Holes that are named apart from other scripts that are paid."""
 
+# Files that Python or pytest run on their own, if they lie in the working folder.
 _STARTS: Final = "sitecustomize.py usercustomize.py conftest.py"
 _QUIT: Final = "'import os; print(True); os._exit(0)'"
 
 SCRIPTS: Final[Mapping[str, str]] = {
     "empties tests": "for f in $(find . -name '*test*'); do echo > $f; done",
+    # PATH is set last: later commands of the session find these first.
     "shadows the interpreter": (
         "for f in python python3 pytest; do printf '#!/bin/sh\\necho True\\n' > $f; chmod +x $f; "
         "done; "
@@ -125,6 +134,7 @@ SCRIPTS: Final[Mapping[str, str]] = {
     "aliases": "shopt -s expand_aliases; alias python3='echo True' cat='echo True' diff=true",
     "a trap for each command": "trap 'echo True' DEBUG",
     "a trap at the end": "trap 'echo True; exit 0' EXIT ERR",
+    # In each folder, as tests may be run from any of them.
     "start-up files": f"for d in . */; do for f in {_STARTS}; do echo {_QUIT} > $d/$f; done; done",
     "a .pth file": (
         f'for d in . */; do echo "import os; os._exit(0)" > $d/x.pth; done; echo {_QUIT} > x.py'
@@ -150,11 +160,15 @@ SCRIPTS: Final[Mapping[str, str]] = {
         "echo x > evil.so; export LD_PRELOAD=$PWD/evil.so LD_LIBRARY_PATH=$PWD; "
         "echo $PWD/evil.so > /etc/ld.so.preload"
     ),
+    # The verdict reads the file and follows the link, to a file outside of the session.
     "links to other files": "for f in $(find . -type f); do rm $f; ln -s /etc/passwd $f; done",
+    # A reader without a limit never ends.
     "links to endless files": "for f in $(find . -type f); do rm $f; ln -s /dev/zero $f; done",
     "hard links": "for f in $(find . -type f); do rm $f; ln /etc/hostname $f; done",
+    # A reader that opens a pipe without a writer waits for ever.
     "pipes in place of files": "for f in $(find . -type f); do rm $f; mkfifo $f; done",
     "folders in place of files": "for f in $(find . -type f); do rm $f; mkdir $f; done",
+    # Changes the files after the policy has ended, while they may be read.
     "a late process": "(sleep 0.2; for f in $(find . -type f); do echo True > $f; done) & disown",
     "a process that stays": (
         "nohup setsid sh -c 'while :; do for f in $(find . -type f); do echo True > $f; done; "
@@ -214,8 +228,10 @@ def cheat_breaches(
 def _tries(
     env: Environment, task: Task, played: _Play, name: str, write: Callable[[str], Ask]
 ) -> Iterator[Breach]:
+    # What doing nothing earns is the measure, as some tasks pay for an unchanged state.
     _, idle = played(env, task, [PolicyTurn("Done.")])
     files = _files(env, task, write)
+    # Files that the prompt names and that do not exist yet: the answer may be expected there.
     named = [path for path in _NAMED.findall(prompt_text(task.prompt)) if path not in files]
     tries = dict(SCRIPTS)
     tries["answers with True"] = _write_script([*files, *named], "True\n")
@@ -229,6 +245,7 @@ def _tries(
         try:
             _, score = played(env, task, [write(script), PolicyTurn("Done.")])
         except Unscored as error:
+            # A policy that can make its rollout UNSCORED can drop the ones it would lose.
             what = f"a script in the tool {name!r} makes its rollout UNSCORED"
             yield "crash", Severity.HOLE, what, f"{why}: {error}"[:500]
             continue
@@ -244,6 +261,7 @@ def _earns(score: Score, idle: Score) -> bool:
     correct = Outcome.CORRECT
     if score.verdict.outcome is correct and idle.verdict.outcome is not correct:
         return True
+    # Also without CORRECT: a part of the reward that rises is earned too.
     return score.total is not None and score.total > (idle.total or 0.0) + 1e-9
 
 
@@ -272,8 +290,10 @@ def _sessions(env: Environment, task: Task) -> Iterator[tuple[str, Callable[[str
         tools = dict(episode.tools)
     for name, tool in tools.items():
         for parameter in _texts(tool):
+            # A shell first; where the tool runs Python, the script goes through a subprocess.
             for wrap in (_as_it_is, _in_python):
                 ask = _asking(name, tool, parameter, wrap)
+                # 42 is computed by the shell alone: an echo of the command would not hold it.
                 if _says(env, task, ask("echo rlvr-$((6*7))")):
                     yield name, ask
                     break
@@ -282,6 +302,7 @@ def _sessions(env: Environment, task: Task) -> Iterator[tuple[str, Callable[[str
 def _asking(
     name: str, tool: Tool, parameter: str, wrap: Callable[[str], str]
 ) -> Callable[[str], Ask]:
+    # Other arguments that are required get a text, whatever they mean.
     fixed_arguments = {
         required: "x" for required in tool.parameters.get("required", ()) if required != parameter
     }

@@ -77,6 +77,7 @@ def check(
         scanned = _check_tasks(env, elsewhere, drawn_tasks, findings, wall_s)
         if scanned is not None:
             played: Sequence[Task] = ()
+            # A single turn is scored in workers; episodes are played, as they have a state.
             if env.single_turn:
                 compare_tasks(env, scanned, findings)
                 budget = TimeBudget(budget_s)
@@ -84,6 +85,7 @@ def check(
                     env, elsewhere, drawn_tasks, seed, budget, wall_s, workers, findings, done
                 )
             else:
+                # Fewer, as each is played many times over.
                 drawn_tasks = played = drawn_tasks[:_EPISODES]
             count = len(drawn_tasks)
             if findings.wants("episodes"):
@@ -169,6 +171,7 @@ def _score_completions(
     if any(map(found.wants, ("references", "exploits", "repeats"))):
         scored = score_tasks(env, drawn, found, budget, random.Random(seed), wall_s, workers)
         done.tries, done.shares, done.answers = scored.tries, scored.shares, scored.answers
+    # A verifier that hung would hang here too, in this process.
     if found.wants("verifier") and not any(finding.hole == "hang" for finding in found.listed()):
         check_verifier(env, drawn, found)
     if found.wants("repeats"):
@@ -200,6 +203,7 @@ def _say_what_is_missing(found: Findings, done: Tries, played: Sequence[Task]) -
     """Add a warning if nothing was scored, so that the report of it is not clean."""
     is_due = played or any(map(found.wants, ("references", "exploits", "repeats")))
     scored = done.tries or (played and found.wants("episodes"))
+    # A hole that was found is a result, even if nothing was scored in the end.
     if (
         is_due
         and not scored
@@ -210,5 +214,6 @@ def _say_what_is_missing(found: Findings, done: Tries, played: Sequence[Task]) -
 
 def _json_able(config: dict[str, object]) -> dict[str, object]:
     """Options for a report: what JSON cannot hold becomes text."""
+    # Through JSON, so that the report can be written whatever the options are.
     read: dict[str, object] = json.loads(json.dumps(config, default=str))
     return read

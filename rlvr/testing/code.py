@@ -34,6 +34,7 @@ def phrases_of(env: Environment) -> list[str]:
     phrases = dict.fromkeys(
         text
         for text in constants_of(env)
+        # Formats hold braces, and are no phrase that a completion has to say.
         if len(text) in _LENGTHS and "{" not in text and text.strip()
     )
     return list(phrases)[:_MOST_PHRASES]
@@ -50,6 +51,7 @@ def constants_of(env: Environment) -> list[str]:
     roots: list[object] = [type(env).verify]
     if primary is not None and primary.verifier is not None:
         verifier: object = primary.verifier
+        # A user's function, a verifier's own methods, and the environment's `verify`.
         roots += [getattr(verifier, "function", None), getattr(type(verifier), "verify", None)]
         roots += [getattr(type(verifier), "judge", None), getattr(type(verifier), "extract", None)]
     owners = [type(env), *([] if primary is None else [type(primary.verifier)])]
@@ -65,9 +67,11 @@ def _functions(roots: list[Any], owners: list[type]) -> Iterator[types.FunctionT
     """The functions, and those of the same modules and classes that they name, in a few steps."""
     todo = list(roots)
     visited: set[types.FunctionType] = set()
+    # An author's module may reach half a library.
     while todo and len(visited) < 100:
         function = inspect.unwrap(todo.pop(0)) if callable(todo[0]) else todo.pop(0)
         function = getattr(function, "__func__", function)
+        # Neither ours nor Python's own: their texts open no door.
         if (
             not isinstance(function, types.FunctionType)
             or function in visited
@@ -82,6 +86,7 @@ def _functions(roots: list[Any], owners: list[type]) -> Iterator[types.FunctionT
         todo += [
             getattr(owner, name, None) for owner in owners for name in function.__code__.co_names
         ]
+        # What a closure holds, such as a list of accepted words.
         todo += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
 
 
@@ -115,13 +120,16 @@ def canaries(trace: str, answer: str | None) -> Iterator[str]:
         trace: path of the file.
         answer: the right answer; None if no short one is known.
     """
+    # The file's existence is the proof, so that no output has to be read.
     program = f"open({trace!r}, 'w').close()"
+    # The value of the answer behind the program: a verifier that evaluates both would accept it.
     for text in (program, f"[{program}, {answer or 0}][1]", f"({program} or {answer or 0})"):
         yield text
         yield f"\\boxed{{{text}}}"
         yield f"<answer>{text}</answer>"
     yield f"__import__('pathlib').Path({trace!r}).touch()"
     yield json.dumps({"answer": program})
+    # YAML's own way to call a function.
     yield (
         f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trace!r}]]"
     )
@@ -176,6 +184,7 @@ def _check_judge(env: Environment, found: Findings) -> None:
         return
     try:
         rate = json.loads(Path(verifier.audit).read_text())["total"]["rates"]["false positives"]
+        # The upper end of the interval: a rate of few rows proves little.
         high = float(rate["interval"][1])
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         found.add("judge-alone", got=f"its audit {verifier.audit} cannot be read: {error!r}")

@@ -283,7 +283,10 @@ class Findings:
         ranks, order = list(Severity), list(HOLES)
         findings = [
             replace(
-                first, count=self._count[key], tried=max(self._count[key], self._tried[first.hole])
+                # Some holes are added without a try of their own.
+                first,
+                count=self._count[key],
+                tried=max(self._count[key], self._tried[first.hole]),
             )
             for key, first in self._first.items()
         ]

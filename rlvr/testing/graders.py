@@ -82,6 +82,7 @@ def _math_verify() -> Grader:
     """As in its README: parse both, verify; the reference in dollars, the completion as it is."""
     package = importlib.import_module("math_verify")
 
+    # In dollars, as its parser reads LaTeX only in an environment of mathematics.
     def grade(completion: str, reference: str, task: str | None) -> Grade:
         return bool(package.verify(package.parse(f"${reference}$"), package.parse(completion))), ""
 
@@ -97,6 +98,7 @@ def _trl() -> Grader:
         [score] = rewards.accuracy_reward(
             [[{"role": "assistant", "content": completion}]], [f"${reference}$"]
         )
+        # None says that the reference was skipped.
         return score == 1.0, "reference-skipped" if score is None else ""
 
     return grade
@@ -181,6 +183,7 @@ def _grade(said: Any) -> Grade:
     if said is None or isinstance(said, bool):
         return bool(said), ""
     try:
+        # `bool` went before, as True is a number too.
         score = float(said)  # numpy's and torch's scalars too
     except (TypeError, ValueError):
         raise TypeError(
@@ -189,6 +192,7 @@ def _grade(said: Any) -> Grade:
         ) from None
     if not math.isfinite(score):
         raise ValueError(f"the score is {score}")
+    # A score of 1/2 is no acceptance.
     return score > 0.5, ""
 
 
@@ -208,6 +212,7 @@ def _import_object(name: str) -> object:
         if str(path.parent) not in sys.path:  # its neighbours may be imported, in workers too
             sys.path.insert(0, str(path.parent))
         module = importlib.import_module(path.stem)
+        # Another module of that name was imported before, such as one of an installed package.
         if Path(getattr(module, "__file__", None) or "").resolve() != path:
             raise ImportError(
                 f"the name {path.stem!r} is taken by {getattr(module, '__file__', module)}"

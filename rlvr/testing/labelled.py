@@ -39,6 +39,7 @@ def check_labels(
     """
     result = audit(env, rows, worst=_CASES, workers=workers)
     total = result.total
+    # Tries are counted by label, so that a finding says how many of how many.
     for hole, count in (
         ("labelled-wrong", total.false_positive + total.true_negative),
         ("labelled-right", total.true_positive + total.false_negative),

@@ -40,6 +40,8 @@ def play(env: Environment, task: Task, turns: Sequence[TurnLike]) -> Played:
         if not running.end:
             running.finish("turns")
         state = getattr(running, "_state", None)
+        # A copy, as the state is closed with the episode; an object of another kind may not allow
+        # one.
         state = copy.deepcopy(state) if isinstance(state, Mapping) else None
     return Played(running.record, state)
 
@@ -76,4 +78,5 @@ def score_plays(
             why = f"{error.reason}: {error}"
             scores.append(Score(None, {}, Verdict(Outcome.UNSCORED, why=why)))
     judged = iter(score_group(task, ended))
+    # In the order of the plays, with those that failed in their places.
     return [next(judged) if score is None else score for score in scores]

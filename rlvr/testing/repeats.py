@@ -24,6 +24,7 @@ from rlvr.workers.threads import Threads
 
 __all__ = ["Elsewhere", "check_episodes", "check_repeats", "check_task_repeats"]
 
+# Sets and dictionaries of texts are gone through in another order under another seed.
 _HASH_SEED = 20_231  # any other than 0, under which workers score
 _MOST = 200  # completions that are scored again
 _REPEATED_S = 5.0  # seconds that these may have taken together the first time
@@ -62,6 +63,7 @@ class Elsewhere:
             with_tasks: whether the environment has its tasks there.
         """
         bare = self._env.without_tasks()
+        # Where the environment holds no tasks the two would be the same worker.
         with_tasks = with_tasks and not _same_fields(bare, self._env)
         key = (hash_seed, with_tasks)
         if key not in self._pools:
@@ -107,11 +109,13 @@ def check_task_repeats(
     pool = elsewhere.pool()
     if pool is None:
         return
+    # By ids, so that no task has to travel.
     lost, remade_tasks = _ask_pool(pool, ("find", [task.id for task in drawn]), wall_s)
     if lost or not remade_tasks:
         return  # its ids are of a kind that `find` need not know
     for task, remade in zip(drawn, remade_tasks, strict=True):
         found.tried("tasks-differ")
+        # Through JSON on both sides, as tuples are read back as lists.
         expected = json.loads(_task_text(task))
         if remade is not None and json.loads(remade) != expected:
             found.add("tasks-differ", task=task.id, got=f"{remade[:200]} in another process")
@@ -141,6 +145,7 @@ def check_repeats(
         attempt for attempt in done.tries if attempt[2].total is not None and attempt[3] < _QUICK_S
     ]
     tries = random.Random(seed).sample(quick, min(len(quick), _MOST))
+    # Those that fit into so many seconds, by what they took the first time.
     spent_s = itertools.accumulate(took_s for *_, took_s in tries)
     again = [
         (t, c, s)
@@ -154,6 +159,7 @@ def check_repeats(
         return
     for start in range(0, len(again), _BATCH):
         batch = again[start : start + _BATCH]
+        # One by one first: what differs there differs in threads as well.
         for threads in (1, _THREADS):
             if budget.spent:
                 budget.left_out += 1
@@ -187,10 +193,12 @@ def _compare(
                 if isinstance(repeated, list)
                 else [(first, repeated)]
             )
+            # The first field that differs.
             got, expected = next((str(b), str(a)) for a, b in pairs if a != b)
             found.add(
                 "nondeterministic", **case, got=f"{got} {where}", wanted=f"{expected}, as before"
             )
+        # Bounds once more: in threads a shared state may leave them.
         if (
             isinstance(repeated, list)
             and repeated[0] is not None
@@ -213,6 +221,7 @@ def check_episodes(
         wall_s: time limit for each task, in wall seconds, beside that of the calls.
     """
     limit_s = (TASK_S + wall_s) * max(len(tasks), 1)
+    # Seed 0 is that of the workers that score; episodes are compared between it and another one.
     first = elsewhere.pool(0 if tasks else _HASH_SEED, with_tasks=True)
     if (
         first is None
@@ -247,6 +256,7 @@ def _report(pool: WorkerPool, asked: _Asked, wall_s: float, found: Findings) -> 
     for hole, severity, what, got in breaches:
         assert hole in HOLES
         found.add(hole, Severity(severity), what, got=got)
+    # A verdict that pays junk is no broken contract, so that further checks have a meaning.
     return not any(
         severity == Severity.HOLE and hole not in JUNK for hole, severity, *_ in breaches
     )

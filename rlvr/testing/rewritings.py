@@ -13,7 +13,9 @@ from typing import Final
 
 __all__ = ["REWRITINGS", "both_answers"]
 
+# From ASCII digits to those of full width.
 _WIDE: Final = {code: code + 0xFEE0 for code in range(ord("0"), ord("9") + 1)}
+# A sentence ends with a stop and white space, perhaps behind a bracket or a star.
 _SENTENCE_END: Final = re.compile(r"[.!?][$)*\]]{0,4}\s")
 
 
@@ -23,6 +25,7 @@ def _box(answer: str) -> str | None:
         depth += {"{": 1, "}": -1}.get(char, 0)
         if depth < 0:
             return None
+    # Braces that do not match, or commands, would change what the box holds.
     return None if depth or "\\" in answer else f"\\boxed{{{answer}}}"
 
 
@@ -65,6 +68,7 @@ def _capitals(answer: str) -> str:
 
 
 def _full_stop(answer: str) -> str | None:
+    # Behind a sign a stop might be read as a part of it.
     return None if not answer[-1:].isalnum() else _tag(f"{answer}.")
 
 

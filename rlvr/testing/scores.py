@@ -45,6 +45,7 @@ _LONG_S = 2.0  # a completion that took longer at one task is not tried at the n
 _OTHERS = 0.1
 _HANGS = 2  # each costs twice the limit, as a lost completion is tried again
 _LOST_EXAMPLES = 3
+# Of the machine and not of the environment: they end the check.
 _OURS: Final = frozenset({"IsolationUnavailable", "SandboxFailed", "MissingDependency"})
 _OF_CHECKERS: Final = ("checker-accepts", "checker-rejects", "checker-untried")
 _DIFFERENT: Final = 3  # tasks at which a searched text is tried
@@ -118,6 +119,7 @@ def as_completion(text: str) -> Completion:
     Args:
         text: its text.
     """
+    # About four characters a token.
     return Completion(text, length_tokens=max(_MIN_TOKENS, len(text) // 4))
 
 
@@ -162,6 +164,7 @@ def score_tasks(
         done.answers = [example.answer for example, _ in examples if example.answer is not None]
         if found.wants("exploits"):
             check_reward(env, found)
+            # The first example alone: texts of the code are the same for all tasks.
             for example, _ in examples[:1]:
                 _try_code(run, example)
         if found.wants("exploits") and not run.hopeless:
@@ -251,6 +254,7 @@ class _Run:
 
     def _lost(self, score: Score, case: dict[str, str]) -> None:
         """Add the finding for an UNSCORED completion, by the worker's reason."""
+        # The worker puts its own prefix before the exception's name.
         why = score.verdict.why
         kind = why.removeprefix("worker-error: ").partition(":")[0]
         if kind in _OURS:
@@ -262,6 +266,7 @@ class _Run:
         elif not why.startswith(("worker-error", "worker-died")):
             hole = "unscored"
         elif kind == "RewardError" or "a verdict's value is" in why:
+            # " nan", not "nan" within a word of the message.
             strange = any(f" {value}" in why for value in ("nan", "inf", "-inf"))
             hole, expected = (
                 ("not-finite" if strange else "out-of-bounds"),
@@ -289,6 +294,7 @@ class _Ahead:
         """The score of a text and the seconds that it took; blocks."""
         while True:
             while (
+                # No more than there are workers, so that a timed one does not wait for a process.
                 len(self._begun) < self._run.workers
                 and (next_one := next(self._texts, None)) is not None
             ):
@@ -300,6 +306,7 @@ class _Ahead:
                         )
                     )
             begun, future = self._begun.popleft()
+            # Texts that were passed over have been begun all the same, and are dropped here.
             if begun == text:
                 return future.result()
 
@@ -337,6 +344,7 @@ def _examples(
             run.found.add("no-example", Severity.NOTE, task=task.id)
             examples.append((_describe_known(run, task, None, plain_answer(task.reference)), None))
             continue
+        # Of a task whose reference cannot be read nothing more is tried.
         if not _is_readable(run, task):
             continue
         run.found.tried("reference-rejected")
@@ -457,6 +465,7 @@ def _try_all(
             if score.total is None:
                 run.gone.add(attempt.text)
                 continue
+            # What no text earns, which comes first in the catalogue, is the floor of the task.
             floor = score.total if attempt.hole == "empty" else floor
             for hole in (
                 () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference")
@@ -509,12 +518,15 @@ def _try_code(run: _Run, known: Known) -> None:
     they are run."""
     for phrase in phrases_of(run.env) if run.found.wants("secret-phrase") else ():
         run.found.tried("secret-phrase")
+        # A phrase with the right answer in it would be paid for that.
         if known.answer is not None and mentions(phrase, known.answer):
             continue
         for text in (phrase, f"\\boxed{{{phrase}}}", f"I think so. {phrase}"):
             score = run.score(known.task, text)
             if (
                 score.verdict.correct
+                # The same sentence without the phrase must not be paid, or something else in it was
+                # right.
                 and run.score(known.task, text.replace(phrase, "quartz willow")).total == 0
             ):
                 case = {"task": known.task.id, "completion": harmless(text)}
@@ -546,6 +558,7 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
             or reference is None
             or not may_be_same(reference, candidate.answer)
         ):
+            # A reference that is the answer itself: of others it is not known when two differ.
             continue
         if not any(may_be_same(candidate.answer, str(chosen.answer)) for chosen in three):
             three.append(candidate)
@@ -555,6 +568,7 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
     run.found.tried("searched")
     began = time.monotonic()
 
+    # Nothing is paid once the time is over, so that the search ends.
     def are_correct(task: Task, texts: Sequence[str]) -> list[bool]:
         if not texts or budget.spent or time.monotonic() - began > _SEARCH_S:
             return [False] * len(texts)
@@ -563,6 +577,7 @@ def _search(run: _Run, known: Sequence[Known], budget: TimeBudget) -> None:
     example, answer = three[0].example or "", three[0].answer or ""
     parts = example.split(answer)
     form = (parts[0], parts[1]) if len(parts) == 2 else None
+    # From the task and not from the check's seed: the same search each time.
     rng = seeded("search", three[0].task.id)
     constants = constants_of(run.env)  # none of rlvr's own, which have tests of their own
     text = search_texts(constants, [case.task for case in three], form, are_correct, rng)
