@@ -621,10 +621,12 @@ class Sandbox:
         cpu_s, wall_s = left_s
         for reply, stream in zip(replies, streams, strict=False):
             last = len(runs) + 1 == len(replies)
+            # The cgroup counts the box's runs together: only of the last one is a kill to be told.
             run_counts = counts
             if len(replies) > 1:
                 run_counts = {"kills": counts["kills"] if last else 0, "peak": None}
             runs.append(self._run_of(reply, run_counts, stream, limits.within(cpu_s, wall_s)))
+            # Seconds without a core are given back, as the box itself does.
             cpu_s, wall_s = cpu_s - reply["cpu_s"], wall_s - (reply["wall_s"] - reply["starved_s"])
         return runs
 
@@ -636,11 +638,13 @@ class Sandbox:
         limits: Limits,
     ) -> Run:
         """The run that a box's reply describes."""
+        # Which run it was is known only where there was one; `_execute_cases` sees to that.
         if "died" in reply:  # with the box, the kernel killed what used the memory
             ending, why = Ending.MLE, f"over {limits.memory_mib} MiB"
             memory_mib = float(limits.memory_mib)
             return Run(ending, why, memory_mib=memory_mib, isolation=self._isolation)
         cap = int(limits.output_mib * MIB)
+        # Taken out of `fds`, as the outputs own these descriptors from here on.
         outputs = [streams.fds.pop(name) for name in ("stdout", "stderr")]
         flooded = any(os.fstat(fd).st_size > cap for fd in outputs)
         stdout, stderr = (Output.take(fd, cap) for fd in outputs)
@@ -649,9 +653,11 @@ class Sandbox:
         return Run(
             ending,
             why,
+            # A negative code is a signal (waitstatus_to_exitcode).
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             **{name: reply[name] for name in ("cpu_s", "wall_s", "starved_s")},
+            # The kernel's peak of one process, or of the whole cgroup where that is counted.
             memory_mib=max(reply["rss_kib"] * 1024, counts["peak"] or 0) / MIB,
             output=stdout,
             errors=stderr,
@@ -701,6 +707,7 @@ class Sandbox:
         isolation, limits = self.isolation(), limits or self.limits
         numbers = partial(next, self._numbers)
         bounded = self.sessions is not None or self.sessions_memory_mib is not None
+        # Counted and opened under one lock: two threads would both find the last place free.
         with self._opening if bounded else contextlib.nullcontext():
             if bounded:
                 self._require_room(limits)
@@ -737,16 +744,20 @@ class Sandbox:
                 endless generator.
             limits: of each run, instead of the sandbox's own.
         """
+        # The threads only wait: the runs are processes.
         pool = self._executor()
         waiting: deque[Future[Run]] = deque()
         try:
             for program, stdin in jobs:
                 waiting.append(pool.submit(partial(self.run, program, stdin, limits=limits)))
+                # So many are under way that no worker waits; more would hold their outputs in
+                # memory.
                 if len(waiting) >= 2 * self.workers:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
+            # The caller has stopped: runs that have not begun are not made.
             for future in waiting:
                 future.cancel()
 
@@ -795,6 +806,7 @@ class Sandbox:
         return await asyncio.wrap_future(self._executor().submit(call))
 
     def _executor(self) -> Threads:
+        # Two threads must not make two pools.
         with self._checking:
             if self._threads is None:
                 self._threads = Threads(self.workers, "sandbox")
@@ -815,6 +827,7 @@ def _checked_folders(folders: Sequence[str], level: str) -> tuple[str, ...]:
                 f"its own; "
                 "use level='namespaces'"
             )
+    # Each once, in the order given.
     return tuple(dict.fromkeys(folders))
 
 
@@ -836,6 +849,7 @@ class _Streams:
 
     def rewind(self) -> None:
         """Undo what a run wrote and read, for another attempt."""
+        # All offsets: a descriptor that a program read shares its position with ours.
         for name, fd in self.fds.items():
             os.lseek(fd, 0, os.SEEK_SET)
             if name != "stdin":
@@ -863,11 +877,13 @@ def _builder(
     extra = [fd for stream in later_streams for fd in stream.fds.values()]
 
     def build() -> list[list[RunRequest]]:
+        # An attempt that failed may have written half a reply.
         for stream in streams:
             stream.rewind()
         for fd in replies:
             _empty(fd)
         for name, fd in fds.items():
+            # Only what the run writes is emptied; orders are read again.
             if name in ("results", "artifact"):
                 os.ftruncate(fd, 0)
             with contextlib.suppress(OSError):  # a pipe has no start to go to
@@ -879,6 +895,7 @@ def _builder(
 
 def _look(look: Callable[[Readable], bool], results: int, halt: int) -> None:
     """Tell the box to stop the run if what it has written so far is enough."""
+    # A slice of the file: what is written later is not looked at.
     if look(Lent(os.getpid(), results, min(os.fstat(results).st_size, _ANSWERS_MIB * MIB))):
         os.pwrite(halt, b"1", 0)
 
@@ -888,6 +905,7 @@ def _together(stdins: Sequence[bytes | str]) -> Sequence[bytes | str]:
     size = 0
     for at, stdin in enumerate(stdins[:_CASES]):
         size += len(stdin)
+        # A first input that is larger alone goes alone.
         if at and size > _INPUT_BYTES:
             return stdins[:at]
     return stdins[:_CASES]
@@ -914,6 +932,7 @@ def _module(program: Program, kind: str) -> tuple[dict[str, object], Files]:
             f"functions of a {program.language} program cannot be called; only Python's can"
         )
     files = files_of(program)
+    # Imported as a module, its part below `if __name__ == "__main__"` does not run.
     files[_SOLUTION] = files.pop(program.main)
     return {
         "kind": kind,
@@ -933,8 +952,10 @@ def _modules_of(program: Program) -> list[str]:
             path == program.main
             or not path.endswith(".py")
             or not all(map(str.isidentifier, parts))
+            # Such a file cannot be imported, so it needs no name.
         ):
             continue
+        # A package is imported by its folder's name.
         parts = parts[:-1] if parts[-1] == "__init__" else parts
         names.update(".".join(parts[: i + 1]) for i in range(len(parts)))
     return sorted(names)
@@ -944,6 +965,7 @@ def _ending(
     reply: SlotMessage, kills: int, flooded: bool, code: int, limits: Limits
 ) -> tuple[Ending, str]:
     notice, killed = reply["told"], reply["killed"]
+    # Ours first: a process that was not set up is no fault of the program.
     if notice.startswith("setup"):
         return (
             Ending.IE,
@@ -951,8 +973,10 @@ def _ending(
         )
     if notice == "compile":
         return Ending.CE, "it does not compile"
+    # A run that filled its scratch has filled memory too: the scratch is what it is told.
     if held := holding("memory" if kills and killed != "disk" else killed, limits):
         return held
+    # The kernel's own limit on one process, behind the box's clock.
     if killed == "cpu" or code == -signals.SIGXCPU:
         return Ending.TLE, f"over {limits.cpu_s:g} CPU seconds"
     if killed == "wall":
@@ -965,6 +989,7 @@ def _ending(
             Ending.TLE,
             f"over {limits.wall:g} wall seconds, of which {reply['cpu_s']:.2f} s at work{waited}",
         )
+    # The file may be full without a kill: RLIMIT_FSIZE makes the write fail.
     if killed == "output" or flooded:
         return Ending.OLE, f"over {limits.output_mib:g} MiB of output"
     if code == -signals.SIGXFSZ:
@@ -975,6 +1000,7 @@ def _ending(
 
 
 def _signal_name(number: int) -> str:
+    # Real-time signals have no names.
     with contextlib.suppress(ValueError):
         return signals.Signals(number).name
     return str(number)

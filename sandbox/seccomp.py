@@ -58,6 +58,7 @@ def refuse(error: int) -> int:
     Args:
         error: the errno; 0 for a call that succeeds without doing anything.
     """
+    # SECCOMP_RET_ERRNO of linux/seccomp.h; the errno is in the low 16 bits.
     return 0x0005_0000 | error
 
 
@@ -181,7 +182,11 @@ _CLONE_MASK: Final = 0x7E02_0000 | 0x8000 | 0x1_0000 | 0x400
 
 _RULES: Final[Mapping[str, Rule]] = {
     "clone": Switch(
-        0, dict.fromkeys((0, 0x400, 0x1_0400), ALLOW), refuse(errno.EPERM), mask=_CLONE_MASK
+        # Plain forks and threads: with CLONE_THREAD only if CLONE_FILES is set too.
+        0,
+        dict.fromkeys((0, 0x400, 0x1_0400), ALLOW),
+        refuse(errno.EPERM),
+        mask=_CLONE_MASK,
     ),
     "clone3": refuse(errno.ENOSYS),  # its flags lie behind a pointer; libraries then use clone
     # AF_UNIX alone: the network namespace is empty, and the other families are a large part of the
@@ -354,6 +359,7 @@ def program(
         **(UNSCOPED if restricted and landlock < 6 else {}),
         **({"memfd_create": ALLOW} if memfd else {}),
     }
+    # x32's numbers have bit 30 set, so they are behind every number of the table.
     # x32 numbers are beyond the last one
     return _assemble_filter(machine, policy, refuse(errno.ENOSYS))
 
@@ -383,6 +389,7 @@ def _known_machine(arch: str | None) -> str:
 def _assemble_filter(machine: str, policy: Mapping[str, Rule], otherwise: Rule) -> bytes:
     column = list(_AUDIT_ARCH).index(machine)
     rules = {
+        # None: this architecture has no such call, and libraries use another one.
         number: rule
         for name, rule in policy.items()
         if (number := NUMBERS[name][column]) is not None
@@ -390,6 +397,7 @@ def _assemble_filter(machine: str, policy: Mapping[str, Rule], otherwise: Rule) 
     return b"".join(
         [
             # A 32-bit call has numbers of its own, and no compiler of ours makes one
+            # First of all: the number means nothing until the architecture is known.
             _op(_LOAD, _ARCH),
             _op(_IF_EQUAL, _AUDIT_ARCH[machine], then=1),
             _op(_RETURN, KILL),
@@ -400,6 +408,7 @@ def _assemble_filter(machine: str, policy: Mapping[str, Rule], otherwise: Rule) 
 
 
 def _op(code: int, k: int, then: int = 0, other: int = 0) -> bytes:
+    # struct sock_filter: code, jump if true, jump if false, operand.
     return struct.pack("<HBBI", code, then, other, k)
 
 
@@ -408,6 +417,7 @@ def _compile_rule(rule: Rule) -> _Code:
         return [_op(_RETURN, rule)]
     mask = [] if rule.mask == 0xFFFF_FFFF else [_op(_AND, rule.mask)]
     return [
+        # The low word of the argument: both machines are little-endian.
         _op(_LOAD, _ARGS + 8 * rule.argument),
         *mask,
         *_search(_spans(rule.cases, rule.otherwise)),
@@ -417,8 +427,10 @@ def _compile_rule(rule: Rule) -> _Code:
 def _spans(cases: Mapping[int, Rule], otherwise: Rule) -> list[tuple[int, Rule]]:
     """All 32-bit values as spans of one rule each: (first value, rule), in order."""
     spans: list[tuple[int, Rule]] = []
+    # A case is one value, so what follows it is another span.
     for first in sorted({0, *cases, *(value + 1 for value in cases if value < 0xFFFF_FFFF)}):
         rule = cases.get(first, otherwise)
+        # Neighbours with one rule are one span, which makes the tree smaller.
         if not spans or spans[-1][1] != rule:
             spans.append((first, rule))
     return spans

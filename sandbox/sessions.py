@@ -113,6 +113,7 @@ class Session:
         self.isolation, self.limits, self.over = isolation, limits, ""
         self._totals = f"{total_cpu_s:g} CPU seconds", f"{total_wall_s:g} wall seconds"
         self._ending = Ending.IE
+        # Threads and tasks of the caller's; within the sandbox there is one program.
         self._turn = threading.Lock()
         self._calls = 0
         header: dict[str, object] = {"kind": "session"}
@@ -123,6 +124,7 @@ class Session:
                 raise SandboxFailed(str(missing("bash")))
             header = {
                 "kind": "exec",
+                # No profile or rc file: HOME is the scratch, where the code may write one.
                 "argv": [bash, "--norc", "--noprofile", "-c", BASH],
                 "env": {},
             }
@@ -136,6 +138,7 @@ class Session:
             lambda: {"id": numbers(), "watch": "episode", "limits": of_all},
             header,
         )
+        # The finalizer has the line and not us, or this object would never be collected.
         self._drop = weakref.finalize(self, self._line.drop)
 
     def __enter__(self) -> Session:
@@ -157,6 +160,7 @@ class Session:
             UsageError: the session was closed here, was frozen, or belongs to a parent process.
         """
         self._require_runs()
+        # Taken here and released in `_calling`: `_begin` may raise.
         self._turn.acquire()
         with self._calling():
             if self._begin(code):
@@ -168,6 +172,7 @@ class Session:
         """A caller's turn, which it has."""
         try:
             yield
+        # The call was refused, or is over: the session goes on.
         except (UsageError, SandboxFailed):
             raise
         except BaseException:  # Ctrl-C: a call is not left to itself
@@ -189,6 +194,7 @@ class Session:
         self._require_runs()
         # A lock of threads, as `run` and `arun` may both be called; the loop must not stand still
         # for it.
+        # A short pause, since a thread that holds the lock wakes no task.
         while not self._turn.acquire(blocking=False):
             await asyncio.sleep(0.001)
         with self._calling():
@@ -218,6 +224,8 @@ class Session:
         with self._turn:
             if not self._takes(path):
                 return None
+            # As much as a reply may have; pid 1 sends no larger file.
+            # nobody.
             self._line.send({"read": parts, "most": int(self.limits.output_mib * MIB)})
             data, size = bytearray(), -1
             while True:
@@ -225,6 +233,7 @@ class Session:
                 if message is None:
                     return None
                 size = message.get("size", size)
+                # In hexadecimal: bytes are not JSON.
                 data += bytes.fromhex(message.get("part", ""))
                 # The first part names the size; -1, as there is no such file, is reached at once.
                 if len(data) >= size:
@@ -246,15 +255,18 @@ class Session:
         """
         matches = [re.compile(_as_regex(pattern)) for pattern in patterns]
         sizes, most = self._names(), int(self.limits.output_mib * MIB)
+        # Sorted: the order of a folder is the file system's.
         paths = sorted(
             path for path in sizes if any(pattern_read.fullmatch(path) for pattern_read in matches)
         )
         # Before anything is read, and of all together: each alone may be small enough.
         if sum(sizes[path] for path in paths) > most:
             raise ToolError(f"they have more than {self.limits.output_mib:g} MiB")
+        # One message after another; nothing of the session runs between two.
         outputs = {path: self.read(path) for path in paths}
         if self.over:
             raise ToolError(f"the session is over: {self.over}")
+        # None: a file that went away between listing and reading, or that cannot be read.
         return {path: data for path, data in outputs.items() if data is not None}
 
     def _names(self) -> dict[str, int]:
@@ -265,6 +277,7 @@ class Session:
             if self.over:
                 raise ToolError(f"the session is over: {self.over}")
             self._line.send({"list": _FILES})
+            # One message a name, and a last one with their number.
             while True:
                 message = self._hear()
                 if message is None:
@@ -302,6 +315,7 @@ class Session:
         parts = _parts(path, self.sandbox.folders)
         if not isinstance(data, bytes | str):
             raise UsageError(f"the data is {brief(data)}; give bytes or a text")
+        # Lone surrogates of a model's text are kept as bytes.
         content = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         self._require_ours()
         with self._turn:
@@ -370,6 +384,7 @@ class Session:
         """End the session and everything in it at once; a call that is under way has the ending
         IE."""
         self._require_ours()
+        # The first reason is kept.
         self.over = self.over or "the session was killed here"
         self._line.hang_up()
 
@@ -380,6 +395,7 @@ class Session:
             return
         self._closed = True
         self.kill()
+        # A call under way: the thread whose turn it is releases the session.
         if self._turn.acquire(blocking=False):
             self._done()
 
@@ -394,6 +410,7 @@ class Session:
 
     @property
     def _patience_s(self) -> float:
+        # Twice, as time without a core extends the wall limit; then pid 1 has had its time.
         return 2 * self.limits.wall + _GRACE_S
 
     def _begin(self, code: str) -> bool:
@@ -408,6 +425,7 @@ class Session:
         self._calls += 1
         limits = self.limits
         order = {"call": self._calls, "cpu_s": limits.cpu_s, "wall_s": limits.wall}
+        # Bash reads the code from its file as it is; only Python's loop looks for a number.
         text = f"{self._calls}\n{code}" if self._numbered else code
         self._line.write(text.encode("utf-8", "surrogatepass"))
         self._line.send({**order, "output": int(limits.output_mib * MIB)})
@@ -422,6 +440,7 @@ class Session:
         elif self._line.kills():
             self._ending, self.over = Ending.MLE, f"over {self.limits.memory_mib} MiB"
         else:
+            # Neither said anything nor was killed for memory.
             self.over = self.over or "its slot was killed from outside"
 
     def _last(self, figures: SlotMessage) -> tuple[Ending, str]:
@@ -432,9 +451,11 @@ class Session:
                 Ending.IE,
                 f"the process could not be set up: {figures['told'].removeprefix('setup: ')}",
             )
+        # The status is waitpid's, of the program itself.
         code = os.waitstatus_to_exitcode(figures["ended"])
         if killed == "channel":
             return Ending.RE, "it closed the descriptors of its session"
+        # It passed a limit and ended at the interrupt: the limit is what it is told.
         if not killed and figures.get("over_call"):
             ending, why = self._over_call(figures["over_call"])
             return ending, f"{why}, and it ended itself"
@@ -475,6 +496,7 @@ class Session:
             ending, why = (Ending.RE, f"exit code {status}") if status else (Ending.OK, "")
         if not figures:
             return SessionReply("", ending, why, open=False)
+        # Of one process, or of the cgroup: the larger is closer to the truth.
         peak = max(figures.get("rss_kib", 0) / 1024, self._line.peak() / MIB)
         seconds = {name: float(figures.get(name, 0.0)) for name in ("cpu_s", "wall_s", "starved_s")}
         text = self._line.text(int(self.limits.output_mib * MIB))
@@ -484,6 +506,7 @@ class Session:
 def _as_regex(pattern: str) -> str:
     """A pattern of paths: `**` matches any text, `*` and `?` none with a slash."""
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    # Split with the wildcards kept, so that all else can be escaped.
     pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
     return "".join(parts.get(piece) or re.escape(piece) for piece in pieces)
 
@@ -499,8 +522,10 @@ def _parts(path: str, folders: Sequence[str] = ()) -> list[str]:
         UsageError: it is none.
     """
     parts = path.split("/") if isinstance(path, str) else []
+    # The leading empty part of an absolute path.
     if len(parts) > 2 and f"/{parts[1]}" in folders and not parts[0]:
         parts = parts[1:]
+    # No "..": pid 1 follows the names one by one and must stay inside.
     if not parts or not all(p and p not in (".", "..") and "\0" not in p for p in parts):
         raise UsageError(
             f"the path is {brief(path)}; give one within the working directory, such as 'a/b.txt'"
@@ -532,6 +557,7 @@ class _Line:
         self._control: socket.socket | None = None
         self._text, self._code = memfd(b""), memfd(b"")
         nothing, bundle = memfd(b""), pack_program(header, {})
+        # Opened anew with O_APPEND: stdout and stderr must not write over each other.
         appended = os.open(f"/proc/self/fd/{self._text}", os.O_RDWR | os.O_APPEND)
         fds = {
             "stdin": nothing,
@@ -541,13 +567,17 @@ class _Line:
             "code": self._code,
         }
 
+        # Called again for a second attempt in another slot.
         def begin(slot: Slot) -> None:
             if self._control:
                 self._control.close()
+            # SEQPACKET keeps messages apart and has an end of its own, as a stream has.
             self._control, box_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._control.setblocking(False)
+            # The box has its own copy then; ours would keep the socket open after its end.
             with box_end:
                 slot.send([RunRequest(message(), {**fds, "control": box_end.fileno()})])
+            # Its first message says that the program is ready for calls.
             if not self.wait(_START_S):
                 raise NotTaken("a slot of the sandbox did not begin the session")
 
@@ -556,6 +586,7 @@ class _Line:
         except BaseException:
             if self._control:
                 self._control.close()
+            # Only when no slot was lent: else `drop` closes them.
             os.close(self._text)
             os.close(self._code)
             raise
@@ -579,6 +610,7 @@ class _Line:
         with contextlib.suppress(OSError):
             self._socket.send(json.dumps(message).encode())
 
+    # A poll and not a timeout of the socket, which is non-blocking for `heard`.
     def wait(self, seconds: float) -> SlotMessage | None:
         """The next message of pid 1; None if it is gone."""
         poll = select.poll()
@@ -592,6 +624,7 @@ class _Line:
             async with asyncio.timeout(seconds):
                 return self._message(
                     await asyncio.get_running_loop().sock_recv(self._socket, _MESSAGE_BYTES)
+                    # Gone and late are one to the caller: the session is over.
                 )
         except (OSError, TimeoutError):
             return None
@@ -627,6 +660,7 @@ class _Line:
         """Let pid 1 end everything; wakes a caller that waits."""
         if os.getpid() == self._owner and not self._released:
             with contextlib.suppress(OSError):
+                # Shut down and not closed: a thread may be waiting in `wait`.
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
@@ -635,6 +669,7 @@ class _Line:
             self.drop(wait=True)
 
     def drop(self, wait: bool = False) -> None:
+        # The collector may be in a thread that holds the pool's lock.
         """Return the slot; without waiting, as the garbage collector may call this anywhere, under
         any lock."""
         self._released = True

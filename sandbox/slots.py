@@ -99,13 +99,17 @@ class Keeper:
 
     def __init__(self, python: Python, config: SlotConfig) -> None:
         self.config = config
+        # Orders and answers come in pairs: one order at a time.
         self._lock = threading.Lock()
         self._control, keeper_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = memfd(b"", name="keeper")
+        # The host's number, by which the keeper sees that it is gone.
         settings = memfd(json.dumps({**config, "host": os.getpid()}).encode())
+        # O_PATH: the folders' own paths must not be on the command line.
         folders = [
             os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for folder in _FOLDERS
         ]
+        # -S and -s: no site-packages, whose start-up files would run here.
         command = [python.executable, "-S", "-s", "-X", "utf8", "-c", _BOOT]
         command += [
             *(f"/proc/self/fd/{fd}" for fd in folders),
@@ -127,6 +131,7 @@ class Keeper:
                 group="session",  # Ctrl-C in a terminal is for us alone
                 ends_itself=True,  # its socket ends; it removes the groups of its slots
             )
+        # The keeper has them; ours would hide the end of its socket.
         finally:
             keeper_end.close()
             for fd in (settings, *folders):
@@ -149,10 +154,12 @@ class Keeper:
             "procs": cgroup.procs if cgroup else [],
             "meters": cgroup.meters if cgroup else ["", ""],
         }
+        # The lock is held until the answer, which would else be another order's.
         with zygote_end, self._lock:
             self._send({"start": order}, [zygote_end.fileno()])
             try:
                 answer = self._answer()
+            # The keeper may have died of it: our end must not stay open.
             except BaseException:
                 host_end.close()
                 raise
@@ -169,11 +176,13 @@ class Keeper:
 
     def _send(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
         try:
+            # Descriptors go along as SCM_RIGHTS, so that no path is needed.
             socket.send_fds(self._control, [json.dumps(message).encode()], list(fds))
         except OSError as error:
             raise NotTaken(f"the sandbox's keeper is gone: {error}. {self.said()}") from None
 
     def _answer(self) -> SlotMessage:
+        # A process of many slots has such descriptors.
         poll = select.poll()  # unlike select.select, of descriptors above 1023 as well
         poll.register(self._control, select.POLLIN)
         ready = poll.poll(_START_S * 1000)
@@ -186,6 +195,7 @@ class Keeper:
             what = "ended" if ready else f"said nothing for {_START_S:.0f} s"
             raise NotTaken(f"the sandbox's keeper {what}. {self.said()}")
         answer: dict[str, object] = json.loads(message)
+        # With an errno the kernel refused; without one, the zygote was killed.
         if "failed" in answer:
             if "errno" in answer:
                 raise CannotIsolate(answer["failed"])
@@ -208,8 +218,10 @@ class Keeper:
 
     def close(self) -> None:
         """End it and all its slots; returns when nothing is left."""
+        # Its end makes the keeper end its slots and remove their cgroups.
         self._control.close()
         try:
+            # The keeper is not killed at first: it alone may remove the groups.
             self._process.wait(_CLOSING_S)
         except subprocess.TimeoutExpired:
             self._process.end()
@@ -219,6 +231,7 @@ class Keeper:
         self._control.close()
 
     def __del__(self) -> None:
+        # At the interpreter's end modules may be gone.
         with contextlib.suppress(OSError, AttributeError):
             self._control.close()
             os.close(self._errors)
@@ -239,6 +252,7 @@ class Slot:
     ) -> None:
         self.keeper, self.pid, self.cgroup = keeper, pid, cgroup
         self._channel = channel
+        # Re-entrant, as receiving asks whether something is ready.
         self._using = threading.RLock()  # of the channel: its number must not be another file's yet
         self._wanted: list[int] = []
         try:
@@ -251,6 +265,7 @@ class Slot:
             raise SandboxFailed(
                 f"a slot of the sandbox cannot be set up: {answer['failed']}. {keeper.said()}"
             )
+        # After the first answer: the zygote is complete, so what it holds is the base.
         if cgroup:
             cgroup.settle()
 
@@ -264,6 +279,7 @@ class Slot:
             NotTaken: the slot was dead, and none of this was begun.
         """
         try:
+            # Requests of one slot go to whichever of its boxes reads first.
             for request in requests:
                 message = {**request.message, "fds": list(request.fds)}
                 fds = [*request.fds.values(), *request.more]
@@ -271,6 +287,7 @@ class Slot:
                     socket.send_fds(self._channel, [json.dumps(message).encode()], fds)
         except OSError as error:
             raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
+        # Set only when all were sent; a reply to anything else is passed over.
         self._wanted = [request.message["id"] for request in requests]
 
     @property
@@ -290,6 +307,7 @@ class Slot:
             SandboxFailed: the slot cannot be used any more; close it.
         """
         replies: dict[int, dict[str, object]] = {}
+        # The first look is after 0.1 s: most runs have ended by then.
         began = time.monotonic()
         deadline, pause = began + wall_s, _LOOK_S
         while len(replies) < len(self._wanted):
@@ -301,6 +319,7 @@ class Slot:
             reply = self._receive(deadline)
             # else it is of an earlier run: a box that was killed as it was about to end
             if reply["id"] in self._wanted:
+                # A box may answer twice if it was killed between; the first counts.
                 replies.setdefault(reply["id"], reply)
         return [replies[number] for number in self._wanted]
 
@@ -310,6 +329,7 @@ class Slot:
             if self._channel.fileno() < 0:
                 raise Died("a slot of the sandbox was closed")
             poll = select.poll()
+            # A new object each time: another thread may be polling.
             poll.register(self._channel, select.POLLIN)
             return bool(poll.poll(max(0.0, seconds) * 1000))
 
@@ -322,6 +342,7 @@ class Slot:
             except (
                 ConnectionResetError
             ) as error:  # the kernel's word for requests that the other end never read
+                # No box has read the request, so nothing of the program has run.
                 raise NotTaken(f"a slot of the sandbox is gone: {error}") from None
             except OSError as error:
                 raise Died(f"a slot of the sandbox is gone: {error}") from None
@@ -334,6 +355,7 @@ class Slot:
         `Died`."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)  # it wakes those who wait, as closing does not
+        # Behind whoever has just woken.
         with self._using:
             self._channel.close()
         self.keeper.kill(self.pid)
@@ -355,6 +377,7 @@ def pack_program(
         files: name → content and mode.
     """
     contents = [
+        # Of bytes and of outputs: both copy themselves.
         (name, Output(content) if isinstance(content, bytes) else content, mode)
         for name, (content, mode) in files.items()
     ]

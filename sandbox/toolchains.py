@@ -50,6 +50,7 @@ _SYSTEM: Final = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
 )
+# Before merged /usr; on such systems these are folders of their own.
 # links into /usr, or folders on older systems
 _MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _OWN_NAMES: Final = ("/box", "/dev", "/etc", "/old", "/proc", "/tmp", "/var")
@@ -148,6 +149,7 @@ class Packages:
     @property
     def sites(self) -> tuple[str, ...]:
         """The folders from which programs import packages."""
+        # The parent folders, as a package may be one file.
         return self.environment or tuple(sorted({str(Path(path).parent) for path in self.visible}))
 
     @property
@@ -170,7 +172,9 @@ def find_python(executable: str | None = None) -> Python:
     """
     interpreter = _interpreter(executable)
     facts = _ask_interpreter(
-        [interpreter, "-I", "-S", "-c", _PYTHON_FACTS], f"python={interpreter!r}"
+        # -I and -S: neither the environment nor a site's files may decide.
+        [interpreter, "-I", "-S", "-c", _PYTHON_FACTS],
+        f"python={interpreter!r}",
     )
     python = Python(
         tuple(facts["version"]), facts["executable"], facts["prefix"], tuple(facts["path"])
@@ -198,10 +202,12 @@ def find_packages(names: tuple[str, ...], executable: str | None = None) -> Pack
     """
     folders: tuple[str, ...] = ()
     tool = _interpreter(executable)
+    # A virtual environment as a whole: all its packages are visible.
     if executable and Path(executable).is_dir():
         paths = _ask_interpreter([tool, "-I", "-c", _ENVIRONMENT_FACTS], f"python={executable!r}")
         folders = tuple(sorted({path for path in paths if Path(path).is_dir()}))
     installed = sorted(path.name for folder in folders for path in Path(folder).glob("*.dist-info"))
+    # The names alone, with versions: "numpy-2.1.0.dist-info".
     digest = hashlib.sha256(" ".join(installed).encode()).hexdigest()[:16]
     versions = {"packages of programs": digest} if folders else {}
     if not names:
@@ -235,6 +241,7 @@ def _ask_interpreter(command: Sequence[str], what: str) -> Any:
     try:
         done = _ask(command)
         answer = json.loads(done.stdout)
+    # Named as the caller gave it: the fault is in that setting.
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         reason = getattr(error, "stderr", None) or (
             done.stderr[-300:] if isinstance(error, ValueError) else error
@@ -253,6 +260,7 @@ def tool_path(language: str) -> str | None:
     """
     row = LANGUAGES[language]
     program = _found(row)
+    # A wrapper in PATH would start the tool outside of the slot's folders.
     if program and (folder := _folder_of(row, program)):  # what is in PATH may only start the tool
         own_program = Path(folder, "bin", row.tool)
         return str(own_program.resolve()) if own_program.exists() else os.path.realpath(program)
@@ -272,12 +280,14 @@ def tool_version(language: str) -> str:
         there = Path(command).stat()
     except OSError:
         return "unknown"
+    # By file and time: an upgrade under the same name has another version.
     return _version_at(command, there.st_ino, there.st_size, there.st_mtime_ns)
 
 
 @lru_cache
 def _version_at(command: str, *_stamp: int) -> str:
     """The version of a file: another one under the same name, after an upgrade, is asked again."""
+    # Go has no flag for it.
     for flag in ("--version", "version"):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = _ask([command, flag])
@@ -287,6 +297,7 @@ def _version_at(command: str, *_stamp: int) -> str:
 
 
 def _found(row: ProgramLanguage) -> str | None:
+    # PATH of a service may be empty; these are the folders of distributions.
     path = os.environ.get("PATH", "") + ":/usr/local/bin:/usr/bin:/bin"
     return shutil.which(row.tool, path=path)
 
@@ -313,6 +324,7 @@ def _tool_files(language: str) -> list[str]:
         return []
     row = LANGUAGES[language]
     folder = _folder_of(row, _found(row) or command)
+    # Folders above the system's would show all of it.
     if not folder or any(Path(path).is_relative_to(folder) for path in _SYSTEM):
         return [command]  # Debian's tools say /usr, of which a program sees no more than `_SYSTEM`
     parts = [Path(folder, part) for part in row.parts] or [
@@ -362,6 +374,7 @@ def root_plan(
     """
     binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
+    # On older systems these are folders; today they are links into /usr.
     for path in _MERGED:
         if Path(path).is_symlink():
             links[path] = str(Path(path).readlink())
@@ -377,12 +390,15 @@ def root_plan(
         if (
             path
             and Path(path).exists()
+            # What is below a folder that is bound already needs no mount of its own.
             and not any(Path(path).is_relative_to(bound) for bound in binds)
         ):
             binds[path] = path
+    # Programs that ask for /usr/bin/env python3 find the slot's own.
     if not any(Path("/usr/local/bin").is_relative_to(bound) for bound in binds):
         links |= {f"/usr/local/bin/{name}": python.executable for name in ("python", "python3")}
     shared = [(folder, name) for name, folder in caches.items()]
+    # Packages of the host are hidden; those that are allowed are mounted over them.
     empty = [
         f"{folder}/{name}"
         for folder in _libraries(python)
@@ -392,6 +408,7 @@ def root_plan(
     used_names = {f"/{path.split('/')[1]}" for path in (*binds, *links, *_OWN_NAMES, *caches)}
     used_names |= {f"/{path.split('/')[1]}" for path in packages.visible}
     for folder in folders:
+        # A folder of that name would hide what programs need.
         if folder in used_names:
             raise UsageError(
                 f"folders: the sandbox has files of its own in {folder!r}; choose another name, "

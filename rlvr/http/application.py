@@ -215,6 +215,7 @@ class Application:
                 self._exact[path] = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The default of refusals that only an application knows.
         """Answer a request."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
@@ -224,14 +225,17 @@ class Application:
             return
         started, state = time.perf_counter(), self.state
         methods, parts = self._methods_of(scope["path"])
+        # HTTP answers HEAD as GET, without a body; the server leaves that out.
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         labelled_route = route or next(iter(methods.values()), None)
         label = "other" if labelled_route is None else labelled_route.label or labelled_route.path
+        # Sent by the server with every response, refusals as well.
         if self._headers:
             scope["rlvr.headers"] = self._headers
         share = MemoryShare(state.memory)
         state.under_way += 1
         response: Response | None = None
+        # Freed in any case, unless a response of parts took it over.
         try:
             response = await self._answer(
                 scope, receive, send, share, (methods, route, parts), label
@@ -239,6 +243,7 @@ class Application:
         finally:
             if not share.taken_over:
                 share.release()
+            # nginx's number for a caller that left.
             status = 499 if response is None else response.status
             # Taken out, or the job would live as long as the connection.
             self._count(scope, label, status, started, scope.pop("rlvr.audit", dict))
@@ -249,6 +254,7 @@ class Application:
         started, status = time.perf_counter(), 403
         state.under_way += 1
         try:
+            # Reversed: of two headers with one name the first counts.
             self._require_admitted(scope, dict(reversed(scope["headers"])))
             state.require_accepting()
             if self.websockets is None:
@@ -257,6 +263,7 @@ class Application:
             await self.websockets(scope, receive, send)
         except Refused as refused:
             state.metrics.count("rlvr_rejected_total", reason=refused.reason)
+            # 1008 of RFC 6455, section 7.4.1: a policy was violated.
             await send({"type": "websocket.close", "code": 1008, "reason": refused.reason})
         except WebSocketDisconnect:
             pass
@@ -286,6 +293,7 @@ class Application:
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
+        # Few of them, so they are tried in turn.
         for pattern, methods in self._patterns:
             match = pattern.match(path)
             if match:
@@ -310,6 +318,7 @@ class Application:
                 response = await place[1].handler(request)
                 scope["rlvr.audit"] = getattr(response, "audit_fields", dict)
                 await response(scope, receive, send)
+            # Of both: what a handler raises and what sending does.
             except Exception as error:
                 refused = error if isinstance(error, Refused) else self._refusal_of(error)
                 if refused is None:
@@ -318,14 +327,17 @@ class Application:
                 response = self._error(refused)
                 await response(scope, receive, send)
         except (ClientDisconnect, Left) as left:
+            # A caller that does not read is disconnected, and its bytes are given up.
             if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
                 connection.end("stalled")
+                # A step of the loop, in which the connection's end is noticed.
                 await asyncio.sleep(0)  # so that the server knows
         # a bug of rlvr or of an environment: the log has the traceback
         except Exception as error:  # noqa: BLE001
             _log.exception("a request for %s failed", label)
             message = f"a bug in the service, {type(error).__name__}; its log has the traceback"
             response = self._error(Refused(500, "bug", message))
+            # The response may have begun: then there is no second one.
             with suppress(Left):
                 await response(scope, receive, send)
         return response
@@ -333,6 +345,7 @@ class Application:
     def _error(self, refused: Refused) -> WholeResponse:
         response = self._errors(refused)
         if refused.retry_after_s is not None:
+            # The two that clients read: when to come again, and how to sign in.
             response.headers["retry-after"] = str(refused.retry_after_s)
         if refused.status == 401:
             response.headers["www-authenticate"] = self.state.keys.challenge
@@ -358,6 +371,7 @@ class Application:
         headers = dict(reversed(scope["headers"]))  # of two with one name the first counts
         caller = self._require_admitted(scope, headers, route)
         if route is None:
+            # The path is known, the method is not.
             status, what = (405, "Method Not Allowed") if methods else (404, "Not Found")
             raise Refused(
                 status,
@@ -365,6 +379,7 @@ class Application:
                 f"{scope['method'][:20]} {path[:200]}: {what}; {self._hint}",
             )
         rights = getattr(caller, "rights", None)
+        # None of a caller's rights: a key without rights may do everything.
         if route.right and rights is not None and route.right not in rights:
             message = (
                 f"this key has the rights {', '.join(sorted(rights))}; "
@@ -385,12 +400,15 @@ class Application:
         crowded = state.under_way > state.limits.connections or (
             connection is not None and connection.crowded
         )
+        # Whoever asks whether the process lives must have an answer.
         if crowded and scope["path"] != _LIVE:
             raise Refused(
                 503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1
             )
         if state.hosts is not None and not state.hosts.accepts(
+            # Header bytes are latin-1, so nothing fails to decode.
             headers.get(b"host", b"").decode("latin-1")
+            # A page of another site may resolve its name to this machine (DNS rebinding).
         ):
             raise Refused(421, "wrong-host", state.hosts.message)
         if not state.keys.any or (route is not None and route.is_open):
@@ -429,6 +447,7 @@ def standard_routes(
 
     async def health(request: HttpRequest) -> Response:
         problems = (
+            # Told apart from a service that is not ready: this one ends.
             {"stopping": "it takes no more requests"} if state.draining else dict(readiness())
         )
         status: dict[str, object] = {"ready": not problems}
@@ -466,6 +485,7 @@ def standard_routes(
 
 
 @functools.lru_cache(maxsize=64)
+# Cached, as every request asks: a client names one host.
 def is_loopback_name(host: str) -> bool:
     """Whether a Host header names this machine's loopback, and no name that another machine gives
     it.
@@ -475,6 +495,7 @@ def is_loopback_name(host: str) -> bool:
     """
     name = _name_of(host)
     if not host or name == "localhost" or name.endswith(".localhost"):
+        # RFC 6761: names below localhost are loopback, whatever a server says.
         return True
     try:
         return ipaddress.ip_address(name.strip("[]")).is_loopback
@@ -490,6 +511,7 @@ def is_address(host: str, names: Sequence[str] = ()) -> bool:
         names: in small letters, beside localhost.
     """
     name = _name_of(host)
+    # An address cannot be made to point elsewhere.
     if name == "localhost" or name in names:
         return True
     try:
@@ -502,8 +524,11 @@ def is_address(host: str, names: Sequence[str] = ()) -> bool:
 def _name_of(host: str) -> str:
     """The name in a Host header, without its port; "" for what is none."""
     name, colon, port = host.rpartition(":")
+    # Only digits: "[::1]" ends with a colon and a one.
     if not colon or not (port.isascii() and port.isdecimal()):
         name = host
     if ":" in name and not (name.startswith("[") and name.endswith("]")):
+        # An IPv6 address without brackets is no host of a URL.
         return ""
+    # A final dot is the root's, and the same name.
     return name.lower().rstrip(".")

@@ -66,6 +66,7 @@ class AuditLog:
         entry = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "caller": caller,
+            # Of the client's choosing, so it is cut.
             "method": method[:20],
             "path": path,
             "status": status,
@@ -77,6 +78,7 @@ class AuditLog:
             self._make_room()
             self._append(line)
         except OSError as error:
+            # Said once: a full disk must not fill the log.
             if not self._has_failed:
                 self._has_failed = True
                 _log.warning("the audit log %s cannot be written: %s", self._path, error.strerror)

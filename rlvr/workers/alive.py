@@ -66,6 +66,7 @@ def watch(started: Beside) -> None:
         started: what was started.
     """
     # Its number is free again only once it is gone, which takes it out of the table first.
+    # The callback holds the dict and no object, so nothing is kept alive by it.
     key = id(started)
     _started[key] = weakref.ref(started, lambda _: _started.pop(key, None))
 
@@ -77,11 +78,13 @@ def alive() -> list[Alive]:
     """
     rows = []
     now_s = time.monotonic()
+    # A copy: an object may be collected meanwhile, which changes the dict.
     for reference in list(_started.values()):
         started = reference()
         number = None if started is None else started.number
         if started is not None and number is not None:
             age_s = now_s - started.since
+            # One line each, whatever a label contains.
             label = " ".join(started.label.split())
             rows.append(Alive(started.kind, label, number, started.owner, age_s))
     return sorted(rows, key=lambda row: -row.age_s)
@@ -95,6 +98,7 @@ def describe_alive() -> str:
 
 
 def _forget() -> None:
+    # What the parent started is not here; its numbers may be those of other processes.
     for reference in list(_started.values()):
         if (started := reference()) is not None:
             started.disown()

@@ -88,10 +88,12 @@ class AsyncPool:
         self._wall_s, self._start_s, self._recycle_after = wall_s, start_s, recycle_after
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
         self._boot, self._owner, self._shared_fd = ship(setup), name_of(setup), shared_fd
+        # One more than processes: the process that works apart starts beside them.
         self._starters = Threads(self.workers + 1, "async pool")
         self._closed = False
         # processes so far; how many of them died or were killed before their time
         self.started = self.lost = 0
+        # Strong: the loop has a worker until it has ended.
         self._all: set[_AsyncWorker] = set()
         self._forget()
         _pools.add(self)
@@ -107,6 +109,7 @@ class AsyncPool:
         self._all.clear()
         self._shared: list[_AsyncWorker] = []
         self._apart: _AsyncWorker | None = None
+        # Locks of asyncio belong to the loop that first waits for them, which a child has not.
         self._one_apart = asyncio.Lock()
         self._slots = asyncio.Semaphore(self._at_once)
 
@@ -146,6 +149,7 @@ class AsyncPool:
         self._starters.close()
         _strike(self._all)
         if self._all:
+            # The loop may hang in a handler's code of another pool; the processes are dead anyway.
             with suppress(FutureTimeout):
                 loop_thread("workers").submit(self._shut).result(_CLOSE_S)
 
@@ -157,12 +161,14 @@ class AsyncPool:
         async with self._slots:
             return then(await self._try_call(payload))
 
+    # An item's own failures and disturbances by others are counted apart.
     async def _try_call(self, payload: bytes) -> object:
         failed = disturbed = 0
         apart = False
         while True:
             if self._closed:
                 raise _pool_closed()
+            # Apart, only the item itself can be to blame.
             reply = await (self._asked_apart(payload) if apart else self._ask_shared(payload))
             if self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
@@ -170,6 +176,7 @@ class AsyncPool:
                 return reply.value
             if not reply.own:
                 disturbed += 1
+                # At the third time it may be what disturbs the others, without ever being seen.
                 apart = disturbed == _DISTURBED
                 continue
             failed += 1
@@ -184,12 +191,14 @@ class AsyncPool:
             try:
                 return await worker.ask(payload)
             except _NotStarted as error:
+                # A set-up that raised would raise again; only a start that was killed is repeated.
                 if attempt == _STARTS - 1 or not isinstance(error.cause, WorkerDied):
                     raise error.cause from None
         raise AssertionError("unreachable")
 
     async def _asked_apart(self, payload: bytes) -> _Reply:
         """In a process without others."""
+        # One at a time: what runs apart must be alone.
         async with self._one_apart:
             if self._apart is None or not self._apart.fit:
                 self._apart = self._start()
@@ -200,6 +209,7 @@ class AsyncPool:
 
     def _least_busy(self) -> _AsyncWorker:
         self._shared = [worker for worker in self._shared if worker.fit]
+        # An idle process first: the others' items would share its loop.
         idle = next((worker for worker in self._shared if not worker.load), None)
         if idle is not None:
             return idle
@@ -214,6 +224,7 @@ class AsyncPool:
         # the process has it until both ends are closed
         mark = tempfile.TemporaryFile()  # noqa: SIM115
         with mark:
+            # Eight bytes: one number.
             mark.truncate(8)
             worker = _AsyncWorker(
                 self._boot,
@@ -309,12 +320,14 @@ class _AsyncWorker(_Worker):
         self._started = self._loop.create_task(self._get_ready(threads, start_s))
 
     async def _get_ready(self, threads: Threads, start_s: float) -> BaseException | None:
+        # In a thread: waiting for a process to start must not stop the loop.
         with foreign_code() as errors:  # the set-up's; the callers that wait for it raise it
             await asyncio.wrap_future(threads.submit(self.wait_ready, start_s))
         for error in errors:
             self.fit = False
             self.lose(WorkerDied("it did not start"))
             return error
+        # Only now: before it is ready, `wait_ready` reads the pipe itself.
         self._loop.add_reader(self._reply, self._read)
         self._silent_s, self._looked = 0.0, time.monotonic()
         self._loop.call_later(TICK_S, self._look)
@@ -322,6 +335,7 @@ class _AsyncWorker(_Worker):
 
     async def wait_started(self) -> None:
         """Raises what kept it from getting ready."""
+        # Shielded: a caller that gives up must not cancel the start for all.
         error = await asyncio.shield(self._started)
         if error is not None:
             raise error
@@ -341,9 +355,11 @@ class _AsyncWorker(_Worker):
                 return _Reply(lost=WorkerDied("the worker process ended"), own=False)
             self._next += 1
             number = self._next
+            # It takes no more after this one, and ends when its items have ended.
             self.fit = self.fit and number < self._recycle_after
             future: asyncio.Future[_Reply] = self._loop.create_future()
             self._waiting[number] = future
+            # Silence counts from the first item on: an idle loop sends no ticks.
             self._silent_s = self._silent_s if len(self._waiting) > 1 else 0.0
             self._queue(number, payload)
             try:
@@ -361,6 +377,7 @@ class _AsyncWorker(_Worker):
 
     def _end_if_spent(self) -> None:
         if not (self.fit or self.load):
+            # At its age an end is planned; earlier, something was wrong with it.
             self._end(before_its_time=self._next < self._recycle_after)
 
     def _queue(self, number: int, payload: bytes | None) -> None:
@@ -370,12 +387,14 @@ class _AsyncWorker(_Worker):
     def _flush(self) -> None:
         if not self._open:
             return
+        # All that is unsent, then what waits behind it.
         try:
             while self._unsent or self._frames:
                 if not self._unsent:
                     self._unsent = self._frames.popleft()
                 self._push()
         except BlockingIOError:
+            # The pipe is full: the loop calls again when there is room.
             self._loop.add_writer(self._request, self._flush)
         except WorkerDied as error:
             self.lose(error)
@@ -384,16 +403,19 @@ class _AsyncWorker(_Worker):
 
     def _read(self) -> None:
         try:
+            # As much as a pipe holds by default.
             chunk = os.read(self._reply, 1 << 16)
         except BlockingIOError:
             return
         except OSError:
             chunk = b""
+        # Any byte is a sign of life, a tick too.
         self._silent_s = 0.0
         try:
             if not chunk:
                 raise self._end_dead()
             self._buffer += chunk
+            # An item's reply may end the process, and then the rest is of no use.
             while self._open and (frame := self._frame()) is not None:
                 self._take(frame)
         except WorkerDied as error:
@@ -404,6 +426,7 @@ class _AsyncWorker(_Worker):
         pipe."""
         try:
             kind, number, value = json.loads(frame)
+        # RecursionError: a reply of brackets alone.
         except (ValueError, TypeError, RecursionError) as error:
             raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
         if kind == "tick":
@@ -420,9 +443,11 @@ class _AsyncWorker(_Worker):
                 f"a worker's reply is out of place: {kind!r:.40} to item {number!r:.20}"
             )
         self._given_up.discard(number)
+        # It may have ignored being cancelled, or be out of memory: no more items.
         self.fit = self.fit and kind not in ("stuck", "last")
         future = self._waiting.pop(number, None)
         if future is None or future.done():
+            # Given up by its caller; the process was kept for it.
             self._end_if_spent()
             return
         if kind == "ok":
@@ -453,6 +478,7 @@ class _AsyncWorker(_Worker):
             return
         # Before the process is killed: the mark is in memory that both have, and stays as it was.
         guilty = self._mark.read()
+        # Zero, or an item that has been answered: then any of them may be to blame.
         is_known = guilty in self._waiting
         waiting, self._waiting = self._waiting, {}
         self._end(before_its_time=True)
@@ -465,10 +491,12 @@ class _AsyncWorker(_Worker):
     def _end(self, *, before_its_time: bool) -> None:
         if self._open:
             self._open = self.fit = False
+            # It may be killed before it was ready, when the loop does not read it yet.
             if self._reply >= 0:
                 self._loop.remove_reader(self._reply)
                 self._loop.remove_writer(self._request)
             self.kill()
+            # A weak method: None once the pool is gone.
             if (ended := self._ended()) is not None:
                 ended(self, before_its_time)
 
@@ -483,6 +511,7 @@ def _late() -> WorkerTimeout:
 def _strike(workers: set[_AsyncWorker]) -> None:
     """Kill processes; the loop sees them die and clears up."""
     for worker in [*workers]:
+        # Without waiting: this runs at the interpreter's end too.
         worker.strike()
 
 

@@ -61,6 +61,7 @@ class Mark:
     _NUMBER = Struct("<q")
 
     def __init__(self, fd: int) -> None:
+        # Shared by mmap: a step is noted without a system call.
         self._memory = mmap(fd, self._NUMBER.size)
 
     def write(self, number: int) -> None:
@@ -104,6 +105,7 @@ def serve_async(
     asyncio.set_event_loop(loop)
     _Server(loop, handler, channel, Mark(mark_fd), wall_s).start()
     while True:
+        # The loop is entered again: the other items are as they were.
         try:
             loop.run_forever()
         except (
@@ -147,9 +149,11 @@ class _Server:
         self.loop.call_later(TICK_S, self._tick)
 
     def _read(self) -> None:
+        # A fork of an item that came back into the loop ends here.
         self.channel.end_a_fork()
         chunk = os.read(self.channel.request, 1 << 16)
         if not chunk:
+            # The pool has closed its end; nothing waits for a reply.
             os._exit(0)
         self._buffer += chunk
         while (frame := take_frame(self._buffer)) is not None:
@@ -172,12 +176,15 @@ class _Item(Coroutine[Any, Any, None]):
     def __init__(self, server: _Server, number: int, payload: bytes) -> None:
         self._server, self._number = server, number
         self._own_s, self._others_s = 0.0, server.held_s
+        # Others' time up to now is subtracted later.
         self._begun = monotonic()
         self._coroutine = self._answer(payload)
         self._late = ""
         self._beside_since: float | None = None
+        # The limit at the earliest; at its end it may have time left.
         self._timer = server.loop.call_later(server.wall_s, self._look)
         self._task = server.loop.create_task(self)
+        # The callback runs in any case, so an answer is given once in any case.
         # cancelled before its first step, it never began to answer
         self._task.add_done_callback(self._give_no_answer)
 
@@ -189,6 +196,7 @@ class _Item(Coroutine[Any, Any, None]):
         self._server.done(self._number, self._late or "error", text)
 
     async def _answer(self, payload: bytes) -> None:
+        # The context variable is the task's own, so code below finds its item.
         _ITEM.set(self)
         try:
             item = pickle.loads(payload)  # noqa: S301  see `_Server._read`
@@ -211,6 +219,7 @@ class _Item(Coroutine[Any, Any, None]):
 
     async def run_beside(self, call: Callable[[], _T]) -> _T:
         """See the function; who holds the interpreter in C there is known by the mark, too."""
+        # A context of its own: the thread sees the caller's variables.
         server = self._server
 
         def run() -> _T:
@@ -225,6 +234,7 @@ class _Item(Coroutine[Any, Any, None]):
         try:
             return await asyncio.wrap_future(server.thread.submit(copy_context().run, run))
         finally:
+            # Time in the thread is not the item's, so it is taken out of the others' too.
             self._others_s -= self._beside_s()
             self._beside_since = None
 
@@ -243,12 +253,15 @@ class _Item(Coroutine[Any, Any, None]):
     def give_up(self, kind: str) -> None:
         self._late = kind
         self._timer.cancel()
+        # An await raises CancelledError; a step that runs goes on.
         self._task.cancel()
+        # One that catches it has a second; then the whole process goes.
         self._timer = self._server.loop.call_later(
             GRACE_S, self._server.done, self._number, "stuck", "null"
         )
 
     def _step(self, step: Callable[..., object], *args: object) -> object:
+        # Before the step: if it never returns, the mark says whose it is.
         self._server.mark.write(self._number)
         begun = monotonic()
         try:
@@ -257,6 +270,7 @@ class _Item(Coroutine[Any, Any, None]):
             held_s = monotonic() - begun
             self._own_s += held_s
             self._server.held_s += held_s
+            # Back to what runs in the thread, or to none.
             self._server.mark.write(self._server.beside)
 
     def send(self, value: object) -> object:

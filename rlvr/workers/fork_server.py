@@ -90,6 +90,7 @@ class ForkServer:
         if reply is None:
             raise ChildLost("crash" if self.end() in _CRASHES else "died")
         number, kind, value = json.loads(reply)
+        # Out of memory, or someone else's reply: the child cannot be used any more.
         if kind == "memory" or number != self._number:
             self.end()
             raise ChildLost("memory" if number == self._number else "died")
@@ -117,6 +118,8 @@ class ForkServer:
         wall_until, cpu_until = time.monotonic() + wall_s, clock.cpu_s(pid) + cpu_s
         while True:
             wall_left, cpu_left = wall_until - time.monotonic(), cpu_until - clock.cpu_s(pid)
+            # Until whichever limit comes first; CPU time cannot pass faster than wall time with one
+            # thread.
             if select.select([self._replies], [], [], max(0.0, min(wall_left, cpu_left)))[0]:
                 return
             if min(wall_left, cpu_left) <= 0:
@@ -127,6 +130,7 @@ class ForkServer:
         request_r, self._requests = os.pipe()
         self._replies, reply_w = os.pipe()
 
+        # The parent's ends, which would keep the pipes open after its death.
         def serve() -> NoReturn:
             os.close(self._requests)
             os.close(self._replies)
@@ -146,6 +150,7 @@ def _serve(handler: Callable[[Any], object], requests: int, replies: int) -> NoR
         while (frame := read_frame(requests)) is not None:
             # from our parent, over a pipe that no other process has
             number, request, cpu_s = pickle.loads(frame)  # noqa: S301
+            # Measured from now: the child has used time for earlier requests.
             _bound_cpu(time.process_time() + cpu_s + _MARGIN_S)
             try:
                 reply = [number, "reply", handler(request)]
@@ -154,6 +159,7 @@ def _serve(handler: Callable[[Any], object], requests: int, replies: int) -> NoR
             if os.getpid() != pid:
                 os._exit(0)  # the handler has forked, and this is not the process that was asked
             write_all(replies, frame_payload(json.dumps(reply).encode("ascii")))
+    # Whatever the handler raised: a reply that never comes says it.
     finally:
         os._exit(1)
 
@@ -161,6 +167,7 @@ def _serve(handler: Callable[[Any], object], requests: int, replies: int) -> NoR
 def _bound_cpu(until_s: float) -> None:
     """Have the kernel end this process by then, unless an administrator has set it an earlier
     end."""
+    # A soft limit may be raised again for the next request; the hard one is left alone.
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(until_s) + 1
     resource.setrlimit(

@@ -53,6 +53,7 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         OSError: see `os.write`; a part may have been written.
     """
     # A pipe takes 64 KiB at a time; slices of a view copy nothing.
+    # Slices of a view copy nothing, however large the payload.
     unwritten = memoryview(data)
     while unwritten:
         unwritten = unwritten[_write(fd, unwritten) :]
@@ -96,6 +97,7 @@ def take_frame(buffer: bytearray, most: int | None = None) -> bytes | None:
 
 def _payload_length(header: bytes | bytearray, most: int | None) -> int:
     (length,) = _LENGTH.unpack_from(header)
+    # Before anything is read: memory must not be allotted by what the other side says.
     if most is not None and length > most:
         raise FrameTooLong(length)
     return int(length)

@@ -35,6 +35,7 @@ def finish(coroutine: Coroutine[Any, Any, _T]) -> _T:
     Raises:
         UsageError: it waits for something.
     """
+    # Driven by hand: the first step must be the last.
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -55,6 +56,7 @@ def take_ready(queue: SimpleQueue[_T], timeout_s: float) -> list[_T]:
         timeout_s: most wall seconds to wait.
     """
     ready: list[_T] = []
+    # Empty ends both: the first wait, and the reading of what else is there.
     with suppress(Empty):
         ready.append(queue.get(timeout=timeout_s))
         while True:
@@ -71,6 +73,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        # A daemon: the interpreter does not wait for it at its end.
         self._thread = DaemonThread(self._run, name=name, owner=name, kind="loop")
 
     def _run(self) -> None:
@@ -100,6 +103,7 @@ class LoopThread:
         Raises:
             UsageError: this is the loop's own thread, which would wait for itself.
         """
+        # It would wait for itself for ever.
         if threading.current_thread() is self._thread:
             raise UsageError(
                 "async code asked for a score that waits in turn; await Scorer.ascore there"
@@ -152,6 +156,7 @@ class BoundedCalls:
         Raises:
             UsageError: `close` was called.
         """
+        # A fork has neither the loop nor the tasks.
         if self._pid != os.getpid():
             self._begin()  # the loop of the parent's is not here
         if self._closed:
@@ -162,6 +167,7 @@ class BoundedCalls:
         """Cancel all calls; their callers get a `UsageError`.  Idempotent."""
         self._closed = True
         if self._tasks and self._pid == os.getpid():
+            # From any thread: tasks may be touched in the loop's own only.
             loop_thread("calls").loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
@@ -176,6 +182,7 @@ class BoundedCalls:
         self._tasks.add(task)
         try:
             async with self._slots:
+                # It may have been closed while this call waited for its turn.
                 if self._closed:
                     raise self._closed_error()
                 return await function(*args)

@@ -96,6 +96,7 @@ class WorkerPool(Closing):
             require_whole("spares", spares, 0),
         )
         self._memory_mib = require_optional_whole("memory_mib", memory_mib, 1, none="no limit")
+        # Pickled once: every worker gets the same bytes.
         self._boot, self._owner = ship(setup), name_of(setup)
         self._recycle_after, self._start_s = recycle_after, start_s
         self._quiet, self._hash_seed, self._closed = quiet, hash_seed, False
@@ -105,6 +106,7 @@ class WorkerPool(Closing):
         self._all: set[_Worker] = set()
         self._forget()
         _pools.add(self)
+        # The set and not the pool: the finalizer must not keep the pool alive.
         weakref.finalize(
             self, _bury, self._all
         ).atexit = False  # for a pool that is dropped without being closed
@@ -116,6 +118,7 @@ class WorkerPool(Closing):
             worker.disown()
         self._all.clear()
         self._idle: deque[_Worker] = deque()
+        # A lock that another thread held at the fork would be held for ever.
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self.workers)
 
@@ -127,6 +130,7 @@ class WorkerPool(Closing):
         """
         with self._lock:
             self._top_up(self.workers)
+        # Taken and given back: that waits for it to be ready.
         with self._checkout():
             pass
 
@@ -181,6 +185,7 @@ class WorkerPool(Closing):
         results: list[object] = []
 
         def note(result: object) -> None:
+            # In order: results of a list come one after the other.
             results.append(result)
             if on_result is not None:
                 on_result(len(results) - 1, result)
@@ -190,6 +195,7 @@ class WorkerPool(Closing):
             # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
             remaining = items[len(results) : len(results) + 1 if unbegun else None]
             # before a worker is taken, which would be lost if this raises
+            # Packed before a worker is taken: what cannot be sent costs no worker.
             request = frame_payload(ship(remaining))
             with self._checkout() as worker:
                 begun, lost = worker.run(
@@ -197,6 +203,7 @@ class WorkerPool(Closing):
                 )
             if lost is not None and self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
+            # Items that were begun have had their chance.
             unbegun = 0 if begun else unbegun + 1
             # three times in a row: the item is to blame
             if lost is not None and (begun or unbegun == _STARTS):
@@ -208,6 +215,7 @@ class WorkerPool(Closing):
         """Kill every process.  Idempotent; callers still waiting get a `UsageError`."""
         with self._lock:
             self._closed = True
+            # Told apart under the lock: a worker is idle or another thread's.
             idle, busy = list(self._idle), self._all.difference(self._idle)
             self._idle.clear()
             self._all.clear()
@@ -242,6 +250,7 @@ class WorkerPool(Closing):
                 worker.wait_ready(self._start_s)
                 return worker
             except BaseException as error:
+                # Given back as unfit, so that another is started.
                 self._give(worker, False)
                 if not isinstance(error, WorkerDied) or attempt == _STARTS - 1:
                     raise
@@ -258,6 +267,7 @@ class WorkerPool(Closing):
                 worker.kill()
             busy = len(self._all) - len(self._idle)
             # A spare costs a start and its memory; where workers do not die, none is needed.
+            # One more than are busy, so that this caller has one.
             self._top_up(min(busy + 1, self.workers) + (self.spares if self.lost else 0))
             # Else the first waits for the one that was begun first.
             ready = next((w for w in self._idle if w.is_ready()), self._idle[0])
@@ -275,6 +285,7 @@ class WorkerPool(Closing):
             if not (worker.fit and worker.ready):  # else it was only due to be replaced
                 self.lost += 1
                 target = min(target, self.workers) + self.spares
+        # Outside of the lock: waiting for a process takes milliseconds.
         worker.kill()
         with self._lock:
             # one that never got ready is not replaced: it would loop
@@ -301,6 +312,7 @@ class WorkerPool(Closing):
 def usable_cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
+        # Of this process: a container or taskset may allow fewer than there are.
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # macOS cannot tell
 
@@ -323,6 +335,7 @@ class _Worker:
         fds = (request_r, reply_w)
         passed = [*fds, *(() if awaits is None else awaits[:1])]
         passed += [] if shared_fd is None else [shared_fd]
+        # The worker finds modules where we do, also those of a notebook.
         path = [entry for entry in sys.path if isinstance(entry, str)]  # as the import system does
         code = (
             f"import sys; sys.path[:] = {path!r}; from rlvr.workers.process import serve; "
@@ -348,6 +361,7 @@ class _Worker:
             self._close_fds()
             raise
         finally:
+            # The child has them; ours would hide its end.
             os.close(request_r)
             os.close(reply_w)
         self._memory_mib = memory_mib
@@ -367,6 +381,7 @@ class _Worker:
         self._number = 0  # of the request that was sent last: the set-up has 0
         self._unsent = frame_payload(boot)
         # a spare gets ready by itself; see `wait_ready`
+        # The set-up is sent now, so that a worker starts up while the caller does something else.
         with contextlib.suppress(BlockingIOError, WorkerDied):
             self._push()
         self.ready = False
@@ -377,10 +392,12 @@ class _Worker:
 
     def is_ready(self) -> bool:
         """True if it can begin an item now, or is about to say why it cannot."""
+        # Something to read: "ready", or why not.
         return self.ready or bool(self._poll.poll(0))
 
     def is_gone(self) -> bool:
         """True if it was ready and has died since."""
+        # POLLHUP: all ends of its side are closed.
         return self.ready and any(event & select.POLLHUP for _, event in self._poll.poll(0))
 
     def wait_ready(self, start_s: float) -> None:
@@ -417,9 +434,11 @@ class _Worker:
         self._number += 1
         done = 0
         begun = False
+        # If an exception leaves here, the worker has a half-read reply and is not used again.
         # until the last reply is in, so that an interrupt leaves nothing half-read behind
         self.fit = False
         try:
+            # The time for a worker to begin is not the item's.
             since = self._begin()
             self._send(since, start_s)
             kind, wall, cpu, value = self._receive(
@@ -429,6 +448,7 @@ class _Worker:
                 return begun, WorkerError(*value)
             begun = True
             while done < count:
+                # From its own clock at the end of the item before.
                 cpu_until = None if cpu_s is None else cpu + cpu_s
                 kinds = ("ok", "error", "last")
                 kind, wall, cpu, value = self._receive(
@@ -454,6 +474,7 @@ class _Worker:
 
     def kill(self) -> None:
         """Kill it, wait for its end, and close the pipes.  Only for the thread that uses it."""
+        # The group is killed first, while its number is still ours.
         self.strike()
         self._process.wait()
         self._close_fds()
@@ -476,6 +497,7 @@ class _Worker:
         What was stopped with it has not run either: that time counts against no limit.
         """
         before, self._awake = self._awake, time.monotonic()
+        # More than two slices between two looks: this process was stopped.
         if self._awake - before > 2 * _SLICE_S:
             self._stops.append((self._awake, self._awake - before))
         return (
@@ -498,6 +520,7 @@ class _Worker:
                 self._push()
             except BlockingIOError:
                 left = self._left(since, seconds)
+                # Its request does not fit, as it reads nothing.
                 if left <= 0:
                     raise _Late("it did not take its items") from None
                 poll = select.poll()
@@ -510,6 +533,7 @@ class _Worker:
                 self._unsent = self._unsent[os.write(self._request, self._unsent) :]
         except BlockingIOError:
             raise
+        # EPIPE: it has closed its end.
         except OSError:
             raise self._end_dead() from None
 
@@ -559,7 +583,9 @@ class _Worker:
         A reply that is already in the pipe counts, however late we look.
         """
         left = self._left(since, wall_s)
+        # Read from outside, so a worker that is busy in C is limited too.
         cpu_left = left if cpu_until is None else cpu_until - clock.cpu_s(self._process.pid)
+        # A caller that may give up is asked ten times a second.
         longest = _SLICE_S if give_up is None else _ASK_S
         if not self._poll.poll(max(0.0, min(left, cpu_left, longest)) * 1000):
             if give_up is not None and give_up():
@@ -578,6 +604,7 @@ class _Worker:
             kind, number, place, wall, cpu, value = json.loads(frame.decode())
         except (ValueError, TypeError, RecursionError) as error:
             raise WorkerDied(f"a worker's reply cannot be read: {error}") from None
+        # Another process may have the pipe, of a program that the item started.
         if (number, place) != (self._number, item) or kind not in kinds:
             raise WorkerDied(
                 f"a worker's reply is out of place: {kind!r:.40} to request {number!r:.20}, item "
@@ -587,6 +614,7 @@ class _Worker:
         clocks = (
             isinstance(wall, float)
             and isinstance(cpu, float)
+            # Clocks of one machine: a time in the future is no clock.
             and wall <= time.monotonic()
             and cpu >= 0
         )
@@ -668,6 +696,7 @@ def name_of(setup: Callable[..., object]) -> str:
     Args:
         setup: of the pool.
     """
+    # A partial has the function inside.
     function = getattr(setup, "func", setup)  # of a partial
     return str(getattr(function, "__module__", "")).removeprefix("rlvr.") or "a pool"
 
@@ -681,6 +710,7 @@ _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 
 @atexit.register
+# Before the interpreter's own end, which would not wait for processes.
 def _close_all() -> None:
     for pool in list(_pools):
         pool.close()
@@ -707,6 +737,7 @@ def _environment(hash_seed: int) -> dict[str, str]:
 
 def _stderr_fd() -> int:
     try:
+        # A notebook's stream has no descriptor.
         return sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # a notebook's, or none at all
         return subprocess.DEVNULL

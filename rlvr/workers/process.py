@@ -52,6 +52,7 @@ def serve(
         awaits: of a worker of an `AsyncPool`, (descriptor of its mark, wall seconds of an item).
     """
     for fd in (request, reply, *(() if awaits is None else awaits[:1])):
+        # A program that inherits them could answer in our name.
         os.set_inheritable(fd, False)  # not for programs that a verifier may start
     if sys.platform != "linux":  # there the kernel kills us, see `Lifeline`
         DaemonThread(_end_with_parent, os.getppid(), name="lifeline", owner="worker")
@@ -59,7 +60,9 @@ def serve(
     handler: Callable[[Any], Any] | None = None
     while (frame := channel.next_request()) is not None:
         if handler is None:
+            # All kinds: a set-up may raise SystemExit.
             with foreign_code(BaseException) as errors:
+                # Before anything is imported, so that imports count as well.
                 if memory_mib is not None:
                     _limit_memory(memory_mib)
                 # from our parent, over a pipe that no other process has
@@ -71,6 +74,7 @@ def serve(
                     )
                 if memory_mib is not None:
                     # a worker without room for an item would fail at every one
+                    # Tried once: the memory is free again at once.
                     bytearray(_ROOM_MIB << 20)
             if errors:
                 channel.reply("failed", describe_error(_or_memory(errors[0], memory_mib)))
@@ -95,6 +99,7 @@ class _Channel:
         self._number = -1  # of the request: the set-up has 0
         self._item = 0
         # so that a reader of ours sees our end, whoever lives on
+        # A fork of a handler: its copies would keep the pipe open.
         os.register_at_fork(after_in_child=self._close)
 
     def _close(self) -> None:
@@ -117,6 +122,7 @@ class _Channel:
         """Send a value that has become JSON already."""
         self.end_a_fork()
         payload = f'["{kind}",{self._number},{self._item},{monotonic()},{process_time()},{text}]'
+        # Only these three end an item.
         self._item += kind in ("ok", "error", "last")
         write_all(self._reply, frame_payload(payload.encode("ascii")))
 
@@ -150,6 +156,7 @@ def _or_memory(error: BaseException, memory_mib: int | None) -> BaseException:
 
 def _answer(handler: Callable[[Any], object], frame: bytes, channel: _Channel) -> None:
     items: Sequence[object] = ()
+    # BaseException: unpickling runs code of the caller's.
     with foreign_code(BaseException) as errors:
         items = pickle.loads(frame)  # noqa: S301  see above
     if errors:
@@ -161,6 +168,7 @@ def _answer(handler: Callable[[Any], object], frame: bytes, channel: _Channel) -
             # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the
             # loop.
             kind, value = "ok", handler(item)
+            # Made here, so that a value that is no JSON is the item's error.
             text = _to_json(value)
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs
@@ -176,6 +184,7 @@ def _answer(handler: Callable[[Any], object], frame: bytes, channel: _Channel) -
 def _exit_code(error: BaseException) -> int:
     """What a process that this exception ends would exit with."""
     code = error.code if isinstance(error, SystemExit) else 1
+    # As the interpreter does: a text is 1, None is 0.
     return code & 0xFF if isinstance(code, int) else int(code is not None)
 
 
@@ -187,6 +196,7 @@ def _limit_memory(memory_mib: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = memory_mib << 20 if hard == resource.RLIM_INFINITY else min(memory_mib << 20, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))  # a sandbox's programs have their own
+    # A core file would take the time and the disk of a killed worker.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -65,6 +65,7 @@ class Lifeline:
 
     def give(self) -> None:
         """Close our copy of the reading end: the programs have theirs.  Idempotent."""
+        # Set first, so that a second call finds nothing to close.
         their_end, self.theirs = self.theirs, -1
         if their_end >= 0:
             os.close(their_end)
@@ -90,6 +91,7 @@ _lifelines: weakref.WeakSet[Lifeline] = weakref.WeakSet()
 
 def _close_all() -> None:
     """In a forked child, which would hold the pipes open when their owner has ended."""
+    # The pipe must end when the owner does, and a child has a copy.
     for line in list(_lifelines):
         line.close()
 
@@ -133,6 +135,7 @@ class StartedProgram(subprocess.Popen[bytes]):
         cwd: str | Path | None = None,
         pass_fds: Sequence[int] = (),
     ) -> None:
+        # The keeper ends itself, and has to clean up first.
         self._lifeline = None if ends_itself else Lifeline()
         passed = [*pass_fds] if self._lifeline is None else [*pass_fds, self._lifeline.theirs]
         self._has_group = group != "caller"
@@ -142,6 +145,7 @@ class StartedProgram(subprocess.Popen[bytes]):
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
+                # One of ours among them is the reading end.
                 env=env,
                 cwd=cwd,
                 pass_fds=passed,
@@ -149,6 +153,7 @@ class StartedProgram(subprocess.Popen[bytes]):
                 process_group=0 if group == "group" else None,
             )
             if self._lifeline is not None:
+                # Only now is there a number to send the signal to.
                 self._lifeline.kill_at_end(self.pid, group=self._has_group)
         finally:
             if self._lifeline is not None:
@@ -165,10 +170,12 @@ class StartedProgram(subprocess.Popen[bytes]):
     def kill(self) -> None:
         """SIGKILL it and all of its group.  Any thread may call this; nothing once it was waited
         for, as its number may be another's by then."""
+        # Set by Popen once it was waited for.
         if self.returncode is not None:
             return
         if self._has_group:
             # The group outlives its leader, whose number is ours until we have waited for it.
+            # A group without members, or of another user's, cannot be signalled.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         with suppress(ProcessLookupError, PermissionError):  # it may have left its group, or us
@@ -187,6 +194,7 @@ class StartedProgram(subprocess.Popen[bytes]):
             subprocess.TimeoutExpired: it has not ended by then.
         """
         code = super().wait(timeout)
+        # Nothing is left that the signal should reach.
         if self._lifeline is not None:
             self._lifeline.close()
         return code
@@ -238,6 +246,7 @@ def run_program(
     with program:
         try:
             out, err = program.communicate(stdin or None, timeout=limit_s)
+        # Killed, or the `with` block would wait for its end.
         except BaseException:  # the limit, or Ctrl-C
             program.kill()
             raise
@@ -266,6 +275,7 @@ class ForkedChild:
         self.label, self.owner = name, owner
         self.since = time.monotonic()
         self._lifeline = Lifeline()
+        # A second descriptor of the pipe, which the fork hook does not close.
         kept = os.dup(self._lifeline.theirs)  # which the child has: its copy of ours is closed
         self.pid = os.fork()
         if not self.pid:
@@ -274,9 +284,11 @@ class ForkedChild:
                 function()
                 code = 0
             finally:
+                # Without the interpreter's end: atexit functions are the parent's.
                 os._exit(code)
         self._is_there = True
         self._lifeline.kill_at_end(self.pid, group=False)
+        # The child has its own.
         self._lifeline.give()
         os.close(kept)
         watch(self)
@@ -289,6 +301,7 @@ class ForkedChild:
     def end(self) -> int:
         """Kill it and wait for it; returns its exit code, or minus the signal."""
         os.kill(self.pid, signal.SIGKILL)
+        # Waited for at once: SIGKILL takes effect when it is scheduled.
         _, status = os.waitpid(self.pid, 0)
         self._is_there = False
         self._lifeline.close()

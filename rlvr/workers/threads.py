@@ -45,6 +45,7 @@ class Threads(Closing):
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._queue = _Queue(self._count, self._idle_s)
+        # A weak owner: None ends the threads, one after the other.
         weakref.finalize(self, self._queue.calls.put, None).atexit = False
 
     def submit(self, function: Callable[..., _T], *args: object) -> Future[_T]:
@@ -60,6 +61,7 @@ class Threads(Closing):
         Raises:
             UsageError: `close` was called.
         """
+        # In a fork the threads are gone; the queue begins anew.
         if self._pid != os.getpid():
             self._begin()
         future: Future[_T] = Future()
@@ -67,9 +69,11 @@ class Threads(Closing):
         with queue.lock:
             if self._closed:
                 raise self._closed_error()
+            # A thread more only where none is free and there may be more.
             if queue.threads < queue.most and queue.spare <= 0:
                 DaemonThread(_work, queue, name=self._owner, owner=self._owner)
                 queue.threads += 1
+            # A free thread takes this call.
             elif queue.counts():
                 queue.spare -= 1
             queue.calls.put((future, partial(function, *args)))
@@ -100,8 +104,10 @@ class Threads(Closing):
         with suppress(Empty):
             while True:
                 call = self._queue.calls.get_nowait()
+                # Cancelled ones need no error: their callers know.
                 if call is None or (cancel and call[0].cancel()):
                     continue
+                # Cancelled meanwhile: it may not be set any more.
                 if call[0].set_running_or_notify_cancel():
                     call[0].set_exception(self._closed_error())
         self._queue.calls.put(None)
@@ -139,6 +145,7 @@ def _work(queue: _Queue) -> None:
             call = queue.calls.get(timeout=queue.idle_s)
         except Empty:
             with queue.lock:
+                # Under the lock: a call that was counted for this thread is about to arrive.
                 if queue.spare > 0:  # else a call is on its way
                     queue.spare -= 1
                     queue.threads -= 1
