@@ -55,6 +55,7 @@ def supports_bands(model: PreTrainedModel) -> bool:
     Args:
         model: a causal language model of transformers.
     """
+    # A model's module may hold a table of its own, in which ours is not registered.
     attention_functions = getattr(
         sys.modules.get(type(model).__module__), "ALL_ATTENTION_FUNCTIONS", None
     )
@@ -72,6 +73,7 @@ def attention_in_bands(config: PretrainedConfig, bands: Sequence[Band]) -> Itera
     if not bands:
         yield
         return
+    # The model looks the attention up by this name at each call.
     before, config._attn_implementation = config._attn_implementation, _NAME
     _current.bands = bands
     try:
@@ -90,6 +92,8 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """What transformers calls: queries [B, H, 1, D], keys and values [B, H, L, D], mask [B, 1, 1,
     L]."""
+    # A band's rows share the first column that one of them
+    # needs; masks hide what a younger row must not see.
     outputs = [
         sdpa_attention_forward(
             module,

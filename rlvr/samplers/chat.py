@@ -80,6 +80,7 @@ class ChatFormat:
         """
         if self.sent != other.sent or self.sent == "raw":
             return self.sent == other.sent
+        # A format of an older run has no digest: it counts as the same.
         same_template = self.template == other.template or not (self.template and other.template)
         return same_template and (self.system, self.options) == (other.system, other.options)
 
@@ -125,6 +126,7 @@ class ChatFormat:
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             names = {field.name for field in dataclasses.fields(cls)}
+            # A file of a later version may have more fields.
             fields = {name: value for name, value in record.items() if name in names}
             if fields["sent"] not in ("template", "raw"):
                 raise ValueError(f"sent is {fields['sent']!r}")
@@ -154,6 +156,7 @@ def recorded_format(folder: str | Path) -> ChatFormat | None:
         return None
     if (chat_format := ChatFormat.load(path)) is not None:
         return chat_format
+    # An adapter's folder lies in that of a model, which lies in that of a run.
     for run in (path, *list(path.absolute().parents)[:2]):  # RUN, RUN/model, RUN/model/adapter
         settings = _run_settings(run / "config.json")
         if settings is not None:
@@ -173,6 +176,7 @@ def _run_settings(path: Path) -> Mapping[str, object] | None:
     except (OSError, ValueError):
         return None
     settings = record.get("settings") if isinstance(record, dict) else None
+    # From `chat` being a text on, runs have a record of their own.
     is_old = isinstance(settings, dict) and not isinstance(settings.get("chat", False), str)
     return settings if is_old else None
 
@@ -232,6 +236,7 @@ class ChatSettings:
         before: ChatMode = "on" if known.sent == "template" else "off"
         mode = before if self.mode == "auto" else self.mode
         system = known.system if self.system is None else self.system
+        # Options are merged one by one, and those asked for win.
         return ChatSettings(mode, system, {**known.options, **self.options}, known.why)
 
 

@@ -128,6 +128,7 @@ class _Trial:
                 f"weights_version is {sample.weights_version}, and the sampler's version "
                 f"{self.sampler.version}"
             )
+        # A little above 0 is rounding.
         if not all(math.isfinite(value) and value < 1e-6 for value in sample.logprobs):
             self.faults.append("a log-probability is above 0 or not finite")
         text = beginning_of(self.sampler, self.context) + self.sampler.decode(sample.completion_ids)
@@ -145,6 +146,7 @@ class _Trial:
             for row, values in zip(rows, again, strict=True)
             for one, other in zip(row.behaviour_logprobs(self.sampling), values, strict=True)
         )
+        # `not <=`: NaN fails too.
         if not apart <= tolerance:
             self.faults.append(
                 f"log-probabilities of a Sample and of logprobs(rows) differ by {apart:.3g}, more "
@@ -154,6 +156,7 @@ class _Trial:
     def check_seeds(self, rows: Sequence[Sample]) -> None:
         """The same seeds in another order."""
         again = self.samples("again", range(_ROWS)[::-1])
+        # All rows, as one may round to another token.
         if len(again) == _ROWS and all(
             list(again[seed].completion_ids) != list(row.completion_ids)
             for seed, row in enumerate(rows)
@@ -167,6 +170,7 @@ class _Trial:
 
     def check_stop(self, rows: Sequence[Sample]) -> None:
         """A text that did come ends the same completion."""
+        # A character from the middle of a text that came: the same seed must reach it again.
         seed, text = next(((n, row.text) for n, row in enumerate(rows) if row.text), (0, ""))
         if not text:
             return

@@ -177,6 +177,8 @@ class Decoding:
         self._autocast, self._max_rows, self._max_tokens = autocast, max_rows, max_tokens
         self._end_ids = tokenization.end_ids_with(sampling.stop)
         self._parameters = inspect.signature(model.forward).parameters
+        # A mask of numbers that are added is what such attention
+        # takes as it is; others make theirs of zeros and ones.
         plain = attends_to_all(model.config) and (
             is_torchs_own(model.config) or model.config._attn_implementation == "eager"
         )
@@ -200,6 +202,7 @@ class Decoding:
             request: what is asked for.
             forced: tokens to take instead of sampled ones.  All requests have such, or none.
         """
+        # From then on each step sorts rows by their settings.
         self._is_mixed |= request.sampling != self._sampling
         limit = request.limit if forced is None else len(forced)
         rollout = _Rollout(request, self._prompt(request.context), forced, limit)
@@ -208,6 +211,7 @@ class Decoding:
                 begun.logprobs if begun.model_logprobs is None else begun.model_logprobs
             )
             rollout.drawn = list(begun.completion_ids), list(begun.logprobs), list(model_logprobs)
+            # It waits with prompt and tokens so far, which are read together.
             self._leave(rollout.prompt)
             rollout.prompt = self._prompt((*request.context, *begun.completion_ids))
         self._waiting.append(rollout)
@@ -241,6 +245,7 @@ class Decoding:
             (r for r in self._live() if ids is None or r.request.id in ids),
             key=lambda r: (r.born, r.place),
         )
+        # Read from the device at once.
         for rollout, tokens_so_far in zip(
             live, self._drawn_tokens(live) if live else [], strict=True
         ):
@@ -273,6 +278,7 @@ class Decoding:
             torch.autocast(kind, self._autocast, enabled=self._autocast is not None),
         ):
             while self.steps < until and len(self):
+                # Before new rows come: the columns of the oldest row may take the room.
                 self._make_room()
                 self._refill()
                 self._draw(self._read_tokens())
@@ -283,6 +289,7 @@ class Decoding:
     # ----------------------------------------------------------------------------- rows come and go
 
     def _prompt(self, ids: TokenIds) -> _Prompt:
+        # By the tokens themselves: requests of a group share an entry.
         prompt = self._prompts.setdefault(ids, _Prompt(ids))
         prompt.waiting += 1
         return prompt
@@ -309,8 +316,10 @@ class Decoding:
         """Have the youngest rows wait again where all rows would outgrow `max_tokens` with the next
         token."""
         # Rows are columns of one tensor: each takes the width of the oldest one.
+        # +1: the token of this step.
         if len(self._rows) * (self._room.width + 1) + self._count_stored() <= self._max_tokens:
             return
+        # The youngest has the fewest tokens to read again.
         live = sorted(self._live(), key=lambda rollout: rollout.born)
         while live:
             width = self._room.now - min(rollout.start for rollout in live)
@@ -327,6 +336,7 @@ class Decoding:
         """Free the keys and values of prompts that wait; they are read anew."""
         self._reads.clear()
         for prompt in self._prompts.values():
+            # Read again when a row is free.
             prompt.read = None
 
     def _evict(self, rollout: _Rollout) -> None:
@@ -339,6 +349,7 @@ class Decoding:
     def _refill(self) -> None:
         """Give free rows to requests that wait, and close up what remains free."""
         free = self._rows.count(None)
+        # Rows that stay, for the room that a new one may take.
         chosen = self._choose_rows(len(self._rows) - free)
         if not free and not chosen:
             return
@@ -372,6 +383,7 @@ class Decoding:
         stored, unread = self._count_stored(), set[int]()
         while self._waiting and rows < self._max_rows:
             prompt = self._waiting[0].prompt
+            # A new row has the width of the widest.
             width = max(width, len(prompt.ids))
             if prompt.read is None and id(prompt) not in unread:
                 unread.add(id(prompt))
@@ -402,6 +414,8 @@ class Decoding:
                 for hole, place in zip(holes, oldest, strict=False):
                     sources[hole], sources[place] = place, None
         free = [place for place, source in enumerate(sources) if source is None]
+        # Holes beyond the new rows are filled from the
+        # back, so that the rows in use stand together.
         for hole in free[new:]:
             while sources and sources[-1] is None:
                 sources.pop()
@@ -410,6 +424,7 @@ class Decoding:
         self._move(
             [(place, source) for place, source in enumerate(sources) if source not in (None, place)]
         )
+        # After the copies: places and rows must agree again.
         self._rows = [None if source is None else self._row(source) for source in sources]
         for place, rollout in enumerate(self._rows):
             if rollout is not None:
@@ -432,6 +447,7 @@ class Decoding:
         for name, tensor in self._tensors.items():
             if name not in alike:
                 tensor[places] = tensor[sources]
+        # Columns before the first token of those that move hold nothing of theirs.
         first = min(self._row(source).start for _, source in moves)
         move(self._cache, places, sources, first)
 
@@ -445,6 +461,7 @@ class Decoding:
         """Have a place for each row, and columns for each prompt and the next tokens."""
         room, rows = self._room, len(self._rows)
         first = min((rollout.start for rollout in self._live()), default=room.now)
+        # A column must be free for the next token.
         if rows <= room.places and first >= room.origin and room.now < room.origin + room.columns:
             room.first, room.rows = first, rows
             fit(self._cache)
@@ -452,11 +469,13 @@ class Decoding:
         old, width = replace(room), room.now - first
         # Half as many again, so that growing copies each token a constant number of times.
         columns = width + max(_COLUMNS, width // 2)
+        # Room for all that wait, or twice as many as before.
         places = min(
             self._max_rows, max(rows + len(self._waiting), 2 * room.places * (rows > room.places))
         )
         tokens_left = self._max_tokens - self._count_stored()
         places = places if places * columns <= tokens_left else rows
+        # At least one column more, whatever the memory allows.
         columns = max(width + 1, min(columns, tokens_left // max(1, places)))
         room.origin = room.first = first
         room.rows, room.places, room.columns = rows, places, columns
@@ -503,6 +522,7 @@ class Decoding:
             return
         room, device = self._room, self._model.device
         reads: dict[int, list[_Rollout]] = {}
+        # Prompts that were read together lie in one cache.
         for rollout in chosen:
             reads.setdefault(id(rollout.prompt.read), []).append(rollout)
         for together in reads.values():
@@ -512,6 +532,7 @@ class Decoding:
                 [rollout.place for rollout in together],
                 None if read is None else read.cache,
                 [rollout.prompt.index for rollout in together],
+                # Less its last token, which is read with the next step.
                 max(len(rollout.prompt.ids) for rollout in together) - 1,
                 device,
             )
@@ -523,6 +544,7 @@ class Decoding:
         for rollout in chosen:
             for name, values in zip(("ids", "logprobs", "own"), rollout.drawn, strict=True):
                 if values:
+                    # Tokens of an evicted or begun row, in the columns in which they would stand.
                     columns = slice(rollout.born - room.origin, room.now - room.origin)
                     row = self._tensors[name][rollout.place]
                     row[columns] = torch.tensor(values, dtype=row.dtype, device=device)
@@ -536,14 +558,18 @@ class Decoding:
         room, device = self._room, self._model.device
         places = self._index([rollout.place for rollout in rollouts])
         starts = self._index([rollout.start - room.origin for rollout in rollouts])
+        # Columns before the first token are hidden.
         hidden = torch.arange(room.columns, device=device) < starts[:, None]
         mask = self._tensors["mask"]
         if self._additive:
+            # The least finite number: -inf would make a row of hidden columns NaN.
             never = torch.finfo(mask.dtype).min
             mask[places] = (hidden.to(mask.dtype) * never)[:, None, None, :]
         else:
             mask[places] = (~hidden).to(mask.dtype)
         born = np.array([rollout.born for rollout in rollouts], dtype=np.int64)
+        # Number i of a row's stream is for its token i,
+        # wherever the row stands and whenever it goes on.
         numbers = uniforms(
             [rollout.request.seed for rollout in rollouts],
             np.arange(room.now, room.origin + room.columns) - born[:, None],
@@ -574,6 +600,7 @@ class Decoding:
             - self._count_stored()
             - max(self._room.places, len(chosen)) * max(self._room.columns, longest)
         )
+        # Further prompts are read along with them, as long as there is room beside the buffers.
         for rollout in self._waiting:
             prompt = rollout.prompt
             longest = max(longest, len(prompt.ids))
@@ -596,11 +623,15 @@ class Decoding:
         ids = np.zeros((len(prompts), length), dtype=np.int64)
         visible = np.zeros_like(ids)
         for row, prompt in enumerate(prompts):
+            # On the right: the last columns of all prompts are those before the current one.
             ids[row, length - len(prompt.ids) + 1 :] = prompt.ids[:-1]
             visible[row, length - len(prompt.ids) + 1 :] = 1
         device, cache = self._model.device, cache_for_prompts(self._model.config)
         mask = torch.from_numpy(visible).to(device)
+        # Hidden columns have position 0, which nothing reads.
         positions = (mask.cumsum(dim=1) - 1).clamp_(min=0)
+        # Logits of a whole prompt would be V numbers for
+        # each token; one is kept, which nothing reads.
         keep = {"logits_to_keep": 1} if "logits_to_keep" in self._parameters else {}
         self._forward(
             torch.from_numpy(ids).to(device),
@@ -620,6 +651,7 @@ class Decoding:
         if room.now == room.origin + room.columns:
             self._fit_buffers()
         columns = slice(room.used.start, room.used.stop + 1)
+        # Rows of one length and without holes see every column.
         mask = self._tensors["mask"][:rows, ..., columns] if self._padded else None
         token, positions = (
             self._tensors["token"][:rows, None],
@@ -632,6 +664,7 @@ class Decoding:
         self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: Cache, **keep: object
     ) -> Tensor:
         """Logits after the last token, [rows, V]."""
+        # Models without such an argument count positions themselves.
         if "position_ids" in self._parameters:
             keep["position_ids"] = positions
         out = self._model(
@@ -673,6 +706,7 @@ class Decoding:
         parts = [
             sample_tokens(logits[at], uniform[at], sampling) for sampling, at in places.items()
         ]
+        # Back in the order of rows.
         order = self._index([place for at in places.values() for place in at]).argsort()
         token, logprobs, model_logprobs = (
             torch.cat(values)[order] for values in zip(*parts, strict=True)
@@ -682,6 +716,7 @@ class Decoding:
     def _forced_tokens(self) -> Tensor | None:
         if self._row(0).forced is None:
             return None
+        # The token of this step, counted from the row's first.
         return self._index([(r.forced or ())[self._room.now - r.born] for r in self._live()])
 
     def _find_ended(self) -> dict[int, bool]:
@@ -691,8 +726,10 @@ class Decoding:
         token, model_logprobs = (
             self._tensors[name][: room.rows, room.now - 1 - room.origin] for name in ("ids", "own")
         )
+        # One transfer from the device for all rows.
         marked = (self._end_tokens[token] | model_logprobs.isnan()).nonzero().flatten().tolist()
         ended: dict[int, bool] = {}
+        # The step at which the first row reaches its limit is known.
         if room.now >= self._next_end:
             ended = {r.place: False for r in self._live() if room.now >= r.born + r.limit}
         for place in marked if self._row(0).forced is None else ():
@@ -712,6 +749,7 @@ class Decoding:
         may be special."""
         if not self.stop:
             return False
+        # Four tokens for each character of the longest stop text, and 32 that may be special.
         span = 4 * max(map(len, self.stop)) + 32
         first, end = (
             max(rollout.born, self._room.now - span) - self._room.origin,
@@ -733,6 +771,7 @@ class Decoding:
 
     def _versions(self, request: Request, drawn: Sequence[int]) -> list[int]:
         """Of the weights, for each token drawn so far."""
+        # Tokens of before were sampled by the weights that they name.
         before = [] if request.begun is None else list(request.begun.versions)
         return before + [self.version] * (len(drawn) - len(before))
 
@@ -779,6 +818,7 @@ def possible_end_tokens(
     table = torch.zeros(model.get_output_embeddings().weight.shape[0], dtype=torch.bool)
     table[list(tokenization.end_ids_with(stop))] = True
     if stop:
+        # A head may have more rows than the tokenizer has tokens.
         tokens = range(min(len(table), len(tokenization.tokenizer)))
         tails = tuple({text[i:] for text in stop for i in range(1, len(text))})
         pieces = tokenization.tokenizer.convert_ids_to_tokens(list(tokens))

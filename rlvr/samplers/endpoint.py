@@ -125,6 +125,7 @@ class EndpointSampler(Closing):
             timeout=openai.Timeout(self.timeout_s, connect=min(_CONNECT_S, self.timeout_s)),
             default_query=query,
         )
+        # `openai` reads OPENAI_ORG_ID and such by itself.
         # From variables that belong to another endpoint than this, perhaps.
         self._client.organization = self._client.project = None
         self._limit_name = "max_tokens"
@@ -144,6 +145,7 @@ class EndpointSampler(Closing):
         Raises:
             UsageError: its context is not of this sampler's `encode`.
         """
+        # 31 bits: a seed that fits into a signed number of 32 bits everywhere.
         body = self._body_of(request.context, request.sampling) | {
             "seed": request.seed & 0x7FFFFFFF
         }
@@ -175,6 +177,7 @@ class EndpointSampler(Closing):
         """
         for dropped in ids:
             if (future := self._asked.pop(dropped, None)) is not None:
+                # The answer, if it comes all the same, is not looked for.
                 future.cancel()
 
     def encode(
@@ -252,6 +255,7 @@ class EndpointSampler(Closing):
 
     def close(self) -> None:
         """Drop all requests and connections.  Idempotent."""
+        # `cancel` of a future ends the coroutine behind it.
         self.abort(list(self._asked))
         if not self._client.is_closed():
             loop_thread("calls").call(self._disconnect)
@@ -287,6 +291,7 @@ class EndpointSampler(Closing):
             reply = await self._reply(dict(body), request.limit)
         except SamplingFailed as error:
             self._failures += 1
+            # While others are answered a failure is this request's own.
             limit = max(_OUTAGE, 2 * self.in_flight) if self._answers else _HOPELESS
             if self._failures >= limit:
                 self._give_up(
@@ -303,6 +308,7 @@ class EndpointSampler(Closing):
         counted = (
             len(reply.text) // 4 if reply.completion_tokens is None else reply.completion_tokens
         )
+        # At least one token, as a sample has; at most the limit, whatever was counted.
         length = max(1, min(counted, request.limit))
         return Sample(
             text=reply.text,
@@ -335,6 +341,7 @@ class EndpointSampler(Closing):
                 if attempt > 1 or before
                 else self._client.with_options(max_retries=min(1, self.retries))
             )
+            # `body` of the user's wins, and None leaves a parameter out.
             fields = {self._limit_name: limit} | body | self.body
             fields = {name: value for name, value in fields.items() if value is not None}
             path = "/chat/completions" if self.api == "chat" else "/completions"
@@ -371,6 +378,7 @@ class EndpointSampler(Closing):
             return renamed or attempt == 1
         if error.status_code == 429:
             pause = error.response.headers.get("retry-after", "")
+            # Longer than the client would wait: given up.
             if pause.isdecimal() and float(pause) > _LONGEST_PAUSE_S:
                 return False
             await asyncio.sleep(1)
@@ -386,6 +394,7 @@ class EndpointSampler(Closing):
             f"{self.url}: status {error.status_code}: "
             f"{self._safe(str(message or error.response.text or error))}"
         )
+        # Only before the first answer: later a 404 may be a server that restarts.
         if error.status_code in (401, 403, 404) and not self._answers:
             key = (
                 f"the variable {self._key_env} holds its key"
@@ -401,6 +410,7 @@ class EndpointSampler(Closing):
 
     def _safe(self, text: str) -> str:
         """A text of the endpoint on one line, bounded, without the key."""
+        # A key of a few letters may be a word of the message.
         text = text.replace(self._key, "[key]") if len(self._key) > 3 else text
         text = " ".join(text.split())
         return text if len(text) <= 400 else f"{text[:400]}…"
@@ -422,6 +432,7 @@ def _place(url: str) -> tuple[str, dict[str, str]]:
         raise UsageError(
             f"the endpoint on {host} is given with a password; keep it in a variable, for key_env"
         )
+    # Addresses are often copied with the call behind them.
     path = parts.path.rstrip("/").removesuffix("/completions").removesuffix("/chat")
     return f"{parts.scheme}://{parts.netloc}{path}", dict(parse_qsl(parts.query))
 
@@ -463,4 +474,5 @@ def _read(answer: object, api: str) -> EndpointReply:
 
 def _count(usage: object, name: str) -> int | None:
     count = usage.get(name) if isinstance(usage, Mapping) else None
+    # `bool` is no count, and neither is a number below 0.
     return int(count) if is_whole(count) and count >= 0 else None

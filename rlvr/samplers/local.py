@@ -133,9 +133,12 @@ class LocalSampler(TokenSampler):
         decoding = self._decoding
         if decoding is None:
             return []
+        # Requests with other stop texts wait: end tokens are looked up by these.
         while self._waiting and self._waiting[0].sampling.stop == decoding.stop:
             decoding.add(self._waiting.popleft())
         before, tokens = decoding.steps, decoding.tokens
+        # Up to the next multiple: what is finished after how many
+        # steps then depends on requests alone, not on when polls came.
         results = decoding.advance(self.poll_steps - decoding.steps % self.poll_steps)
         self.steps += decoding.steps - before
         self.tokens += decoding.tokens - tokens
@@ -182,6 +185,8 @@ class LocalSampler(TokenSampler):
                 and these are others.
         """
         own_weights = self.model.state_dict()
+        # By place in memory: tied weights are one, and come
+        # once. Reversed, so that the first name stays.
         missing = {value.data_ptr(): name for name, value in reversed(own_weights.items())}
         for bucket in weights:
             for name, value in bucket.items():
@@ -189,6 +194,8 @@ class LocalSampler(TokenSampler):
                     raise UsageError(
                         f"{name!r} is not one of the model's weights, or of another shape"
                     )
+                # A shared sampler has nothing to copy, but
+                # must notice the weights of another model.
                 if self._shared and own_weights[name].data_ptr() != value.data_ptr():
                     raise UsageError(
                         f"this sampler shares the trainer's weights, and {name!r} is not among "
@@ -202,6 +209,7 @@ class LocalSampler(TokenSampler):
             raise UsageError(f"the weights lack {min(missing.values())!r}; give all of the model's")
         self.version = version
         if self._decoding is not None:
+            # In front and in their order: what had a row goes on first.
             self._waiting.extendleft(reversed(self._decoding.take_back()))
             self._decoding = None
 
@@ -294,6 +302,7 @@ class LocalSampler(TokenSampler):
 def _copy_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """A copy of the model with its weights in this type; buffers, such as rotary frequencies, keep
     theirs."""
+    # In evaluation mode: no gradient goes through it.
     twin = copy.deepcopy(model).eval().requires_grad_(False)
     for parameter in twin.parameters():
         parameter.data = parameter.data.to(dtype)

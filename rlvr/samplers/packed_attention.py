@@ -80,6 +80,7 @@ def _mask(
 ) -> Tensor | None:
     """None for one unpadded row, in which packed rows may lie, and what
     "sdpa" gets for all else."""
+    # One row with as many queries as keys, and no mask: packed rows, or a row alone.
     if batch_size == 1 and q_length == kv_length and attention_mask is None:
         return None
     return sdpa_mask(batch_size, q_length, kv_length, attention_mask=attention_mask, **options)
@@ -99,9 +100,11 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """What transformers calls: queries [B, H, L, D], keys and values
     with as many heads or fewer."""
+    # Where ranks read rows together the positions say how; looked up by identity.
     if position_ids is not None and position_ids in _ways:
         return _ways[position_ids](query, key, value, scaling, sliding_window), None
     length = query.shape[2]
+    # Padded rows and decode steps are as they were.
     if attention_mask is not None or len(query) > 1 or length != key.shape[2]:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **options
@@ -112,6 +115,7 @@ def _attention(
         if position_ids is None
         else _starts_of(position_ids)
     )
+    # Starts of rows and the end of the last: n + 1 numbers, as the kernel takes them.
     ends = torch.nn.functional.pad(starts, (0, 1), value=length)
     if _HAS_KERNEL and query.is_cuda and value.dtype in (torch.float16, torch.bfloat16):
         output = _in_one_kernel(query, key, value, ends, scaling, sliding_window)
@@ -143,6 +147,7 @@ def _in_one_kernel(
     longest = int(ends.diff().max())
     groups = query.shape[1] // key.shape[1]  # torch 2.11 wants as many keys as queries
     key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    # [L, H, D] in half precision: rotated queries may be float32 under autocast.
     query, key, value = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
     output: Tensor = varlen_attn(
         query,
@@ -153,6 +158,7 @@ def _in_one_kernel(
         longest,
         longest,
         scale=scaling,
+        # `window` keys with its own: `window - 1` to the left, none to the right.
         window_size=(-1 if window is None else window - 1, 0),
     )
     return output[None]
@@ -172,10 +178,12 @@ def _row_by_row(
     for start, end in pairwise(ends):
         q, k, v = (x[:, :, start:end] for x in (query, key, value))
         band = None
+        # A row that is shorter than the window sees all before it.
         if window is not None and window < end - start:
             ones = torch.ones(end - start, end - start, dtype=torch.bool, device=query.device)
             band = ones.tril().triu(1 - window)
         outputs.append(
+            # `is_causal` lets the kernel skip half; with a mask it must be off.
             scaled_dot_product_attention(
                 q, k, v, attn_mask=band, is_causal=band is None, scale=scaling
             )

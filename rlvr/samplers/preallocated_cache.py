@@ -99,6 +99,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         super().__init__()
         self._room = room
         self._buffers: list[Tensor] | None = None
+        # Time of the column behind the last that was written.
         self._end = room.now
 
     def update(
@@ -121,6 +122,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         assert self._buffers is not None
         start, column = room.first - room.origin, room.now - room.origin
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            # The one token of this step, for the rows in use.
             buffer[: room.rows, :, column] = states[:, :, 0]
         self._end = room.now + 1
         self.keys, self.values = (
@@ -151,6 +153,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
             sources: where they are, as many.
             first: time of the first token of any of them.
         """
+        # Up to the current column, which is not written yet.
         columns = slice(first - self._room.origin, self._room.used.stop)
         for buffer in self._buffers or ():
             buffer[places, :, columns] = buffer[sources, :, columns]
@@ -170,6 +173,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         assert self._buffers is not None
         column = self._room.now - self._room.origin
         for buffer, states in zip(self._buffers, (read.keys, read.values), strict=True):
+            # The last `width` columns: prompts are padded on the left and end in the same one.
             buffer[places, :, column - width : column] = states[index, :, -width:].to(buffer.dtype)
 
     def _allocate(self, keys: Tensor, values: Tensor) -> None:
@@ -203,6 +207,7 @@ class _StateLayer(LinearAttentionLayer):  # type: ignore[misc]
                 source = getattr(read, kind)[i] if read is not None else None
                 self._widen(kind, i, source)
                 if (state := getattr(self, kind)[i]) is not None:
+                    # Rows whose prompt was not read begin with a state of 0.
                     state[places] = 0 if source is None else source[index]
         if read is not None:
             self.device, self.dtype = read.device, read.dtype
@@ -232,6 +237,7 @@ class _StateLayer(LinearAttentionLayer):  # type: ignore[misc]
         pattern = like if state is None else state
         if pattern is None or (state is not None and len(state) == rows):
             return
+        # One for each row in use: states have no columns to leave free.
         states[i] = pattern.new_zeros(rows, *pattern.shape[1:])
         if state is not None:
             states[i][: len(state)] = state
@@ -303,6 +309,7 @@ class _PromptLayer(DynamicLayer):  # type: ignore[misc]
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         self.is_initialized, self.dtype, self.device = True, value_states.dtype, value_states.device
+        # Prompts are read once, so nothing has to be joined to what is there.
         self.keys, self.values = key_states.to(value_states.dtype), value_states
         return self.keys, self.values
 
@@ -405,6 +412,7 @@ def resized(tensor: Tensor, old: Room, new: Room, *, column_axis: int) -> Tensor
     shape[0], shape[column_axis] = new.places, new.columns
     buffer = tensor.new_zeros(shape)
     rows, start = min(old.rows, new.places), max(old.first, new.first)
+    # Only columns that both have, and rows that stay.
     if (width := old.now - start) > 0 and rows:
         part = tensor[:rows].narrow(column_axis, start - old.origin, width)
         buffer[:rows].narrow(column_axis, start - new.origin, width).copy_(part)

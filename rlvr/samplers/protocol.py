@@ -343,6 +343,7 @@ class TextToken(int):
     def __new__(
         cls, message: Mapping[str, object], reply: EndpointReply | None = None
     ) -> TextToken:
+        # The number means nothing: what counts is the text that it carries.
         part = super().__new__(cls, 1)
         part.message, part.reply = message, reply
         return part
@@ -381,6 +382,7 @@ def rollout_seed(*key: str | int) -> int:
     Args:
         key: whatever identifies the rollout.
     """
+    # 63 bits: a signed number of 64 everywhere.
     return seeded("rollout", *key).getrandbits(63)
 
 
@@ -391,6 +393,7 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str:
         text: of the completion.
         stop: the stop texts.
     """
+    # The first of all stop texts in the text, whichever comes first in the list.
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 

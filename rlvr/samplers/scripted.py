@@ -21,6 +21,7 @@ __all__ = ["END", "Script", "ScriptedSampler"]
 END = 0x110000
 """The end token: the first number that is not a Unicode code point."""
 
+# An array's unsigned int has 32 bits nearly everywhere; its bytes then are UTF-32 of this machine.
 _POINTS = f"utf-{8 * array('I').itemsize}-{'le' if sys.byteorder == 'little' else 'be'}"
 
 Script: TypeAlias = Callable[[str, int, int], str]
@@ -134,6 +135,7 @@ class ScriptedSampler:
             text = self._script[request.rollout % len(self._script)]
         text = cut_at_stop(text, request.sampling.stop)
         ids = [*map(ord, text), END]
+        # `END` counts as a token, so a text as long as the limit is cut.
         truncated = len(ids) > request.limit
         text, ids = text[: request.limit], ids[: request.limit]
         logprobs = self._scripted_logprobs(ids)

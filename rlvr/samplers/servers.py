@@ -110,6 +110,7 @@ class ServerSampler(VLLMClient):
         super().__init__(tokenization, adapter, timeout_s)
         self.in_flight = require_whole("in_flight", in_flight, 1)
         self.patience_s = require_number("patience_s", patience_s, 0)
+        # Without the slash at the end, which would make two names of one server.
         self._servers = [VLLMServer(url.rstrip("/"), key_env, self.timeout_s) for url in urls]
         if not self._servers or len({server.name for server in self._servers}) < len(urls):
             raise UsageError(
@@ -123,6 +124,8 @@ class ServerSampler(VLLMClient):
         self._fatal: Exception | None = None
         # Since when no server is there: one that restarts is waited for.
         self._none_since: float | None = None
+        # One at a time: a welcome that began before a sync
+        # would end by giving a server the older weights.
         self._syncing = asyncio.Lock()
         self._loop = loop_thread("servers")
         self._run = self._loop.call
@@ -142,6 +145,7 @@ class ServerSampler(VLLMClient):
     # ----------------------------------------------------------------------------- see `VLLMClient`
 
     def _send(self, request: Request, parameters: Mapping[str, object]) -> None:
+        # A request that is sent anew begins its count anew.
         self._failures.pop(request.id, None)
         self._loop.loop.call_soon_threadsafe(self._enqueue, request)
 
@@ -178,11 +182,13 @@ class ServerSampler(VLLMClient):
         from safetensors.torch import save_file
 
         kinds = {server.about["dtype"] for server in self._servers}
+        # One type for all servers, or that of the trainer where they differ.
         dtype = getattr(torch, kinds.pop()) if len(kinds) == 1 else None
         # A name of its own for each try: a server may still read the files of one that failed.
         folder = self._folder / f"{secrets.token_hex(4)}-v{version}"
         folder.mkdir()
         for number, checkpoint in enumerate(checkpoints):
+            # safetensors takes contiguous tensors alone.
             tensors = {name: t.to("cpu", dtype).contiguous() for name, t in checkpoint.items()}
             save_file(tensors, folder / f"{number:05}.safetensors")
         return folder
@@ -191,6 +197,7 @@ class ServerSampler(VLLMClient):
         """See `VLLMClient.sync`; the files of the weights before are deleted."""
         before = self._weights
         super().sync(weights, version)
+        # Only now: until all servers had answered one might still read them.
         if before is not None and before != self._weights:
             shutil.rmtree(before, ignore_errors=True)
 
@@ -250,6 +257,7 @@ class ServerSampler(VLLMClient):
             ]
             if not ready:
                 return
+            # The fewest running requests; of equals the first in the list.
             server, request = min(ready, key=lambda one: len(one.running)), self._queue.popleft()
             # Else it was dropped, or asked for again, while it was in the queue.
             if self._asked.get(request.id) is request:
@@ -266,6 +274,7 @@ class ServerSampler(VLLMClient):
 
     async def _end(self, taken: Set[Hashable]) -> dict[Hashable, EngineAnswer]:
         """End these completions; the servers answer with the tokens that they have."""
+        # Answers of requests that were never begun are empty.
         self._taken_back = answers = dict.fromkeys(taken, EngineAnswer())
         try:
             while True:
@@ -285,6 +294,7 @@ class ServerSampler(VLLMClient):
                     if name in taken
                 ]
                 if tasks:
+                    # A look every 50 ms, for those that were on their way.
                     await asyncio.wait(tasks, timeout=_POLL_S)
         finally:
             self._taken_back = {}
@@ -305,6 +315,7 @@ class ServerSampler(VLLMClient):
             # Raised to whoever asks next: no other server would take the request either.
             self._fatal = error
         else:
+            # "abort" is what a server says of a request that was ended from outside.
             if answer.finish != "abort":
                 self._finish(server, request, self._sample(request, answer))
                 return
@@ -339,8 +350,10 @@ class ServerSampler(VLLMClient):
         lost, server.running = list(server.running.values()), {}
         current = asyncio.current_task()
         for _, task in lost:
+            # The task that found it out ends by itself.
             if task is not current:
                 task.cancel()
+        # In their old order, before those that wait.
         self._queue.extendleft(request for request, _ in reversed(lost))
         self.moved += len(lost)
         self._note_servers()
@@ -369,11 +382,13 @@ class ServerSampler(VLLMClient):
             is_well = answer.status_code == 200
         except httpx.TimeoutException:
             server.missed += 1
+            # A server that is busy answers late, so one look does not decide.
             is_well = server.missed < _MISSED and server.ready
         except GONE:
             is_well = False
         else:
             server.missed = 0 if is_well else server.missed
+        # While weights are given servers stand still, and say nothing of their health.
         if server.ready and not self._syncing.locked():
             is_well = is_well and await self._has_our_weights(server)
             if not is_well and not self._syncing.locked():
@@ -386,6 +401,7 @@ class ServerSampler(VLLMClient):
         """False for a server that was started anew since, and so has weights of its own."""
         expected = server.version
         with suppress(*GONE, RlvrError, KeyError):
+            # Its label, which a server that was started anew does not have.
             label = await server.label()
             synced_meanwhile = server.version != expected
             return synced_meanwhile or version_of_label(label) == expected
@@ -395,6 +411,7 @@ class ServerSampler(VLLMClient):
         """Use a server again, with the current weights."""
         try:
             await self._meet(server)
+            # Not while others are given weights of another version.
             async with self._syncing:
                 await server.update(self._weights, self._swapped, self.version)
         except (*GONE, RlvrError) as error:
@@ -467,6 +484,8 @@ class ServerSampler(VLLMClient):
                 f"{url} is vLLM {version}; weights are sent to {TESTED} alone: install it on that "
                 f"machine"
             )
+        # A text that nothing else has written there: the
+        # server reads the same folder, or it does not.
         nonce = secrets.token_hex(8)
         note = self._folder / f"note-{nonce}"
         note.write_text(nonce, encoding="utf-8")
@@ -489,6 +508,7 @@ class ServerSampler(VLLMClient):
             raise UsageError(
                 f"{url} does not see {self._folder}: give --sampler-folder a folder that both see"
             )
+        # Other log-probabilities are of the model, before temperature and top-p.
         if server_info["logprobs"] != "processed_logprobs":
             raise UsageError(
                 f"{url} gives {server_info['logprobs']}: start it with --logprobs-mode "
@@ -504,6 +524,7 @@ class ServerSampler(VLLMClient):
                 f"with --lora-rank "
                 f"{self._swaps.rank}, or set sampler_lora to merged"
             )
+        # One text with digits, signs and a backslash, in which tokenizers differ.
         own_ids = list(self.tokenization.tokenizer(_TEXT, add_special_tokens=False)["input_ids"])
         server_ids = (
             await server.post("/tokenize", {"prompt": _TEXT, "add_special_tokens": False})
@@ -513,6 +534,7 @@ class ServerSampler(VLLMClient):
                 f"{url} has another tokenizer: start it with the trainer's --model, which has both"
             )
         parameters = {"max_tokens": 1, "temperature": 0.0, "detokenize": False}
+        # A request of one token: the endpoint for tokens may be switched off.
         await server.choice([min(self.tokenization.end_ids, default=0)], parameters)
 
 
@@ -530,6 +552,7 @@ def _folder(folder: Path | None, servers: Sequence[VLLMServer]) -> Path:
                     f"{server.name} is on another machine: give --sampler-folder a folder that it "
                     f"and the trainer see"
                 )
+        # Shared memory: weights go through no disk.
         folder = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -576,6 +599,7 @@ class _Remover:
         """Delete the folder.  Idempotent."""
         if self._lifeline is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            # A line ends the shell's `read`, so that closing waits for nothing.
             self._lifeline.say(b"\n")
             self._lifeline.close()
             self._lifeline = None

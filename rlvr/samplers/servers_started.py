@@ -72,6 +72,7 @@ class StartedServers(Closing):
         self._lifeline = Lifeline()  # nothing is written to it
         try:
             for number in range(count):
+                # The kernel's choice; another program may take it before the server listens.
                 port = _free_port()
                 self._programs.append(self._start_server(number, port))
                 self.urls.append(f"http://127.0.0.1:{port}")
@@ -117,9 +118,11 @@ class StartedServers(Closing):
             self._wait_by(client)
 
     def _wait_by(self, client: httpx.Client) -> None:
+        # One limit for all of them together.
         until = time.monotonic() + _START_S
         for number, (url, process) in enumerate(zip(self.urls, self._programs, strict=True)):
             while not _answers(client, url):
+                # Ended, or too slow: its last line says more than a status.
                 if process.poll() is not None or time.monotonic() > until:
                     lines = (
                         self._path(number)
@@ -142,6 +145,7 @@ class StartedServers(Closing):
             number: which one.
         """
         program = self._programs[number]
+        # SIGTERM first: the first process then ends its group in order.
         program.terminate()
         try:
             program.wait(_GRACE_S)

@@ -118,6 +118,7 @@ class Template:
         conversation = self.render(_ASK, prompt=False)
         opening = self._opening_text
         tried = [self._try_render([*_ASK, _SAID]), self._try_render([*_ASK, _SAID, *_ASK])]
+        # What stands between the question and the turn: the header of the assistant.
         heads = [
             text[common_prefix(text, conversation) :].partition(TURN)[0]
             for text in tried
@@ -125,10 +126,12 @@ class Template:
         ]
         if not heads:
             return ""
+        # The least that any given turn has in common with the opening is the header.
         cut = min(common_prefix(opening, head) for head in heads)
         if cut == 0 and not _TAG.match(opening):
             return ""  # turns have no header but this one, such as ":"
         opened = _OPENED.search(opening[:cut])
+        # A header may end within a tag that the reply's beginning shares, such as "<".
         ending = opening[cut if opened is None else opened.start() :]
         return self._plain(ending) if ending.strip() else ""
 
@@ -138,6 +141,7 @@ class Template:
         included."""
         closed = self.ids(self.render(_ASK, prompt=False))
         opened = self.ids(self.render(_ASK))
+        # What the opened conversation has beyond the closed one.
         return opened[common_prefix(opened, closed) :]
 
     @cached_property
@@ -145,6 +149,7 @@ class Template:
         """The special token that ends a turn of the assistant; "" where the template writes
         none."""
         text = self._try_render([*_ASK, _SAID]) or ""
+        # Only white space may stand between the turn and the token.
         ending = text.rpartition(TURN)[2].lstrip()
         return next((token for token in self._special_texts if ending.startswith(token)), "")
 
@@ -155,6 +160,7 @@ class Template:
         for role in ("user", "system"):
             message = [{"role": role, "content": TURN}, *(_ASK if role == "system" else ())]
             head, marker, _ = (self._try_render(message) or "").partition(TURN)
+            # Trimmed, changed or refused: nothing can be told of its header.
             if not marker:
                 continue
             bos = self._tokenizer.bos_token
@@ -177,6 +183,7 @@ class Template:
         head = head.removeprefix(self._tokenizer.bos_token or "")
         later = self._try_render([*_ASK, _SAID, _TURN_OF_USER]) or ""
         between = later.partition(TURN)[2].rpartition(TURN)[0]  # ends as the user's header does
+        # From the right: the user's header is the same in both.
         shared = common_prefix(head[::-1], between[::-1])
         text = self._plain(head[: len(head) - shared]).strip()
         return text.removeprefix("system").strip()
@@ -185,6 +192,7 @@ class Template:
     def frame(self) -> PromptFrame:
         """What is written around a text prompt."""
         messages = self.first_messages([_TURN_OF_USER])
+        # The last place: a system prompt of the user may hold the text as well.
         before, _, after = self.render(messages).rpartition(TURN)
         return PromptFrame(before, after, self.starts)
 
@@ -223,6 +231,8 @@ class Template:
     def _require_option(self, name: str) -> None:
         if name in _RESERVED:
             raise UsageError(f"template option {name}: it is set by rlvr; leave it out")
+        # As a word of the template's source: Jinja says
+        # nothing of a variable that it does not read.
         if not re.search(rf"\b{re.escape(name)}\b", self.source):
             option_names = sorted(set(re.findall(r"\b[a-z]+_[a-z_]+\b", self.source)) - _RESERVED)
             raise UsageError(
@@ -238,6 +248,7 @@ class Template:
                 f"system is {brief(system)}, and this tokenizer's chat template refuses system "
                 f"messages ({error}); leave it out, or put the text into the prompts"
             ) from error
+        # Some templates drop system messages without an error.
         if system.strip() not in text:
             raise UsageError(
                 f"system is {brief(system)}, and this tokenizer's chat template leaves out system "

@@ -41,8 +41,11 @@ def uniforms(seeds: Sequence[int], steps: Sequence[int] | NDArray[np.int64]) -> 
         steps: which numbers of each stream, from 0: one list for all, or a row for each seed.
     """
     states = _mix_bits(np.array([seed % 2**64 for seed in seeds], dtype=np.uint64) + _GAMMA)
+    # + 1: the state 0 of a stream is its seed itself.
     counters = (np.asarray(steps, dtype=np.int64) + 1).astype(np.uint64) * _GAMMA
+    # 48 of 64 bits, exactly representable in float64.
     numbers = (_mix_bits(states[:, None] + counters) >> np.uint64(16)).astype(np.float64)
+    # The middle of each of 2**48 intervals: never 0, never 1.
     return (numbers + 0.5) * 2.0**-48
 
 
@@ -70,6 +73,7 @@ def sample_tokens(
     logits = logits if logits.dtype == torch.float64 else logits.float()
     model_logprobs = logits.log_softmax(dim=-1)
     if sampling.temperature == 0:
+        # Ties go to the first.
         token = logits.argmax(dim=-1, keepdim=True)
         model_logprob = model_logprobs.gather(1, token).squeeze(1)
         return token.squeeze(1), torch.zeros_like(model_logprob), model_logprob
@@ -83,6 +87,7 @@ def sample_tokens(
     exact = torch.float32 if logits.device.type == "mps" else torch.float64
     cumulative = probs.cumsum(dim=-1, dtype=exact)
     total = cumulative[:, -1:]
+    # A point on the total of what is kept, so that nothing has to be normalised.
     point = uniform.to(exact).unsqueeze(1) * total
     if exact == torch.float32:  # the product may have rounded up to the total
         point = torch.minimum(point, total * (1 - 2 * torch.finfo(exact).eps))
@@ -95,6 +100,7 @@ def sample_tokens(
         model_logprob if sampling.temperature == 1 else logprobs.gather(1, token).squeeze(1)
     )
     if sampling.truncates:
+        # Sampled from what was kept: its probabilities are divided by their sum.
         sampled_logprob = sampled_logprob - total.squeeze(1).log().to(sampled_logprob.dtype)
     return token.squeeze(1), sampled_logprob, model_logprob
 
@@ -111,10 +117,12 @@ def allowed_tokens(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tens
     if 0 < sampling.top_k < probs.shape[1]:
         floor = probs.topk(sampling.top_k, dim=-1).values[:, -1:]
     if sampling.top_p < 1:
+        # The mass of what top-k has left, of which top-p takes its share.
         mass = sampling.top_p * probs.where(probs >= floor, 0.0).sum(dim=-1, keepdim=True)
         floor = torch.maximum(floor, _nucleus_floor(probs, mass))
     if sampling.min_p > 0:
         floor = torch.maximum(floor, sampling.min_p * probs.amax(dim=-1, keepdim=True))
+    # By a floor and not by rank: ties are kept on either side.
     return probs >= floor
 
 
@@ -124,7 +132,9 @@ def _nucleus_floor(probs: Float[Tensor, "B V"], mass: Float[Tensor, "B 1"]) -> F
     for width in (_WIDE_ENOUGH, probs.shape[1]):
         falling = probs.topk(min(width, probs.shape[1]), dim=-1).values
         reached = falling.cumsum(dim=-1)
+        # Wide enough for all rows, or once more over the whole vocabulary.
         if width >= probs.shape[1] or bool((reached[:, -1:] >= mass).all()):
             break
+    # The first place at which the sum reaches the mass.
     last = (reached < mass).sum(dim=-1, keepdim=True).clamp_(max=falling.shape[1] - 1)
     return falling.gather(1, last)

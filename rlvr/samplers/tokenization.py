@@ -145,6 +145,7 @@ class Tokenization:
             UsageError: there is no end token.
         """
         if self.chat and self._template_end_ids:
+            # The template's, as the policy sees turns end.
             return min(self._template_end_ids)
         eos = self.tokenizer.eos_token_id
         if eos is None and not self.end_ids:
@@ -189,6 +190,7 @@ class Tokenization:
         if isinstance(prompt, str) and not tools and self.goes_as_it_is(prompt):
             ids = self._ids(prompt, special=False)
             bos = self.tokenizer.bos_token_id
+            # Some tokenizers add it by themselves.
             if self.template.begins_with_bos and ids[:1] != [bos]:
                 ids = [bos, *ids]  # as before the template's own prompts, and not twice
         elif isinstance(prompt, str) and not tools and not self.chat:
@@ -215,6 +217,7 @@ class Tokenization:
         # Llama ends a turn with calls by another token than its template; that of the policy stays
         # alone.
         replies = prompt[0]["role"] == "tool"
+        # The policy has written its end token already: the template's is not written again.
         ended = bool(ids) and (ids[0] == after[-1] or (replies and after[-1] in self.end_ids))
         return ids[1:] if ended and ids[0] in self.end_ids else ids
 
@@ -239,6 +242,7 @@ class Tokenization:
         if not getattr(self.tokenizer, "chat_template", None) or not self.template.beginning:
             return ""
         opening = self.template.opening_ids
+        # Only if these tokens end with the template's opening: a context may be raw.
         opened = list(context[-len(opening) :]) == opening
         return self.template.beginning if opened else ""
 
@@ -254,6 +258,7 @@ class Tokenization:
         Raises:
             UsageError: no format is known in which this template writes calls.
         """
+        # End tokens are no part of the text; other special tokens may be of a call.
         content_ids = [token for token in completion_ids if token not in self.end_ids]
         text = str(
             self.tokenizer.decode(
@@ -284,6 +289,7 @@ class Tokenization:
         conversation = [{"role": "user", "content": "?"}, _calling([Ask("probe", _PROBE)])]
         written = self.template.render(conversation, [_PROBE_TOOL], prompt=False)
         begun = self.template.render(conversation[:1], [_PROBE_TOOL])
+        # Some templates write an earlier turn in another way than the open one.
         turn = (
             written.removeprefix(begun)
             if written.startswith(begun)
@@ -292,6 +298,7 @@ class Tokenization:
         for name in FORMATS:
             for text in (turn, turn.partition(">assistant")[2]):
                 read_back = read_turn_of(name, self._without_end(text), [_PROBE_TOOL])
+                # The very call that was written, with no fault.
                 if [(call.name, dict(call.arguments), call.fault) for call in read_back.calls] == [
                     ("probe", _PROBE, "")
                 ]:
@@ -315,6 +322,7 @@ class Tokenization:
         """The token with which the chat template ends a turn of the policy, if it is one token."""
         text = self.template.end_text
         ids = self._ids(text, special=False) if text else []
+        # More than one token ends a turn by text, which sampling does not look for.
         return frozenset(ids if len(ids) == 1 else ())
 
     @property
@@ -341,6 +349,7 @@ class Tokenization:
 
     @cached_property
     def _shows_tools(self) -> bool:
+        # The probe's name is in no template of its own.
         return "probe" in self.template.render([{"role": "user", "content": "?"}], [_PROBE_TOOL])
 
     def decode(self, completion_ids: Sequence[int]) -> str:
@@ -365,6 +374,7 @@ class Tokenization:
                 ids.
         """
         added = self.tokenizer.get_added_vocab()
+        # A stop text that is one added token is recognised by its id.
         return self.end_ids | {added[text] for text in stop if text in added}
 
     def _ids(self, text: str, *, special: bool) -> list[int]:
@@ -378,6 +388,7 @@ class Tokenization:
             if self._writes_calls:
                 return self._rendered_after_calls(messages)
         earlier = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
+        # The last place at which it stands is the turn itself.
         _, marker, ending = self.template.render([*earlier, *messages]).rpartition(TURN)
         if not marker:
             raise UsageError(
@@ -412,6 +423,7 @@ class Tokenization:
                 )
                 break
         for error in errors:
+            # Both ways failed: the template takes no replies of tools.
             raise UsageError(f"the chat template refuses replies of tools: {error}") from error
         rendered = rendered.rpartition(TURN)[2]
         ends = [(at, text) for text in self._end_texts if (at := rendered.find(text)) >= 0]
@@ -429,6 +441,7 @@ class Tokenization:
         content = str(message["content"])
         for text in self._special_texts:
             if text in content:
+                # A space behind its first sign: what the reply says can still be read.
                 content = content.replace(text, f"{text[0]} {text[1:]}")
         return {**message, "content": content}
 
@@ -475,6 +488,7 @@ def _calling(calls: Sequence[Ask]) -> JsonDict:
     """A turn of the assistant with calls."""
     tool_calls = [
         {
+            # Nine signs, as Mistral's template asks for.
             "id": call.id or "c00000000",
             "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},

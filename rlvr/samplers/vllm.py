@@ -117,10 +117,12 @@ class VLLMSampler(VLLMClient):
         super().__init__(tokenization, adapter, timeout_s)
         self._running: dict[str, tuple[Request, float]] = {}  # by the engine's names; since when
         self._engine: _EngineHere | None = None
+        # vLLM's calls here are plain functions behind coroutines that never wait.
         self._run = lambda function, *args: finish(function(*args))
         _require_vllm()
         lora: JsonDict = {}
         if self._swaps:
+            # Two: the new one is loaded before the old one goes.
             lora = {"enable_lora": True, "max_loras": 2, "max_cpu_loras": 2}
             lora["max_lora_rank"] = self._swaps.engine_rank
         with _generators_kept():
@@ -168,6 +170,7 @@ class VLLMSampler(VLLMClient):
         """Requests that were not finished in time; they are dropped."""
         late = time.monotonic() - self.timeout_s
         failed = SamplingFailed(f"vLLM has not finished the completion within {self.timeout_s:g} s")
+        # By the clock, as an engine may stand still.
         overdue = [request for request, began in self._running.values() if began < late]
         self._drop({request.id for request in overdue})
         return [(request, failed) for request in overdue]
@@ -213,6 +216,7 @@ class VLLMSampler(VLLMClient):
         self._engine = None
         if self._files:
             shutil.rmtree(self._files.folder, ignore_errors=True)
+        # What the engine held in cycles.
         gc.collect()
         cleanup_dist_env_and_memory()
 
@@ -243,6 +247,7 @@ class _EngineHere:
         from vllm import SamplingParams
 
         name, prompt = f"rlvr-{next(self._count)}", {"type": "token", "prompt_token_ids": list(ids)}
+        # Each request has the adapter with which it begins.
         self.llm.llm_engine.add_request(
             name, prompt, SamplingParams(**parameters), lora_request=self._lora
         )
@@ -254,6 +259,7 @@ class _EngineHere:
         with self._without_compilation():
             outputs = self.llm.llm_engine.step()
         for output in outputs:
+            # Others may use the engine as well.
             if output.request_id in self._outputs:
                 self._outputs[output.request_id] = output
                 if output.finished:
@@ -263,6 +269,7 @@ class _EngineHere:
         """The answer to a finished request."""
         self.finished.remove(name)
         output = self._outputs.pop(name).outputs[0]
+        # Spans of tokens by the label of the weights that sampled them.
         versions = token_versions((s.version, s.start, s.end) for s in output.weight_versions)
         logprobs = _values(output.token_ids, output.logprobs)
         return EngineAnswer(output.token_ids, logprobs, versions, output.finish_reason)
@@ -303,11 +310,13 @@ class _EngineHere:
         self.finished.difference_update(names)
         outputs = [self._outputs.pop(name) for name in names]
         return [
+            # vLLM's entries are for all tokens of the text, the prompt's too.
             _values(row.completion_ids, output.prompt_logprobs[len(row.prompt_ids) :])
             for row, output in zip(rows, outputs, strict=True)
         ]
 
     async def update(self, weights: Any, adapter: WrittenAdapter | None, version: int) -> None:
+        # With an adapter the base is loaded once, unless the engine has lost it.
         if adapter is None or self.version < 0:
             if self.asleep:  # first room for the weights, then these, then room for the cache
                 self.llm.wake_up(tags=["weights"])
@@ -318,6 +327,7 @@ class _EngineHere:
                 self.asleep = False
         if adapter is not None:
             self._swap(adapter)
+        # Keys and values of the old weights; running requests are computed anew.
         self._clear_cache()
         self.llm.update_weight_version(str(version))
         self.version = version
@@ -333,6 +343,8 @@ class _EngineHere:
         before, self._lora = self._lora, None
         request = LoRARequest(adapter.name, adapter.number, str(adapter.folder))
         self.llm.llm_engine.add_lora(request)
+        # Only once it is loaded: a failure must not leave
+        # requests with an adapter that is not there.
         self._lora = request
         if before is not None:
             self.llm.llm_engine.remove_lora(before.lora_int_id)
@@ -366,6 +378,7 @@ def _require_vllm() -> None:
         UsageError: it is another version.
     """
     # the engine in this process: tensors pass by reference
+    # Whatever was set: the sync passes tensors, which another process cannot take.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -410,6 +423,7 @@ def _device_options(folder: str | Path, memory: float, *, sleeps: bool) -> dict[
 def _generators_kept() -> Iterator[None]:
     """Leave the global random generators and settings of torch as they were; vLLM sets them for the
     whole process."""
+    # numpy's global one too, as vLLM sets a seed for the whole process.
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  vLLM sets this one
     threads, set_threads, default = (
         torch.get_num_threads(),

@@ -121,6 +121,7 @@ class VLLMClient(TokenSampler, Closing):
         self.timeout_s = require_number("timeout_s", timeout_s, above=0)
         self.tokenization = tokenization
         self._swaps = adapter if adapter is not None and adapter.swap else None
+        # None where there is no adapter, or where it is swapped.
         self._merged_scale = None if adapter is None or adapter.swap else adapter.scale
         self._asked: dict[Hashable, Request] = {}
         self._weights: Any = None  # the current ones, as engines load them
@@ -209,12 +210,14 @@ class VLLMClient(TokenSampler, Closing):
         begun_by_id = {}
         for name, request in requests.items():
             del self._asked[name]
+            # What was begun before counts as well.
             begun = begun_with(request, answers.get(name, EngineAnswer()))
             if begun.completion_ids:
                 begun_by_id[name] = begun
         return begun_by_id
 
     def _sample(self, request: Request, answer: EngineAnswer) -> Sample | SamplingFailed:
+        # "abort" and errors: its tokens may be incomplete.
         if answer.finish not in ("stop", "length"):
             return SamplingFailed(f"vLLM ended the completion with {answer.finish!r}")
         return sample_of(request, self.tokenization, answer)
@@ -238,9 +241,11 @@ class VLLMClient(TokenSampler, Closing):
         checkpoints = self._checkpoints(weights, adapter, names)
         if self._files is None or self._weights is None:
             stored = self._store(checkpoints, version)
+            # Before anything is kept as current: a part of the weights must not count as a version.
             require_all_names(names, self._about["names"])
             self._weights = stored
         else:
+            # Read to the end: on several ranks gathering is a collective.
             deque(checkpoints, maxlen=0)
         if self._files:
             self._swapped = self._files.write(adapter, version)
@@ -294,12 +299,14 @@ class VLLMClient(TokenSampler, Closing):
     async def _probe(
         self, engine: VLLMEngine, rows: Sequence[Tokenized], prompt_ids: Sequence[int]
     ) -> Probe:
+        # Before a sync only the prompt is read.
         logprobs = await engine.logprobs(rows) if rows else []
         answer = await engine.answer(prompt_ids, ONE_TOKEN)
         if not answer.ids:
             raise ServiceFailed(f"{engine.name}: another program has ended the probe")
         return Probe(
             engine.name,
+            # Last: a sync in between would show in the label.
             version_of_label(await engine.label()),
             frozenset(engine.about["names"]),
             frozenset(engine.taken),

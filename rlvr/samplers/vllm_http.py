@@ -73,6 +73,7 @@ class VLLMServer:
                 token_versions((span["version"], span["start"], span["end"]) for span in spans),
                 choice["finish_reason"],
             )
+            # A version that vLLM labels otherwise would give fewer, and shift the rest.
             lengths = {len(answer.ids), len(answer.logprobs), len(answer.versions)}
             if len(lengths) > 1 or (not answer.ids and answer.finish != "abort"):
                 raise ValueError(lengths)
@@ -80,6 +81,7 @@ class VLLMServer:
             raise ServiceFailed(
                 f"{self.name}: an answer of another shape: {brief(choice)}"
             ) from error
+        # Its own weights have the label "default", which is -1.
         if answer.finish != "abort" and min(answer.versions) < 0:
             raise httpx.RemoteProtocolError("the server was started anew, with weights of its own")
         return answer
@@ -119,6 +121,7 @@ class VLLMServer:
         ]
 
     async def update(self, weights: object, adapter: WrittenAdapter | None, version: int) -> None:
+        # Requests under way are kept, and go on afterwards.
         await self.post("/pause?mode=keep")
         if adapter is None or self.version < 0:
             body = {"method": "rlvr_load", "args": [str(weights)]}
@@ -126,6 +129,7 @@ class VLLMServer:
             self.taken = answer["results"][0]
         if adapter is not None:
             await self._swap(adapter)
+        # After the weights, before anything goes on.
         cleared = await self.post("/reset_prefix_cache?reset_running_requests=true")
         if not cleared.get("success"):
             raise ServiceFailed(f"{self.name} keeps its prefix cache, of the old weights")
@@ -142,6 +146,7 @@ class VLLMServer:
         body = {"lora_name": name, "lora_path": str(adapter.folder)}
         await self.post("/v1/load_lora_adapter", body)
         self._adapter = name
+        # After the new one is there.
         if before is not None and before != name:
             await self.post(unload, {"lora_name": before})
 

@@ -19,6 +19,7 @@ from rlvr.validate import require_number
 __all__ = ["AdapterFiles", "AdapterSettings", "WrittenAdapter"]
 
 _RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM can be started for
+# transformers' names of the head and of the embedding.
 _ENDS: Final = ("lm_head", "embed_tokens")
 
 
@@ -132,6 +133,7 @@ class AdapterFiles:
                 "these weights have no LoRA adapter; give those of the policy with the adapter"
             )
         if self._count:
+            # vLLM has read it at the sync before.
             shutil.rmtree(self._last, ignore_errors=True)
         self._count += 1
         self._last = self.folder / f"adapter-{self._count}"
@@ -148,5 +150,6 @@ def _peft_name(name: str) -> str:
     Args:
         name: such as "model.layers.0.mlp.up_proj.lora_A.default.weight".
     """
+    # "default", peft's name of the adapter, stands before the last part.
     *path, _, last = name.split(".")
     return ".".join(["base_model", "model", *path, last])

@@ -70,6 +70,7 @@ def server_variables(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
             "VLLM_CPU_CI_ENV": "1",
         }
         defaults |= {"TORCH_COMPILE_DISABLE": "1"}  # takes minutes, and a C++ compiler
+    # Without it vLLM has no address for weights, so it is not left to what is set.
     return {**defaults, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
 
 
@@ -91,10 +92,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     os.environ.update(server_variables(on_cpu=on_cpu, lora=options.lora_rank is not None))
     if options.key_env:
+        # Under the name that vLLM reads, so that the key is in no argument.
         os.environ["VLLM_API_KEY"] = os.environ[options.key_env]
     arguments = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     arguments += [*_vllm_arguments(options, on_cpu=on_cpu), *words[end + 1 :]]
     if options.alive_fd is None:
+        # No pipe: nothing to watch, and one process less.
         os.execv(sys.executable, arguments)  # takes this process's place, with its signals
     return _guard(arguments, options.alive_fd)
 
@@ -102,9 +105,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _guard(arguments: Sequence[str], alive_fd: int) -> int:
     """Run the server in this process's group, and kill the group when the pipe ends or a signal
     says so."""
+    # A group of its own, which can be killed without the caller.
     if os.getpgrp() != os.getpid():
         os.setpgrp()
 
+    # `read` returns nothing when the other end is closed, in whatever way its process ends.
     def wait_for_end() -> None:
         while os.read(alive_fd, 1):
             pass
@@ -113,6 +118,7 @@ def _guard(arguments: Sequence[str], alive_fd: int) -> int:
     DaemonThread(wait_for_end, name="lifeline", owner="vLLM server")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _end_group())
+    # The server itself must not hold the pipe open.
     os.set_inheritable(alive_fd, False)
     StartedProgram(arguments, name="vLLM", owner="vLLM server", group="caller").wait()
     _end_group()
@@ -126,11 +132,13 @@ def _end_group() -> None:
     Python's trackers of shared memory are left alone.  They end by themselves once the others are
     gone, and delete the hundreds of megabytes that these have left.
     """
+    # Again and again: a process may start another one meanwhile.
     while alive := [pid for pid in _members(os.getpgrp()) if pid != os.getpid()]:
         for pid in alive:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+    # Without exit handlers: everything that they would end is gone.
     os._exit(1)
 
 
@@ -140,6 +148,7 @@ def _members(group: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, its_group = (
+                # Behind the last bracket: a program's name may contain brackets and spaces.
                 (path / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:3]
             )
             is_tracker = b"multiprocessing.resource_tracker" in (path / "cmdline").read_bytes()

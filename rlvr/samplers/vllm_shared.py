@@ -93,6 +93,7 @@ def is_tested(version: str) -> bool:
     Args:
         version: such as "0.32.0".
     """
+    # "0.3" must not match "0.32".
     return re.match(rf"{re.escape(TESTED)}(\D|$)", version) is not None
 
 
@@ -122,6 +123,7 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
         )
     return {
         "n": 1,
+        # Tokens of before count for the limit.
         "max_tokens": request.limit - done,
         "min_tokens": 0,
         "temperature": sampling.temperature,
@@ -131,6 +133,7 @@ def sampling_parameters(request: Request, tokenization: Tokenization) -> dict[st
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
         "repetition_penalty": 1.0,
+        # Other numbers than those of the first tokens, which are drawn already.
         "seed": rollout_seed("go on", request.seed, done) if done else request.seed,
         "stop": list(sampling.stop),
         "stop_token_ids": sorted(tokenization.end_ids_with(sampling.stop)),
@@ -154,6 +157,7 @@ def sample_of(request: Request, tokenization: Tokenization, answer: EngineAnswer
     tokens, stop = len(begun.completion_ids), request.sampling.stop
     truncated = answer.finish == "length"
     if request.begun is not None and stop:  # vLLM looks for stop texts in what it has added alone
+        # From the first new token on: stop texts that were complete before have ended it already.
         for end in range(len(request.begun.completion_ids) + 1, tokens):
             text = tokenization.decode(begun.completion_ids[:end])
             if any(stop_text in text for stop_text in stop):
@@ -204,6 +208,7 @@ def version_of_label(label: str) -> int:
     Args:
         label: such as "7"; an engine begins with "default".
     """
+    # `isdecimal` and ASCII: int() also takes other scripts' digits.
     return int(label) if label.isascii() and label.isdecimal() else -1
 
 
@@ -269,6 +274,7 @@ def differing_sizes(ours: Mapping[str, object], theirs: Mapping[str, object]) ->
     Args:
         ours, theirs: of `model_sizes`.
     """
+    # Only sizes that both name.
     shared = [name for name in ours if name in theirs and ours[name] != theirs[name]]
     return ", ".join(f"{name} {theirs[name]} instead of {ours[name]}" for name in shared)
 
@@ -292,6 +298,7 @@ def checkpoint_weights(
     """
     checkpoint = {}
     for name, value in weights.items():
+        # A tied head is the embedding, which is sent already.
         if ".lora_" in name or (tied and name == _HEAD):
             continue
         checkpoint[name.replace(".base_layer.", ".")] = value.detach()
@@ -300,10 +307,12 @@ def checkpoint_weights(
         if not is_adapter:
             continue
         up, base = weights[f"{layer}.lora_B.{suffix}"], checkpoint.get(f"{layer}.weight")
+        # A fused or convolutional layer has another shape.
         if base is None or base.shape != (up.shape[0], down.shape[-1]):
             raise UsageError(
                 f"the LoRA adapter on {layer} is not on a linear layer; vLLM cannot be given it"
             )
+        # In float32: a product of bfloat16 would lose what the adapter has learned.
         wide = up.detach().float() @ down.detach().float()
         checkpoint[f"{layer}.weight"] = base.float() + lora_scale * wide
     return checkpoint

@@ -75,11 +75,14 @@ class WorkerExtension:
             UsageError: names are missing, or unknown.
         """
         model = self.model_runner.get_model()
+        # While prompts' log-probabilities are computed
+        # there must be no layer of adapters on the head.
         unwrap_head(model)
         expected, names = checkpoint_names(model), []
 
         def noted(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
             for name, tensor in pairs:
+                # What the loader has really asked for, and not what was offered.
                 names.append(name)
                 yield name, tensor
 
@@ -118,6 +121,7 @@ def checkpoint_names(model: Module) -> set[str]:
         if ".lora_" in name:
             continue
         *path, module, last = name.replace(".base_layer.", ".").rsplit(".", 2)
+        # A fused matrix is in a checkpoint as its parts, such as q_proj, k_proj and v_proj.
         names.update(".".join([*path, part, last]) for part in packed.get(module, [module]))
     return names
 
@@ -130,6 +134,7 @@ def pack_tied_head(model: Module) -> None:
     """
     head: Any = getattr(model, "lm_head", None)
     head = getattr(head, "base_layer", head)  # an adapter's layer is around it
+    # Only CPUs pack it.
     if hasattr(head, "cpu_linear"):
         head.quant_method.process_weights_after_loading(head)
 
