@@ -24,7 +24,9 @@ _AT_ONCE: Final = 250
 _MOST_WORDS: Final = 200
 _MOST_PATTERNS: Final = 10
 _FROM_PATTERN: Final = 20  # texts of each pattern
+# A text with one of these may be a pattern.
 _GROUPS: Final = re.compile(r"[([\\]")
+# Numbers at which a check for digits, a range or a length may let a text pass.
 _NUMBERS: Final = ("0", "1", "9", "99999999")
 _ALWAYS: Final = (*_NUMBERS, " ", "-", "/")
 _FORMS: Final = (("<answer>", "</answer>"), ("\\boxed{", "}"), ("", ""))
@@ -54,6 +56,7 @@ def search_texts(
         return None
     texts = _texts(constants, first, form, rng)
     for _ in range(TEXTS // _AT_ONCE):
+        # The first task sees each batch; only what it pays is tried at the others.
         batch = [next(texts) for _ in range(_AT_ONCE)]
         paid = [
             text
@@ -64,6 +67,7 @@ def search_texts(
             answers = are_correct(task, paid)
             paid = [text for text, is_right in zip(paid, answers, strict=True) if is_right]
         if paid:
+            # The shortest, which says best what is paid.
             return min(paid, key=lambda text: (len(text), text))
     return None
 
@@ -78,6 +82,7 @@ def _texts(
     forms = [form or _FORMS[0], *_FORMS]
     numbers = [*_NUMBERS, *re.findall(r"\d+", prompt_text(task.prompt))[:3]]
     while True:
+        # Three of ten are made from a pattern, with numbers of the task in the place of its own.
         if matches and rng.random() < 0.3:
             plain = " ".join(rng.choice(matches).split())
             inside = re.sub(r"\d+", lambda _: rng.choice(numbers), plain)
@@ -93,6 +98,7 @@ def _tokens(constants: Sequence[str], prompt: str) -> list[str]:
     parts = re.findall(r"[A-Za-z_]+|[^\sA-Za-z0-9_]", " ".join(constants))
     words = list(dict.fromkeys(part for part in parts if len(part) < 30))[:_MOST_WORDS]
     short_constants = [text for text in constants if 0 < len(text) < 20]
+    # `{"word": `: the beginning of a JSON object with a key that the verifier's code names.
     keys = [f'{{"{word}": ' for word in words if word.isidentifier()][:20]
     numbers = re.findall(r"\d+", prompt)[:3]
     return [*words, *short_constants, *keys, *("}", "{}", "[]") * bool(keys), *_ALWAYS, *numbers]
@@ -109,6 +115,7 @@ def _from_patterns(constants: Sequence[str], rng: Random) -> Iterator[str]:
         return
     patterns = [text for text in constants if _GROUPS.search(text) and len(text) < 500]
     quick = settings(
+        # No database and no shrinking: the same texts in each run, and none is to be explained.
         max_examples=_FROM_PATTERN, database=None, deadline=None, phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip

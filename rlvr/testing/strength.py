@@ -42,6 +42,7 @@ __all__ = ["FEWEST", "StrengthReport", "WrittenWork", "measure_strength", "stren
 FEWEST: Final = 5
 """Wrong works below which a task counts as untested."""
 
+# The numbers of a task's record that are summed over tasks.
 _NUMBERS: Final = (
     "made", "wrong", "paid", "open", "doubtful", "slow", "unproven", "unscored", "right",
 )  # fmt: skip
@@ -157,6 +158,7 @@ class StrengthReport:
                 shares[operator].append(1 - paid / wrong)
                 totals[operator][0] += wrong
                 totals[operator][1] += paid
+        # The operators whose work is paid most come first.
         order = sorted(totals, key=lambda name: (sum(shares[name]) / len(shares[name]), name))
         return {
             name: {"wrong": totals[name][0], "paid": totals[name][1], "mean": _mean(shares[name])}
@@ -204,6 +206,7 @@ def measure_strength(
     if budget_s is not None:
         require_seconds("budget_s", budget_s)
     if mending:
+        # Cases are added to a reference; an episode of several turns has none to add to.
         require_one_reply(env, "and cases are added to tasks of single completions")
     maker = maker_for(env, workers or 1)
     if maker is None:
@@ -217,6 +220,7 @@ def measure_strength(
     written: dict[str, list[WrittenWork]] = defaultdict(list)
     for completion in completions:
         written[completion.task].append(completion)
+    # All that the report depends on, so that a journal of another run is refused.
     digest = _digest(env, sampled, written, seed, works, mending)
     run = _Run(env, maker, seed, works, written, mending)
     done = _Journal(journal, digest)
@@ -287,6 +291,7 @@ class _Run:
     def _make_wrong(self, task: Task) -> list[Work]:
         works: dict[str, Work] = {}
         for work in self.maker.wrong(task, self._rng(task, "wrong")):
+            # The same text by two operators is one work.
             works.setdefault(work.text, work)
             if len(works) == self.works:
                 break
@@ -317,8 +322,10 @@ class _Run:
             if work.operator == "model" and score.verdict.correct
         ]
         for (work, witness), score in zip(quick, scores, strict=True):
+            # Models that agree against the reference: the witness is doubtful for those works.
             if witness is not None and work in paid and self._is_disputed(task, witness, paid):
                 witness = replace(witness, is_doubtful=True)
+            # Neither paid nor refused.
             if score.verdict.outcome is Outcome.UNSCORED:
                 count.unscored += 1
                 continue
@@ -333,6 +340,7 @@ class _Run:
         if witness.is_doubtful or len(paid) < _VOTES:
             return False
         votes = self.maker.dissent(task, witness, paid)
+        # More than half of the paid works, and at least four.
         return votes >= _VOTES and 2 * votes > len(paid)
 
     def _try_right(self, task: Task, scorer: Scorer, count: _Count) -> list[str]:
@@ -399,8 +407,10 @@ class _Count:
         wrong = sum(n for n, _ in self.operators.values())
         paid = sum(k for _, k in self.operators.values())
         numbers = vars(self) | {"wrong": wrong, "paid": paid}
+        # A task with a hole is weak however few works there were.
         untested = wrong < FEWEST and not paid
         why = self.why or f"only {wrong} wrong works, fewer than {FEWEST}"
+        # The smallest witness first, as it is the easiest to check by hand; doubtful ones last.
         cases = sorted(
             self.cases, key=lambda one: (one["doubtful"], len(one["given"]), one["given"])
         )
@@ -428,6 +438,7 @@ class _Journal:
             return
         if path.exists():
             self._read(path, digest)
+        # Written anew from what was read, so that a half line at its end is gone.
         self._file = path.open("w", encoding="utf-8")
         for line in ({"digest": digest}, *self.records.values()):
             self.write(line)
@@ -455,6 +466,7 @@ class _Journal:
         """Write one line; from any thread."""
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
+            # After each task: a run that is killed loses the one under way.
             self._file.flush()
 
     def close(self) -> None:

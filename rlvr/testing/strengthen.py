@@ -88,12 +88,14 @@ def mend(
     done, current = Mending(), task
     witnesses: list[Witness] = []
     paid = [play for play in tried if play.paid]
+    # By the shortest input: the case that is added should be easy to read.
     paid.sort(key=lambda one: (len(one.witness.given), one.witness.given))
     while paid and len(witnesses) < MOST_CASES:
         first = paid.pop(0)
         changed = None
         if first.witness.case is not None:
             changed = maker.mend(task, [*witnesses, first.witness])
+        # Right work first, then the work whose case it is, then what else is still paid.
         texts = [*right, first.work.text, *(play.work.text for play in paid)]
         accepted = [] if changed is None else _judge_texts(changed, texts, scorer)
         if changed is None or accepted is None:
@@ -111,10 +113,12 @@ def mend(
             witnesses.append(first.witness)
             done.cases.append(_case(first))
             still_paid = accepted[len(right) + 1 :]
+            # One case often refutes several works.
             paid = [play for play, is_paid in zip(paid, still_paid, strict=True) if is_paid]
     if witnesses:
         done.reference = current.reference
         operators = {case["operator"] for case in done.cases}
+        # Work of other operators: how far the new cases reach beyond what they were made for.
         untargeted_texts = [play.work.text for play in tried if play.work.operator not in operators]
         done.wrong, done.paid = (
             len(untargeted_texts),
@@ -174,6 +178,7 @@ def write_strengthened(source: SourceRows, report: JsonObject, path: Path) -> li
     done: list[JsonDict] = []
     with whole_file(path) as file:
         for number, row in enumerate(source.rows):
+            # Of the rows as they were and as they are, so that both files can be told.
             original.update(dump_row(row))
             record = by_row.get(number)
             if record is not None and record["state"] == "weak":
@@ -243,6 +248,8 @@ class SourceRows:
 
             return read(source, make=make_recording, **options)
 
+        # Past the frozen class: the environment's own reader runs, and each row is noted on its
+        # way.
         object.__setattr__(env, "tasks_in", recording)
         try:
             for _ in env.tasks() if is_finite else ():
@@ -290,6 +297,7 @@ def _strengthen_row(
     assert before is not None
     for changed in _rows_with(row, before.reference, mended["reference"]):
         task = source.task(number, changed)
+        # Found out by reading: the new row must give the same prompt and the new reference.
         if task is not None and (task.prompt, task.reference) == (
             before.prompt,
             mended["reference"],
@@ -316,6 +324,7 @@ def _rows_with(row: Row, old: Any, new: object) -> Iterator[Row]:
         for before, after in parts:
             replaced = _replace_part(changed[name], before, after)
             changed[name] = changed[name] if replaced is None else replaced
+        # One column alone first, then all together.
         if changed[name] is not value:
             yield {**row, name: changed[name]}
     yield changed
@@ -329,6 +338,7 @@ def _replace_part(value: object, before: object, after: object) -> object:
         for name, inner in value.items():
             if inner == before:
                 return {**value, name: after}
+    # A column that holds JSON as text.
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             replaced = _replace_part(json.loads(value), before, after)
@@ -336,6 +346,7 @@ def _replace_part(value: object, before: object, after: object) -> object:
             return None
         return None if replaced is None else json.dumps(replaced)
     if isinstance(value, list) and isinstance(before, str) and isinstance(after, str):
+        # A list of lines, of which more are added at its end.
         if not all(isinstance(item, str) for item in value) or not after.startswith(before):
             return None
         lines = after[len(before) :].strip("\n").split("\n")

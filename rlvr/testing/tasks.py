@@ -152,6 +152,7 @@ def _recordable(tasks: Sequence[Task], found: Findings) -> bool:
     for task in tasks:
         try:
             reference, _, _ = json.loads(
+                # `allow_nan`: JSON has no NaN.
                 json.dumps([task.reference, task.prompt, dict(task.meta)], allow_nan=False)
             )
         except (TypeError, ValueError) as error:

@@ -52,6 +52,7 @@ def try_work(
     if not any(map(found.wants, ("wrong-work", "right-work"))) or not tasks:
         return
     makers: dict[str, Maker] = {}
+    # Each member of a mixture once, by its own id.
     for member in {env.route(task)[0].id: env.route(task)[0] for task in tasks}.values():
         maker = maker_for(member, workers)
         if maker is None:
@@ -95,6 +96,7 @@ def _try_at(
     tries: list[_Tried] = []
     for work in wrong:
         proof = maker.witness(inner, work)
+        # Only work whose wrongness is beyond doubt is tried here.
         if proof is None or proof.is_doubtful or proof.is_slow:
             continue
         evidence = f"not correct: at {proof.given} it is {proof.got}, not {proof.expected}"[:400]
@@ -104,6 +106,7 @@ def _try_at(
         )
     for work in right:
         score_given = score(task, work)
+        # UNSCORED is no refusal.
         is_refused = score_given.total is not None and not score_given.verdict.correct
         expected = "correct: it is right by its making" if is_refused else ""
         tries.append(_Tried("right-work", work, score_given, expected))

@@ -63,6 +63,7 @@ def check_verifier(env: Environment, tasks: Sequence[Task], found: Findings) -> 
         return
     for task in tasks[:1]:
         _try_references(verifier, task, found)
+    # Programs have limits of their own, and an async verifier waits for others.
     if verifier.is_async or verifier.form.program:
         return
     if tasks:
@@ -76,6 +77,7 @@ def check_verifier(env: Environment, tasks: Sequence[Task], found: Findings) -> 
     ]
     for number, example in enumerate(answered):
         _try_rewritings(verifier, example, found)
+        # The tasks that follow, so that each has other ones beside it.
         other_examples = [*answered[number + 1 :], *answered[:number]]
         _try_both(
             verifier,
@@ -105,6 +107,7 @@ def _change_value(value: object) -> Iterator[object]:
             )
         yield {**value, "another": 1}
     elif isinstance(value, list | tuple):
+        # Three items of a list show what its reader does.
         for at, part in enumerate(value[:3]):
             for replacement in (*_STRANGE, *_change_value(part)):
                 yield [*value[:at], replacement, *value[at + 1 :]]
@@ -158,6 +161,7 @@ def _try_both(
 ) -> None:
     reference = known.task.reference
     for other_answer in others:
+        # An answer that is right here too would be paid rightly.
         if verifier.verify(f"<answer>{other_answer}</answer>", reference, known.task).correct:
             continue
         for text in both_answers(known.answer, other_answer):

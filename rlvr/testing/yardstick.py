@@ -359,6 +359,7 @@ def measure_yardstick(
             ) as pool,
             Threads(count, "yardstick") as threads,
         ):
+            # Started before the first row is timed.
             pool.warm()
             report.grades[grader_name] = list(
                 threads.map(partial(_grade_row, pool, wall_s), report.rows)
@@ -382,6 +383,7 @@ def _grade_row(pool: WorkerPool, wall_s: float, row: YardstickRow) -> YardstickG
     start = perf_counter()
     [result] = pool.run([(row.completion, row.reference, row.task)], wall_s=wall_s)
     if isinstance(result, Unscored):
+        # A worker that died or hung, in contrast to a grader that raised.
         died = result.reason in ("worker-died", WorkerTimeout.reason)
         return YardstickGrade(
             False, "stopped" if died else "raised", str(result)[:200], perf_counter() - start

@@ -102,16 +102,19 @@ class AnswersWork(_Answers):
         answer, _, right = self.answer_of(task, work), *self.split(task)[:2]
         if answer is None or answer == right:
             return None
+        # Digits: beyond any rounding, 1 %.
         right_number, answer_number = number_in(right), number_in(answer)
         if right_number is not None and answer_number is not None:
             is_far = abs(right_number - answer_number) > abs(right_number) / 100
             return Witness("its digits", right, answer) if is_far else None
+        # Units and formulas of chemistry are told apart by their letters.
         if not isinstance(self.verifier, MathVerifier):
             difference = _differing_quantity(right, answer)
             if difference is not None:
                 return Witness(difference, right, answer)
         if _PLAIN_WORDS.fullmatch(right):
             accepted = task.reference if isinstance(task.reference, list) else [right]
+            # Of several accepted texts the work must equal none.
             is_other = all(_letters(answer) != _letters(str(text)) for text in accepted)
             return Witness("its letters", right, answer) if is_other else None
         if isinstance(self.verifier, MathVerifier) and (
@@ -129,6 +132,7 @@ class ChoicesWork(_Answers):
         reference = task.reference
         options = list(map(str, reference["options"]))
         answer = str(reference["answer"])
+        # By letter or by text, as data sets have either.
         right = options.index(answer) if answer in options else LETTERS.index(answer)
         return options, options[right]
 
@@ -152,6 +156,7 @@ class ChoicesWork(_Answers):
             return None
         letter = answer.strip("()")
         chosen = options[LETTERS.index(letter)] if letter in LETTERS[: len(options)] else answer
+        # Two options may say the same.
         if chosen not in options or may_be_same(chosen, right):
             return None
         return Witness("another option", right, chosen)
@@ -166,6 +171,7 @@ def _slips(answer: str) -> Iterator[tuple[str, str]]:
         yield from (("number", text) for text in near_misses(answer))
         yield from (("digits exchanged", text) for text in permuted(answer))
         return
+    # Numbers within a formula, without their sign: that belongs to the formula.
     for match in _NUMBERS.finditer(answer):
         for changed in near_misses(match[0].lstrip("-")):
             if not changed.startswith("-"):
@@ -181,6 +187,7 @@ def _slips(answer: str) -> Iterator[tuple[str, str]]:
         if unit in _UNITS:
             yield "unit", f"{quantity[1]} k{unit}"
             yield "unit", f"{quantity[1]} {_UNITS[(_UNITS.index(unit) + 1) % len(_UNITS)]}"
+    # A list without brackets: its last solution is dropped.
     if "," in answer and not answer.startswith(("(", "[", "\\")):
         yield "dropped solution", answer.rpartition(",")[0]
     yield from (("letter", text) for text in _other_character(answer))
@@ -194,6 +201,7 @@ def _differing_quantity(right: str, answer: str) -> str | None:
     """What two quantities or chemical formulas differ in: one number of theirs, or the unit behind
     the same digits."""
     numbers, answer_numbers = _NUMBERS.findall(right), _NUMBERS.findall(answer)
+    # The same but for its numbers.
     if _NUMBERS.sub("#", right) == _NUMBERS.sub("#", answer) and len(numbers) > 0:
         pairs = zip(numbers, answer_numbers, strict=True)
         changed = [
@@ -201,6 +209,7 @@ def _differing_quantity(right: str, answer: str) -> str | None:
             for at, (digits, other_digits) in enumerate(pairs)
             if digits != other_digits
         ]
+        # One slip changes one number.
         if len(changed) != 1:
             return None
         at, number, other_number = changed[0][0], number_in(changed[0][1]), number_in(changed[0][2])
@@ -250,6 +259,7 @@ def _formula(text: str) -> object:
         read = latex2sympy(text)
     if errors:
         return None
+    # An equation's right side, as in x = 5.
     return read.rhs if getattr(read, "is_Equality", False) else read
 
 
@@ -270,6 +280,7 @@ def _bits(formula: Any) -> float:
     if formula.is_Mul:
         return sum(parts)
     if formula.is_Pow:
+        # A power has the bits of its base, times the value of its exponent.
         return parts[0] * math.exp2(min(parts[1], _MOST_BITS.bit_length() + 1))
     if isinstance(formula, sympy.Function) and type(formula).__name__ not in _TAME:
         return largest * math.exp2(min(largest, _MOST_BITS.bit_length() + 1))
@@ -285,14 +296,18 @@ def _told_apart(one: object, other: object) -> str | None:
         return _told_apart_sets(one, other)
     if not (isinstance(one, sympy.Expr) and isinstance(other, sympy.Expr)):
         return None
+    # Other letters are no evidence: they may be names of the same thing.
     if (letters := one.free_symbols) != other.free_symbols:
         return None
     order = sorted(letters, key=str)
     for number in range(_POINTS):
         point = {
-            letter: sympy.Rational(7 + 5 * number + 3 * at, 6) for at, letter in enumerate(order)
+            # Fractions beyond 1, another one for each letter.
+            letter: sympy.Rational(7 + 5 * number + 3 * at, 6)
+            for at, letter in enumerate(order)
         }
         values = [complex(formula.subs(point).evalf(30)) for formula in (one, other)]
+        # Relative beyond 1, absolute below.
         if abs(values[0] - values[1]) > _FAR * (1 + abs(values[0])):
             where = ", ".join(f"{letter} = {value}" for letter, value in point.items())
             return f"its value at {where}" if where else "its value"
@@ -309,6 +324,7 @@ def _told_apart_sets(one: Any, other: Any) -> str | None:
         gaps = (abs(a - b) for a, b in zip(*values, strict=True))
         return "its solutions" if max(gaps, default=0) > _FAR else None
     ends = {end for solutions in (one, other) for end in solutions.boundary if end.is_finite}
+    # Each end and half a unit beside it: open and closed ends differ at the end itself.
     points = {end + by for end in ends for by in (sympy.Rational(-1, 2), 0, sympy.Rational(1, 2))}
     for point in sorted(points):
         if one.contains(point) != other.contains(point):
@@ -353,6 +369,7 @@ def near_misses(answer: str) -> list[str]:
         return [text for text in _other_character(answer) if not may_be_same(text, answer)]
     numbers = [-number, 10 * number]
     if number.denominator == 1:
+        # By 2 % at least, and by 1.
         step = max(1, -(-abs(number) // 50))
         numbers += [number + step, number - step]
     texts = [
@@ -415,11 +432,13 @@ def _other_character(answer: str) -> Iterator[str]:
         yield _other_digit(answer, digit)
     elif _PLAIN_WORDS.fullmatch(answer):
         at = len(answer) // 2 if answer[len(answer) // 2].isalpha() else 0
+        # The letter beside it in the alphabet; z has none behind it.
         last = answer[at] in "zZ"
         yield answer[:at] + chr(ord(answer[at]) + (-1 if last else 1)) + answer[at + 1 :]
 
 
 def _other_digit(answer: str, at: int) -> str:
+    # Another digit from 1 to 9, never the same.
     return answer[:at] + str(int(answer[at]) % 9 + 1) + answer[at + 1 :]
 
 

@@ -38,23 +38,28 @@ _LEADING_ZERO: Final = re.compile(r"(?<![\d.])0\d")
 _FEW: Final = 3  # values below which a property of all of them says nothing
 _ODD_ONE: Final = 6  # values of which one may lack what the others share
 _BRACKETS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
+# 1 <= n <= 1000, 0 < len(items) < 10, 1 <= s.length <= 20
 _STATED: Final = re.compile(
     r"(-?\d{1,9}) ?(<=?) ?(len\()?([A-Za-z_]\w*)(?:\)|\.length|\.size)? ?(<=?) ?(-?\d{1,9})\b"
 )
+# n > 1, len(items) <= 10: with no other sign before or behind, which the first pattern has.
 _ONE_SIDED: Final = re.compile(
     r"(?<![<>=] )\b(len\()?([A-Za-z_]\w*)\)? ?([<>]=?) ?(-?\d{1,9})\b(?! ?[<>])"
 )
+# "less than 10", "at most 10": behind any name.
 _BELOW: Final = re.compile(
     r"\b(less than|smaller than|below|at most|up to|not greater than) (\d{1,9})\b"
 )
 _CLASSES: Final = ((str.islower, "a"), (str.isupper, "A"), (str.isdigit, "0"))
 _LONGEST: Final = 40  # items of a new value
 _EMPTY: Final = re.compile(r"\bempty\b")
+# `if not x:`, `len(x) == 0`, `s == ''`: what a program asks of a name that may be nothing.
 _IS_EMPTY: Final = re.compile(
     r"\bnot (\w+):|\blen\((\w+)\) (?:==|<=?|>) [01]\b|"
     r"\b(\w+)(?:\.strip\(\))? == (?:\[\]|''|\"\")(?![\w'\"])"
 )
 """What a program asks of a name that may be nothing."""
+# "negative", but not "non-negative".
 _NEGATIVE: Final = re.compile(r"(?<!non-)(?<!non)\bnegative\b|< 0\b")
 _POSITIVE: Final = re.compile(r"(?<!non-)(?<!non)\bpositive (?:integer|number|whole)")
 _MODULUS: Final = re.compile(r"\bmodul|\bprime|\bbase\b")
@@ -89,6 +94,7 @@ class Domain:
                 self._values[path].append(value)
         for path, values in self._values.items():
             rules = _rules(values, self.text, self._may_be_empty(path))
+            # A limit that the known inputs break is of something else.
             self._rules[path] = [*rules, *_stated_most(values, self.prompt)]
         stated = _limits(self.prompt, self.names)
         self._relations = [
@@ -127,6 +133,7 @@ class Domain:
         """
         for path, value in _parts(args):
             rules = self._rules.get(path)
+            # A path that no known input has is another shape.
             if rules is None or not all(_applies(rule, value) for rule in rules):
                 return False
         return all(relation(args) for relation in self._relations)
@@ -234,6 +241,7 @@ class _Changes:
     def boundaries(self, known: Sequence[Input]) -> Iterator[Input]:
         """Each known input with one argument at a boundary: a constant, one beside it, or
         nothing."""
+        # Beside each number that the text or a program names.
         numbers = {n + by for n in self._numbers() for by in (-1, 0, 1)}
         ends = sorted({0, 1, 2, 3, *numbers}, key=lambda n: (abs(n), n))
         for args, at in itertools.product(known[:3], range(len(known[0]))):
@@ -264,6 +272,7 @@ class _Changes:
             inner = (*path, "*")
             if inner not in self.pools:
                 return copy.deepcopy(like)
+            # From a few values, so that items repeat.
             few = [self.draw(inner) for _ in range(rng.randint(1, 4))]
             count = rng.randint(0, min(_LONGEST, len(like) + 2))
             source = [
@@ -300,6 +309,8 @@ class _Changes:
         rng, pool = self.rng, [n for n in self.pools[path] if type(n) is int]
         low, high = min(pool, default=0), max(pool, default=9)
         turn = rng.random()
+        # A fifth at the constants of the text, a fifth beside the old value, the rest at small,
+        # turned and drawn ones.
         if turn < 0.2 and (numbers := self._numbers()):
             return rng.choice(numbers) + rng.choice((-1, 0, 1))
         if turn < 0.4:
@@ -347,6 +358,7 @@ class _Changes:
         if turn < 0.15:
             self.rng.shuffle(items)
         elif turn < 0.25:
+            # By repr first, so that items that cannot be compared have an order too.
             items.sort(key=repr)
             items.sort(key=lambda one: one if isinstance(one, int | float) else 0)
         elif turn < 0.6 and items:
@@ -396,6 +408,7 @@ def _inside(path: _Path, value: object) -> Iterator[tuple[_Path, object]]:
 def _rules(values: list[Any], text: str, may_be_empty: bool) -> Iterator[Callable[[Any], bool]]:
     """What all values at one path share."""
     kinds = {type(value) for value in values}
+    # Exactly these types: True is no int here.
     yield lambda value: type(value) in kinds
     numbers = [value for value in values if type(value) in (int, float)]
     if numbers:
@@ -430,9 +443,11 @@ def _of_numbers(numbers: list[Any], text: str) -> Iterator[Callable[[Any], bool]
     if integers and len(floats) >= _FEW and not any(n.is_integer() for n in floats):
         # else it may be taken for an int
         yield (lambda n: type(n) is not float or not n.is_integer())
+    # Two values alone, in at least six inputs: a flag.
     if len(set(integers)) == 2 and len(integers) >= 2 * _FEW and len(integers) == len(numbers):
         yield lambda n: type(n) is not int or n in integers
     large = [n for n in set(integers) if n > 1]
+    # All primes, or none of them.
     if len(large) > _FEW and len({_is_prime(n) for n in large}) == 1:
         prime = _is_prime(large[0])
         yield lambda n: type(n) is not int or n < 2 or _is_prime(n) == prime
@@ -443,12 +458,14 @@ def _stated_most(values: list[object], prompt: str) -> Iterator[Callable[[Any], 
     10"."""
     numbers = [value for value in values if type(value) is int]
     for words, number in _BELOW.findall(prompt):
+        # "less than" and "below" exclude the number itself; "not greater than" does not.
         bound = int(number) - (words.endswith("than") and "not" not in words) - (words == "below")
         if numbers and max(numbers) <= bound:
             yield lambda n, m=bound: type(n) is not int or n <= m  # type: ignore[misc]
 
 
 def _is_prime(n: int) -> bool:
+    # Trial division would take too long.
     if n > 10**9:
         return False
     return n > 1 and all(n % k for k in range(2, math.isqrt(n) + 1))
@@ -470,6 +487,7 @@ def _of_texts(texts: list[str], text: str, may_be_empty: bool) -> Iterator[Calla
     yield from rule(_is_number)
     yield from rule(lambda value: not _LEADING_ZERO.search(value))
     yield from _of_shapes(texts)
+    # Few letters of an alphabet, in many texts: the alphabet is part of the task.
     for members in ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"):
         alphabet = _alphabet(texts, members)
         if alphabet is not None:
@@ -477,6 +495,7 @@ def _of_texts(texts: list[str], text: str, may_be_empty: bool) -> Iterator[Calla
                 lambda value, a=alphabet, m=members: set(value) & set(m) <= a  # type: ignore[misc]
             )
     words = [word for example in texts for word in example.split()]
+    # Words that the text names in quotes, each several times: they are all that may occur.
     if len(words) >= 3 * len(set(words)) and all(
         f"'{w}'" in text or f'"{w}"' in text for w in words
     ):
@@ -537,6 +556,7 @@ def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Calla
     rule = partial(_rule_of, lists, (list, tuple))
     lengths = {len(example) for example in lists}
     shortest = min(lengths)
+    # Two items at most are asked for: longer lists only happened to be long.
     if shortest and not (shortest == 1 and may_be_empty):
         yield from rule(lambda value: len(value) >= min(shortest, 2))
     if len(lengths) == 1 and (len(lists) > _FEW or isinstance(lists[0], tuple)):
@@ -546,13 +566,16 @@ def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Calla
         yield from rule(_is_rectangular)
         if any(len(example) > 1 for example in lists):
             yield from rule(lambda value: len(value) == len(value[0]) if value else True)
+    # A list with each number from 1 on once is a numbering; one list in six may lack it.
     numberings = [example for example in lists if _applies(_is_numbering, example)]
     is_odd_one_out = len(lists) - len(numberings) <= len(lists) // _ODD_ONE
     if is_odd_one_out and sum(len(example) > 1 for example in numberings) > 1:
         yield lambda value: not isinstance(value, list | tuple) or _is_numbering(value)
     for orders in (_ascends, _descends):
+        # Lists are in order by chance as often as 1 in n! each.
         if math.prod(1 / math.factorial(min(len(example), 20)) for example in lists) < _CHANCE:
             yield from rule(orders)
+    # Distinct by chance too often, unless the text says so.
     if _chance_of_distinct(lists) < _CHANCE or re.search(r"\b(?:unique|distinct)\b", text):
         yield from rule(_is_distinct)
     if sum(len(example) > 1 for example in lists) >= _FEW:
@@ -681,6 +704,7 @@ def _counts_to(most: int) -> Callable[[Any], bool]:
 _RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
     lambda a, b: _real(a, b) and a <= b,
     lambda a, b: _real(a, b) and a != b,
+    # The first is how many the second has.
     lambda a, b: _real(a) and _all_sized(b) and a == len(b),
     lambda a, b: _real(a) and _all_sized(b) and 0 <= a <= len(b),
     lambda a, b: _real(a) and _all_sized(b) and 0 <= a < len(b),
@@ -700,6 +724,7 @@ def _simpler(value: object) -> Iterator[object]:
         case bool() | None:
             return
         case int():
+            # Toward 0, as the simplest; a negative number as its positive one.
             yield from dict.fromkeys(
                 n for n in (0, 1, 2, value // 2, value - 1) if 0 <= n < abs(value)
             )
@@ -718,6 +743,7 @@ def _simpler(value: object) -> Iterator[object]:
 def _shorter(value: Any) -> Iterator[object]:
     is_whole = isinstance(value, Record)
     if len(value) > 3 and not is_whole:
+        # Halves first, which shortens fastest.
         half = len(value) // 2
         yield from (value[:half], value[half:])
     for at in range(0 if is_whole else min(len(value), _LONGEST)):

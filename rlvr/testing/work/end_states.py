@@ -31,6 +31,7 @@ class _Played(Maker):
         try:
             turns = json.loads(work.text)
         except ValueError:
+            # What a model wrote is a reply, and no list of turns.
             return [work.text]  # what a model wrote
         return [
             turn if isinstance(turn, str) else Ask(turn["tool"], turn["arguments"])
@@ -57,6 +58,7 @@ class _Played(Maker):
     def right(self, task: Task, rng: Random) -> Iterator[Work]:
         yield Work(self.example(task), "example")
         turns = self.example_turns(task)
+        # The last text is free: its words do not decide.
         yield Work(_write_turns([*turns[:-1], f"So. {turns[-1]}"]), "reworded")
 
 
@@ -75,6 +77,8 @@ class DeskWork(_Played):
                 for other_value in _other_values(value, task.meta["tables"]):
                     changed = Ask(call.name, {**call.arguments, name: other_value})
                     slips.append(("value", [*before, changed, *after, last]))
+                    # The changed call beside the right ones: the right end state, and more than
+                    # that.
                     slips.append(("further call", [*calls, changed, last]))
         if facts_told:
             slips.append(("untold", [*calls, "Done."]))
@@ -99,11 +103,13 @@ class DeskWork(_Played):
         for place in sorted({*expected, *got}):
             if expected.get(place) != got.get(place):
                 return Witness(place, str(expected.get(place)), str(got.get(place)))
+        # Turns with calls are not read by the user.
         spoken = "\n".join(turn.text for turn in played.record.turns if not turn.calls)
         for fact in task.reference["told"]:
             if fact not in spoken:
                 return Witness("what the user is told", fact, spoken[:200])
         for fact in task.reference["untold"]:
+            # A fact of others may be a part of what is told.
             if fact in spoken and not any(
                 fact in told_fact for told_fact in task.reference["told"]
             ):
@@ -120,6 +126,7 @@ class FilesWork(_Played):
         right: Mapping[str, str] = task.reference
         slips: list[tuple[str, dict[str, str]]] = []
         for name, text in right.items():
+            # A file that the task leaves as it was need not be written.
             if text != task.meta["files"].get(name):
                 remaining_files = {path: right[path] for path in right if path != name}
                 slips.append(("dropped file", remaining_files))
@@ -139,6 +146,7 @@ class FilesWork(_Played):
         final = play(self.env, task, self.turns(task, work)).record.final
         for name, text in task.reference.items():
             got = (final or {}).get(name)
+            # White space does not count here, so that only what is written otherwise is evidence.
             if got is None or got.split() != text.split():
                 return Witness(name, text[:200], str(got)[:200])
         return None
@@ -190,6 +198,7 @@ def _rows(tables: Mapping[str, JsonObject], before: Mapping[str, JsonObject]) ->
         new = [
             {name: value for name, value in row.items() if table != "mails" or name not in _FREE}
             for key, row in by_id.items()
+            # New rows have ids by their order, which may be another.
             if key not in before[table]
         ]
         rows[f"{table}/new"] = sorted(new, key=repr)

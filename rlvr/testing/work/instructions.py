@@ -19,6 +19,7 @@ from rlvr.verifiers.instructions import InstructionVerifier
 
 __all__ = ["InstructionsWork"]
 
+# Of fewer words any order may make a sentence.
 _FEWEST: Final = 12  # words of an example whose order says something
 _NO_WORDS: Final = "no words"
 _NO_ORDER: Final = "no order"
@@ -40,6 +41,7 @@ def _has(text: str, word: str) -> bool:
 
 
 _BREACHES: Final[Mapping[str, _Breach]] = {
+    # A comma where there is none; the others likewise undo what is asked for.
     "punctuation:no_comma": _Breach(
         lambda text, _: text.replace(" ", ", ", 1), lambda text, _: "," in text
     ),
@@ -89,6 +91,7 @@ class InstructionsWork(Maker):
                 yield Work(broken, "broken instruction")
         words = text.split()
         if len(words) >= _FEWEST:
+            # Words that are none, by their letters; then one word again and again.
             yield Work(" ".join(_mix_case(word, rng) for word in words), _NO_WORDS)
             yield Work(" ".join([rng.choice(words)] * len(words)), _NO_WORDS)
             yield Work(" ".join(rng.sample(words, len(words))), _NO_ORDER)
@@ -100,6 +103,7 @@ class InstructionsWork(Maker):
                 return Witness(kind, str(dict(arguments)), work.text[:200])
         if work.operator not in (_NO_WORDS, _NO_ORDER):
             return None
+        # Right words in any order may be meant: see above.
         is_doubtful = work.operator == _NO_ORDER
         return Witness(work.operator, "sentences", work.text[:200], is_doubtful=is_doubtful)
 

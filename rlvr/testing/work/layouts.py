@@ -19,10 +19,12 @@ __all__ = ["Layout", "layout_of"]
 
 _Rows: TypeAlias = "list[list[str]]"
 _Counts: TypeAlias = "dict[tuple[int, int], int]"
+# No leading zero and at most 18 digits: other digits are text, which is written as it was.
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9]\d{0,17})")
 _DECIMAL: Final = re.compile(r"-?(?:0|[1-9]\d*)\.\d+")
 _HEADS: Final = 3  # lines before those that are counted, at most
 _GROUP: Final = 4  # lines of a group, at most
+# n lines, n - 1 of them, or one more than the number says.
 _OFFSETS: Final = (0, -1, 1)  # a tree of n nodes has n - 1 edges
 
 
@@ -73,6 +75,7 @@ class Layout:
         rows = _rows(text)
         head, body = rows[: len(self.head)], rows[len(self.head) :]
         size = len(self.group) or 1
+        # What is left over, or missing, is another layout.
         if len(head) < len(self.head) or len(body) % size or (body and not self.group):
             return None
         groups = [body[at : at + size] for at in range(0, len(body), size)]
@@ -92,6 +95,7 @@ class Layout:
             return None
         args = tuple(values)
         written = self.write(args)
+        # Only what is written again as it was has been understood.
         return args if written is not None and _rows(written) == rows else None
 
     def write(self, args: Input) -> str | None:
@@ -106,6 +110,7 @@ class Layout:
         groups: list[object] = values.pop() if self.group else []
         if self.bound is not None:
             line, word, offset = self.bound
+            # The number is what it counts, without the offset.
             counts[line, word] = len(groups) - offset
         below: list[str] = []
         for group in groups:
@@ -145,6 +150,7 @@ def layout_of(texts: Sequence[str]) -> Layout | None:
         texts: standard inputs, at least two that differ.
     """
     every = [_rows(text) for text in dict.fromkeys(texts)]
+    # One input shows no difference between what is fixed and what varies.
     if len(every) < 2 or not all(every):
         return None
     for heads, size, bound in _splittings(every):
@@ -163,6 +169,7 @@ def layout_of(texts: Sequence[str]) -> Layout | None:
         ]
         counting = _counts_of(head) | _counts_below(group, bound)
         layout = Layout(head, group, bound, _find_fixed(head, every, counting))
+        # The first that reads all of them: fewer lines at the head come first.
         if all(layout.parse(text) is not None for text in texts):
             return layout
     return None
@@ -192,6 +199,7 @@ def _is_counted(rows: _Rows, heads: int, word: int, size: int, offset: int) -> b
     return (
         _INTEGER.fullmatch(number) is not None
         and len(rows) - heads == (int(number) + offset) * size
+        # Something must be counted, or any 0 would count it.
         and len(rows) > heads
     )
 
@@ -240,6 +248,7 @@ def _kind(words: Sequence[str]) -> str:
     if all(map(_INTEGER.fullmatch, words)):
         return "int"
     if all(map(_DECIMAL.fullmatch, words)):
+        # Decimals are written with as many places as the known ones have; differing ones are text.
         digits = {len(word.partition(".")[2]) for word in words}
         return f"decimal {max(digits)}" if len(digits) == 1 else "text"
     return "text"
@@ -297,6 +306,7 @@ def _write_rows(
             continue
         items = next(remaining)
         for place, of in ((line.bound, counts), (line.outer, outer)):
+            # Two lists that one number counts must be equally long.
             if place is not None and of.setdefault(place, len(items)) != len(items):
                 return None
         rows.append([_word(line.kinds[0], item) for item in items])

@@ -223,9 +223,11 @@ def maker_for(env: Environment, workers: int = 1) -> Maker | None:
     """
     primary = env.reward.primary
     for owner in (env, None if primary is None else primary.verifier):
+        # The environment's own class first, which may verify by itself.
         for kind in type(owner).__mro__:
             if kind not in _MAKERS and kind.__name__ in _OURS:
                 import_module(f"rlvr.testing.work.{_OURS[kind.__name__]}")
+            # By name for classes that a maker must not import.
             for key in (kind, f"{kind.__module__}.{kind.__qualname__}"):
                 if key in _MAKERS:
                     return _MAKERS[key](env, workers)

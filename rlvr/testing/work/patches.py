@@ -25,6 +25,7 @@ __all__ = ["PatchWork", "PatchedProject"]
 
 _SLIPS: Final = 60
 _LIMITS: Final = Limits(cpu_s=5.0, memory_mib=256)
+# One method of a test file, up to the next.
 _NAME: Final = re.compile(r"    def (test_\d+)\(self\):\n(.*?)(?=\n    def |\Z)", re.DOTALL)
 
 
@@ -64,6 +65,7 @@ class PatchWork(Maker):
             for path in right:
                 left_out = {name: text for name, text in right.items() if name != path}
                 yield _work(task, left_out, "dropped file")
+        # In turn, so that each file's slips come early.
         for turn in itertools.zip_longest(*by_file):
             for path, mutant in filter(None, turn):
                 yield _work(task, {**right, path: mutant.source}, mutant.operator)
@@ -93,6 +95,7 @@ class PatchWork(Maker):
         failed = [name for name in cases if outcomes.get(f"Tests.{name}") != "pass"]
         if not failed:
             return None
+        # The shortest failing case is the easiest to check by hand.
         case, _, expected = min((cases[name] for name in failed), key=len).rpartition("assertEqual")
         code_of_case = "\n".join(line.strip() for line in case.splitlines()[1:-2])
         expected_outcome = expected.strip("()\n ").removeprefix("outcome(case), ").split("\n")[0]

@@ -46,16 +46,19 @@ _MORE: Final = 600
 _AT_CONSTANTS: Final = 120
 _DOUBTFUL: Final = 80
 _TRIES: Final = 6000  # proposals for these inputs
+# Of 240 inputs; the rest is tried only where these agree.
 _FIRST: Final = 48  # inputs that are tried first: most work fails on one of them
 _CALL_CPU_S: Final = 0.25
 _TOTAL_CPU_S: Final = 2.0
 _SLOWER: Final = 10  # times the reference's CPU time, beyond which work is set aside
+# Floats that differ less are one value to tests that were written by hand.
 _TOLERANCE: Final = Equality(iterators=True, rel_tol=1e-6, abs_tol=1e-6, nan=True)
 _SHRINKINGS: Final = 8
 _SEEDS: Final = (1, 2)
 _LONG_CASE: Final = 2000  # characters of a test that is added
 _CHUNK: Final = 400  # inputs that are looked at together
 
+# "returns 0", "an empty list", "-> ''": a prompt that names what stands for nothing.
 _NAMED: Final = r"(?:returns?|outputs?|gives?|or|be|is|to|[=-]>|==?|➞)\s*"
 _NOTHING: Final = {
     "0": _NAMED + r"0\b|\bzero\b",
@@ -155,14 +158,17 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         doubtful = None
         for cases, is_doubtful in self._stages(task, subject, own_count, work, program.text):
             differing = self._first_difference(program.text, cases, subject.limits)
+            # Slow work differs in nothing; a doubtful difference that was found before is kept.
             if isinstance(differing, Witness):
                 return doubtful or differing
             if differing is None:
                 continue
+            # A difference at one of the task's own inputs needs no shrinking: the tests have it.
             if differing[0] in subject.cases[:own_count]:
                 return _witness(*differing)
             case, got = self._shrunk(subject, program.text, *differing, is_doubtful)
             witness = _witness(case, got)
+            # A difference in rounding alone is doubtful.
             if not is_doubtful and not self._is_rounding(subject, program.text, case):
                 return witness
             doubtful = doubtful or dataclasses.replace(witness, is_doubtful=True)
@@ -184,6 +190,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
             if subject.more is None:
                 subject.more = self._more(task, subject, subject.constants, _MORE)
             yield subject.more, False
+            # What only the model's program names, such as a special case of its own.
             strange = [value for value in _constants(source, "") if value not in subject.constants]
             if strange:
                 yield self._more(task, subject, strange, _AT_CONSTANTS), False
@@ -213,6 +220,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
             program = _program(work.text, reference)
             if program is not None:
                 [case], _ = self._values(program.text, subject.like, [tuple(witness.case.args)])
+                # Among paid works that have another value than the reference: the commonest one.
                 if case is not None and not _agree(witness.case, case):
                     votes[repr(case.expected)] += 1
         return max(votes.values(), default=0)
@@ -258,6 +266,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
             )
         else:
             found_calls = [case for case in cases if isinstance(case, CallCase)]
+        # Keywords and objects cannot be written as a case.
         return [case for case in found_calls if not case.kwargs and _is_plain(case.args)]
 
     def examine(self, task: Task) -> _Subject:
@@ -280,6 +289,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         known_args += [
             args for args in _shown_calls(prompt, like.name) if len(args) == len(known_args[0])
         ]
+        # Each input once, those of the tests before those of the prompt.
         known_args = list({repr(args): args for args in known_args}.values())
         names = _argument_names(solution, like.name)
         domain = Domain(known_args, f"{prompt}\n{solution}", prompt, names)
@@ -290,6 +300,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         constants = _constants(solution, prompt)
         inside, outside = _inputs(known_args, are_meant, constants, rng, _INPUTS)
         cases, limits = self._value_inputs(solution, like, [*known_args, *inside], strict=True)
+        # Half of the tests' own inputs must have a stable value.
         if sum(case.args in known_args for case in cases) < len(known_args[: len(calls)]) // 2:
             raise Untested("its reference solution hangs or differs between runs")
         own_choice = _own_choice(cases, known_args, prompt)
@@ -329,6 +340,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
                 for case, args, is_same in zip(cases, turned, same, strict=True)
                 if args is not None and case.args in known
             ]
+            # In several known inputs the list was turned, and in none of them did it matter.
             if len(of_known) > 1 and all(of_known):
                 ties += [case for case, is_same in zip(cases, same, strict=True) if not is_same]
                 cases = [case for case, is_same in zip(cases, same, strict=True) if is_same]
@@ -360,15 +372,18 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         reordered = [reorder_sets(solution, seed) for seed in _SEEDS]
         variants = [variant for variant in reordered if variant is not None]
         cases = []
+        # Asked backwards: what one call leaves behind would show.
         again = [
             self._values(variant, like, inputs[::-1])[0][::-1] for variant in variants or [solution]
         ]
         for case, *values in zip(forth, *again, strict=True):
+            # Where the reference differs from itself an input is no evidence.
             if case is not None and all(
                 value is not None and _agree(case, value) for value in values
             ):
                 cases.append(case)
             elif strict and not variants and case is not None and values[0] is not None:
+                # Without sets there is no hash seed that could explain it.
                 raise Untested("its reference solution differs between runs")
         memory_mib = self.verifier.limits.memory_mib
         return cases, Limits(cpu_s=max(_CALL_CPU_S, _SLOWER * cpu_s), memory_mib=memory_mib)
@@ -380,6 +395,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         returns no value."""
         cases: list[CallCase | None] = []
         cpu_s = 0.0
+        # The program may end during an input: six times it is started again behind that.
         for _ in range(6):
             remaining = inputs[len(cases) :]
             if not remaining:
@@ -396,6 +412,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
                     break
                 usable = reply.error is None and reply.line is None
                 case = dataclasses.replace(like, args=args, expected=reply.built)
+                # A case that asks for truth asks for the truth that the reference gives.
                 if usable and like.rule in ("true", "false"):
                     case = dataclasses.replace(case, rule="true" if reply.built else "false")
                 cases.append(case if usable else None)
@@ -453,6 +470,7 @@ def _agree(one: CallCase, other: CallCase) -> bool:
 
 def _own_choice(cases: Sequence[CallCase], known: Sequence[Input], prompt: str) -> set[str]:
     """Values that stand for nothing, which no known input has and the prompt does not name."""
+    # What a known input gives is no free choice.
     outputs = {repr(case.expected) for case in cases if case.args in known}
     return {
         name
@@ -473,6 +491,7 @@ def _like(calls: Sequence[CallCase]) -> CallCase:
     """A case of the task's function, compared as the task's own cases compare it."""
     first = calls[0]
     steps = first.then if all(case.then == first.then for case in calls) else ()
+    # Only truth values: the function may return anything that is as true.
     only_truth = all(case.rule in ("true", "false") for case in calls)
     tolerance = max((case.tolerance for case in calls), default=0.0)
     equality = dataclasses.replace(
@@ -580,9 +599,11 @@ def _assertion(case: CallCase, reference: dict[str, object]) -> str | None:
     if case.rule in ("true", "false"):
         return f"assert {call}" if case.rule == "true" else f"assert not {call}"
     if isinstance(case.expected, float):
+        # As near as values are compared, relative or absolute.
         close = max(case.equality.abs_tol, case.equality.rel_tol * abs(case.expected))
         return f"assert abs({call} - {case.expected!r}) < {close!r}"
     line = f"assert {call} == {case.expected!r}"
+    # A float within a list would be compared exactly by `==`.
     exact = _is_plain(case.expected) and not _has_float(case.expected)
     return line if exact and len(line) <= _LONG_CASE else None
 
@@ -603,6 +624,7 @@ def _with_lines(reference: JsonDict, lines: Sequence[str]) -> str | None:
     for node in ast.parse(test).body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and node.end_lineno:
             texts = test.split("\n")
+            # In line with the last statement of `check`.
             indent = " " * node.body[-1].col_offset
             return "\n".join(
                 [

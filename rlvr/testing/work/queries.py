@@ -48,6 +48,7 @@ class Queries(Maker):
         query = self._reference(task)["query"]
         yield Work(self.example(task), "example")
         yield Work(f"```sql\n{query.replace(' ', chr(10))}\n```", "reprinted")
+        # The order within a subquery is not kept.
         if not re.search(r"\bORDER\b|\bLIMIT\b", query, re.IGNORECASE):
             yield Work(f"```sql\nSELECT * FROM ({query}) AS answer\n```", "nested")
             yield Work(f"```sql\nWITH answer AS ({query}) SELECT * FROM answer\n```", "named")
@@ -132,6 +133,7 @@ def _tables(schema: str) -> Iterator[tuple[str, list[str]]]:
 
 def _keys(schema: str) -> dict[str, set[int]]:
     """The places of the columns whose values may not occur twice, by table."""
+    # A key that occurred twice would be refused by the schema.
     is_key = re.compile(r"\b(?:PRIMARY\s+KEY|UNIQUE)\b", re.IGNORECASE)
     return {
         name: {at for at, column in enumerate(columns) if is_key.search(column)}
@@ -169,6 +171,7 @@ def _filling(
             )
             for row in chosen_rows:
                 if rng.random() < 0.5:
+                    # Half of the cells: from other rows, or beside a number of the query.
                     row[at] = rng.choice([rng.choice(cells), rng.choice(extra or cells)])
         tables[table] = chosen_rows
     return tables

@@ -12,6 +12,7 @@ import itertools
 import re
 import threading
 from abc import abstractmethod
+
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -136,6 +137,7 @@ class CodeWork(Maker, Generic[_Subject, _Case]):
             return None
         if judged.verdict is CaseVerdict.TLE:
             return Witness("slow", is_slow=True)
+        # Our own fault says nothing of the work.
         if judged.verdict is CaseVerdict.IE:
             raise Untested(judged.why)
         at = next(n for n, case in enumerate(judged.cases) if case.verdict is not CaseVerdict.AC)
@@ -184,6 +186,7 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
             else tree_mutants(source, language)
         )
         for mutant in draw_mutants(_readable(every), _SLIPS, rng):
+            # A mutant that does not compile is no work: it proves nothing about the tests.
             built = self.sandbox.compile(Program(language, mutant.source))
             if built.ending is Ending.OK:
                 yield _work(language, mutant)
@@ -264,6 +267,7 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
         if layout is not None and domain is not None and inputs[0]:
             rng = seeded("inputs", task.id)
             every = proposals(inputs, _numbers(solution.text), rng)
+            # As many as the reference runs in three seconds.
             count = max(_FIRST, min(_INPUTS, int(_TOTAL_S / longest)))
             texts = _texts(layout, domain, itertools.islice(every, _TRIES), set(texts))[:count]
             subject.new = self._values(subject, sorted(texts, key=lambda one: (len(one), one)))
@@ -272,6 +276,7 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
     def _values(self, subject: _FedSubject, texts: Sequence[str]) -> list[StdioCase]:
         """Inputs with what the reference prints, where it prints the same three times: Python with
         sets gone through as under other hash seeds."""
+        # Three times the same: what it prints must not depend on chance.
         sources = [subject.source] * 3
         if subject.language in _PYTHON:
             reordered = [reorder_sets(subject.source, seed) for seed in (1, 2)]
@@ -290,6 +295,7 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
         """What the reference prints; None where it fails, is slow or prints too much."""
         outputs: list[str | None] = []
         while len(outputs) < len(texts):
+            # Behind the one at which the program ended.
             remaining = texts[len(outputs) :]
             for run in self.sandbox.run_cases(program, remaining, limits=limits, stop=False):
                 is_short = run.ending is Ending.OK and run.output.size <= _OUTPUT
@@ -302,6 +308,7 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
     ) -> tuple[StdioCase, str]:
         """A simpler input on which the program still differs; one of the task's own stays."""
         layout, domain = subject.layout, subject.domain
+        # One of the task's own inputs stays, as its tests have it; a slow reference is not asked.
         if layout is None or domain is None or case in subject.own or not subject.is_quick:
             return case, got
         for _ in range(_SHRINKINGS):
@@ -345,6 +352,7 @@ def _texts(layout: Layout, domain: Domain, every: Any, seen: set[str]) -> list[s
     texts: dict[str, None] = {}
     for args in every:
         text = layout.write(args) if domain.has(args) else None
+        # Only what reads back as these values is in the layout.
         if text is not None and text not in seen and layout.parse(text) == args:
             texts[text] = None
         if len(texts) >= _INPUTS:

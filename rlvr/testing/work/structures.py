@@ -30,6 +30,7 @@ _Edit: TypeAlias = "tuple[str, Any]"
 _INSIDE: Final = re.compile(
     r"\A(.*<answer>\s*|\s*```\w*\n)(.*?)(\s*</answer>.*|\n```\s*)\Z", re.DOTALL
 )
+# High and wide, by the size of the grid.
 _BOX_SIZES: Final = {4: (2, 2), 6: (2, 3), 9: (3, 3)}
 _MISSING: Final = object()
 
@@ -134,6 +135,7 @@ class JSONWork(_Structures):
         reference = task.reference
         expected_values = {"": reference["whole"]} if "whole" in reference else reference["values"]
         for pointer, expected in expected_values.items():
+            # Only the places that the reference names count.
             got = _at(value, pointer)
             if _plain(got) != _plain(expected):
                 return pointer or "the document", _brief(expected), _brief(got)
@@ -176,6 +178,7 @@ class CallsWork(JSONWork):
             Counter(name for name, _ in expected_calls),
             Counter(call["name"] for call in value),
         )
+        # The functions first: with others the arguments mean nothing.
         if names != got_names:
             return "the functions", _brief(dict(names)), _brief(dict(got_names))
         for call in value:
@@ -186,6 +189,7 @@ class CallsWork(JSONWork):
                     for candidate in candidates
                     for alternative in candidate.get(argument, ())
                 ]
+                # An argument without accepted values may be left out or free.
                 if accepted and all(
                     _letters(argument_value) != _letters(alternative) for alternative in accepted
                 ):
@@ -258,6 +262,7 @@ class GridWork(_Structures):
                     yield "cell copied", copied
 
     def twins(self, value: Any, rng: Random) -> Iterator[_Edit]:
+        # A table in Markdown, which says the same.
         yield "table", "\n".join(f"| {' | '.join(row)} |" for row in value)
 
     def breach(self, value: Any, task: Task) -> tuple[str, str, str] | None:
@@ -283,6 +288,7 @@ class SudokuWork(_Structures):
         for _ in range(4 * size):
             row, first, second = rng.randrange(size), *rng.sample(range(size), 2)
             changed, exchanged = copy.deepcopy(value), copy.deepcopy(value)
+            # The next digit, and after the last the first.
             changed[row][first] = value[row][first] % size + 1
             exchanged[row][first], exchanged[row][second] = value[row][second], value[row][first]
             yield "digit", changed
@@ -298,6 +304,7 @@ class SudokuWork(_Structures):
         high, wide = _BOX_SIZES[size]
         for at, (row, clues) in enumerate(zip(value, task.reference, strict=False)):
             for digit, clue in zip(row, clues, strict=False):
+                # A given digit that was changed comes before units, as it is plainest.
                 if clue not in (0, digit):
                     return f"row {at + 1}", f"the given {clue}", str(digit)
         places = [(row, column) for row in range(size) for column in range(size)]
@@ -311,6 +318,7 @@ class SudokuWork(_Structures):
             for name in names:
                 units.setdefault(name, []).append(value[row][column])
         for name, digits in units.items():
+            # Fewer kinds of digits than places: one is there twice.
             if len(set(digits)) < size:
                 return name, "each digit once", " ".join(map(str, digits))
         return None
@@ -339,6 +347,7 @@ class ExpressionWork(_Structures):
                     ("operator", "op", op) for op in operators if type(op) is not type(node.op)
                 ]
             elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+                # Another given number, or one more.
                 other_numbers = {*numbers, node.value + 1} - {node.value}
                 changes += [("number", "value", number) for number in sorted(other_numbers)]
             for operator, field, new in changes:
@@ -366,6 +375,7 @@ class ExpressionWork(_Structures):
             result = "a division by zero"
         if result != reference["target"]:
             return "its value", str(reference["target"]), str(result)
+        # More of a number than is given, or not all where all must be used.
         if used - numbers or (reference.get("all") and used != numbers):
             return (
                 "its numbers",
@@ -417,6 +427,7 @@ def _other_values(value: object) -> Iterator[object]:
         case bool():
             yield not value
         case int():
+            # Two others each: a step away, and of the other sign.
             yield from (value + 1, -value - 1)
         case float():
             yield from (value + 1, -value - 1)
@@ -463,6 +474,7 @@ def _at(value: object, pointer: str) -> object:
 
 def _plain(value: object) -> object:
     """A value that compares as JSON does: true is not 1."""
+    # Sorted keys, and 1.0 as 1.
     return "missing" if value is _MISSING else json.dumps(_normalize_numbers(value), sort_keys=True)
 
 
