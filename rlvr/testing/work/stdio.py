@@ -12,7 +12,6 @@ import itertools
 import re
 import threading
 from abc import abstractmethod
-
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
