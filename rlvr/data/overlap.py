@@ -121,7 +121,7 @@ class TestSetOverlap:
 
         Args:
             prompts: texts, or the texts of each prompt's messages.
-            processes: see `rlvr.data.parallel.mapped`; the results do not depend on it.
+            processes: see `rlvr.data.parallel.map_chunks`; the results do not depend on it.
         """
         every = ((prompt,) if isinstance(prompt, str) else tuple(prompt) for prompt in prompts)
         hits: dict[int, tuple[list[_Words], _Words | None]] = {}
@@ -184,7 +184,7 @@ def near_duplicates(
     Args:
         texts: texts to compare; read once.
         least: the least Jaccard index of a pair, in (0, 1].
-        processes: see `rlvr.data.parallel.mapped`; the pairs do not depend on it.
+        processes: see `rlvr.data.parallel.map_chunks`; the pairs do not depend on it.
 
     Returns:
         Pairs of indices into `texts`, in the order of the later ones.

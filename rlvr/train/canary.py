@@ -142,7 +142,7 @@ class Canary:
 
         Raises:
             CanaryFailed: the difference is above the tolerance or NaN, the sampler's copy of the
-                weights differed as they were given (see `watched`), or an engine took a part of the
+                weights differed as they were given (see `watch`), or an engine took a part of the
                 weights or has another version.
         """
         own_logprobs = policy.logprobs(observed.rows).tolist()

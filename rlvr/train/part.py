@@ -2,7 +2,7 @@
 call all parts in order.
 
 gather ─▶ extend ─▶ make_batch (before ─▶ advantages ─▶ choose) ─▶ the updates ─▶ after, end_step
-per update: select ─▶ per micro-batch: weigh, penalty ─▶ backward, step, moved
+per update: select ─▶ per micro-batch: weigh, penalty ─▶ backward, step, after_update
 """
 
 from __future__ import annotations

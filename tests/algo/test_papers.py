@@ -10,7 +10,7 @@ import torch
 
 from rlvr.algo import corrections, kl, parts
 from rlvr.algo.papers import NAMES, algorithm_class, load_algorithm, papers_table
-from rlvr.algo.papers.base import Inputs
+from rlvr.algo.papers.base import Inputs, OfTokens
 from rlvr.algo.papers.numbers import paper_numbers
 from rlvr.algo.parts import Clip, Kl
 from rlvr.errors import UsageError
@@ -337,3 +337,12 @@ def test_a_class_of_ones_own_that_cannot_work_is_one_line(tmp_path, name: str, s
     file.write_text(OWN)
     with pytest.raises(UsageError, match=said):
         load_algorithm(f"{file}:{name}")
+
+
+def test_an_override_of_a_method_that_was_renamed_is_refused():
+    """It would never be called, and the advantages would be whitened after all."""
+    with pytest.raises(UsageError, match=r"Centred\.whitened .* whiten_advantages"):
+
+        class Centred(OfTokens):
+            def whitened(self, advantages, mask):
+                return advantages

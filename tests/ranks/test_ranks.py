@@ -135,7 +135,7 @@ def same(a, b) -> bool:
 def test_ranks_add_up_to_the_gradient_of_one_process(tmp_path):
     """In float64 to 1e-12 of each gradient's norm, with a reference and rows that the world size does not divide.
 
-    Norm and logged numbers too; what `whole` and `frozen` give computes what the sharded policy does.
+    Norm and logged numbers too; what `whole` and `frozen_copy` give computes what the sharded policy does.
     On shards, with an adapter, and on grids of 2 x 2 ranks that compute layers or read rows together.
     A run that goes from such a grid to one rank, and to a grid of 1 x 2, is that of one rank to 1e-6,
     and its files of steps verify.  Sketches of the gradient are those of one process.

@@ -232,7 +232,7 @@ def compare_on(ranks: Ranks, trained: str, tied: bool) -> None:
     assert steps["updates"] == 2.0
     weights = {name: v for bucket in together.policy.weights() for name, v in bucket.items()}
     frozen = together.policy.frozen_copy()
-    if trained == "full":  # what `frozen` and `weights` give are the policy as it is now
+    if trained == "full":  # what `frozen_copy` and `weights` give are the policy as it is now
         with torch.no_grad():
             now, then = together.policy.logprobs(ROWS), frozen.logprobs(ROWS)
         assert torch.equal(now, then)

@@ -525,6 +525,11 @@ class OfTokens(PolicyGradient):
     whiten: bool = True
     group_size: int | None = 1
 
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        if "whitened" in cls.__dict__:  # an override that would never be called
+            raise UsageError(f"{cls.__name__}.whitened has another name now: whiten_advantages")
+
     def check(self) -> None:
         super().check()
         require_number("gamma", self.gamma, 0, 1)
