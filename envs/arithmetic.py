@@ -39,6 +39,7 @@ __all__ = ["Arithmetic"]
 # tenths of all expressions
 _SPLITS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
+# Only in the prompt: the reference and the expression keep the signs of programs.
 _SIGNS = str.maketrans("*/", "×÷")
 
 _Form: TypeAlias = tuple[str, tuple[tuple[int, Any], ...]]
@@ -84,6 +85,7 @@ class Arithmetic(rlvr.Environment):
 
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
+        # Drawn until the expression belongs to this split, so that no task is in two of them.
         while True:
             expression = self._expression(rng, terms=2 + (self.difficulty - 1) // 2)
             if _tenth(expression.form) in _SPLITS[self.split]:
@@ -96,16 +98,19 @@ class Arithmetic(rlvr.Environment):
 
     def _expression(self, rng: Random, terms: int, multiple_of: int = 1) -> _Expression:
         if terms == 1:
+            # From one digit at difficulty 1 to six at 10.
             digits = 1 + self.difficulty // 2
             value = rng.randint(1, 10**digits - 1) * multiple_of
             return _Expression(str(value), value, 3, (str(value), ()))
         op = rng.choice(self.operations)
+        # A divisor is a single number.
         on_the_right = 1 if op == "/" else rng.randint(1, terms - 1)
         # The divisor is made first, and the dividend as a multiple of it; other demands are passed
         # down.
         b = self._expression(rng, on_the_right, multiple_of if op in "+-" else 1)
         a = self._expression(rng, terms - on_the_right, multiple_of * (b.value if op == "/" else 1))
         left = f"({a.text})" if a.binds < _BINDS[op] else a.text
+        # a - (b - c) and a / (b / c) need their brackets; a + (b + c) does not.
         right = (
             f"({b.text})"
             if b.binds < _BINDS[op] or (b.binds == _BINDS[op] and op in "-/")
@@ -123,6 +128,7 @@ def _apply(op: str, a: int, b: int) -> int:
 
 def _join_operands(op: str, left: _Form, right: _Form) -> _Form:
     """A chain of + and -, or of * and /: its operands, each with its sign, sorted."""
+    # Subtraction is addition with another sign, division the other way of multiplication.
     kind, sign = ("+-", 1 if op == "+" else -1) if op in "+-" else ("*/", 1 if op == "*" else -1)
     return kind, tuple(sorted(_operands(left, kind, 1) + _operands(right, kind, sign)))
 
@@ -132,4 +138,5 @@ def _operands(form: _Form, kind: str, sign: int) -> list[tuple[int, _Form]]:
 
 
 def _tenth(form: _Form) -> int:
+    # The first byte of a hash, spread over ten parts.
     return hashlib.sha256(repr(form).encode()).digest()[0] * 10 // 256

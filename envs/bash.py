@@ -42,6 +42,7 @@ def _draw_sorting(rng: Random) -> _Made:
 
 def _draw_summing(rng: Random) -> _Made:
     rows = [(rng.choice(_WORDS), rng.randint(1, 500)) for _ in range(rng.randint(15, 40))]
+    # A word that occurs, or the sum would be 0.
     word = rng.choice(rows)[0]
     request = (
         f"stock.csv has the columns item and count. Write the sum of the counts of {word!r}, a "
@@ -86,6 +87,7 @@ def _draw_log_task(rng: Random) -> _Made:
         for name, text in before.items()
     }
     highest = max(counts.values())
+    # Several files may have the most; the request says which one counts.
     worst = [name.removeprefix("logs/") for name, count in counts.items() if count == highest]
     request = (
         "Find the file in the folder logs with the most lines that begin with ERROR (of several, "
@@ -135,6 +137,7 @@ class Bash(rlvr.Environment):
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, after, {"files": before})
 
     def setup(self, task: rlvr.Task) -> object:
+        # More than a command may take, for all commands of the session together.
         session = sandbox(_LIMITS, level=self.sandbox).session("bash", total_cpu_s=20.0)
         for name, text in task.meta["files"].items():
             if not session.write(name, text):
@@ -149,6 +152,7 @@ class Bash(rlvr.Environment):
         """The files of the reference, read by the sandbox and not by the policy's shell."""
         contents = {name: state.read(name) for name in task.reference}
         return {
+            # Cut, as a policy may leave a file of any size.
             name: None if data is None else data[:100_000].decode("utf-8", "replace")
             for name, data in contents.items()
         }
@@ -159,6 +163,7 @@ class Bash(rlvr.Environment):
             content = final.get(name)
             if content is None:
                 return rlvr.Verdict(rlvr.Outcome.WRONG, why=f"missing: there is no file {name}")
+            # White space at the ends of lines does not count, as echo and printf differ in it.
             if _lines(content) != _lines(expected):
                 return rlvr.Verdict(
                     rlvr.Outcome.WRONG, why=f"other-content: {name} is not as asked"
@@ -174,4 +179,5 @@ class Bash(rlvr.Environment):
 
 
 def _lines(text: str) -> list[str]:
+    # `rstrip` before `splitlines`: empty lines at the end do not count either.
     return [line.rstrip() for line in text.rstrip().splitlines()]

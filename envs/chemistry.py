@@ -34,6 +34,7 @@ class Chemistry(Puzzle):
 
     def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         ask = (
+            # Equations as often as the two others together.
             rng.choice(("equation", "equation", "formula", "mass"))
             if self.ask == "any"
             else self.ask
@@ -41,6 +42,7 @@ class Chemistry(Puzzle):
         if ask == "equation":
             left, right = reaction_sides(rng)
             counts = balance_reaction(left, right)
+            # A reaction whose coefficients are all 1 is balanced as it stands.
             if not mine((sorted(left), sorted(right))) or counts is None or max(counts) == 1:
                 return None
             answer = write_equation(left, right, counts)

@@ -55,10 +55,13 @@ def say_claim(claim: Claim, names: Sequence[str]) -> str:
 
 def _draw_claim(rng: Random, me: int, people: int) -> Claim:
     kind, (a, b) = rng.choice(list(_CLAIMS)), rng.sample(range(people), 2)
+    # About oneself alone a claim tells nothing: both kinds call themselves knights.
     return (kind, b, a) if a == me and kind in ("knight", "knave") else (kind, a, b)
 
 
 def _fits(claims: Iterable[Claim], roles: Sequence[bool]) -> bool:
     return all(
-        _CLAIMS[kind][1](roles[a], roles[b]) == roles[me] for me, (kind, a, b) in enumerate(claims)
+        # What a knight says is true, what a knave says is not.
+        _CLAIMS[kind][1](roles[a], roles[b]) == roles[me]
+        for me, (kind, a, b) in enumerate(claims)
     )

@@ -36,6 +36,7 @@ def needed_clues(rng: Random, grid: list[tuple[int, ...]], n: int) -> list[Clue]
     possible = _clues(grid, n)
     rng.shuffle(possible)
     clues: list[Clue] = []
+    # Clues are added until one grid is left; then each that is not needed goes.
     while grids_left(clues, n, len(grid)) > 1:
         clues.append(possible.pop())
     for clue in list(clues):
@@ -51,9 +52,11 @@ def _clues(grid: list[tuple[int, ...]], n: int) -> list[Clue]:
     facts: list[Clue] = []
     for k, a in cells:
         house = grid[k][a]
+        # With two houses only the first attribute is placed.
         facts += [("at", k, a, 0, house)] if n > 2 or k == 0 else []
         facts += [("not at", k, a, 0, elsewhere) for elsewhere in range(n) if elsewhere != house]
         for m, b in cells:
+            # Each pair once, by the order of attributes.
             if m > k and grid[m][b] == house:
                 facts.append(("same", k, a, m, b))
             if (m, b) != (k, a) and grid[m][b] == house + 1:
@@ -78,6 +81,7 @@ def clue_sentence(clue: Clue, kinds: list[str], values: list[list[str]]) -> str:
         return f"{subject} at number {b + 1}."
     if relation == "not at":
         return f"{subject} at another number than {b + 1}."
+    # "the owner of the cat lives" without its verb.
     object_text = _SAID[kinds[m]].format(values[m][b]).rsplit(" ", 1)[0]
     where = {"same": "in the same place as", "left": "directly left of", "next": "directly beside"}[
         relation

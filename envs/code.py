@@ -40,11 +40,13 @@ class CodeEnv(rlvr.Environment):
     def __post_init__(self) -> None:
         if type(self).reward is CodeEnv.reward:  # a subclass may bring its own
             # an instance may shadow it
+            # A class of an author may have a reward of its own.
             self.reward = rlvr.Correct(CodeVerifier(**self.judging()))  # type: ignore[misc]
 
     def judging(self) -> JsonDict:
         """The judge's settings, as `CodeVerifier` takes them."""
         return {
+            # Twice the CPU time on the wall: a program that sleeps ends as well.
             "limits": Limits(cpu_s=self.cpu_s, wall_s=2 * self.cpu_s, memory_mib=self.memory_mib),
             "partial": self.partial,
             "report": self.report,
@@ -60,6 +62,7 @@ class CodeEnv(rlvr.Environment):
         Args:
             row: the row's columns by name.
         """
+        # Files of samples have nothing else; a row with a prompt of its own makes its own task.
         if row.keys() - {"id", "completion", "length_tokens", "truncated"} == {"task_id"}:
             return self.find(self.name_of(row["task_id"]))
         return super().task_of(row)

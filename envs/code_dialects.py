@@ -77,6 +77,7 @@ def dialect_of(row: Mapping[str, object]) -> str:
     Args:
         row: the row's columns by name.
     """
+    # The most telling columns first: `input_output` stands in rows of two data sets.
     if "official_tests" in row:
         return "codeforces"
     if "private_test_cases" in row or "public_test_cases" in row:
@@ -155,6 +156,7 @@ def _codecontests(row: Row) -> CodeProblem:
     limit, solutions = row.get("time_limit"), row.get("solutions")
     by_language: dict[str, list[str]] = {}
     if isinstance(solutions, Mapping):
+        # The languages that are judged; all others are kept under one name.
         pairs = zip(solutions.get("language") or (), solutions.get("solution") or (), strict=False)
         for number, text in pairs:
             by_language.setdefault(_CONTEST_LANGUAGES.get(number, "other"), []).append(text)
@@ -186,6 +188,7 @@ def _livecodebench(row: Row) -> CodeProblem:
         raise rlvr.DataError("a test is no object with 'input' and 'output'")
     functional = {test.get("testtype") == "functional" for test in tests}
     name = metadata.get("func_name")
+    # A function's name without functional tests, or the other way round, is a damaged row.
     if len(functional) > 1 or (functional == {True}) != bool(name and tests):
         raise rlvr.DataError(
             f"its tests are of several kinds, or do not fit the function's name {brief(name)}"
@@ -227,6 +230,7 @@ def _codeforces(row: Row) -> CodeProblem:
         question="\n\n".join(part for part in parts if part) or None,
         inputs=[test["input"] for test in tests],
         outputs=[test["output"] for test in tests],
+        # An interactor judges the run itself; a checker would have no output to read.
         checker={"source": source, "protocol": "prints"} if source and not interactor else None,
         interactor=interactor,
         solutions=_solutions(row.get("solutions")),
@@ -261,6 +265,7 @@ def _amount(value: object) -> float | None:
         return float(value)
     match = _AMOUNT.match(value) if isinstance(value, str) else None
     unit = _UNITS.get(match[2].lower()) if match else None
+    # A unit that no table has is no limit.
     return float(match[1]) * unit if match and unit else None
 
 
@@ -328,6 +333,7 @@ class _Text(pickle.Unpickler):
     """Reads a pickle of a text.  Pickles of anything that would have to be called are refused."""
 
     def find_class(self, module: str, name: str) -> object:
+        # A pickle of a text calls nothing; one that wants a class is a program.
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
@@ -337,6 +343,7 @@ def _private(value: object) -> list[Any]:
         return _json(value, "private_test_cases") or []
     try:
         reader = zlib.decompressobj()
+        # Bounded while it is unpacked: zlib makes 1,000 bytes of one.
         data = reader.decompress(base64.b64decode(value, validate=True), _UNPACKED)
         if reader.unconsumed_tail:
             raise ValueError(f"more than {_UNPACKED >> 20} MiB")

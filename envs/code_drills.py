@@ -139,6 +139,7 @@ class _Applied:
             if constant != self.constant:
                 yield replace(self, constant=constant)
         for step in steps:
+            # The same kinds of value, so that the neighbour is a function that runs.
             if (step.takes, step.gives) == (self.step.takes, self.step.gives) and step != self.step:
                 near = [c for c in step.constants if c == self.constant] or step.constants[:1]
                 yield _Applied(step, near[0] if near else None)
@@ -188,6 +189,7 @@ class _Drill:
             yield replace(self, otherwise=near)
         if self.condition is None:
             return
+        # Branches exchanged, the condition always taken, the condition never taken.
         yield replace(self, steps=self.otherwise, otherwise=self.steps)
         yield replace(self, condition=None)
         yield replace(self, steps=self.otherwise, condition=None)
@@ -203,6 +205,7 @@ class _Drill:
         for at, step in enumerate(steps):
             for neighbour in step.neighbours(() if same else _STEPS):
                 yield (*steps[:at], neighbour, *steps[at + 1 :])
+        # A step may be left out if what remains still fits.
         for at in range(len(steps) * (len(steps) > 1)):
             shorter = (*steps[:at], *steps[at + 1 :])
             if _fits(self.kind, shorter):
@@ -264,6 +267,7 @@ class CodeDrills(CodeEnv):
         rng = rlvr.seeded(self.id, self.split, self.level, index)
         while True:
             drill = _drill(rng, self.level)
+            # Seeded by the code, and not by the index.
             test_rng = rlvr.seeded(self.id, drill.code())  # the same function has the same tests
             if _tenth(drill) in _SPLITS[self.split] and (tests := _tests(drill, test_rng)):
                 break
@@ -326,6 +330,7 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[object, object]]:
     pool = list({repr(argument): argument for argument in _inputs(drill.kind, rng)}.values())
     right = _results(drill, pool)
     texts = list(map(repr, right))
+    # A constant, or the identity, could be passed without understanding.
     if len(set(texts)) < 3 or repr(right) == repr(pool):
         return []
     left: list[set[int]] = []
@@ -351,6 +356,7 @@ def _tests(drill: _Drill, rng: Random) -> list[tuple[object, object]]:
         )
         chosen.append(best)
         left = [differs for differs in left if best not in differs]
+    # In any order, or the most telling input would always come first.
     rng.shuffle(chosen)
     return [(pool[at], right[at]) for at in chosen]
 
@@ -386,6 +392,7 @@ def _result(function: Callable[[Any], object], argument: object) -> object:
 
 def _inputs(kind: str, rng: Random) -> Iterator[object]:
     """Inputs of a kind: what is special about it, then drawn ones."""
+    # Words with the letters that steps count and remove.
     words = ("apple", "banana", "sea", "tree", "be", "data", "ocean", "abbey", "level", "cabbage")
     special: dict[str, list[object]] = {
         "int": [0, 1, -1, 2, *range(3, 13)],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeStdio"]
 
+# What an interpreter needs beside a contest's limit, which is set for compiled programs.
 _INTERPRETER_MIB = 32
 
 
@@ -74,6 +75,7 @@ class CodeStdio(CodeEnv):
     @property
     def _family(self) -> str:
         """The language, whatever its standard or interpreter."""
+        # python and pypy, cpp17 and cpp20 are one language to the solutions of rows.
         return "python" if LANGUAGES[self.language].calls else self.language.rstrip("0123456789")
 
     def _judged_task(self, row: Mapping[str, object], id: str) -> rlvr.Task | None:
@@ -82,6 +84,7 @@ class CodeStdio(CodeEnv):
             problem = self._problem(row, id)
         except RowNotJudged:
             return None
+        # Rows without tests are left out of a data set; alone they are refused.
         return self._task(problem, row, id) if problem.inputs else None
 
     def task_from(self, row: Row, id: str = "row") -> rlvr.Task:
@@ -109,6 +112,7 @@ class CodeStdio(CodeEnv):
             self.instruction.replace("{language}", self.language),
         )
         meta = {
+            # Of the row's columns only those that say what the problem is like.
             name: row[name]
             for name in ("difficulty", "source", "name")
             if isinstance(row.get(name), (str, int))
@@ -127,6 +131,7 @@ class CodeStdio(CodeEnv):
             reference["fn_name"] = problem.fn_name
         if problem.interactor:
             reference["interactor"] = problem.interactor
+            # An interactor reads the output itself, so that empty outputs say nothing.
             if not any(problem.outputs):
                 del reference["outputs"]
         if problem.checker:
@@ -144,5 +149,6 @@ class CodeStdio(CodeEnv):
             if "cpu_s" in limits:
                 limits["cpu_s"] = round(limits["cpu_s"] * factor, 3)
             if "memory_mib" in limits:
+                # Rounded up, as a contest's megabytes may be parts.
                 limits["memory_mib"] = math.ceil(limits["memory_mib"]) + _INTERPRETER_MIB
         return limits

@@ -51,6 +51,7 @@ class Countdown(Puzzle):
             rng.shuffle(terms)
             terms = [_join_terms(rng, terms[0], terms[1]), *terms[2:]]
         value, text = terms[0]
+        # A whole target from 10 to ten times the largest number, and none that is given.
         fits = value.denominator == 1 and 10 <= value <= 10 * highest and value not in numbers
         if not fits or not mine((sorted(numbers), int(value))):
             return None
@@ -71,6 +72,7 @@ def _write_question(numbers: list[int], target: int) -> str:
 def _join_terms(
     rng: Random, one: tuple[Fraction, str], other: tuple[Fraction, str]
 ) -> tuple[Fraction, str]:
+    # The larger first, so that differences are not negative; division only where it comes out.
     (a, left), (b, right) = max(one, other), min(one, other)
     signs = "+-*/" if b and (a / b).denominator == 1 else "+-*"
     return apply_sign(rng.choice(signs), a, b, left, right)
@@ -85,6 +87,7 @@ class Game24(Puzzle):
 
     def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         numbers = [rng.randint(1, 13) for _ in range(4)]
+        # By the numbers alone: their order makes no other puzzle.
         if not mine(sorted(numbers)):
             return None
         solution = solve24([(Fraction(number), str(number)) for number in numbers])

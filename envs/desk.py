@@ -67,6 +67,7 @@ class Desk(rlvr.Environment):
         reference = {
             "changes": _changes(db, after),
             "told": [*errand.told],
+            # The codes of all other rules too: a list of them would hold the right one.
             "untold": [fact for fact in (*errand.untold, *world.RULES) if fact not in errand.told],
             "written": [*errand.written],
         }
@@ -105,17 +106,21 @@ class Desk(rlvr.Environment):
         expected, end_state = task.reference, episode.final
         if not isinstance(end_state, Mapping) or end_state["changes"] != expected["changes"]:
             return _wrong("other-state: the database is not as it should be")
+        # Mails in free words, but with what they have to say.
         if not all(
             _holds(text, word) for text in end_state["sent"] for word in expected["written"]
         ):
             return _wrong("not-written: a mail does not say what it should")
         spoken = "\n".join(turn.text for turn in episode.turns if not turn.calls)
         for fact in expected["told"]:
+            # Of all numbers of the fact's form the last one counts: a list of all would hold the
+            # right one.
             answers = _of_its_form(spoken, fact)
             if fact not in answers:
                 return _wrong(f"not-told: the user does not know {fact}")
             if answers[-1] != fact:
                 return _wrong(f"told-otherwise: {fact} is told, and then {answers[-1][:20]}")
+        # Mails count too: a secret may not be written to others either.
         heard = "\n".join([spoken, *end_state["sent"]])
         if leaked := [fact for fact in expected["untold"] if _holds(heard, fact)]:
             return _wrong(f"told-too-much: {leaked[0]} is not for the user")
@@ -142,7 +147,9 @@ def _holds(text: str, fact: str) -> bool:
 
 def _of_its_form(text: str, fact: str) -> list[str]:
     """All that a text has of a fact's form: numbers, amounts, or codes of rules."""
+    # 1,200 is 1200.
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)  # of thousands
+    # 19.99 asks for all amounts of that form, S2 for all codes.
     return re.findall(_whole(re.sub(r"\d+", r"\\d+", re.escape(fact))), text)
 
 
@@ -163,6 +170,7 @@ def _changes(before: Tables, after: Tables) -> dict[str, object]:
         for key in sorted(old):
             if old[key] != rows.get(key):
                 changes[f"{table}/{key}"] = rows.get(key)
+        # New rows without their ids, which depend on the order of calls.
         new = [_bound(table, row) for key, row in rows.items() if key not in old]
         if new:
             changes[f"{table}/new"] = sorted(new, key=repr)

@@ -288,6 +288,7 @@ class Shop(World):
 
     def _others(self, db: Tables, row: Mapping[str, object]) -> tuple[str, ...]:
         """What an answer must not hold beside the right amount: those of other orders."""
+        # Amounts of other orders: guessing among them is not paid.
         amounts = {order["cents"] for order in db["orders"].values()} - {row["cents"]}
         return tuple(sorted(map(_euros, amounts)))
 
@@ -611,6 +612,7 @@ class Office(World):
             for key_of_mail in db["mails"]
             if db["mails"][key_of_mail]["subject"] == subject and key_of_mail != first
         ]:
+            # One mail with that subject is left, so that the code is the only one.
             del db["mails"][key]
         sender, code, decoys = self._code_of_mail(db, subject)
         name = db["people"][sender]["name"]

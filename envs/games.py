@@ -15,7 +15,9 @@ from rlvr.validate import require_one_of, require_whole
 __all__ = ["Guess", "Wordle", "marks"]
 
 # tenths of the words
+# By a hash of each word: the splits share no word.
 _SPLITS: Final = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
+# [crane], [ 42 ]: up to 20 signs without brackets in them.
 _MOVE: Final = re.compile(r"\[\s*([^\[\]\s]{1,20})\s*\]")
 _WORDS: Final = """
 about above actor adult agent alarm album alert alike alive alone angle apple apply arena array
@@ -51,6 +53,7 @@ worth wound wrist young youth zebra
 
 def _moves(said: str) -> list[str]:
     """The moves of a turn, after its thinking; 007 is 7."""
+    # A move within the thinking is none.
     begin = after_thinking(said)
     return (
         []
@@ -62,6 +65,7 @@ def _moves(said: str) -> list[str]:
 def _last_verdict(episode: rlvr.EpisodeRecord, secret: str) -> rlvr.Verdict:
     """CORRECT if the last move is the secret; a turn with several moves is none."""
     moves = _moves(episode.turns[-1].text) if episode.turns else []
+    # Several moves in a turn would be a way to try more words than turns.
     if len(moves) != 1:
         return rlvr.Verdict(
             rlvr.Outcome.UNPARSED, why="no-move: the last turn has not one move in brackets"
@@ -105,6 +109,7 @@ class Guess(rlvr.Environment):
 
     def user(self, task: rlvr.Task, transcript: Sequence[Mapping[str, object]]) -> str | None:
         moves = _moves_of(transcript)
+        # Digits of other scripts are decimal to Python, and no guess here.
         if len(moves) != 1 or not (moves[0].isascii() and moves[0].isdecimal()):
             return "Write one whole number in brackets."
         guess = int(moves[0])
@@ -169,6 +174,7 @@ def marks(guess: str, secret: str) -> str:
     Args:
         guess, secret: words of five letters.
     """
+    # Letters of the secret that were not met in their place, each as often as it is there.
     left = Counter(b for a, b in zip(guess, secret, strict=True) if a != b)
     signs = []
     for a, b in zip(guess, secret, strict=True):

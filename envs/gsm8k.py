@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GSM8K"]
 
+# "####" as in the data set, "A:" as in older files.
 _MARKERS = ("####", "A:")
+# -1,234.50, $5, 3/4, 20 %, 5 dollars: one number with a sign, currency or percent sign.
 _NUMBER = re.compile(
     r"""\+?(?P<minus>-?)\s?[$€£]?\s?
         (?P<number>(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)? | \.\d+ | \d+\s?/\s?0*[1-9]\d*)
@@ -76,6 +78,7 @@ class GSM8K(rlvr.Environment):
             DataError: it is none of these.
         """
         value = plain_reference(value)
+        # True would be read as 1.
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
             return value
         number = _number(_state_answer(value) or value) if isinstance(value, str) else None
@@ -89,6 +92,7 @@ class GSM8K(rlvr.Environment):
 
 def _state_answer(solution: str) -> str | None:
     """The text after the last marker; None if there is none."""
+    # The newer marker first, as a solution may hold both.
     for marker in _MARKERS:
         _, marker_text, text = solution.rpartition(marker)
         if marker_text:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["IFBench", "IFEval"]
 
 _LONGEST: Final = 200_000  # characters of a ground truth
+# Tülu 3's columns on the left, our arguments on the right.
 _TULU: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "verify_keywords": ("keywords:existence", {"keyword_list": "keywords"}),
     "verify_keyword_frequency": ("keywords:frequency", {"word": "keyword", "N": "frequency"}),
@@ -167,6 +168,7 @@ def _of_ground_truth(row: Mapping[str, object], id: str) -> JsonDict:
             raise rlvr.DataError(f"{id}: 'ground_truth' is neither JSON nor a literal") from None
     instructions = instructions[0] if isinstance(instructions, list) else instructions
     instructions = json.loads(instructions) if isinstance(instructions, str) else instructions
+    # Answers that follow in the messages are no part of the prompt.
     while messages and messages[-1]["role"] == "assistant":
         messages = messages[:-1]
     if "func_name" in instructions:

@@ -43,11 +43,13 @@ class IFTrain(Puzzle):
         topic = rng.choice(TOPICS)
         draft = Draft(rng, topic, rng.choice(REQUESTS).format(topic))
         chosen = compatible(rng, rng.randint(1, self.instructions))
+        # Without an anchor a text about anything would be paid.
         if not any(ask.anchor for ask in chosen):
             return None
         instructions: list[dict[str, Any]] = [
             {"kind": ask.kind, "arguments": dict(ask.draw(draft))} for ask in chosen
         ]
+        # By the request and its instructions, so that splits share no task.
         if not mine((draft.request, instructions)):
             return None
         for ask, instruction in zip(chosen, instructions, strict=True):
@@ -59,6 +61,7 @@ class IFTrain(Puzzle):
         prompt = " ".join([draft.request, *sentences])
         answer = draft.text()
         task = rlvr.Task("draft", prompt)
+        # A combination that no answer follows is drawn anew.
         return (
             Made(prompt, instructions, answer)
             if InstructionVerifier().verify(answer, instructions, task).correct

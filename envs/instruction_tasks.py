@@ -109,6 +109,7 @@ class Draft:
     def text(self) -> str:
         """The answer."""
         ended = [sentence + self.end for sentence in self.sentences]
+        # As many paragraphs as asked for, of nearly equal length.
         size = -(-len(ended) // self.groups)
         parts = [" ".join(ended[at : at + size]) for at in range(0, len(ended), size)]
         text = "\n".join([*self.top, self.divider.join(parts), *self.bottom])
@@ -122,6 +123,7 @@ class Draft:
         Args:
             sentence: without its end.
         """
+        # Not first and not last, as other instructions may hold those places.
         self.sentences.insert(self.rng.randint(1, len(self.sentences) - 1), sentence)
 
 
@@ -198,6 +200,7 @@ def _bottom(line: str) -> Callable[[Draft, Mapping[str, Any]], None]:
 def _phrase_variants(draft: Draft, given: JsonObject) -> None:
     words = given["phrase"].split()
     for word in draft.rng.sample(_KEYWORDS, given["small_n"]):
+        # One word of the phrase is changed, the third, and no other.
         draft.add(" ".join([*words[:2], word, *words[3:]]))
 
 
@@ -247,6 +250,7 @@ def _apart(draft: Draft, given: Mapping[str, object]) -> None:
     words = [draft.rng.choice(_KEYWORDS)]
     while len(words) < 40:
         word = draft.rng.choice(_KEYWORDS)
+        # Two neighbours whose first letters follow each other would break the instruction.
         if ord(word[0]) - ord(words[-1][0]) != 1:
             words.append(word)
     draft.finish.append(lambda text: " ".join(words).capitalize() + ".")
@@ -264,6 +268,7 @@ def _copy_request(draft: Draft) -> str:
 
 def _span(draft: Draft) -> Mapping[str, object]:
     request = _copy_request(draft)
+    # At least twelve characters of the sentence.
     start = draft.rng.randint(0, 8)
     return {
         "prompt_to_repeat": request,
@@ -275,6 +280,7 @@ def _span(draft: Draft) -> Mapping[str, object]:
 def _copies(draft: Draft, given: JsonObject) -> None:
     copy = "\n******\n".join([given["prompt_to_repeat"]] * given.get("N", 1))
     if "n_start" in given:
+        # Up to and including the last index.
         copy = copy[given["n_start"] : given["n_end"] + 1]
     draft.finish.append(lambda text: copy)
 
@@ -302,6 +308,7 @@ def _mark_words(count: str, mark: str) -> Callable[[Draft, Mapping[str, Any]], N
     def follow(draft: Draft, given: JsonObject) -> None:
         for at in range(given[count]):
             words = draft.sentences[at % len(draft.sentences)].split()
+            # In the middle of sentences, further along each time a sentence comes again.
             place = len(words) // 2 + at // len(draft.sentences)
             words[place] = mark.format(words[place])
             draft.sentences[at % len(draft.sentences)] = " ".join(words)
