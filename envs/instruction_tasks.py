@@ -742,6 +742,7 @@ ASKS: Final = (
 _ANCHORS: Final = tuple(ask for ask in ASKS if ask.anchor)
 
 
+# A single instruction has to be one that a text about anything else does not follow.
 def compatible(rng: Random, count: int) -> list[Spec]:
     """Asks that hold nothing of each other's, most often with an anchor among them.
 
@@ -750,6 +751,7 @@ def compatible(rng: Random, count: int) -> list[Spec]:
         count: the greatest number of them.
     """
     chosen = [rng.choice(ASKS if count > 1 else _ANCHORS)]
+    # "copy" stands alone, and so does "all" beside anything that holds something.
     candidates = [
         *([] if chosen[0].anchor else rng.sample(_ANCHORS, len(_ANCHORS))),
         *rng.sample(ASKS, len(ASKS)),

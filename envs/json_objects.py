@@ -44,6 +44,7 @@ class JSONObjects(Generator):
         prompt, schema = column(row, "prompt"), _decode(row.get("schema"))
         reference = {} if schema is None else {"schema": schema}
         if row.get("values") is not None:
+            # Data sets give either single values by pointer or the whole document.
             reference["values"] = _decode(row["values"])
         else:
             reference["whole"] = _decode(column(row, "completion", "answer"))
@@ -51,6 +52,7 @@ class JSONObjects(Generator):
 
     def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
+        # Drawn until the order belongs to this split.
         while True:
             things = rng.sample(_THINGS, rng.randint(1, self.items))
             items = [{"item": thing, "count": rng.randint(1, 9)} for thing in things]
@@ -84,6 +86,7 @@ class JSONObjects(Generator):
             f"{order['customer']} from {order['city']} orders {wishes}, with "
             f"{'express' if order['express'] else 'ordinary'} delivery. Write the order as one "
             "JSON object, with the items in this order, that fits this JSON Schema:\n"
+            # Python's quotes and constants, written as JSON has them.
             f"{schema}".replace("'", '"').replace("False", "false")
         )
         reference = {"schema": schema, "whole": {**order, "items": items}}

@@ -62,6 +62,7 @@ class MATH(rlvr.Environment):
         """
         value = plain_reference(value)
         if isinstance(value, str) and value.strip():
+            # A solution with a box is that box; any other text is the answer itself.
             answer = _last_box(value) or value
             _EXACT.read(answer)  # reports 1/0 when the data is read, not at every completion
             return answer
@@ -77,6 +78,7 @@ class MATH(rlvr.Environment):
             answer = ", ".join(map(str, answer))
         if answer is not None and str(answer).strip():
             return self._name_answer(answer, id)
+        # A solution counts only where there is no answer.
         if isinstance(solution, str) and (box := _last_box(solution)):
             return self._name_answer(box, id)
         raise rlvr.DataError(

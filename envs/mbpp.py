@@ -62,6 +62,7 @@ class MBPP(CodeEnv):
                 f"{name}: column 'text' (or 'prompt') is {text!r}; it must be a text"
             )
         reference, tests = self._tests(row, name)
+        # Three asserts shown would be passed by a table of them.
         examples = "\n".join(tests[: self.shown])
         parts = (
             self.instruction,
@@ -69,6 +70,7 @@ class MBPP(CodeEnv):
             examples and f"It has to pass this:\n\n```python\n{examples}\n```",
         )
         code = row.get("code")
+        # The data set's lines end in \r\n.
         meta = {"solution": code.replace("\r\n", "\n")} if isinstance(code, str) else {}
         meta |= self.domain_in(row)
         try:
@@ -84,6 +86,7 @@ class MBPP(CodeEnv):
     def _tests(self, row: Row, id: str) -> tuple[dict[str, str], list[str]]:
         """The reference, and the asserts that the prompt may show."""
         if isinstance(row.get("test"), str) and isinstance(row.get("entry_point"), str):
+            # No assert of a `check` function is shown.
             return {"test": row["test"], "style": "check", "entry_point": row["entry_point"]}, []
         tests = _texts(row, "test_list", id)
         if not tests:
@@ -120,6 +123,7 @@ def _imports(test: str, setup: str) -> list[str]:
     They must not come from the program, which could define a `sys` of its own for an assert about
     `sys.getsizeof(…)`.
     """
+    # What the setup imports or defines needs no import.
     bound = {name for node in ast.parse(setup).body for name in _bound(node)}
     used = {
         node.value.id
@@ -148,6 +152,7 @@ def _entry_point(tests: list[str], code: object) -> str | None:
         }
     except SyntaxError:
         defined = set()
+    # Of the reference solution's own functions the one that the tests call most.
     candidates = [name for name in called if name in defined] or [
         name for name in called if not hasattr(builtins, name)
     ]

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["MultipleChoice"]
 
 _RIGHT = ("Correct Answer", "correct_answer")
+# GPQA numbers its wrong answers, SciQ its distractors.
 _WRONG = re.compile(r"Incorrect Answer \d+|distractor\d+|incorrect_answer_?\d+")
+# "All of the above", "both A and B": they mean the letters as they stand.
 _POINTS_AT_OTHERS = re.compile(
     r"(?i)\b(?:all|none|both|neither|any|either) of (?:the |these|them)|\b[A-J] (?:and|or) [A-J]\b"
 )
@@ -62,6 +64,7 @@ class MultipleChoice(rlvr.Environment):
             raise rlvr.DataError(f"{id}: {error}") from None
         options = reference["options"]
         if self.shuffle and not any(map(_POINTS_AT_OTHERS.search, options)):
+            # From the question, so that the same row has the same order in every data set.
             rlvr.seeded(self.id, question, *options).shuffle(options)
         listed = "\n".join(
             f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False)
@@ -77,6 +80,7 @@ def _reference(row: Mapping[str, object]) -> JsonDict:
     right = next((row[name] for name in _RIGHT if name in row), None)
     if right is not None:
         return {
+            # The right one first; shuffling follows.
             "options": [str(right), *(str(row[name]) for name in row if _WRONG.fullmatch(name))],
             "answer": right,
         }
@@ -92,8 +96,10 @@ def _reference(row: Mapping[str, object]) -> JsonDict:
             f"no list in column 'options' or 'choices'; it has {', '.join(map(repr, row))}"
         )
     options = [str(option) for option in options]
+    # A letter that is no option's text is a label.
     if isinstance(answer, str) and answer not in options and answer in labels[: len(options)]:
         answer = labels.index(answer)
+    # True is no index.
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(options):
         answer = options[answer]
     return {"options": options, "answer": answer}

@@ -122,11 +122,13 @@ class Puzzle(Generator):
         return hashlib.sha256(repr(form).encode()).digest()[0] * 10 // 256 in _SPLITS[self.split]
 
     def draw(self, index: int) -> rlvr.Task:
+        # What the options are is a part of a task's name and seed; where it comes from is not.
         settings = [
             str(value) for name, value in self.config.items() if name not in ("split", "data")
         ]
         options = "/".join(settings)
         rng = rlvr.seeded(self.id, self.split, options, index)
+        # A form of the other splits, or one without a solution, is drawn anew.
         draft = next((draft for _ in range(_MOST) if (draft := self.make(rng, self._mine))), None)
         if draft is None:
             raise rlvr.UsageError(

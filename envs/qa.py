@@ -61,6 +61,7 @@ class QA(Generator):
     def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
         people = rng.sample(_NAMES, self.people)
+        # Each value may occur twice, so that a question cannot be answered by who is left.
         columns = [rng.sample(values * 2, self.people) for _, values in _FACTS.values()]
         facts = [f"{name} {fact.format(column[i])}." for i, name in enumerate(people)
                 for fact, column in zip(_FACTS, columns, strict=True)]  # fmt: skip

@@ -35,6 +35,7 @@ _METALS: Final = ("Li", "Na", "K", "Mg", "Ca", "Zn", "Al")
 
 def _salt(cation: str, anion: str) -> str:
     a, b = _CATIONS[cation][1], _ANIONS[anion][1]
+    # Charges balance: the smallest numbers of ions whose charges sum to 0.
     return _times(cation, b // math.gcd(a, b)) + _times(anion, a // math.gcd(a, b))
 
 
@@ -45,6 +46,7 @@ def _acid(anion: str) -> str:
 def _times(ion: str, count: int) -> str:
     if count == 1:
         return ion
+    # Two elements or more need brackets: Ca(OH)2, but NaCl and Na2O.
     several = sum(map(str.isupper, ion)) > 1
     return f"({ion}){count}" if several else f"{ion}{count}"
 
@@ -75,6 +77,7 @@ def reaction_sides(rng: Random) -> tuple[list[str], list[str]]:
 
 def _combustion(rng: Random) -> tuple[list[str], list[str]]:
     carbon, oxygen = rng.randint(1, 12), rng.randint(0, 4)
+    # An even number of hydrogen atoms, up to that of an alkane.
     hydrogen = 2 * rng.randint(max(1, carbon // 2), carbon + 1)
     fuel = "".join(
         _times(element, count)
@@ -86,6 +89,7 @@ def _combustion(rng: Random) -> tuple[list[str], list[str]]:
 
 def _precipitation(rng: Random) -> tuple[list[str], list[str]]:
     cation, anion = rng.choice(_INSOLUBLE)
+    # Silver and lead salts would fall out as chlorides: nitrates stay dissolved.
     soluble, partner = (
         rng.choice(("Na", "K", "NH4")),
         "NO3" if cation in ("Ag", "Pb") else rng.choice(("NO3", "Cl")),

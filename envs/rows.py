@@ -58,17 +58,20 @@ class Rows(rlvr.Environment):
 
 def _row_task(row: Row, id: str) -> rlvr.Task:
     meta = {name: value for name, value in row.items() if name not in ("id", "prompt", "reference")}
+    # Lines are counted from 1.
     number = int(id.rpartition("/")[2]) + 1
     return rlvr.Task(str(row.get("id", f"line:{number}")), row["prompt"], row["reference"], meta)
 
 
 def _make_verifier(verifier: str, settings: Mapping[str, object], sandbox: str) -> Any:
     if ":" not in verifier:
+        # Only the judge of code runs programs, and has a level.
         level = {"sandbox": sandbox} if verifier == "code" and sandbox != "namespaces" else {}
         return make_verifier(verifier, {**settings, **level})
     verifier_object = object_at(verifier, what="verifier")
     if isinstance(verifier_object, type) and hasattr(verifier_object, "verify"):
         return verifier_object(**settings)
+    # An instance has its settings already.
     if settings:
         raise rlvr.UsageError(f"{verifier} is as it is and has no settings; name a class for that")
     return verifier_object

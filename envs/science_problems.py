@@ -22,6 +22,7 @@ class Problem(NamedTuple):
     unit: str
 
 
+# The problem names R = 8.314, which differs by less than the tolerance.
 _GAS = 8.314462618  # J/(mol K), exact since 2019
 _LIGHT = 299792458.0
 
@@ -135,9 +136,11 @@ def draw_question(rng: Random, problem: Problem) -> tuple[str, str]:
     """
     quantities, values = {}, []
     for name, (low, high, units) in problem.given.items():
+        # Spread evenly over orders of magnitude, to three digits.
         number = f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}"
         unit = rng.choice(units.split())
         quantities[name] = f"{number} {unit}"
+        # The number as it is printed, so that the answer is that of the text.
         values.append(float(in_base_units(float(number), unit)))
     result = problem.formula(*values)
     return problem.question.format(**quantities), f"{_write_number(result)} {problem.unit}"

@@ -47,7 +47,9 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
     people = [
         f"{first} {last}"
         for first, last in dict.fromkeys(
-            (_name("first", i % 97), _name("last", i)) for i in range(size)
+            # 97 first names, shared by all.
+            (_name("first", i % 97), _name("last", i))
+            for i in range(size)
         )
     ]
     firms = [
@@ -56,6 +58,7 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
     passages: dict[str, str] = {}
     questions: list[tuple[str, str]] = []
     for person, firm in dict(zip(people, firms, strict=False)).items():
+        # Two firms of one name would have two founders.
         if firm in passages:
             continue
         town, seat, trade, goods = (
@@ -71,6 +74,8 @@ def _world(size: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
             f"{seat}."
         )
         questions += [
+            # One fact, or two by way of the founder: the second search needs the result of the
+            # first.
             (f"Where was {person} born?", town),
             (f"In which year was {firm} founded?", str(year)),
             (f"Where was the founder of {firm} born?", town),
@@ -85,6 +90,7 @@ def _make_data(size: int) -> tuple[Corpus, dict[str, list[tuple[str, str]]]]:
     passages, questions = _world(size)
     by_split: dict[str, list[tuple[str, str]]] = {split: [] for split in _SPLITS}
     for question, answer in questions:
+        # By the question, so that no two splits share one.
         tenth = hashlib.sha256(question.encode()).digest()[0] * 10 // 256
         by_split[next(split for split, tenths in _SPLITS.items() if tenth in tenths)].append(
             (question, answer)
@@ -150,6 +156,7 @@ class Search(rlvr.Environment):
     def example_episode(self, task: rlvr.Task) -> list[str | rlvr.Ask]:
         gold = task.reference if isinstance(task.reference, str) else task.reference[0]
         return [
+            # The question itself, without its mark, is a search.
             rlvr.Ask("search", {"query": str(task.prompt).partition("?")[0]}),
             f"<answer>{gold}</answer>",
         ]

@@ -132,6 +132,7 @@ class SQL(Generator):
                 "g": rng.choice(groups),
                 "n": str(rng.randint(10, 60)),
             }
+            # By the query with its words: the same query is in one split.
             if self.in_split(query.format(**words)):
                 break
         schema = (
@@ -140,6 +141,7 @@ class SQL(Generator):
             f"INTEGER);"
         )
         query = query.format(**words)
+        # The number of the question, near which rows are drawn; None where the query has none.
         near = int(words["n"]) if words["n"] in query else None
         fillings = deepcopy(_fillings(self.id, schema, query, theme, near, self.fillings))
         reference: dict[str, object] = {"schema": schema, "query": query, "fillings": fillings}
@@ -172,11 +174,13 @@ def _filling(rng: Random, theme: _Theme, near: int | None) -> dict[str, list[lis
     rng.shuffle(names)
     owners = [[number, name, rng.choice(groups)] for number, name in enumerate(names, 1)]
     edges = [] if near is None else [near + by for by in (-1, 0, 1)]
+    # Few different values give ties, many give none.
     high = rng.choice((2, 9, 90))
     used = rng.sample(labels, rng.randint(1, len(labels)))
     rows: list[list[Any]] = []
     for number in range(1, rng.randint(6, 20)):
         value = rng.choice(edges) if edges and rng.random() < 0.4 else rng.randint(1, high)
+        # Two owners more than there are: rows without an owner.
         rows.append([number, rng.randint(1, len(names) + 2), rng.choice(used), value])
     rows.append([len(rows) + 1, *rows[0][1:]])  # a duplicate, which DISTINCT would lose
     rng.shuffle(rows)  # so that the order of ids is not the order of the rows
@@ -189,6 +193,7 @@ def _telling(
     """So many fillings, taken greedily: each next one tells the query from the most slips that are
     left."""
     verifier, slips = SQLVerifier(), [slip for slip, _ in query_slips(query, columns)]
+    # All slips on a filling at once.
     results = [verifier.rows_on(schema, filling, [query, *slips]) for filling in pool]
 
     def differ(rows: Any, others: Any) -> bool:
@@ -205,6 +210,7 @@ def _telling(
     left = {"constant", *slips} - refuted[chosen[0]]
     while len(chosen) < count:
         unused = [at for at in range(len(pool)) if at not in chosen]
+        # Of equal ones the filling that refutes most in all.
         best = max(unused, key=lambda at: (len(refuted[at] & left), len(refuted[at])))
         chosen.append(best)
         left -= refuted[best]

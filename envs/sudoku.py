@@ -45,17 +45,20 @@ class Sudoku(Puzzle):
     def make(self, rng: Random, mine: Callable[[object], bool]) -> Made | None:
         solved = _fill_grid(rng, self.rows)
         # the same under other digits is the same puzzle
+        # Digits are named by their places in the first row.
         names = {digit: at for at, digit in enumerate(solved[0])}
         if not mine([[names[digit] for digit in row] for row in solved]):
             return None
         puzzle = [list(row) for row in solved]
         cells = [(row, place) for row in range(self.rows) for place in range(self.rows)]
         rng.shuffle(cells)
+        # 24 % of the cells at difficulty 1, 60 % at 5.
         left = self.rows**2 * (15 + 9 * self.difficulty) // 100
         for row, place in cells:
             if left == 0:
                 break
             puzzle[row][place] = 0
+            # Emptied only as long as one solution is left; two suffice to see that.
             if len(sudoku_solutions(puzzle, most=2)) == 1:
                 left -= 1
             else:
@@ -102,6 +105,7 @@ def _fill_grid(rng: Random, size: int) -> list[list[int]]:
 
     digits = rng.sample(range(1, size + 1), size)
     columns = order(wide, size // wide)
+    # Each row is the one before shifted by a box's width, so that boxes hold each digit once.
     return [
         [digits[(wide * (r % high) + r // high + c) % size] for c in columns]
         for r in order(high, size // high)

@@ -93,6 +93,7 @@ def run_jobs(jobs: Sequence[_Job]) -> list[_Outcomes]:
     Args:
         jobs: see `_Job`.
     """
+    # SIGVTALRM counts this process's own CPU time.
     signal.signal(signal.SIGVTALRM, _stop)
     return [_look_at(*job) for job in jobs]
 
@@ -140,12 +141,14 @@ def _look_aside(jobs: Sequence[_Job], hash_seed: int) -> list[_Outcomes]:
             owner="swe_finder",
             limit_s=None,
             group="caller",  # Ctrl-C ends it too
+            # Behind the job at which the last one ended.
             stdin=json.dumps(jobs[len(results) :]).encode(),
             env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
             stderr=None,
         )
         rows = [json.loads(line) for line in child.stdout.split("\n")[:-1]]
         results += [row and [(digest, crashed) for digest, crashed in row] for row in rows]
+        # The kernel ended it for its CPU time: a mutant that computes in C without end.
         if child.returncode == -signal.SIGXCPU:
             results.append(None)
         elif child.returncode:
@@ -161,6 +164,7 @@ def _answer() -> None:
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     for job in json.load(sys.stdin):
         used_s = int(time.process_time())
+        # Counted from what the process has used so far.
         resource.setrlimit(resource.RLIMIT_CPU, (used_s + _KILLED_S, hard))
         [row] = run_jobs([job])
         sys.stdout.write(f"{json.dumps(row)}\n")
@@ -172,6 +176,7 @@ def _look_everywhere(jobs: Sequence[_Job]) -> list[_Outcomes]:
     with Threads(len(HASH_SEEDS), "finder of tasks") as threads:
         runs = threads.map(lambda hash_seed: _look_aside(jobs, hash_seed), HASH_SEEDS)
         rows = zip(*runs, strict=True)
+        # Under three hash seeds alike, or a verdict would depend on the seed.
         return [row[0] if all(outcome == row[0] for outcome in row) else None for row in rows]
 
 
@@ -191,6 +196,7 @@ def find_tasks(
     rng = seeded("swe", "find", project)
     numbers = [n for n in range(variants_of(project)) if n % 3 != 1 or n < 6]
     variants = [n for n in numbers if _is_right(variant_of(project, n))]
+    # Each effect once, however it was reached.
     distinct = _distinct(project, _candidates(project), look_in)
     bugs = [candidate for candidate in distinct if candidate.feature is None]
     features = [candidate for candidate in distinct if candidate.feature is not None]
@@ -201,6 +207,7 @@ def find_tasks(
         tasks += _validate(project, some, variants, most[kind], rng, look_in)
     rng.shuffle(features)
     tasks += _validate(project, features, variants, most["features"], rng, look_in)
+    # The first task with these edits stays.
     return list({repr(task.edits): task for task in reversed(tasks)}.values())[::-1]
 
 
@@ -227,6 +234,7 @@ def _edits(files: Mapping[str, str], sources: Mapping[str, str]) -> list[list[ob
     edits: list[list[object]] = []
     for path, source in sources.items():
         old, new = files[path].split("\n"), f"{source}\n".split("\n")
+        # `autojunk` would pass over lines that occur often.
         matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
         for kind, first, last, start, end in matcher.get_opcodes():
             if kind != "equal":
@@ -266,6 +274,7 @@ def _failures(
     passing = len(row) - VISIBLE - len(hidden)
     if not visible or not quiet or len(hidden) < _FAILING or passing < _PASSING:
         return None
+    # Those that show a wrong value first.
     return [*visible, *(at for at in failing if at < VISIBLE and at not in visible)], hidden
 
 
@@ -276,6 +285,7 @@ def _balance(candidates: Sequence[_Candidate], rng: random.Random) -> list[_Cand
         by_operator.setdefault(candidate.operators[0], []).append(candidate)
     for of_operator in by_operator.values():
         rng.shuffle(of_operator)
+    # One of each operator in turn, in the order of their names.
     turns = itertools.zip_longest(*(by_operator[name] for name in sorted(by_operator)))
     return [bug for turn in turns for bug in turn if bug is not None]
 
@@ -289,6 +299,7 @@ def _combine(bugs: Sequence[_Candidate], size: int, rng: random.Random) -> Itera
             key=lambda edit: (str(edit[0]), int(edit[1])),
         )
         apart = all(
+            # At least a line between two edits of a file.
             edit[0] != following[0] or edit[1] + edit[2] + 1 < following[1]
             for edit, following in itertools.pairwise(edits)
         )
@@ -305,6 +316,7 @@ def _validate(
     look_in: _Look,
 ) -> list[Found]:
     """The candidates that make tasks, each in a variant of its own."""
+    # Twice as many as are wanted, since some make no task in their variant.
     tries = [(candidate, rng.choice(variants)) for candidate in candidates[: _TRIES * most]]
     jobs: list[_Job] = [(project, number, []) for number in variants]
     jobs += [(project, number, candidate.edits) for candidate, number in tries]
@@ -322,6 +334,7 @@ def _task(
     project: str, number: int, one: _Candidate, shown: list[int], decides: list[int]
 ) -> Found:
     variant = variant_of(project, number)
+    # The shortest of the first three is the symptom that is shown.
     shown = [min(shown[:3], key=lambda at: len(variant.visible[at])), *shown]
     paths = sorted({edit[0] for edit in one.edits})
     away = _distances(variant, variant.visible[shown[0]])
@@ -332,6 +345,7 @@ def _task(
         one.operators,
         len(one.operators),
         len(paths),
+        # The file that lies furthest from what the symptom names.
         max(away.get(variant.compose(path), 0) for path in paths),
         list(dict.fromkeys(shown)),
         decides,

@@ -95,6 +95,7 @@ class SweLite(rlvr.Environment):
                 f"files={self.files} and distance={self.distance}; give a smaller distance, or 0 "
                 f"for any number"
             )
+        # One order for each split, whatever the options leave of it.
         rlvr.seeded(self.id, self.split, "order").shuffle(rows)
         return rows
 
@@ -115,6 +116,7 @@ class SweLite(rlvr.Environment):
     def find(self, task: str | int) -> rlvr.Task:
         index = task.rpartition("/")[2] if isinstance(task, str) else str(task)
         task_found = self.task(int(index)) if index.isdecimal() and int(index) < self.size else None
+        # An id of other options, or a number of another split, is not found.
         if task_found is None or task not in (task_found.id, int(index)):
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")
         return task_found
@@ -133,6 +135,7 @@ class SweLite(rlvr.Environment):
         shown_cases = {
             number: case
             for number, case in enumerate(variant.visible)
+            # The symptom is in the prompt; among the tests it would show more of what fails.
             if self.help != "report" or number not in row.shown
         }
         observed = {number: observe(right, case) for number, case in shown_cases.items()}
@@ -143,6 +146,7 @@ class SweLite(rlvr.Environment):
             "keeps": [f"Tests.test_{n:02}" for n in hidden if n not in row.decides],
             "files": _files_to_change(variant, row),
         }
+        # Hidden tests have no path: they are run where the package stands.
         files = {**broken, _TESTS: unittest_file(shown_cases, observed, _SOURCES)}
         meta = {"files": files, "package": variant.name}
         return rlvr.Task(f"{self.id}/{self.split}/{index}", prompt, reference, meta)
@@ -225,6 +229,7 @@ class SweLite(rlvr.Environment):
         Args:
             task: of this environment.
         """
+        # The row by its number in the id, as `task` counts.
         row = self._rows[int(task.id.rpartition("/")[2])]
         variant = variant_of(row.project, row.variant)
         right = loader(variant.name, variant.files)
@@ -266,6 +271,7 @@ class SweLite(rlvr.Environment):
         if not self.tools:
             return [reply]
         before, after = task.meta["files"], {}
+        # A patch that does not apply writes nothing.
         with suppress(PatchError):
             after = apply_patch(before, patch_in(reply) or "")
         lines = [
@@ -296,6 +302,7 @@ def _verdict(task: rlvr.Task, final: object, answer: str | None = None) -> rlvr.
     """CORRECT if all hidden tests pass; what still fails is said before what has ceased to pass."""
     results = final if isinstance(final, Mapping) else {}
     for which, names in (("still-fails", "decides"), ("broken", "keeps")):
+        # "pass" alone: an error, a skip and a missing test have failed.
         failed = [name for name in task.reference[names] if results.get(name) != "pass"]
         if failed:
             why = f"{which}: {len(failed)} of {len(task.reference[names])} hidden tests"

@@ -174,6 +174,7 @@ class Variant:
             edits: of the project's file, see `Edits`; they are composed too.
         """
         lines = {path: text.split("\n") for path, text in self.files.items()}
+        # From the last line up, so that earlier numbers stay right.
         for path, first, count, new in sorted(edits, key=lambda edit: -edit[1]):
             rows = lines[self.compose(path)]
             rows[first : first + count] = [self.compose(row) for row in new]
@@ -237,12 +238,14 @@ def variant_of(project: str, number: int) -> Variant:
     replaced: list[tuple[str, str]] = []
     for old, options in source.choices:
         quotient, at = divmod(quotient, len(options))
+        # A word in its three forms; other texts as they are.
         forms = (str.lower, str.capitalize, str.upper) if old in source.words else (str,)
         replaced += [(form(old), form(options[at])) for form in forms if at]
 
     bare = Variant("", "", {}, (), (), replaced)
     files = {bare.compose(path): bare.compose(text) for path, text in source.files.items()}
     draw = _cases(project, bare)
+    # Visible first: a case among the hidden ones is not shown.
     cases_so_far: set[str] = set()
     visible = _draw_cases(draw, seeded("swe", project, number, "visible"), VISIBLE, cases_so_far)
     hidden = _draw_cases(draw, seeded("swe", project, number, "hidden"), HIDDEN, cases_so_far)
@@ -277,6 +280,7 @@ def _draw_cases(
 ) -> list[str]:
     """Cases that were not drawn before."""
     new_cases: list[str] = []
+    # After so many draws there are hardly any new ones.
     for _ in range(_DRAWS * count):
         case = cases(rng)
         if case not in seen:
@@ -331,9 +335,11 @@ def loader(package: str, files: _Files) -> Callable[..., object]:
     ) -> object:
         dotted = f"{package}.{name}".rstrip(".") if level else name
         if dotted.partition(".")[0] != package:
+            # Modules of others are Python's own.
             return builtins.__import__(name, globals, locals, names, level)
         load(package)
         module = load(dotted)
+        # `from package import module`
         for name_imported in names or ():
             if (
                 name_imported not in vars(module)
@@ -385,10 +391,12 @@ def unittest_file(cases: Mapping[int, str], outcomes: Mapping[int, object], path
 def _test_lines(
     cases: Mapping[int, str], outcomes: Mapping[int, object], path: str
 ) -> Iterator[str]:
+    # The folder is put in front of the path, so that src is found from the tests.
     yield "import sys\nimport unittest\n" if path else "import unittest\n"
     yield f"\nsys.path.insert(0, {path!r})\n" if path else ""
     yield f"\n{_CHECKED}\n\nclass Tests(unittest.TestCase):\n"
     for number, case in cases.items():
+        # The case as a function within the method.
         body = as_code(case).replace("\n", "\n        ").rstrip()
         yield f"    def test_{number:02}(self):\n        {body}\n\n"
         yield f"        self.assertEqual(outcome(case), {outcomes[number]!r})\n\n"

@@ -29,6 +29,7 @@ def _power(rng: Random) -> tuple[str, int]:
         rng.randint(100, 9999),
         rng.randint(10_000, 99_999),
     )
+    # Three arguments: the power is never written out.
     return f"What is the remainder of {base}^{exponent} divided by {modulus}?", pow(
         base, exponent, modulus
     )

@@ -45,6 +45,7 @@ class Zebra(Puzzle):
         n, kinds = self.houses, list(VALUES)[: self.attributes]
         grid = [tuple(rng.sample(range(n), n)) for _ in kinds]  # the house of each value
         values = [rng.sample(VALUES[kind], n) for kind in kinds]
+        # The grid gives the house of each value; rows want the value of each house.
         rows = [[values[k][grid[k].index(house)] for k in range(len(kinds))] for house in range(n)]
         if not mine(rows):
             return None
@@ -66,6 +67,7 @@ class Zebra(Puzzle):
         puzzle, solution = column(row, "puzzle"), column(row, "solution")
         head, *kinds = solution["header"]
         rows = [cells[1:] for cells in solution["rows"]]
+        # Cells that are only underscores hide the solution.
         if head.lower() != "house" or any(set(cell) == {"_"} for cells in rows for cell in cells):
             raise rlvr.DataError(f"{id}: the solution has no houses, or its cells are hidden")
         rows = self.reference_of(rows)
