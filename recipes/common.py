@@ -37,6 +37,8 @@ def train(flags: Flags) -> int:
         first = flags.cold_config()
         with Trainer(first) as trainer:
             trainer.run()
+        # The fine-tuning was stopped; 130 is what a shell gives
+        # for SIGINT, and the same command goes on with it.
         if trainer.steps_done < first.steps:
             return 130
         config = replace(config, model=str(first.run / "model"))
@@ -55,6 +57,7 @@ def show_results(trainer: Trainer, before: str = "before") -> int:
     """
     console, run = PlainConsole(), trainer.config.run
     code = 0 if trainer.steps_done == trainer.config.steps else 130
+    # Every rank gives the same exit code; only the first one prints, and it wrote the metrics.
     if not trainer.ranks.first:
         return code
     rows = [

@@ -134,6 +134,7 @@ def nodes_of(devices: int) -> int:
     Args:
         devices: number of them.
     """
+    # Rounded up in whole numbers.
     return -(-devices // NODE)
 
 
@@ -211,6 +212,8 @@ def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) ->
     """
     shape = shape or SHAPES[machine.model]
     if machine.samplers and config.engine == "local":
+        # Any address will do: that there is one tells the forecast
+        # that nothing is sampled on the trainer's device.
         config = dataclasses.replace(config, sampler="http://sampler:8000")
     autocast = torch.bfloat16 if config.precision == "bf16" else None
     policy, few, many = _measure(
@@ -223,6 +226,8 @@ def forecast_of(config: Config, machine: Machine, shape: Shape | None = None) ->
     )
     teacher = SHAPES.get(config.teacher or "")
     if teacher is not None:
+        # 4 bytes a parameter: a teacher has the policy's
+        # type, float32 where whole weights are trained.
         weights = 4 * sum(p.numel() for p in teacher.model().parameters())
         memory = dataclasses.replace(
             memory, reference=memory.reference + weights / machine.trainers
@@ -328,6 +333,7 @@ def _scale(few: TokenCosts, more: TokenCosts, shape: Shape, copied: float) -> To
     added = _MEASURED_LAYERS[1] - _MEASURED_LAYERS[0]
 
     def deep(small: float, large: float) -> float:
+        # Cost of a layer: what the deeper narrow model takes more, by the layers that it has more.
         layer = (large - small) / added
         return max(0.0, small + (shape.layers - _MEASURED_LAYERS[0]) * layer)
 

@@ -171,6 +171,8 @@ class Recipe:
             require_one_of("size", size, SIZES)
         for size, changes in self.sizes.items():
             require_one_of("size", size, SIZES)
+            # With another number of updates in a step, a warm-up that
+            # counts updates would take another share of the run.
             if set(_WITH_THE_BATCH) & set(changes) and not self._has_warmup(changes):
                 raise UsageError(
                     f"size {size!r} changes the batch and not warmup_steps, which counts updates"
@@ -195,6 +197,7 @@ class Recipe:
         require_one_of("--size", size, ["paper", *self.sizes])
         values = {name: setting.value for name, setting in self.settings.items()}
         values |= self.sizes.get(size, {})
+        # A size may have a reward of its own, which stands.
         values.setdefault("reward", self.reward)
         of_flags = {name: values.pop(name) for name in _OF_FLAGS if name in values}
         option = of_flags.pop("option", ())
@@ -204,6 +207,7 @@ class Recipe:
         }
         values.setdefault("run", run or Path("runs") / algorithm.name)
         machine = self.machines.get(size)
+        # tyro asks for a flag whose default is MISSING.
         model = MISSING if machine is None else machine.model
         values = {"env": self.env, "model": model} | values
         config = Config(

@@ -121,6 +121,7 @@ def teach(
     """
     rng, console = Random(0), PlainConsole()
     tasks = [env.task(rng.randrange(env.size or 10**6)) for _ in range(shown)]
+    # Tokens are made once, before the steps: with a tool each episode opens a session.
     right = [_rows_of_turns(policy, env, task, _example(env, task)) for task in tasks]
     guessed = [_rows_of_turns(policy, env, task, [guess]) for task in tasks]
     optimizer = torch.optim.AdamW(policy.model.parameters(), weight_decay=0.0)
@@ -130,6 +131,8 @@ def teach(
             rng.choice(guessed if rng.random() < _GUESSES else right) for _ in range(episodes)
         ]
         rows = [row for episode in sampled for row in episode]
+        # The mean over what the policy writes; what tools
+        # answer is in the contexts and is not learned.
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
         loss.backward()

@@ -108,6 +108,7 @@ PRODUCTS: Final[dict[str, object]] = {
 _MAKERS: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
     _SUMS: ("sums", {}),
     TEACHER: ("sums", {"noise": 0.0}),
+    # One step, since OneCycleLR refuses 0; its 64 answers teach next to nothing.
     _UNTAUGHT: ("sums", {"warm_steps": 1}),
     _DRILLS: ("drills", {}),
     _SEARCH: ("search", {}),
@@ -150,6 +151,8 @@ def make_tiny(place: str | None, say: Callable[[str], None]) -> None:
         _write_sums(Path(place))
         return
     name, arguments = _MAKERS[place]
+    # By name and not at the head of the file: `tiny_models`
+    # loads torch, which these sizes do without.
     getattr(import_module("rlvr.recipes.tiny_models"), name)(**arguments).save(Path(place))
 
 
@@ -160,5 +163,6 @@ def _write_sums(path: Path) -> None:
 
     rng, env = Random(0), Sums()
     prompts = [str(env.task(index).prompt) for index in range(20_000)]
+    # 0.25 is the noise of the demonstration's own warm start.
     rows = [{"prompt": prompt, "completion": worked(prompt, rng, 0.25)} for prompt in prompts]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

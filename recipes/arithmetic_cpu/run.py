@@ -61,6 +61,7 @@ def main(settings: DemoSettings = DEFAULTS) -> int:
     Args:
         settings: of warm start and training.
     """
+    # torchrun gives every process its RANK; one of them prints.
     started, console = time.perf_counter(), PlainConsole(quiet=os.environ.get("RANK", "0") != "0")
     run = settings.run or Path(mkdtemp(prefix="arithmetic-"))
     first = str(Sums().task(0).prompt)
@@ -167,6 +168,7 @@ def warm_start(
             )
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
+        # The mean over the answers' tokens, not over answers; prompts are not learned.
         loss = -policy.logprobs(rows).sum() / sum(len(row.completion_ids) for row in rows)
         optimizer.zero_grad()
         loss.backward()

@@ -20,6 +20,7 @@ class Sums(rlvr.Environment):
     def task(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded("recipes/sums", self.split, index)
         while True:
+            # Drawn until the pair is of this split: one in ten is a test pair.
             a, b = rng.randint(10, 99), rng.randint(10, 99)
             if (
                 rlvr.seeded("recipes/sums", min(a, b), max(a, b)).randrange(10)
@@ -47,7 +48,9 @@ def added_by_columns(
     for x, y in zip(reversed(a), reversed(b), strict=True):
         total = int(x) + int(y) + carry
         if rng.random() < noise:
+            # A column of 0+0 would become negative, which is no digit.
             total = max(0, total + rng.choice([-2, -1, 1, 2]))
         columns.append((x, y, carry, total))
+        # The mistake goes on into the carry, so that an answer follows from its own columns.
         carry, digits = int(total > 9), str(total % 10) + digits
     return columns, "1" * carry + digits

@@ -15,6 +15,7 @@ _SPLITS = {"train": range(800), "test": range(800, 900)}
 def _facts() -> list[tuple[str, str]]:
     """A number for each of 900 people, and the age of each."""
     rng = rlvr.seeded("recipes/search_qa")
+    # All 900 numbers of three digits, in an order by chance: the splits are places in it.
     return [(str(number), str(rng.randint(10, 99))) for number in rng.sample(range(100, 1000), 900)]
 
 

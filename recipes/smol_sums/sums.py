@@ -38,6 +38,7 @@ class OneDigitSums(rlvr.Environment):
 
     def verify(self, task: rlvr.Task, completion: str) -> rlvr.Verdict:
         answer = completion.strip()
+        # `isdigit` alone takes digits of other scripts and superscripts.
         if not (answer.isascii() and answer.isdigit()):
             return rlvr.Verdict(rlvr.Outcome.UNPARSED, why="not a number alone")
         if answer != str(task.reference):
@@ -54,4 +55,5 @@ def _answer(a: int, b: int) -> Message:
 
 
 def _third(a: int, b: int) -> int:
+    # In order, so that a pair and its reverse are in one split.
     return rlvr.seeded("recipes/smol_sums", min(a, b), max(a, b)).randrange(3)

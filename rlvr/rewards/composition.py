@@ -116,6 +116,7 @@ class Reward(ABC):
         return _Sum(_as_reward(other), self)
 
     def __mul__(self, factor: float) -> Reward:
+        # An infinite factor times a value of 0 would be NaN, and no bounds could be given.
         if not _is_number(factor) or not math.isfinite(factor):
             factor_text = str(factor) if isinstance(factor, Reward) else brief(factor)
             raise UsageError(
@@ -234,10 +235,14 @@ class Reward(ABC):
         Args:
             task, completion, verdict: see `observe`.
         """
+        # No part is asked: the total is None whatever
+        # they give, and a judge's calls would be in vain.
         if verdict.outcome is Outcome.UNSCORED:
             return Observation(verdict, {})
         primary, values = self._plan.primary, {}
         for leaf, waits in self._plan.single:
+            # The environment has run this verifier already;
+            # a second call could give another verdict.
             if leaf is primary:
                 values[leaf.name] = verdict.value
             else:
@@ -275,6 +280,8 @@ class Reward(ABC):
         ]
         values = [dict(observation.values) for observation in observations]
         for leaf, waits in self._plan.joint:
+            # Only the scored ones are compared: an UNSCORED one must
+            # not move the group's shortest length or its majority.
             compared = [completions[i] for i in present]
             _require_length(leaf, compared, task)
             task_option: dict[str, object] = {"task": task} if takes_task(leaf.values) else {}
@@ -282,6 +289,7 @@ class Reward(ABC):
                 compared, [observations[i].verdict for i in present], **task_option
             )
             column = await column if waits else column
+            # A generator or a single number has no len() below.
             if not isinstance(column, Collection):
                 raise RewardError(
                     f"part {leaf.name!r} of task {task.id!r} gave {describe_returned(column)}, not "
@@ -293,9 +301,12 @@ class Reward(ABC):
                     f"{len(present)} completions; "
                     "it must give one for each"
                 )
+            # The values are of the completions that were
+            # compared, so they go back by position in the group.
             for i, value in zip(present, column, strict=True):
                 values[i][leaf.name] = _check_value(leaf, value, task)
         scores = []
+        # Read once: `bounds` is computed through the whole expression each time.
         low, high = self._plan.bounds
         for observation, raw in zip(observations, values, strict=True):
             if observation.verdict.outcome is Outcome.UNSCORED:
@@ -422,6 +433,8 @@ class Correct(Part):
         has one."""
         if self.verifier is None:
             return self.name
+        # A class without a `__str__` of its own inherits object's,
+        # which names an address in memory that changes with each run.
         if type(self.verifier).__str__ is not object.__str__:
             return f"{self.name}({self.verifier})"
         return f"{self.name}({', '.join([self.verifier.id, *settings(self.verifier)])})"
@@ -491,6 +504,8 @@ class _Sum(Reward):
     right: Reward
 
     def __post_init__(self) -> None:
+        # Only names of parts clash; "constant", a gate's and a clip's
+        # entry may stand on both sides, and `evaluate` adds them up.
         leaves = {leaf.name for leaf in _merge_leaves(self.left.leaves, self.right.leaves)}
         for name in self.left.names:
             if name in leaves and name in self.right.names:
@@ -591,6 +606,7 @@ class _Gated(_Unary):
 
     @property
     def bounds(self) -> Bounds:
+        # A product over a rectangle has its extremes at the corners, whatever the signs are.
         corners = [a * b for a in self.inner.bounds for b in self.by.bounds]
         return min(corners), max(corners)
 
@@ -627,6 +643,8 @@ class _Clipped(_Unary):
     @property
     def bounds(self) -> Bounds:
         low, high = self.inner.bounds
+        # Both ends are clipped on both sides: an interval
+        # wholly outside of the limits becomes one point.
         return min(max(low, self.low), self.high), min(max(high, self.low), self.high)
 
     def evaluate(self, values: Mapping[str, float]) -> tuple[float, dict[str, float]]:
@@ -646,6 +664,8 @@ def _merge_leaves(first: tuple[_Leaf, ...], second: tuple[_Leaf, ...]) -> tuple[
     not."""
     by_name = {leaf.name: leaf for leaf in first}
     for leaf in second:
+        # Equal, not identical: parts are frozen dataclasses,
+        # so two with the same settings are one part.
         if by_name.setdefault(leaf.name, leaf) != leaf:
             raise UsageError(
                 f"two different parts are named {leaf.name!r}; give one of them another name=…, or "
@@ -672,6 +692,7 @@ def _require_length(leaf: _Leaf, completions: Sequence[Completion], task: Task) 
 
 def _check_value(leaf: _Leaf, value: object, task: Task) -> float:
     low, high = leaf.bounds
+    # numpy's and torch's scalars become Python's before they are compared.
     value = plain(value)
     if not _is_number(value) or not low <= value <= high:  # NaN fails the comparison
         raise RewardError(

@@ -80,6 +80,8 @@ class _Reader:
     def __init__(self, text: str, own: Reward, load: Callable[[str], Any]) -> None:
         if not isinstance(text, str):
             raise UsageError(f"reward is {brief(text)}; give an expression as text")
+        # One blank for each white-space character, line ends too: ast.parse takes
+        # it as one line, and `col_offset` counts from the begin of the text.
         self._text = re.sub(r"\s", " ", text).strip()
         self._own, self._load = own, load
         self._places: dict[str, str] = {}
@@ -111,8 +113,12 @@ class _Reader:
 
     def _mark(self, match: re.Match[str]) -> str:
         place = match["place"]
+        # The pattern also matches quoted texts, so that
+        # a colon inside of one is not taken for a place.
         if place is None:
             return match[0]
+        # As long as the place it stands for, so that the
+        # parser's columns are those of the user's text.
         name = f"_{len(self._places)}".ljust(len(place), "_")
         self._places[name] = place
         return name
@@ -144,6 +150,7 @@ class _Reader:
 
     def _literal(self, node: ast.Constant, value: object) -> object:
         written = ast.get_source_segment(self._text, node) or ""
+        # A text with a prefix, such as r'…', is taken as it is written.
         if isinstance(value, str) and written[:1] in "'\"":
             wrong = next((match for match in _ESCAPE.finditer(written) if match["other"]), None)
             if wrong is not None:
@@ -211,6 +218,7 @@ class _Reader:
         self, node: ast.AST, what: Callable[..., object], *args: object, **options: Any
     ) -> object:
         """What an operation or a part makes of values, with its error at this place of the text."""
+        # A class is a part to be made; everything else is an operation or a method of a reward.
         if isinstance(what, type):
             self._require_arguments(node, what, args, options)
         elif not any(
@@ -227,6 +235,8 @@ class _Reader:
     ) -> None:
         signature = inspect.signature(kind)
         try:
+            # Bound before the call, so that a TypeError from
+            # inside of the part is not taken for wrong arguments.
             signature.bind(*args, **options)
         except TypeError as error:
             names = ", ".join(map(str, signature.parameters.values())) or "no arguments"
@@ -234,6 +244,7 @@ class _Reader:
 
     def _require_numbers(self, node: ast.AST, values: tuple[Any, ...]) -> None:
         for value in values:
+            # Without this Python's own rules would hold: True + 1 is 2, and 3 * 'a' is 'aaa'.
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 self._fail_at(node, f"{brief(value)} is neither a number nor a part")
 

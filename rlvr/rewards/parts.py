@@ -132,6 +132,7 @@ class Repetition(Part):
 
     def value(self, task: Task, completion: Completion, verdict: Verdict) -> float:
         words = text.split_words(completion.text.casefold())
+        # Number of n-grams, overlapping ones included.
         total = len(words) - self.ngram + 1
         if total < 1:
             return 0.0
@@ -180,6 +181,7 @@ class Length(Part):
 
     @property
     def bounds(self) -> Bounds:
+        # A cosine between two ends never leaves them, so the five settings hold every value.
         values = (*self.correct, *self.wrong, self.exceeded)
         return min(values), max(values)
 
@@ -188,6 +190,7 @@ class Length(Part):
         if length >= self.max_tokens:
             return self.exceeded
         first, last = self.correct if verdict.outcome is Outcome.CORRECT else self.wrong
+        # The last factor falls from 1 at length 0 to 0 at `max_tokens`.
         value = last + (first - last) * (1 + math.cos(math.pi * length / self.max_tokens)) / 2
         # rounding may leave the ends by one ulp
         return min(max(value, min(first, last)), max(first, last))
@@ -231,6 +234,8 @@ class Language(Part):
         for sentence, words in text.prose_sentences(text.prose(completion.text)):
             total += len(words)
             if text.classify(sentence) == self.code:
+                # How many words are in the sentence's main
+                # script, judged by each word's first letter.
                 in_script += Counter(text.script(word[0]) for word in words).most_common(1)[0][1]
         return in_script / total if total else 1.0
 
@@ -253,6 +258,7 @@ class RelativeLength(GroupPart):
 
     def values(self, completions: Sequence[Completion], verdicts: Sequence[Verdict]) -> list[float]:
         lengths = [_length(c) for c in completions]
+        # The defaults are for a group of which every completion is UNSCORED.
         shortest, longest = min(lengths, default=0), max(lengths, default=0)
         if shortest == longest:
             return [0.0] * len(lengths)

@@ -43,6 +43,7 @@ class Rubric(Part):
     bounds: ClassVar[Bounds] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
+        # A frozen dataclass refuses plain assignment, even here.
         object.__setattr__(self, "criteria", _check_criteria(self.criteria, "Rubric"))
         if not callable(getattr(self.judge, "judged", None)):
             raise UsageError(
@@ -71,6 +72,8 @@ class Rubric(Part):
                 f"its own"
             )
         begin = after_thinking(completion.text)
+        # The thinking never ended, so there is no answer to judge; that is
+        # the policy's fault and not the judge's, hence 0 and not UNSCORED.
         if begin is None:
             return 0.0
         question = (
@@ -80,6 +83,8 @@ class Rubric(Part):
         verdicts = await asyncio.gather(
             *(self.judge.judged(question, text, answer) for text, _ in criteria)
         )
+        # One criterion without a judgement leaves no share of
+        # the whole: neither 0 nor 1 in its place would be right.
         if lost := [
             verdict_of_criterion
             for verdict_of_criterion in verdicts

@@ -57,6 +57,8 @@ def fits(template: str, text: str) -> bool:
     text = text.strip()
     at = 0
     for i, (gap, literal, count) in enumerate(literals):
+        # Greedy is enough: every literal occurs exactly as often
+        # as in the template, so there is one way to place them.
         start = text.find(literal, at)
         if (
             start < 0
@@ -136,6 +138,7 @@ def prose_sentences(prose: str) -> list[tuple[str, list[str]]]:
     Args:
         prose: a text without formulas and code.
     """
+    # Letters in a run; a long text gets longer runs, at most about `_SENTENCES` of them.
     enough = max(_SENTENCE_LETTERS, sum(map(len, _LETTERS.findall(prose))) // _SENTENCES)
     runs: list[tuple[str, list[str]]] = []
     texts: list[str] = []
