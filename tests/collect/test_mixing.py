@@ -4,6 +4,8 @@ import json
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlvr
 from rlvr.collect import ScriptedSampler
@@ -49,23 +51,46 @@ def names(env, taken):
     return [env.locate(index)[0] for _, index in taken]
 
 
-def test_parts_are_exact_at_every_length():
-    """3 to 1: of any first n tasks, at most one more or less than three in four are of the first environment."""
-    env = mixture()
-    order = names(env, MixtureCursor(env, seed=0).take(100))
-    assert all(abs(order[:n].count("rows") - 0.75 * n) < 1 for n in range(1, 101))
+@settings(max_examples=30)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(2, 12), st.integers(0, 9))
+def test_parts_are_exact_and_epochs_are_permutations(weight, other, size, seed):
+    """Of any first n tasks at most one more or less than its part; none is missed for another's weight."""
+    env = rlvr.Mixture(envs=[rlvr.Share(rows(size), weight), rlvr.Share(Trials(), other)])
+    order = [env.locate(index) for _, index in MixtureCursor(env, seed=seed).take(60)]
+    own = [index for name, index in order if name == "rows"]
+    for n in range(61):
+        count = sum(name == "rows" for name, _ in order[:n])
+        assert abs(count * (weight + other) - weight * n) <= weight + other
+    for begin in range(0, len(own) - size + 1, size):
+        assert sorted(own[begin : begin + size]) == list(range(size))
+    others = [index for name, index in order if name == "Trials"]
+    assert len(set(others)) == len(others)
 
 
-def test_within_an_environment_each_epoch_is_a_permutation():
-    """No task is missed because of another environment's weight."""
-    env = mixture()
-    own = [
-        env.locate(i)[1]
-        for _, i in MixtureCursor(env, seed=0).take(64)
-        if env.locate(i)[0] == "rows"
-    ]
-    assert sorted(own[:12]) == sorted(own[12:24]) == list(range(12))
-    assert own[:12] != own[12:24]
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.lists(st.integers(0, 4), max_size=4)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(0, 6),
+    st.integers(0, 9),
+)
+def test_a_cursor_resumed_anywhere_goes_on_as_it_would(steps, begun, seed):
+    """Tasks taken and groups seen at random: the state, written as JSON, holds all the order depends on."""
+    env = mixture(curriculum=rlvr.Curriculum(delay=2, window=3))
+    whole, resumed = MixtureCursor(env, seed=seed), MixtureCursor(env, seed=seed)
+    for step, (count, rights) in enumerate(steps):
+        if step == begun:
+            resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+        active = (whole, resumed) if step >= begun else (whole,)
+        taken = [cursor.take(count) for cursor in active]
+        assert all(one == taken[0] for one in taken)
+        for cursor in active:
+            for (_, index), right in zip(taken[0], rights, strict=False):
+                cursor.saw(index, group(env, index, right=right, wrong=4 - right))
+        assert all(cursor.state_dict() == whole.state_dict() for cursor in active)
 
 
 def test_solved_tasks_are_dropped_until_all_are_solved():

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.cli import main
 from rlvr.data.pairs import (
@@ -92,25 +94,80 @@ def test_unused_completions_come_before_used_ones():
     assert {first[1], second[1]} == {2, 3}
 
 
-def test_a_text_that_is_right_and_wrong_is_in_no_pair():
-    """It would say that a text is better than itself."""
-    drawn = draw([one("a", RIGHT), one("a", WRONG), one("b", WRONG)], PairRules())
-    assert not drawn.pairs
-    assert drawn.left_out == {"right and wrong": 2}
+CANDIDATES = st.lists(
+    st.builds(
+        one,
+        st.sampled_from("abcdefgh"),
+        st.sampled_from(Outcome),
+        st.integers(1, 30),
+        st.none() | st.sampled_from("123"),
+        truncated=st.booleans(),
+    ),
+    max_size=10,
+)
+RULES = st.builds(
+    PairRules,
+    per_task=st.integers(1, 5),
+    unparsed=st.booleans(),
+    truncated=st.booleans(),
+    near=st.sampled_from([0.0, 0.2, 0.5]),
+    near_only=st.booleans(),
+    seed=st.integers(0, 3),
+)
 
 
-def test_the_draw_is_one_of_texts_and_seed_not_of_the_order():
-    """The same file in another order gives the same pairs; another seed gives others."""
-    candidates = [one(f"r{i}", RIGHT) for i in range(20)] + [one(f"w{i}", WRONG) for i in range(20)]
-
-    def texts(rows: list[Candidate], seed: int) -> set:
-        return {
-            (rows[w].text, rows[v].text)
-            for w, v in draw(rows, PairRules(per_task=3, seed=seed), "t").pairs
+@settings(max_examples=60)
+@given(CANDIDATES, RULES)
+def test_pairs_keep_the_rules(candidates, rules):
+    """Each is a right text and another, wrong one; no pair twice; as many as there can be, up to the limit."""
+    usable = [
+        i
+        for i, c in enumerate(candidates)
+        if c.outcome is not Outcome.UNSCORED
+        and (rules.unparsed or c.outcome is not Outcome.UNPARSED)
+        and (rules.truncated or not c.truncated)
+    ]
+    right, wrong = ({}, {})
+    for i in usable:
+        (right if candidates[i].outcome is RIGHT else wrong).setdefault(candidates[i].text, i)
+    both = right.keys() & wrong.keys()
+    allowed = {(right[r], wrong[w]) for r in right.keys() - both for w in wrong.keys() - both}
+    if rules.near_only:
+        lengths = {pair: [candidates[i].length for i in pair] for pair in allowed}
+        allowed = {
+            pair
+            for pair, ends in lengths.items()
+            if max(ends) - min(ends) <= rules.near * max(ends)
         }
+    drawn = draw(candidates, rules, "t")
+    assert len(set(drawn.pairs)) == len(drawn.pairs) <= rules.per_task
+    assert set(drawn.pairs) <= allowed
+    if not rules.near_only:
+        assert len(drawn.pairs) == min(rules.per_task, len(allowed))
+    unused = len(candidates) - drawn.right - drawn.wrong
+    assert sum(drawn.left_out.values()) == unused
 
-    assert texts(candidates, 0) == texts(candidates[::-1], 0)
-    assert texts(candidates, 0) != texts(candidates, 1)
+
+@settings(max_examples=60)
+@given(CANDIDATES, RULES, st.randoms(use_true_random=False))
+def test_the_draw_is_one_of_texts_not_of_the_order(candidates, rules, rng):
+    """The same file in another order gives the same pairs of texts."""
+    distinct = list({c.text: c for c in candidates}.values())
+    shuffled = rng.sample(distinct, len(distinct))
+
+    def texts(rows):
+        return {(rows[w].text, rows[v].text) for w, v in draw(rows, rules, "t").pairs}
+
+    assert texts(distinct) == texts(shuffled)
+
+
+def test_another_seed_draws_others():
+    """Twenty right ones that are all alike: three are drawn."""
+    candidates = [one(f"r{i}", RIGHT) for i in range(20)] + [one(f"w{i}", WRONG) for i in range(20)]
+    drawn = {
+        tuple(draw(candidates, PairRules(per_task=3, seed=seed), "t").pairs) for seed in (0, 1)
+    }
+    assert len(drawn) == 2
 
 
 def test_shorter_winners_are_reported():

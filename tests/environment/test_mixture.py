@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlvr
 from rlvr.environment.registry import is_mixture
@@ -20,23 +22,28 @@ def rows(
 
 
 def test_tasks_go_round_until_an_environment_has_no_more():
-    """One of each in turn; `number` is the inverse of `locate`."""
+    """One of each in turn."""
     env = rlvr.Mixture(envs=[rows(1, "a"), rows(3, "b"), rows(2, "c")])
-    order = [env.locate(i) for i in range(6)]
-    assert order == [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("c", 1), ("b", 2)]
-    assert [env.number(*place) for place in order] == list(range(6))
-    assert env.size == 6
     assert [task.id for task in env.tasks()][3] == "b:b/train/1"
     with pytest.raises(IndexError, match="has 6 tasks"):
         env.task(6)
 
 
-def test_the_first_tasks_of_each_are_numbered_first():
-    """So that an evaluation of 2 tasks each is a range; generated tasks have no end."""
-    env = rlvr.Mixture(envs=[rows(1), Trials()])
-    assert env.size is None
-    assert env.first(2) == 3
-    assert [env.locate(i) for i in range(3)] == [("rows", 0), ("Trials", 0), ("Trials", 1)]
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans(), st.integers(1, 4))
+def test_tasks_are_dealt_out_in_rounds(sizes, endless, limit):
+    """`number` is the inverse of `locate`; the first of each come first, so that an evaluation is a range."""
+    shares = [rlvr.Share(rows(size), name=f"e{i}") for i, size in enumerate(sizes)]
+    if endless:
+        shares.append(rlvr.Share(Trials(), name="endless"))
+    env = rlvr.Mixture(envs=shares)
+    known = {f"e{i}": size for i, size in enumerate(sizes)} | ({"endless": 8} if endless else {})
+    order = [(name, turn) for turn in range(8) for name, size in known.items() if turn < size]
+    assert [env.locate(i) for i in range(len(order))] == order
+    assert [env.number(*place) for place in order] == list(range(len(order)))
+    assert env.size == (None if endless else sum(sizes))
+    assert env.first(limit) == sum(min(limit, size) for size in known.values())
+    assert all(turn < limit for _, turn in order[: env.first(limit)])
 
 
 def test_each_completion_is_judged_by_its_own_environment():

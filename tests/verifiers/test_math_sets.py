@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from fractions import Fraction
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.verifiers.math.normal import compare_bare
 
 LISTS = [
     # (reference, answer, expected, reason)
-    ("1, 2, 3", "3,1,2", True, "a list without brackets has no order"),
     ("1, 2, 3", r"1 \text{ and } 2 \text{ and } 3", True, "joined by words"),
     ("1, 2", "1 or 2", True, "or, as solutions are given"),
-    ("1, 2, 3", "1; 2; 3", True, "semicolons"),
     ("3,4", "3.4", False, "a decimal comma, never"),
     ("12", "11, 12", False, "a list that contains the reference"),
     ("12", "11 or 12", False, "a hedge in words"),
-    ("1, 1, 2", "1, 2, 2", False, "items are counted"),
     ("(1,2), (3,4)", "(3,4), (1,2)", True, "points in any order"),
     ("(1,2), (3,4)", "(1,3), (2,4)", False, "other points"),
     ("1234", "1,234", True, "a thousands separator"),
@@ -27,20 +29,11 @@ TUPLES = [
     ("(1, 2)", r"\langle 1, 2 \rangle", True, "a vector"),
     ("(1, 2)", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", True, "a column"),
     ("(2, 3)", "2, 3", True, "without its brackets"),
-    ("(1, 2)", "(2, 1)", False, "tuples are ordered"),
     ("(1, 2)", r"\{1, 2\}", False, "a set is none"),
-    ("(1, 2)", "(1, 2, 3)", False, "length"),
     (r"(\pm 1, \pm 2)", "(1,2), (1,-2), (-1,2), (-1,-2)", True, "signs name four points"),
-    ("1:2:3", "2:4:6", True, "ratios of three are proportional"),
-    ("1:2:3", "3:2:1", False, "and ordered"),
 ]
 
 SETS = [
-    (r"\{1, 2\}", r"\left\{2,1\right\}", True, "no order"),
-    (r"\{1, 1, 2\}", r"\{1, 2\}", True, "no repetition"),
-    (r"\{1, 2\}", "2, 1", True, "a list of its members"),
-    ("5", r"\{5\}", True, "the set of solutions for its only one"),
-    ("5", r"\{5, 6\}", False, "a set that contains the reference"),
     (r"\emptyset", "no solution", True, "by word"),
     (r"\emptyset", r"\{\}", True, "by braces"),
     (r"\emptyset", "0", False, "zero is no set"),
@@ -54,14 +47,9 @@ SETS = [
 INTERVALS = [
     (r"(-\infty, 2]", r"x \le 2", True, "an inequality"),
     ("(-∞, 2]", "x ≤ 2", True, "in Unicode"),
-    (r"(-\infty, 2]", "x < 2", False, "open and closed ends"),
-    ("(1, 3)", "1 < x < 3", True, "between two"),
-    ("(1, 3]", r"3 \ge x > 1", True, "from the other side"),
-    ("1 < x < 3", r"1 \le x \le 3", False, "open and closed ends"),
     ("x > 2", "2 < x", True, "turned round"),
     ("x > 2", "y > 2", False, "another name"),
     ("x > 2", r"x \ge 2", False, "open and closed ends"),
-    ("(1, 2)", "(1, 2]", False, "half open"),
     (r"x \in (3, 4]", "(3, 4]", True, "element of"),
     (r"\{x \mid x > 2\}", r"(2, \infty)", True, "set-builder"),
     (r"\{x \in \mathbb{R} : -2<x<3\}", "(-2, 3)", True, "set-builder with its domain"),
@@ -74,9 +62,6 @@ INTERVALS = [
 
 UNIONS = [
     (r"(0, 9) \cup (9, 36)", "1e999", False, "a number that is no float"),
-    (r"(0,9) \cup (9,36)", r"(9,36) \cup (0,9)", True, "any order"),
-    (r"(1,2) \cup [2,3)", "(1,3)", True, "what touches is one"),
-    (r"(1,2) \cup (2,3)", "(1,3)", False, "a point is missing"),
     (r"(-\infty,1) \cup (3,\infty)", r"x<1 \text{ or } x>3", True, "inequalities joined by or"),
     (r"(-\infty,1) \cup (3,\infty)", r"x<1 \lor x>3", True, "the sign for it"),
     ("(1,3)", r"x > 1 \text{ and } x < 3", True, "joined by and: what both allow"),
@@ -94,7 +79,6 @@ UNIONS = [
     ),
     (r"a \le -2 \text{ or } a = 1", r"(-\infty,-2] \cup \{1\}", True, "and a single point"),
     (r"a \le -2 \text{ or } a = 1", r"(-\infty,-2] \cup \{2\}", False, "another point"),
-    (r"(1,2) \cup (3,4)", "(1,4)", False, "a gap"),
 ]
 
 NAMES = [
@@ -171,11 +155,9 @@ MATRICES = [
 ]
 
 SIGNS = [
-    (r"\pm 2", "2, -2", True, "two values"),
     (r"1 \pm \sqrt2", r"1+\sqrt2, 1-\sqrt2", True, "in an expression"),
     (r"\pm 1 \pm 2", "3, -1, 1, -3", True, "two signs are independent"),
     (r"\pm 1 \mp 2", "-1, 1", True, "unless the second is turned"),
-    ("2", r"\pm 2", False, "two answers for one"),
 ]
 
 
@@ -187,3 +169,107 @@ def test_several_things_are_compared_as_what_they_are(reference, answer, expecte
     """Both ways round: no verdict depends on which side is trusted."""
     assert compare_bare(answer, reference) is expected, why
     assert compare_bare(reference, answer) is expected, why
+
+
+DIGITS = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+
+
+@settings(max_examples=60)
+@given(DIGITS, st.data())
+def test_a_list_is_its_items_counted(items, data):
+    """In any order, with any of the usual separators."""
+    others = data.draw(st.permutations(items) | DIGITS)
+    text = data.draw(st.sampled_from((", ", "; ", r" \text{ and } "))).join(map(str, others))
+    answer = compare_bare(text, ", ".join(map(str, items)))
+    assert bool(answer) == (Counter(items) == Counter(others))
+
+
+@settings(max_examples=60)
+@given(DIGITS, st.data())
+def test_a_set_is_its_members(items, data):
+    """In any order, and however often."""
+    others = data.draw(st.permutations(items * 2) | DIGITS)
+    one, other = (rf"\{{{', '.join(map(str, numbers))}\}}" for numbers in (items, others))
+    assert bool(compare_bare(other, one)) == (set(items) == set(others))
+    if len(items) == 1:
+        assert compare_bare(str(items[0]), one)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=3), st.data())
+def test_tuples_and_ratios_are_in_order(items, data):
+    """A tuple is its members in their order; a ratio is one up to a factor, by cross-multiplication."""
+    others = data.draw(st.permutations(items) | st.lists(st.integers(1, 8), min_size=2, max_size=3))
+    one, other = (f"({', '.join(map(str, numbers))})" for numbers in (items, others))
+    assert bool(compare_bare(other, one)) == (items == others)
+    factor = data.draw(st.integers(1, 3))
+    scaled = [factor * number for number in others]
+    same = len(items) == len(others) and all(
+        items[i] * scaled[j] == items[j] * scaled[i] for i in range(len(items)) for j in range(i)
+    )
+    one, other = (":".join(map(str, numbers)) for numbers in (items, scaled))
+    assert bool(compare_bare(other, one)) == same
+
+
+PIECES = st.tuples(st.integers(0, 5), st.integers(1, 3), st.booleans(), st.booleans())
+"""Of an interval: begin, length, whether each end is in it."""
+
+
+def interval(piece) -> str:
+    begin, length, left, right = piece
+    return f"{'[' if left else '('}{begin}, {begin + length}{']' if right else ')'}"
+
+
+def inequality(piece) -> str:
+    begin, length, left, right = piece
+    below, above = (r"\le" if closed else "<" for closed in (left, right))
+    return f"{begin} {below} x {above} {begin + length}"
+
+
+def covered(pieces) -> list[bool]:
+    """Which whole and half numbers lie in the union: they tell all unions of such pieces apart."""
+    return [
+        any(
+            begin < x < begin + length or (x == begin and left) or (x == begin + length and right)
+            for begin, length, left, right in pieces
+        )
+        for x in (Fraction(n, 2) for n in range(18))
+    ]
+
+
+@settings(max_examples=60)
+@given(PIECES, PIECES)
+def test_an_interval_is_the_inequality_of_its_ends(one, other):
+    """Each end is open or closed."""
+    assert compare_bare(inequality(one), interval(one))
+    assert compare_bare(interval(one), inequality(one))
+    assert bool(compare_bare(inequality(other), interval(one))) == (one == other)
+
+
+@settings(max_examples=60)
+@given(st.lists(PIECES, min_size=1, max_size=3), st.data())
+def test_unions_are_the_points_they_cover(pieces, data):
+    """Cut at a point that stays on one side or is lost, in any order: what touches is one, a gap is a gap."""
+    others = []
+    for begin, length, left, right in pieces:
+        if length > 1:
+            at = data.draw(st.integers(1, length - 1))
+            ends = data.draw(st.sampled_from(((True, False), (False, True), (False, False))))
+            others += [(begin, at, left, ends[0]), (begin + at, length - at, ends[1], right)]
+        else:
+            others.append((begin, length, left, right))
+    others = data.draw(st.permutations(others))
+    one = r" \cup ".join(map(interval, pieces))
+    other = r" \cup ".join(map(interval, others))
+    assert bool(compare_bare(other, one)) == (covered(pieces) == covered(others))
+
+
+@settings(max_examples=40)
+@given(st.integers(-5, 5), st.integers(1, 5), st.integers(-5, 5), st.integers(1, 5))
+def test_a_sign_of_two_stands_for_both_values(centre, span, other, width):
+    """a ± b and the two numbers that it names."""
+    text = rf"{centre} \pm {span}"
+    values = f"{other - width}, {other + width}"
+    assert bool(compare_bare(values, text)) == ((centre, span) == (other, width))
+    assert compare_bare(f"{centre + span}, {centre - span}", text)
+    assert not compare_bare(str(centre + span), text)

@@ -1,8 +1,12 @@
 """SQL, JSON, function calls and short answers: what is right is paid, and what fools other checkers is not."""
 
+import itertools
 import json
+from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import rlvr
 from rlvr.types import Outcome
@@ -180,6 +184,52 @@ def test_a_text_of_the_schema_with_the_asked_values_is_right():
     assert verify("[1, 2]", {"whole": [1, 2]}).correct
 
 
+LEAVES = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", "1", 1.0, 0.5])
+DOCUMENTS = st.dictionaries(
+    st.sampled_from(["a", "b", "a/b", "m~n", ""]),
+    st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2), max_leaves=4),
+    min_size=1,
+    max_size=3,
+)  # fmt: skip
+
+
+def tagged(value: object) -> object:
+    """A value that equals another one exactly where JSON's values are equal."""
+    if isinstance(value, dict):
+        return {name: tagged(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [tagged(inner) for inner in value]
+    return ("bool", value) if isinstance(value, bool) else ("other", value)
+
+
+@settings(max_examples=40)
+@given(
+    DOCUMENTS,
+    DOCUMENTS,
+    st.booleans(),
+    st.sampled_from([None, 2]),
+    st.sampled_from(["{}", "```json\n{}\n```", "Here it is:\n{}"]),
+)
+def test_a_document_is_right_if_its_values_are(asked, other, same, indent, place):
+    """Keys in any order, any white space, 1 for 1.0; true is not 1, and no list is in another order."""
+    said = dict(reversed(asked.items())) if same else other
+    text = place.format(json.dumps(said, indent=indent))
+    verdict = JSONVerifier().verify(text, {"whole": asked})
+    assert verdict.correct == (tagged(said) == tagged(asked)), text
+
+
+@settings(max_examples=60)
+@given(DOCUMENTS, st.sampled_from(["a", "b", "a/b", "m~n", ""]), LEAVES)
+def test_a_pointer_names_its_value(document, key, value):
+    """RFC 6901: ~ is written ~0, and / is ~1; what is not there is missing, also where null is asked for."""
+    pointer = "/" + key.replace("~", "~0").replace("/", "~1")
+    verdict = JSONVerifier().verify(json.dumps(document), {"values": {pointer: value}})
+    there = key in document and tagged(document[key]) == tagged(value)
+    assert verdict.correct == there
+    if not there:
+        assert verdict.reason == ("other-value" if key in document else "missing")
+
+
 @pytest.mark.parametrize(
     ("text", "outcome", "reason"),
     [
@@ -260,10 +310,7 @@ def calls(text: str, reference=ONE) -> rlvr.Verdict:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"name": "geo.area", "arguments": {"side": 2}}',
         '[{"name": "geo.area", "arguments": {"side": 2.0, "n": 5, "unit": "C.M."}}]',
-        "geo.area(side=2, unit='cm')",
-        "[geo.area(n=5, side=2.0)]",
         '```json\n[{"geo.area": {"side": 2}}]\n```',
         '<think>geo.area()</think><tool_call>\n{"name": "geo.area", "arguments": {"side": 2}}\n</tool_call>',
     ],
@@ -276,11 +323,6 @@ def test_a_call_in_any_of_the_forms_is_read(text):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("geo.area(side='2')", "other-type"),
-        ("geo.area(side=2, n=5.0)", "other-type"),
-        ("geo.area(side=2, n=True)", "other-type"),
-        ("geo.area(side=3)", "other-value"),
-        ("geo.area(n=5)", "missing-argument"),
         ("geo.area(side=2, color='red')", "extra-argument"),
         ("geo.Area(side=2)", "other-function"),
         ("[geo.area(side=2), geo.area(side=2)]", "other-count"),
@@ -290,6 +332,55 @@ def test_a_call_in_any_of_the_forms_is_read(text):
 def test_another_call_is_wrong(text, reason):
     """BFCL's rules: types as the schema names them, no call and no argument too many."""
     assert (calls(text).outcome, calls(text).reason) == (Outcome.WRONG, reason)
+
+
+ARGUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "side": st.sampled_from([2, 2.0, 3, "2", True]),
+        "n": st.sampled_from([5, 5.0, True, 6]),
+        "unit": st.sampled_from(["cm", "C.M.", "m", 1]),
+    },
+)
+
+
+@settings(max_examples=100)
+@given(ARGUMENTS, st.sampled_from(["json", "python", "mapping", "tags"]))
+def test_a_call_is_judged_by_its_arguments_in_any_form(arguments, form):
+    """BFCL's rules, one by one: required, typed as the schema says, and accepted."""
+    written = {
+        "json": json.dumps({"name": "geo.area", "arguments": arguments}),
+        "mapping": json.dumps([{"geo.area": arguments}]),
+        "python": f"geo.area({', '.join(f'{name}={value!r}' for name, value in arguments.items())})",
+        "tags": f'<tool_call>{{"name": "geo.area", "arguments": {json.dumps(arguments)}}}</tool_call>',
+    }
+    side, n, unit = (arguments.get(name) for name in ("side", "n", "unit"))
+    right = (
+        (type(side) in (int, float) and side == 2)
+        and (n is None or (type(n) is int and n == 5))
+        and (unit is None or unit in ("cm", "C.M."))
+    )
+    assert calls(written[form]).correct == right, written[form]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.lists(st.sampled_from("xyz"), min_size=1, max_size=2, unique=True),
+        min_size=1,
+        max_size=3,
+    ),
+    st.lists(st.sampled_from("xyz"), min_size=1, max_size=3),
+)
+def test_parallel_calls_are_matched_in_some_order(accepted, said):
+    """A greedy choice would fail where one call fits two: here every order is tried."""
+    reference = {"functions": FUNCTIONS, "calls": [{"say": {"what": texts}} for texts in accepted]}
+    text = f"[{', '.join(f'say(what={word!r})' for word in said)}]"
+    fits = len(accepted) == len(said) and any(
+        all(word in texts for word, texts in zip(order, accepted, strict=True))
+        for order in itertools.permutations(said)
+    )
+    assert calls(text, reference).correct == fits
 
 
 @pytest.mark.parametrize(
@@ -315,13 +406,6 @@ def test_text_is_read_as_data_and_never_run(text):
     """An expression, a call without names, or another key is no call."""
     assert not calls(text).correct
     assert calls(text).outcome is Outcome.UNPARSED
-
-
-def test_parallel_calls_are_matched_in_any_order():
-    """`yes` fits both and `no` only the first: a greedy choice would fail in one order."""
-    assert calls("[say(what='yes'), say(what='no')]", TWO).correct
-    assert calls("[say(what='no'), say(what='yes')]", TWO).correct
-    assert not calls("[say(what='no'), say(what='no')]", TWO).correct
 
 
 @pytest.mark.parametrize(
@@ -376,8 +460,25 @@ def test_partial_credit_is_f1_and_never_right():
     verdict = QAVerifier(credit="f1").verify("big Eiffel tower", ["Eiffel tower", "x"])
     assert (verdict.outcome, verdict.value) == (Outcome.WRONG, 0.8)
     assert QAVerifier().verify("big Eiffel tower", "Eiffel tower").value == 0
-    assert (f1("a", "b c"), f1("x x", "x")) == (0, pytest.approx(2 / 3))
     assert normal_form("The  A") == "the a"
+
+
+WORDS = st.lists(st.sampled_from(["red", "blue", "two", "x"]), min_size=1, max_size=5)
+
+
+@settings(max_examples=80)
+@given(WORDS, WORDS)
+def test_f1_counts_each_word_once(answer, gold):
+    """Words taken one by one out of the other text; the same from either side, and 1 for the same words."""
+    left, shared = list(gold), 0
+    for word in answer:
+        if word in left:
+            left.remove(word)
+            shared += 1
+    expected = 2 * shared / (len(answer) + len(gold))
+    assert f1(" ".join(answer), " ".join(gold)) == pytest.approx(expected)
+    assert f1(" ".join(gold), " ".join(answer)) == pytest.approx(expected)
+    assert (expected == 1) == (Counter(answer) == Counter(gold))
 
 
 @pytest.mark.parametrize("reference", [[], "", ["x", ""], 3, [3], None])

@@ -6,6 +6,8 @@ import sys
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.workers.clock import cpu_s
 from rlvr.workers.framing import FrameTooLong, frame_payload, read_frame, take_frame, write_all
@@ -53,15 +55,22 @@ def test_a_length_is_refused_before_the_payload_is_read(pipe):
     assert caught.value.length == 4
 
 
-def test_frames_are_taken_from_a_buffer_as_they_are_complete():
-    """Byte by byte, two frames: one after 7 bytes, the empty one after 11."""
-    buffer, taken = bytearray(), {}
-    for i, byte in enumerate(b"\3\0\0\0abc" + b"\0\0\0\0" + b"\1\0", 1):
-        buffer.append(byte)
-        if (payload := take_frame(buffer, 3)) is not None:
-            taken[i] = payload
-    assert taken == {7: b"abc", 11: b""}
-    assert buffer == b"\1\0"
+@settings(max_examples=100)
+@given(
+    st.lists(st.binary(max_size=9), max_size=5), st.lists(st.integers(1, 12)), st.binary(max_size=3)
+)
+def test_frames_are_taken_as_they_are_complete(payloads, sizes, rest):
+    """However the stream is cut: each payload once, in order, and not before its last byte is there."""
+    stream = b"".join(map(bytes, map(frame_payload, payloads))) + rest
+    ends = [sum(len(p) + 4 for p in payloads[: i + 1]) for i in range(len(payloads))]
+    buffer, taken, at = bytearray(), [], 0
+    for size in [*sizes, len(stream)]:
+        buffer += stream[at : at + size]
+        at = min(at + size, len(stream))
+        while (payload := take_frame(buffer, 9)) is not None:
+            taken.append(payload)
+        assert taken == payloads[: sum(end <= at for end in ends)]
+    assert (taken, bytes(buffer)) == (payloads, rest)
 
 
 def test_the_clock_of_another_process():

@@ -71,8 +71,8 @@ def length(grid: Grid, *, real: bool) -> Number:
 
 def determinant(grid: Grid) -> Number:
     """By elimination, with the largest pivot for the sake of the balls' widths."""
-    # The right side is a column of zeros: only the determinant is of use.
-    return _eliminate(grid, Grid(tuple((fmpq(0),) for _ in grid.rows)))[0]
+    # The right side has no column: only the determinant is of use.
+    return _eliminate(grid, Grid(tuple(() for _ in grid.rows)))[0]
 
 
 def raise_power(grid: Grid, exponent: Number) -> Grid:
