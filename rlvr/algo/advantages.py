@@ -69,6 +69,8 @@ def rloo_advantages(
     """
     weights = _weights(scores, scored)
     n = weights.sum(dim=1, keepdim=True)
+    # r_i - mean of the others = (r_i - mean of all) · n / (n - 1).  Of one
+    # alone the centred score is 0 already; the clamp keeps 0 / 0 away.
     return standardise(scores.detach(), weights, scale=False, eps=0.0) * n / (n - 1).clamp(min=1)
 
 
@@ -91,6 +93,7 @@ def reinforce_advantages(
     Raises:
         ValueError: a scored rollout's score is not finite.
     """
+    # For its check alone: a mean would need weights, a baseline does not.
     _weights(scores, scored)
     return zero_masked(scores.detach() - baseline, scored)
 
@@ -173,7 +176,10 @@ def global_advantages(
         else scores.detach()
     )
     if lengths_tokens is not None:
+        # A completion then counts in mean and std as often as it has
+        # trained tokens; one without any has weight 0, and so advantage 0.
         weights = weights * lengths_tokens
+    # One row of the whole batch, since `standardise` works along the rows.
     flat = standardise(x.reshape(1, -1), weights.reshape(1, -1), scale=True, eps=eps)
     return flat.reshape(scores.shape)
 

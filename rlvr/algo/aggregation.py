@@ -43,6 +43,8 @@ class Denominators:
     of_groups: Mapping[int, int] = field(default_factory=dict)
 
     def __add__(self, other: Denominators) -> Denominators:
+        # Counters add by key: a group whose rows are on
+        # several ranks gets the tokens of all of them.
         of_groups = dict(Counter(self.of_groups) + Counter(other.of_groups))
         return Denominators(self.sequences + other.sequences, self.tokens + other.tokens, of_groups)
 
@@ -62,6 +64,7 @@ def denominators(
     of_groups = Counter[int]()
     for number, count in zip(numbers, per_row.tolist(), strict=True):
         of_groups[number] += count
+    # `+` drops counts of 0: a group without a trained token is in no mean over groups.
     return Denominators(int((per_row > 0).sum()), int(per_row.sum()), dict(+of_groups))
 
 
@@ -81,6 +84,7 @@ def sequence_mean(
         ValueError: sequences < 1.
     """
     _require_some("sequences", sequences)
+    # A wholly masked row is 0 / 1, not 0 / 0, and `sequences` does not count it.
     per_row = zero_masked(losses, completion_mask).sum(dim=1) / completion_mask.sum(dim=1).clamp(
         min=1
     )
@@ -126,6 +130,8 @@ def group_token_mean(
     """
     _require_some("groups", len(of_groups))
     numbers = [0] * len(losses) if group is None else group.tolist()
+    # A group without a trained token is not in `of_groups`;
+    # its rows' sums are 0, whatever they are divided by.
     tokens = losses.new_tensor([max(1, of_groups.get(number, 1)) for number in numbers])
     per_row = zero_masked(losses, completion_mask).sum(dim=1)
     return (per_row / tokens).sum() / len(of_groups)

@@ -43,6 +43,8 @@ def ziegler_beta(
     """
     _require_measured(kl, target)
     error = min(max(kl / target - 1, -0.2), 0.2)
+    # With more samples than 5 horizons the factor could
+    # be negative; the clamp brings β back to its least.
     return _clamp(beta * (1 + error * samples / horizon))
 
 
@@ -80,5 +82,7 @@ def _require_measured(kl: float, target: float) -> None:
         raise ValueError(
             f"target is {target}; it must be above 0, 0.003 to 0.03 per token in PPO's paper"
         )
+    # Only NaN differs from itself.  It would pass every
+    # comparison as false and leave β as it is, unseen.
     if kl != kl:
         raise ValueError("kl is NaN; leave such a step out of beta's adaptation")

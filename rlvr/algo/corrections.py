@@ -157,6 +157,7 @@ def compose(
             function = masked if rule.kind == "band" else kept
             weights = function(*policies, low=rule.low, high=rule.high, level=rule.level)
         by_text[str(rule)] = weights
+    # Begins with the mask, so that masked tokens have 0 and not 1.
     product = completion_mask.to(logprobs.dtype)
     for factor in by_text.values():
         product = product * factor.weights
@@ -167,6 +168,7 @@ def _weights(
     logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor, level: Level
 ) -> tuple[Tensor, Tensor]:
     """The log ratio of each token, and w, repeated for each token of a row if it is the row's."""
+    # Detached: the weight corrects for the sampler, and is no part of what is optimised.
     log_r = log_ratio(logprobs.detach(), behaviour_logprobs, mask)
     if level == "token":
         return log_r, log_r.exp()

@@ -31,6 +31,7 @@ def masked_mean(x: Float[Tensor, "*shape"], weights: Tensor, *, dim: int) -> Flo
         dim: the dimension of the mean.
     """
     total = weights.sum(dim=dim, keepdim=True)
+    # Weights below 1 may sum to less than 1, so a clamp at 1 would change their mean.
     return (weights * x).sum(dim=dim, keepdim=True) / torch.where(total > 0, total, 1).to(x.dtype)
 
 
@@ -51,12 +52,15 @@ def standardise(
         eps: added to the std.
     """
     counted = weights > 0
+    # -inf at entries that do not count: NaN there would be the
+    # maximum.  Of a row without any the difference is not used.
     anchor = torch.where(counted, x, -torch.inf).amax(dim=1, keepdim=True)
     x = torch.where(counted, x - anchor, 0.0)
     centred = zero_masked(x - masked_mean(x, weights, dim=1), counted)
     if not scale:
         return centred
     std = masked_mean(centred.square(), weights, dim=1).sqrt()
+    # With std 0 and eps 0 the quotient would be 0 / 0.
     return centred / torch.where(std > 0, std + eps, 1.0)
 
 

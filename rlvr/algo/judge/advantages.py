@@ -71,6 +71,7 @@ def _kl_in_reward(row: StepRow, setting: Setting) -> Float64s:
         return np.zeros(len(row.at))
     bound = setting.how.bound
     d = np.clip(row.behaviour - row.ref, -bound, bound)
+    # k3 is e^-d - 1 + d; expm1 keeps its digits for a small d, where e^-d - 1 cancels.
     estimate = {"k1": d, "k2": d**2 / 2, "k3": np.expm1(-d) + d}[kl["estimator"]]
     return np.asarray(kl["coefficient"] * estimate)
 
@@ -82,18 +83,23 @@ def _rewards(row: StepRow, setting: Setting) -> Float64s:
     if not len(row.at):
         return rewards
     for end, reward in row.steps:
+        # To the last trained token before the turn's end, or the first one where none is before it.
         rewards[max(bisect_left(row.at.tolist(), end) - 1, 0)] += reward
         remainder -= reward
+    # What the turns leave of the score is given at the end, so that rewards sum to the score.
     rewards[-1] += remainder
     return rewards - _kl_in_reward(row, setting)
 
 
 def _std(values: Float64s, setting: Setting) -> float:
+    # Of one value the sample's std would be 0 / 0.
     return float(np.std(values, ddof=1 if setting.how.std == "sample" and len(values) > 1 else 0))
 
 
 def _normal(values: Float64s, eps: float, setting: Setting) -> Float64s:
     """Centred and divided by the std; 0 where all are equal."""
+    # Compared, not computed: the mean of equal numbers can be
+    # off by a rounding, which the small std would blow up.
     if not len(values) or values.min() == values.max():
         return np.zeros(len(values))
     return np.asarray((values - values.mean()) / (_std(values, setting) + eps))
@@ -170,6 +176,7 @@ def _gpg(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     for members in _groups(rows):
         if any(centred[i] for i in members):
             mixed += sum(_votes(rows[i], setting) for i in members)
+    # The loss divides by all rows; the factor makes it a mean over those of groups that differ.
     return [a * voters / max(1, mixed) for a in centred]
 
 
@@ -190,6 +197,7 @@ def _minus_baseline(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     kind = setting.numbers["baseline"]
     baseline = float(np.mean(voters)) if voters and kind != "none" else 0.0
     if kind == "moving_average" and setting.numbers.get("average") is not None:
+        # The average of earlier batches; the first batch has none, and its own mean instead.
         baseline = setting.numbers["average"]
     return [(s - baseline) * _votes(row, setting) for s, row in zip(scores, rows, strict=True)]
 
@@ -210,6 +218,7 @@ def _batch_normal(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     """Centred by group, then normal over all tokens (REINFORCE++-baseline)."""
     centred = _by_group(_centre)(rows, setting)
     voters = [i for i, row in enumerate(rows) if _votes(row, setting)]
+    # A row counts in mean and std once per trained token.
     rows_values = [np.full(len(rows[i].at), centred[i]) for i in voters]
     for i, values in zip(voters, _normalise_rows(rows_values, setting), strict=True):
         centred[i] = values
@@ -249,6 +258,7 @@ def _gae(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     advantages = []
     for row in rows:
         r, gae = _rewards(row, setting), np.zeros(len(row.at))
+        # From the last token back; `row.end` is the value after it.
         last, value = 0.0, row.end
         for t in reversed(range(len(r))):
             last = r[t] + gamma * value - row.values[t] + gamma * lam * last
@@ -282,9 +292,13 @@ def _process(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
     for members in _groups(rows):
         voters = [i for i in members if _votes(rows[i], setting)]
         rewards = np.array([reward for i in voters for _, reward in rows[i].steps])
+        # One normal reward for each step of the group,
+        # taken in the order in which they were gathered.
         normal = iter(_relative(rewards, setting).tolist() if len(rewards) else [])
         for i in voters:
             row_advantages = np.zeros(len(rows[i].at))
+            # `steps` stands first: zip asks it first and, where it has ended,
+            # takes nothing from `normal`, which the next row goes on with.
             for (end, _), value in zip(rows[i].steps, normal, strict=False):
                 row_advantages += value * (rows[i].at < end)
             advantages[i] = row_advantages
@@ -299,6 +313,8 @@ def _prefixes(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
         for (start, before), (stop, after) in pairwise(sorted(row.prefixes)):
             row_advantages[(row.at >= start) & (row.at < stop)] = after - before
         advantages.append(row_advantages)
+        # With fewer than two values there is no step to compare;
+        # such a row has advantages 0 and is not in the batch's std.
         complete.append(len(row.prefixes) > 1)
     if not setting.numbers.get("whiten"):
         return list(advantages)
@@ -343,6 +359,7 @@ def _prime(rows: Sequence[StepRow], setting: Setting) -> _Advantages:
             for j, sibling in enumerate(rows)
             if j != i and sibling.group == row.group and _votes(sibling, setting)
         ]
+        # A row that does not vote, or has no other voter in its group, is compared with itself.
         baseline = (
             float(np.mean(sibling_means)) if sibling_means and _votes(row, setting) else means[i]
         )

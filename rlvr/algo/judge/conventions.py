@@ -149,6 +149,7 @@ def conventions_of(declared: JsonObject) -> Conventions:
         if name not in names:
             raise DataError(f"there is no convention {name!r}{nearest(name, names)}")
         is_number = name in ("eps", "bound", "cap")
+        # `type`, as True is an int; up to 2**53 every int is a float64 without rounding.
         fits = type(choice) is float or (type(choice) is int and choice <= 2**53)
         if is_number and not (fits and choice >= 0):
             raise DataError(f"{name} is {choice!r:.80}; it must be a number of 0 or more")

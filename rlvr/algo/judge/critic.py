@@ -34,6 +34,7 @@ class CriticLoss:
     def __init__(self, rows: Sequence[StepRow], setting: Setting) -> None:
         critic = setting.numbers["critic"]
         tokens = max(1, sum(len(row.at) for row in rows))
+        # A critic of its own has its own optimiser, where the loss stands alone.
         by = critic["coefficient"] if critic["backbone"] == "shared" else 1.0
         errors = [_error(row, critic["value_clip"]) for row in rows]
         self.loss = float(sum(np.sum(error.value) for error in errors)) / tokens
@@ -48,4 +49,5 @@ def _error(row: StepRow, clip: float | None) -> Dual:
     if clip is None:
         return off * off / 2
     near = values.clip(row.values - clip, row.values + clip) - targets
+    # The greater one: the clip can only hold a value back, not make its error look smaller.
     return largest(off * off, near * near) / 2

@@ -37,7 +37,9 @@ def _few(logprobs: object, teacher: object, k: int | None) -> Float64s:
     probabilities = np.exp(np.asarray(logprobs, float))
     if k is None or k >= len(probabilities):
         return probabilities
+    # Stable, so that of equal likelihoods the lower index comes first.
     best = np.argsort(-np.asarray(teacher), kind="stable")[:k]
+    # The rest may round to 0 or below, of which there is no logarithm.
     return np.append(probabilities[best], max(1 - probabilities[best].sum(), np.finfo(float).tiny))
 
 
@@ -51,5 +53,6 @@ def _divergence(q: Float64s, p: Float64s, beta: float) -> float:
 
 
 def _kl(p: Float64s, q: Float64s) -> float:
+    # 0 log 0 is 0 in the limit, and NaN in numpy.
     is_possible = p > 0
     return float(np.sum(p[is_possible] * np.log(p[is_possible] / q[is_possible])))

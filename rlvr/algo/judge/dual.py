@@ -45,6 +45,7 @@ class Dual:
         )
 
     def __neg__(self) -> Dual:
+        # A sign does not change how far rounding can be off.
         return Dual(-self.value, -self.slope, self.size, self.steep)
 
     def __sub__(self, other: Any) -> Dual:
@@ -69,6 +70,7 @@ class Dual:
 
     def sum(self) -> Dual:
         """The row's sum over its tokens."""
+        # The slope stays [T]: of a sum, the derivative in each token is that token's own.
         return Dual(np.sum(self.value), self.slope, np.sum(self.size), self.steep)
 
     def clip(self, low: Any, high: Any) -> Dual:
@@ -89,6 +91,8 @@ class Dual:
             derivative: the function's, by the chain rule.
         """
         rate = np.abs(derivative)
+        # The argument's own error, as the function passes it on,
+        # and the rounding of the function's value.
         return Dual(
             value, derivative * self.slope, np.abs(value) + rate * self.size, rate * self.steep
         )
@@ -102,6 +106,7 @@ def dual_variable(values: object, slope: Any = 1.0) -> Dual:
         slope: their slopes.
     """
     values = np.asarray(values, float)
+    # + 0 * values: a slope of one number gets the values' shape.
     return Dual(values, slope + 0 * values, np.abs(values), np.abs(slope) + 0 * values)
 
 
@@ -135,6 +140,7 @@ def softplus(x: Dual) -> Dual:
     Args:
         x: any.
     """
+    # log(1 + e^x) would overflow from about x = 710.
     return x.through(np.logaddexp(0.0, x.value), 1 / (1 + np.exp(-x.value)))
 
 

@@ -33,6 +33,7 @@ def pair_loss(
     Raises:
         DataError: the judge does not know the algorithm.
     """
+    # Two slots of slopes: in what is said of the chosen row, and of the rejected one.
     better = dual_variable(chosen, np.array([1.0, 0.0]))
     worse = dual_variable(rejected, np.array([0.0, 1.0]))
     if name == "reward_model":
@@ -41,6 +42,7 @@ def pair_loss(
     beta = numbers["beta"]
     ahead = better - worse
     if name == "slic":
+        # ahead * 0.0 is 0 with two slopes of 0.
         return largest(1 - ahead * beta, ahead * 0.0)
     if name == "ipo":
         short = ahead - 1 / (2 * beta)
@@ -125,6 +127,7 @@ class ExampleLoss:
         groups: dict[int, list[int]] = {}
         for i, row in enumerate(computed):
             groups.setdefault(row.group, []).append(i)
+        # One row of each group stands for it: its weight is the group's.
         firsts = [computed[members[0]] for members in groups.values()]
         self._weight = sum(row.weight for row in firsts)
         self._first_tokens = sum(row.weight * len(row.at) for row in firsts)
@@ -158,6 +161,7 @@ class ExampleLoss:
                 self.output_weights[place] += slopes[i] * share
                 self.output_steep[place] += steep[i] * share
             else:
+                # The slope in h goes to every token alike, as h is a sum over them, or their mean.
                 self.weights[place] += slopes[i] * share / self._length(row)
                 self.steep[place] += steep[i] * share / self._length(row)
         if numbers.get("sft_weight"):
@@ -174,6 +178,7 @@ class ExampleLoss:
 
     def _take_likelihood(self, row: StepRow, place: int, by: float) -> None:
         """-log π of a row's tokens, in a mean over the tokens of all first rows."""
+        # Weights may all be 0, and then shares are; 1e-300 is far below any sum of weights.
         share = by * row.weight / max(self._first_tokens, 1e-300)
         self.loss -= float(row.new.sum()) * share
         self.sizes["loss"] += float(np.abs(row.new).sum()) * abs(share)

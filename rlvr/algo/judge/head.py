@@ -28,6 +28,7 @@ _Check = Callable[[Any], bool]
 
 def _number(least: float = -math.inf, most: float = math.inf) -> _Check:
     def check(value: Any) -> bool:
+        # `type`, as True is an int; up to 2**53 every int is a float64 without rounding.
         is_number = type(value) is float or (type(value) is int and abs(value) <= 2**53)
         return is_number and least <= value <= most  # false for NaN
 
@@ -251,6 +252,8 @@ def _first_missing(step: StepFile, setting: Setting, needed: Sequence[str], pref
             is_there = name in step.arrays
         else:
             is_there = name in setting.numbers
+            # n_steps is null where returns go to the end;
+            # anything else that is null cannot be computed with.
             is_there &= name == "n_steps" or setting.numbers.get(name) is not None
         if not is_there:
             return name
@@ -294,6 +297,8 @@ def _require_update(place: str, update: JsonObject, computed: int) -> None:
     logged = {f"terms.{name}": value for name, value in terms.items()}
     logged["loss"] = update.get("loss")
     for name, value in logged.items():
+        # A loss or a term may be NaN or infinite: that is
+        # what a run recorded, and no fault of the file.
         if value is not None and not (type(value) is float or _number()(value)):
             raise DataError(f"{place}: {name} is {_show(value)}; it must be a number or null")
     for name in ("tokens", "sequences"):

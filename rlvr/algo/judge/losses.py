@@ -82,11 +82,14 @@ def _clip_loss(row: StepRow, setting: Setting) -> Dual:
     loss = _clip_both(r, A if np.ndim(r.value) else _one(row), clip["low"], clip["high"])
     if clip.get("dual") is None:
         return loss
+    # Dual clip: with a negative advantage the clipped loss still
+    # grows with r without end; beyond `dual` it is a constant.
     over = (A < 0) & (r.value > clip["dual"])
     return choose(~over, loss, -clip["dual"] * A)
 
 
 def _raft_pp(row: StepRow, setting: Setting) -> Dual:
+    # low = 1: the bound 1 - low is 0, which no ratio is below.
     return _clip_both(_ratio(row, setting), row.advantages, 1.0, setting.numbers["clip_high"])
 
 
@@ -122,11 +125,13 @@ def _ppo_completions(row: StepRow, setting: Setting) -> Dual:
 def _sapo(row: StepRow, setting: Setting) -> Dual:
     soft, A = setting.numbers["soft_clip"], row.advantages
     tau = np.where(A > 0, soft["positive"], soft["negative"])
+    # 4 / τ makes the slope 1 at r = 1, where σ' is 1/4.
     return -(sigmoid((_ratio(row, setting) - 1) * tau) * (4 / tau * A))
 
 
 def _cispo(row: StepRow, setting: Setting) -> Dual:
     clip = setting.numbers["clip"]
+    # The clipped ratio is a weight without slope, so that every token keeps a gradient.
     weight = np.clip(_held(_ratio(row, setting)), 1 - clip["low"], 1 + clip["high"])
     return -(_log(row) * (weight * row.advantages))
 
@@ -135,22 +140,26 @@ def _gmpo(row: StepRow, setting: Setting) -> Dual:
     eps, A = setting.numbers["eps"], _one(row)
     log_r = setting.log_ratio(row, row.old)
     near, sign = log_r.clip(-eps, eps), np.sign(A)
+    # The lesser of both, by the advantage's sign: only what would raise the objective is clipped.
     used = choose(sign * log_r.value <= sign * near.value, log_r, near)
     return -(exp(used.sum() / max(1, len(row.at))) * A)
 
 
 def _kl_cov(row: StepRow, setting: Setting) -> Dual:
     log_r = setting.log_ratio(row, row.old)
+    # |log r| with a slope: the sign is a constant beside it.
     penalty = log_r * (np.sign(log_r.value) * setting.numbers["beta"] * row.selected)
     return penalty - exp(log_r) * row.advantages
 
 
 def _clip_cov(row: StepRow, setting: Setting) -> Dual:
+    # Selected tokens have no gradient and stay in the denominator.
     return _clip_loss(row, setting) * np.where(row.selected, 0.0, 1.0)
 
 
 def _dro(row: StepRow, setting: Setting) -> list[Dual]:
     h = setting.log_ratio(row, row.ref).sum()
+    # Over the length, since a number of the row counts once for each of its tokens.
     half = setting.numbers["tau"] / 2 / max(1, len(row.at))
     return [_reinforce(row, setting), h * h * half]
 
@@ -169,6 +178,7 @@ def _dppo(row: StepRow, setting: Setting) -> Dual:
 
 
 def _topr(row: StepRow, setting: Setting) -> Dual:
+    # A completion's ratio, without slope and at most 1; it weighs negative advantages alone.
     s = min(float(_held(_whole(row, setting))), 1.0)
     return -(_log(row) * (np.where(row.advantages < 0, s, 1.0) * row.advantages))
 
@@ -249,6 +259,7 @@ class UpdateLoss:
         kind = "group" if by_group else setting.how.denominator
         counted_rows = batch if kind in ("batch", "share") and batch else rows
         self.tokens, self.sequences = _denominators(counted_rows, setting)
+        # The number of each computed row's micro-batch or rank; () where means are not of parts.
         numbers = (head or {}).get({"micro-batch": "micro"}.get(kind, kind), ())
         self._part = {row.index: n for row, n in zip(computed, numbers, strict=False)}
         if kind == "group":
@@ -259,8 +270,11 @@ class UpdateLoss:
         self._sizes = {
             part: _denominators(part_rows, setting) for part, part_rows in members.items()
         }
+        # By this every denominator is multiplied: a mean of means has the number of
+        # parts; an equal share of the batch is the whole times its part of the rows.
         self._parts = len(rows) / max(1, len(counted_rows)) if kind == "share" else len(members)
         if by_group:
+            # A group without a trained token is in no mean over groups.
             self._parts = sum(tokens > 0 for tokens, _ in self._sizes.values())
         self.loss, self.sizes = 0.0, {"loss": 0.0}
         self.weights: list[Float64s] = []
@@ -274,6 +288,7 @@ class UpdateLoss:
     def _add(self, row: StepRow) -> None:
         setting, share = self.setting, self._share(row)
         weights = self._steep = np.zeros(len(row.at))
+        # Corrections weigh the policy's terms; a penalty below has the share alone.
         scale = share * self._corrections(row) * row.kept
         for term in losses(row, setting):
             weights += self._take(term, scale)
@@ -300,6 +315,8 @@ class UpdateLoss:
     def _take(self, term: Dual, scale: Float64s) -> Float64s:
         """Add a term of the loss; its weights."""
         if not np.ndim(term.value):
+            # A number of the row is the loss of each of its
+            # tokens, so it counts by the sum of their shares.
             scale = np.asarray(np.sum(scale))
         self.loss += float(np.sum(term.value * scale))
         self.sizes["loss"] += float(np.sum(term.size * scale))
@@ -309,11 +326,13 @@ class UpdateLoss:
     def _log(self, name: str, values: Any, sizes: Any) -> None:
         """Add a row's share of a mean over tokens."""
         for totals, numbers in ((self.terms, values), (self.sizes, sizes)):
+            # Over all tokens of the update, whatever the rule by which the loss is aggregated.
             totals[name] = totals.get(name, 0.0) + float(np.sum(numbers)) / max(1, self.tokens)
 
     def _share(self, row: StepRow) -> Float64s:
         """What one token's loss counts for."""
         numbers, trained = self.setting.numbers, _mark_trained(row, self.setting)
+        # -1: without parts all rows are one.
         tokens, sequences = self._sizes.get(self._part.get(row.index, -1), (0, 0))
         if numbers["aggregation"].endswith("token_mean"):
             denominator = tokens
@@ -354,6 +373,7 @@ class UpdateLoss:
 def _mark_trained(row: StepRow, setting: Setting) -> Float64s:
     """1 for each token that is trained on, and 0 for an end token that is left out."""
     trained = np.ones(len(row.at))
+    # The last token is an end token only where the completion was not cut off.
     has_end = len(row.at) > 0 and row.at[-1] == row.length - 1 and not row.truncated
     if has_end and setting.how.end_token == "left out":
         trained[-1] = 0.0
@@ -363,6 +383,7 @@ def _mark_trained(row: StepRow, setting: Setting) -> Float64s:
 def _denominators(rows: Sequence[StepRow], setting: Setting) -> tuple[int, int]:
     """Tokens and rows that are trained on."""
     if setting.how.empty_rows == "counted":
+        # A masked row counts with all its tokens.
         return sum(len(row.at) or row.length for row in rows), len(rows)
     counts = [int(_mark_trained(row, setting).sum()) for row in rows]
     return sum(counts), sum(count > 0 for count in counts)

@@ -164,8 +164,10 @@ def advantage_rows(step: StepFile) -> list[StepRow]:
     rows = _rows(step, step.arrays["mask"])
     owner = step.arrays.get("owner")
     if owner is not None:
+        # A branch, such as one of VinePPO's, is owned by another row.
         rows = [row for row in rows if owner[row.index] == row.index]
     numbers: dict[int, int] = {}
+    # From the last one back, so that a row that is in several has the number of the first.
     for number in reversed(range(len(step.updates))):
         numbers |= dict.fromkeys(step.arrays[f"update{number}.rows"].tolist(), number)
     return [replace(row, number=numbers.get(row.index, 0)) for row in rows]
@@ -183,6 +185,7 @@ def rows_of_update(step: StepFile, number: int) -> tuple[list[StepRow], list[Ste
     outputs = arrays.get(prefix + "outputs")
     computed, start, outputs_read = [], 0, 0
     for index in arrays[prefix + "computed"].tolist():
+        # The update's arrays lie one computed row behind the other, in the order of `computed`.
         row, stop = rows[index], start + rows[index].length
         places = row.at + start
         columns = {
@@ -193,8 +196,10 @@ def rows_of_update(step: StepFile, number: int) -> tuple[list[StepRow], list[Ste
         if prefix + "selected" in arrays:
             columns["selected"] = arrays[prefix + "selected"][places]
         if "kept" in arrays:
+            # `kept` is of the step and not of the update: its places are those of the file's rows.
             columns["kept"] = arrays["kept"][spans(arrays["offsets"])[index]][row.at]
         if outputs is not None:
+            # A head gives one number of a row, or one of each of its steps.
             count = len(row.labels) or 1
             columns["outputs"] = outputs[outputs_read : outputs_read + count].astype(np.float64)
             outputs_read += count
@@ -237,10 +242,12 @@ def shake(row: StepRow, unit: float, way: float | int) -> StepRow:
     def move(values: Any) -> Any:
         if not np.size(values):
             return values
+        # Every entry up or down, by a draw of 0 and 1.
         signs = way if isinstance(way, float) else 2.0 * draw.integers(2, size=np.shape(values)) - 1
         return values + 4 * unit * np.abs(values) * signs
 
     def move_score(value: float) -> float:
+        # Seeded by the value, so that equal scores move alike in every row.
         sign = way if isinstance(way, float) else random.Random(f"{way} {value}").choice((-1, 1))
         return value + 4 * unit * abs(value) * sign
 
@@ -264,6 +271,7 @@ def _floats(arrays: Mapping[str, StepArray], name: str, places: Any) -> Float64s
 
 def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[StepRow]:
     arrays, rows = step.arrays, []
+    # Without the trainer's own, the sampler's log-probabilities stand for the old policy.
     before = "old_logprobs" if "old_logprobs" in arrays else "behaviour_logprobs"
     for index, span in enumerate(spans(arrays["offsets"])):
         at = np.flatnonzero(mask[span])
@@ -292,6 +300,7 @@ def _rows(step: StepFile, mask: NDArray[np.bool_]) -> list[StepRow]:
     if turns is not None and rewards is not None:
         rows = _with_places(rows, "steps", turns[:, 0], turns[:, 2], rewards)
     if "step_labels" in arrays:
+        # Columns: row, end of the step, right continuations, all continuations.
         owner, labels = arrays["step_labels"][:, 0], arrays["step_labels"][:, 2:]
         rows = [replace(row, labels=labels[owner == row.index].astype(float)) for row in rows]
     if "prefixes" in arrays:
@@ -308,6 +317,7 @@ def _with_places(
     """The rows with (place, value) pairs; a value that is NaN is none."""
     pairs_by_row: dict[int, Any] = {}
     for row, place, value in zip(of.tolist(), places.tolist(), values.tolist(), strict=True):
+        # NaN alone differs from itself.
         if value == value:
             pairs_by_row.setdefault(row, []).append((place, value))
     return [replace(row, **{name: pairs_by_row.get(row.index, ())}) for row in rows]

@@ -28,18 +28,22 @@ def selectable(
     names = ("new", "old", "advantages")
     new, old, A = (np.concatenate([getattr(row, name) for row in rows]) for name in names)
     centred, numbers = A - A.mean(), setting.numbers
+    # `by`: how far each covariance is off if its log-probability is off by `off`.
     covariances, by = (new - new.mean()) * centred, off * np.abs(centred)
     count = max(1, int(numbers["share"] * len(new)))
     if setting.name == "kl_cov":
+        # Both may be off: the token's own covariance, and that of the token at the threshold.
         return covariances >= np.sort(covariances)[-count] - by - by.max(), count, count
 
     def mark_between(way: int) -> NDArray[np.bool_]:
+        # 2 off: the two log-probabilities of the ratio may be off in opposite directions.
         r, wider = np.exp(new - old), np.exp(2 * off * way)
         clipped = (A > 0) & (r > (1 + numbers["clip"]["high"]) * wider)
         clipped |= (A < 0) & (r < (1 - numbers["clip"]["low"]) / wider)
         above = covariances > numbers["low"] - way * by
         return above & (covariances < numbers["high"] + way * by) & ~clipped
 
+    # Tokens that may be selected by the widest reading; by the narrowest, how many must be.
     return mark_between(1), min(count, int(mark_between(-1).sum())), count
 
 

@@ -32,12 +32,16 @@ def wrong_sizes(step: StepFile) -> Iterator[tuple[int, int, int]]:
     count = 1
     if same:
         rows = next(iter(sizes.values()))
+        # From the wanted number down, the first with which
+        # every update keeps enough rows; 1 always does.
         fitting = range(min(update_count, len(sizes) // _GROUPS), 1, -1)
         count = next((c for c in fitting if len(sizes) // c * rows >= _ROWS), 1)
     for number in range(len(step.updates)):
         rows_of_group = Counter(group[step.arrays[f"update{number}.rows"]].tolist())
+        # A group whose rows are in two updates was split.
         if any(sizes[group_number] != rows for group_number, rows in rows_of_group.items()):
             yield number, len(rows_of_group), len(rows_of_group) + 1
+        # Between the quotient rounded down and up, as groups may not divide evenly.
         elif same and not len(sizes) // count <= len(rows_of_group) <= -(-len(sizes) // count):
             yield number, len(rows_of_group), len(sizes) // count
 
@@ -67,6 +71,7 @@ def not_finite(step: StepFile) -> tuple[str, int, int | None, float] | None:
         values = step.arrays.get(name)
         if values is None:
             continue
+        # Only what counts must be finite: an UNSCORED row's score may be anything.
         used = step.arrays["scored" if name == "score" else "mask"]
         bad = np.flatnonzero(used & ~np.isfinite(values))
         if not len(bad):
@@ -85,6 +90,7 @@ def place_of(offsets: StepArray, at: int) -> tuple[int, int]:
         offsets: where each row begins, and the end.
         at: the place.
     """
+    # "right", so that a row's first token is its own, and rows without tokens are passed over.
     row = int(np.searchsorted(offsets, at, side="right")) - 1
     return row, at - int(offsets[row])
 
@@ -111,6 +117,7 @@ def untrained_row(step: StepFile) -> tuple[int, int] | None:
     if "updates_wanted" not in head or any(map(head.get, ("left_out", "skipped", "held"))):
         return None
     rows = np.arange(len(step.arrays["group"]))
+    # So that there is something to join where the step has no update.
     none = np.zeros(0, np.int32)
     updates = [step.arrays[f"update{number}.rows"] for number in range(len(step.updates))]
     return _first_with_slope(step, rows, np.concatenate([none, *updates]))

@@ -81,11 +81,13 @@ def vector_step(name: str, case: str) -> StepFile:
 
 def _make_case(name: str, case: str) -> StepFile:
     """The rows of a case, with what the paper reads of them."""
+    # GRPO's number on arXiv.
     draw = np.random.default_rng(2402_03300)
     total, offsets = sum(_LENGTHS), np.cumsum([0, *_LENGTHS])
     rows = np.arange(8, dtype=np.int32)
 
     def around(values: Any, by: float) -> Float64s:
+        # A log-probability stays below 0.
         return _single(np.minimum(values + by * draw.standard_normal(total), -0.01))
 
     old = _single(-draw.uniform(0.1, 2.0, total))
@@ -93,6 +95,7 @@ def _make_case(name: str, case: str) -> StepFile:
     if case == "far":
         for row, apart in ((1, 100.0), (2, -3.0), (5, -100.0), (7, 3.0)):
             place = slice(offsets[row], offsets[row + 1])
+            # So low, or so high, that the new one is still below 0.
             old[place] = -101.0 if apart > 0 else -1.0
             new[place] = old[place] + apart
             sampled[place] = old[place]
@@ -180,6 +183,7 @@ def _answer_update(
     if (key := f"update{number}.selected") in arrays:
         with_tokens = [row for row in computed if len(row.at)]
         may, _, count = selectable(with_tokens, setting)
+        # Of the tokens that may be selected, the first ones up to the count.
         chosen = iter(may & (np.cumsum(may) <= count))
         every_chosen = [np.fromiter(chosen, bool, len(row.at)) for row in computed]
         arrays[key] = _flat(computed, every_chosen)

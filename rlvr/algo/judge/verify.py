@@ -237,6 +237,7 @@ def _update(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
         if recorded is None or (key != "loss" and key not in recomputed_loss.terms):
             continue
 
+        # key=key binds the loop's variable now; a closure would read its last value.
         def number_of(own: Sequence[StepRow], setting: Setting, key: str = key) -> Float64s:
             part_loss = loss_of(own, setting)
             return np.array([part_loss.loss if key == "loss" else part_loss.terms.get(key, 0.0)])
@@ -267,6 +268,7 @@ def _critic(step: StepFile, number: int, setting: Setting) -> Iterator[QuantityC
     setting = of_update(step, number, setting)
     rows = value_rows(step, number)
     places = [(row.index, int(t)) for row in rows for t in row.at]
+    # One more than rows, the end of the last.
     starts = np.cumsum([0, *(row.length for row in rows)])
     at = [int(t + start) for row, start in zip(rows, starts, strict=False) for t in row.at]
     critic_loss = CriticLoss(rows, setting)
@@ -375,12 +377,14 @@ def _compare(
     for says, how in setting.how.others():
         other_setting = replace(setting, how=how)
         other_expected = recompute(rows, other_setting)
+        # Under another convention rounding may allow more, as where an std is small.
         looser = np.maximum(
             allowed, _tolerance(other_expected, recompute, rows, other_setting, size)
         )
         if _fits(recorded, other_expected, looser):
             explained.append(says)
     excess = np.abs(recorded - expected) / np.maximum(allowed, np.finfo(float).tiny)
+    # A NaN among them, recorded or computed, is the worst.
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     row, token = places[worst] if places else (None, None)
     ratio, cosine = _angle(recorded, expected) if places else (None, None)
@@ -404,6 +408,7 @@ def _lacks(missing: str) -> str:
 
 
 def _fits(recorded: Float64s, ours: Float64s, allowed: Float64s) -> bool:
+    # NaN is never within what is allowed, so a recorded NaN departs.
     return bool((np.abs(recorded - ours) <= allowed).all())
 
 

@@ -89,6 +89,8 @@ def what_if(
     by = "token weights"
     pair = weights_taken, other_taken
     if "row_sketches" in step.arrays:
+        # A row's mean weight times the sketch of its summed
+        # gradient: exact where a row's weights are all equal.
         by, sketches = "row sketches", step.arrays["row_sketches"].astype(float)
         pair = tuple(
             _row_means(of_tokens, mask, row_spans) @ sketches
@@ -103,6 +105,7 @@ def what_if(
         ]
     )
     total = shares.sum()
+    # Of equal shares the first row.
     order = np.argsort(-shares, kind="stable")[:5]
     turning = [(int(i), float(shares[i] / total)) for i in order if shares[i] > _LEAST * total]
     was, after = _scores(step), _scores(step) if scores is None else list(scores)
@@ -165,6 +168,7 @@ def other_weights(
     """
     file = _with_scores(step, scores, parts)
     if algorithm is not None:
+        # Coefficients that adapted belong to the recorded algorithm, not to the other one.
         updates = [{k: v for k, v in update.items() if k != "numbers"} for update in file.updates]
         head = {**file.head, "algorithm": dict(algorithm), "updates": updates}
         file = StepFile(head, file.arrays)
@@ -189,6 +193,7 @@ def _add_update(found: Float64s, file: StepFile, number: int, setting: Setting) 
     if missing := what_the_loss_lacks(file, number, setting):
         raise DataError(f"the file has no {missing}, from which {setting.name} computes its loss")
     row_at = {row.index: row for row in computed}
+    # A row that was not computed had advantage 0 then, and may have another now.
     every = [row_at.get(row.index) or replace(row, new=row.old) for row in rows]
     update_loss = UpdateLoss(rows, every, setting)
     start = file.arrays["offsets"]
@@ -228,6 +233,7 @@ def _with_scores(
     arrays = {**step.arrays}
     arrays["score"] = np.array([0.0 if score is None else score for score in scores], float)
     arrays["scored"] = np.array([score is not None for score in scores], bool)
+    # Parts of the old scores do not add up to the new ones.
     arrays.pop("score_parts", None)
     if parts:
         names = sorted({name for row_parts in parts for name in row_parts})
