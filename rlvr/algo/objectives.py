@@ -69,6 +69,7 @@ def reinforce(
         behaviour_logprobs: only for the statistics.
     """
     A = _advantages(advantages, completion_mask)
+    # Masked before the product: 0 · -inf at a masked token would be NaN.
     losses = -A * zero_masked(logprobs, completion_mask)
     return Losses(
         losses,
@@ -110,6 +111,7 @@ def clipped(
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     r = log_r.exp()
+    # -min of two is the maximum of the negatives.
     losses = torch.maximum(-r * A, -r.clamp(1 - low, 1 + high) * A)
     over = None
     if dual is not None:
@@ -156,6 +158,7 @@ def gspo(
     s = sequence_mean_log_ratio(log_r, completion_mask).exp()
     if per_token:
         masked_logprobs = zero_masked(logprobs, completion_mask)
+        # The second factor is 1, with the token's own gradient.
         s = s.detach() * (masked_logprobs - masked_logprobs.detach()).exp()
     return _clipped_per_sequence(
         log_r, s.expand_as(log_r), advantages, completion_mask, low=low, high=high
@@ -237,6 +240,7 @@ def cispo(
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     r = log_r.detach().exp()
+    # The gradient is in the log-probability alone; the weight before it has none.
     losses = -r.clamp(1 - low, 1 + high) * A * zero_masked(logprobs, completion_mask)
     return Losses(losses, ratio_stats(log_r, completion_mask, low=r < 1 - low, high=r > 1 + high))
 
@@ -317,6 +321,7 @@ def sapo(
     A = _advantages(advantages, completion_mask)
     log_r = log_ratio(logprobs, behaviour_logprobs, completion_mask)
     tau = torch.full_like(log_r, negative).masked_fill(A > 0, positive)  # not `where`: float32
+    # The sigmoid's slope is τ / 4 at r = 1, which 4 / τ makes 1.
     losses = -(4 / tau) * torch.sigmoid(tau * (log_r.exp() - 1)) * A
     return Losses(zero_masked(losses, completion_mask), ratio_stats(log_r, completion_mask))
 

@@ -109,6 +109,7 @@ def dpo(
         raise ValueError(
             f"smoothing is {smoothing}; it must be in [0, 0.5): at 0.5 the labels say nothing"
         )
+    # logsigmoid, not log of sigmoid: that would be -inf from about -104 in float32.
     right = -logsigmoid(beta * (chosen - rejected))
     if smoothing == 0:
         return right
@@ -187,6 +188,7 @@ def kto(
         if not 0 <= weight < float("inf"):
             raise ValueError(f"{name} is {weight}; it must be a finite number of at least 0")
     distance = beta * (gain - reference_point.detach())
+    # 1 - σ(x) is σ(-x), without the difference that rounds to 0.
     return torch.where(
         right, right_weight * torch.sigmoid(-distance), wrong_weight * torch.sigmoid(distance)
     )
@@ -202,6 +204,7 @@ def kto_reference_point(mismatched: Float[Tensor, " N"]) -> Float[Tensor, ""]:
     Args:
         mismatched: h of each completion after another row's prompt, as "sum".
     """
+    # A KL is never negative; its estimate may be.
     return mismatched.detach().mean().clamp(min=0)
 
 

@@ -67,6 +67,7 @@ def sequence_ratio(log_ratio: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     Args:
         log_ratio: per token, 0 where masked.
     """
+    # Clamped again: a sum of clamped log ratios can be far beyond.
     total = log_ratio.sum(dim=1, keepdim=True).clamp(-LOG_RATIO, LOG_RATIO)
     return total.exp().expand_as(log_ratio)
 
@@ -97,6 +98,7 @@ class RatioStats:
 
     def __add__(self, other: RatioStats) -> RatioStats:
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        # Everything adds up but the maximum.
         return RatioStats(**(sums | {"ratio_max": torch.maximum(self.ratio_max, other.ratio_max)}))
 
     def none(self) -> RatioStats:
@@ -133,6 +135,7 @@ def ratio_stats(
         used: the ratio in the loss; None for exp(log_ratio).
         low, high, dual: True where a token was clipped at this bound; None for nowhere.
     """
+    # Sums of thousands of tokens in bfloat16 would lose most of them.
     log_ratio = log_ratio.detach().float()
     token_ratio = log_ratio.exp()
     ratio = torch.where(
@@ -150,6 +153,7 @@ def ratio_stats(
         tokens=completion_mask.sum().to(ratio.dtype),
         ratio_sum=ratio.sum(),
         ratio_max=ratio.amax() if ratio.numel() else ratio.new_zeros(()),
+        # Of the tokens' own ratios, whatever ratio the loss has.
         kl_sum=torch.where(completion_mask, token_ratio - 1 - log_ratio, 0.0).sum(),
         low=count(low),
         high=count(high),

@@ -70,11 +70,14 @@ def gae(
     """
     rewards, values = _check_inputs(rewards, values, completion_mask, gamma)
     _require_share("lam", lam)
+    # A_{t+1} and V_{t+1} of each row; the loop goes from the last token back.
     last, value = torch.zeros_like(values[:, 0]), _end_value(bootstrap, values)
     advantages = torch.zeros_like(values)
     for t in reversed(range(values.shape[1])):
         current = rewards[:, t] + gamma * value - values[:, t] + gamma * lam * last
         trained = completion_mask[:, t]
+        # A token that is not trained on passes on what
+        # it got: to the one before it, it is not there.
         last, value = torch.where(trained, current, last), torch.where(trained, values[:, t], value)
         advantages[:, t] = torch.where(trained, current, 0.0)
     return AdvantageEstimate(advantages, advantages + values)
@@ -99,6 +102,7 @@ def discounted_returns(
     Raises:
         ValueError: a trained token's reward is not finite, or gamma is outside [0, 1].
     """
+    # With values 0 and λ 1, GAE's returns are the discounted rewards.
     return gae(
         rewards,
         torch.zeros_like(rewards),
@@ -146,6 +150,7 @@ def n_step_returns(
     back = order.argsort(dim=1)
     trained = completion_mask.gather(1, order)
     rewards, target = rewards.gather(1, order), torch.where(trained, values.gather(1, order), end)
+    # Each pass looks one token further ahead; after T of them nothing changes.
     for _ in range(min(n, values.shape[1])):
         ahead = torch.cat([target[:, 1:], end], dim=1)
         target = torch.where(trained, rewards + gamma * ahead, end)
@@ -211,6 +216,7 @@ def process_advantages(
     normalised = standardise(flat, ends.flatten(1).to(flat.dtype), scale=scale, eps=eps).reshape(
         rewards.shape
     )
+    # The sum from each token to the end; entries that are no step's end are 0.
     return normalised.flip(2).cumsum(dim=2).flip(2)
 
 
@@ -243,6 +249,8 @@ def monte_carlo_advantages(
     tokens = torch.arange(completion_mask.shape[1], device=boundaries.device).expand(
         completion_mask.shape
     )
+    # The first boundary beyond the token; right, as the token
+    # at a boundary belongs to the step that begins there.
     after = torch.searchsorted(boundaries.contiguous(), tokens.contiguous(), right=True)
     outside = completion_mask & ((after == 0) | (after == boundaries.shape[1]))
     if outside.any():
@@ -251,11 +259,13 @@ def monte_carlo_advantages(
             f"row {row}: token {token} is trained on and outside the boundaries "
             f"{boundaries[row].tolist()}"
         )
+    # A repeated boundary is padding, and its value may be anything.
     used = torch.cat(
         [torch.ones_like(boundaries[:, :1], dtype=torch.bool), boundaries.diff(dim=1) > 0], dim=1
     )
     require_finite(values, used, "the value", "row", "boundary")
     values = zero_masked(values.detach(), used)
+    # For tokens that are not trained on, whose result is 0 anyway.
     after = after.clamp(1, boundaries.shape[1] - 1)
     return zero_masked(values.gather(1, after) - values.gather(1, after - 1), completion_mask)
 
@@ -278,6 +288,7 @@ def whiten(
         ValueError: a trained token's advantage is not finite.
     """
     require_finite(advantages, completion_mask, "the advantage", "row", "token")
+    # One row of the whole batch, since `standardise` works along the rows.
     weights = completion_mask.to(advantages.dtype).reshape(1, -1)
     flat = standardise(advantages.detach().reshape(1, -1), weights, scale=True, eps=eps)
     return flat.reshape(advantages.shape)

@@ -37,6 +37,7 @@ def max_variance(
         scored_rows = scored[p].nonzero().flatten()
         order = scored_rows[scores[p, scored_rows].sort(descending=True, stable=True).indices]
         n, m = len(order), min(size, len(order))
+        # Not `order[k - m :]`, which for k = m would be all of them.
         candidates = [torch.cat([order[:k], order[n - (m - k) :]]) for k in range(m + 1)]
         if candidates:
             spreads = torch.stack(
@@ -64,7 +65,9 @@ def random_subset(
         size: completions to keep, at least 1.
         generator: draws the choice; None for torch's own.
     """
+    # Below every chance, so that what does not count is ranked last.
     chance = torch.rand(scores.shape, generator=generator).masked_fill(~scored, -1.0)
+    # argsort of an argsort is the place of each entry in the order.
     rank = chance.argsort(dim=1, descending=True).argsort(dim=1)
     return scored & (rank < size)
 

@@ -104,6 +104,7 @@ def top_entropy(
         return completion_mask
     # Not torch.quantile, which takes at most 2^24 entries.
     ordered = entropies.detach()[completion_mask].double().sort().values
+    # The quantile between two entries, in proportion, as torch.quantile has it.
     place = (1 - share) * (len(ordered) - 1)
     low = int(place)
     below, above = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
@@ -123,6 +124,7 @@ def explained_variance(
         returns: R.
         completion_mask: True for trained tokens.
     """
+    # In float64, as the variance of near equal returns is a small difference.
     R, V = returns[completion_mask].double(), values[completion_mask].double()
     if not len(R) or R.min() == R.max():
         return float("nan")

@@ -84,16 +84,19 @@ def conjugate_gradient(
     direction, size = residual.clone(), residual.dot(residual)
     initial_norm = float(size) ** 0.5
     for _ in range(steps):
+        # `size` is the square of the residual's norm.
         if float(size) ** 0.5 <= tolerance * initial_norm:
             break
         moved = product(direction)
         bend = direction.dot(moved)
         if not float(bend) > 0:  # rounding, or A is not positive: the last x is the best one
             break
+        # The minimum along the direction.
         length = size / bend
         x = x + length * direction
         residual = residual - length * moved
         new = residual.dot(residual)
+        # The next direction is conjugate to all before it: their product through A is 0.
         direction, size = residual + new / size * direction, new
     return x, float(size) ** 0.5 / initial_norm if initial_norm else 0.0
 
@@ -122,8 +125,10 @@ def fisher_product(
     def product(v: Tensor) -> Tensor:
         bent = torch.zeros_like(v)
         for part in divergence():
+            # F v is the gradient of (∇KL · v): two backward passes and no matrix.
             slope = _gradient(part, parameters, create_graph=True).dot(v)
             bent = bent + _gradient(slope, parameters)
+        # The damping is added once, after the ranks' sum, or it would grow with their number.
         return damping * v + sum_over_ranks(bent)
 
     return product
@@ -192,21 +197,27 @@ def trust_region_step(
     for part in surrogate():
         before, g = before + part.item(), g + _gradient(part, parameters)
     g = sum_over_ranks(g)
+    # In float64, since the line search compares it with sums that differ little.
     [before] = sum_over_ranks(torch.tensor([before], dtype=torch.float64)).tolist()
     norm = float(g.norm())
+    # A gradient of 0 has no direction, and one that is not finite no use.
     if not 0 < norm < math.inf:
         return TrustRegionStep(False, 0.0, 0.0, before, 0.0, norm, 0.0, 0)
     product = fisher_product(divergence, parameters, damping=damping, sum_over_ranks=sum_over_ranks)
     x, residual = conjugate_gradient(product, g, steps=cg_steps)
+    # Of x as it is, which the few iterations make no exact F⁻¹g.
     curvature = float(x.dot(product(x)))
     if not curvature > 0:
         return TrustRegionStep(False, 0.0, 0.0, before, 0.0, norm, residual, 0)
+    # ½ stepᵀ F step = δ.  The weights are kept as copies: adding and
+    # subtracting a step would not give them back to the last bit.
     step, start = (
         (2 * delta / curvature) ** 0.5 * x,
         [parameter.detach().clone() for parameter in parameters],
     )
     for tried in range(backtracks + 1):
         scale = 0.5**tried
+        # From the start each time, not from the last try, so that roundings do not add up.
         _move(parameters, start, scale * step)
         with torch.no_grad():
             sums = [sum(map(float, parts())) for parts in (divergence, surrogate)]

@@ -72,6 +72,8 @@ def algorithm_class(name: str) -> type[Algorithm]:
             f"{name} is no algorithm; make it a dataclass that is a subclass of "
             "rlvr.algo.papers.base.PolicyGradient, Proximal or OfPairs"
         )
+    # A subclass of a published one inherits its name,
+    # which is allowed; only a name of its own must be new.
     if candidate.name in NAMES and "name" in vars(candidate):
         raise UsageError(
             f"{name} has the name {candidate.name!r}, which is that of a published algorithm; give "
@@ -91,12 +93,14 @@ def _require_sound(kind: type[Algorithm], name: str) -> None:
         for attribute_name, hint in vars(kind).get("__annotations__", {}).items()
         if "ClassVar" not in str(hint)
     ]
+    # `vars`, not hasattr: a subclass that is no dataclass itself inherits its parent's fields.
     if annotated and "__dataclass_fields__" not in vars(kind):
         raise UsageError(
             f"{name} is no dataclass, so that {', '.join(annotated)} would be no number of it; put "
             "@dataclass(frozen=True, kw_only=True) before the class"
         )
     for field in dataclasses.fields(kind):
+        # `algorithm_class(name)()` makes it without arguments.
         if field.default is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"{field.name} of {name} has no default; give it the paper's number")
     for key in sorted(kind.reads):
@@ -123,6 +127,8 @@ def load_algorithm(name: str, **numbers: object) -> Algorithm:
 
 
 def _class_in(module: ModuleType, name: str) -> type[Algorithm]:
+    # Exactly one class of this file has the file's
+    # name; bases that it imports are of other modules.
     [kind] = [
         value
         for value in vars(module).values()
@@ -152,6 +158,7 @@ def module_at(place: str, asked: str) -> ModuleType:
         path = Path(place).resolve()
         if not path.is_file():
             raise UsageError(f"there is no file {place}, which {asked} names")
+        # By the whole path, so that two files of one name do not replace each other in sys.modules.
         module_name = f"rlvr_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
         spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None
@@ -160,6 +167,7 @@ def module_at(place: str, asked: str) -> ModuleType:
         sys.modules[module_name] = module  # where a dataclass looks for its annotations
         spec.loader.exec_module(module)
         return module
+    # The user's code runs here, so anything may be raised; a message of our own stays as it is.
     except UsageError:
         raise
     except Exception as error:

@@ -221,9 +221,13 @@ class Inputs:
         return self.logprobs, self.old_logprobs, self.advantages, self.mask
 
     def __getattr__(self, name: str) -> Any:
+        # pickle and copy ask for __setstate__ and the like before __init__
+        # has run; looking into `_values` then would recurse without end.
         if name.startswith("_"):
             raise AttributeError(name)
         values, algorithm = self._values, self._algorithm
+        # Refused even where it is there by chance, so
+        # that what works with one setting works with all.
         if name in INPUTS and name not in algorithm.reads:
             raise UsageError(
                 f"{algorithm.label} reads inputs.{name} without declaring it, so it was not "
@@ -242,6 +246,7 @@ class Inputs:
             )
         value = values[name]
         if callable(value):
+            # Computed once, and only if it is read.
             value = values[name] = value()
         return value
 
@@ -586,6 +591,7 @@ class ActorCritic(OfTokens, Proximal):
         A = self.whiten_advantages(A, groups.mask)
         if self.group_weight:
             of_group = group_advantages(groups.scores, groups.scored).reshape(-1, 1)
+            # One number per row [B, 1], spread over its trained tokens.
             A = A + self.group_weight * of_group * groups.mask
         return AdvantageEstimate(A, R)
 

@@ -65,7 +65,11 @@ class ClipCov(OfGroups):
         clipped = ((A > 0) & (log_r.exp() > 1 + self.clip.high)) | (
             (A < 0) & (log_r.exp() < 1 - self.clip.low)
         )
+        # Places (row, token), in order; a token that the
+        # clip holds has no gradient that could be left out.
         between = (update.mask & (cov > self.low) & (cov < self.high) & ~clipped).nonzero()
+        # The trainer seeds the generator by the number of
+        # updates: a resumed run draws the same tokens.
         order = torch.randperm(len(between), generator=update.generator)
         sampled = between[order[: max(1, int(self.share * update.mask.sum()))]]
         chosen = torch.zeros_like(update.mask)
@@ -76,4 +80,5 @@ class ClipCov(OfGroups):
         from rlvr.algo.objectives import clipped
 
         result = clipped(*inputs.usual, **asdict(self.clip))
+        # Left out of the numerator alone: the mean is still over all tokens.
         return result._replace(losses=result.losses * ~inputs.selected)

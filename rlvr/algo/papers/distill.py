@@ -56,6 +56,8 @@ class Distill(Proximal):
         from rlvr.algo.returns import discounted_returns
 
         mask = groups.mask
+        # The reward of a token: how much likelier it is to
+        # the teacher than it was to the policy that sampled.
         gap = zero_masked(groups.teacher_logprobs - groups.behaviour_logprobs, mask)
         A = discounted_returns(gap, mask, gamma=self.gamma)
         scored = group_advantages(groups.scores, groups.scored).reshape(-1, 1)

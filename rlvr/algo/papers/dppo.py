@@ -62,14 +62,19 @@ class DPPO(OfGroups):
         from rlvr.algo.ratios import ratio_stats
 
         A, mask, r = inputs.advantages, inputs.mask, inputs.ratio.detach()
+        # Probabilities of the sampled token, before the step and
+        # now; at masked tokens q is 1, and they have no loss.
         q, p = zero_masked(inputs.old_logprobs, mask).exp(), inputs.logprobs.detach().exp()
         moved = zero_masked(p, mask) - q
         apart = moved.abs()
         if self.divergence == "kl":
+            # Of all other tokens together; 1e-8 keeps the quotient finite where a token is certain.
             log_rest = torch.log((1 - q + 1e-8) / (1 - q - moved + 1e-8))
             apart = -q * inputs.log_ratio.detach() + (1 - q) * log_rest
         low = (A < 0) & (moved < 0) & (apart > self.low)
         high = (A > 0) & (moved > 0) & (apart > self.high)
+        # Only tokens that their advantage moves further
+        # away are held; those on the way back are not.
         weight = r.clamp(max=self.cap) * ~(low | high)
         losses = -weight * A * zero_masked(inputs.logprobs, mask)
         return Losses(losses, ratio_stats(inputs.log_ratio, mask, low=low, high=high))

@@ -63,5 +63,6 @@ class DRO(Proximal):
 
         losses, mask = reinforce(*inputs.usual), inputs.mask
         gain = log_ratio(inputs.logprobs, inputs.ref_logprobs, mask).sum(dim=1, keepdim=True)
+        # The completion's square in equal parts on its tokens, since losses are summed over them.
         square = gain.square() / mask.sum(dim=1, keepdim=True).clamp(min=1) * mask  # over tokens
         return losses._replace(losses=losses.losses + self.tau / 2 * square)

@@ -51,6 +51,7 @@ class GDPO(Proximal):
         scored, part_scores = groups.scored, groups.score_parts.unbind(dim=2)
         total = sum(group_advantages(part, scored) for part in part_scores)
         weights = scored.to(total.dtype)
+        # One row of the whole batch, since `standardise` works along the rows.
         return standardise(total.view(1, -1), weights.view(1, -1), scale=True, eps=1e-6).view_as(
             total
         )

@@ -45,6 +45,7 @@ class Divergence(Proximal):
         require_optional_whole("top_k", self.top_k, 1)
 
     def advantages(self, groups: Inputs) -> Tensor:
+        # The divergence has a gradient of its own and reads no advantage.
         return groups.scores * 0.0
 
     def divergence(self, policy: Tensor, teacher: Tensor) -> Tensor:
@@ -53,8 +54,11 @@ class Divergence(Proximal):
         from torch import logaddexp
 
         Q, P = _coarse(policy, teacher, self.top_k)
+        # At the ends one term of the formula is 0 and M is P or Q, so its
+        # gradient would be 0; the KLs are the limits that the paper has.
         if self.beta in (0.0, 1.0):
             return _kl(P, Q) if self.beta == 0 else _kl(Q, P)
+        # log(β P + (1 - β) Q), in logarithms throughout.
         M = logaddexp(P + log(self.beta), Q + log(1 - self.beta))
         return self.beta * _kl(P, M) + (1 - self.beta) * _kl(Q, M)
 
@@ -113,5 +117,6 @@ def _coarse(policy: Tensor, teacher: Tensor, k: int | None) -> tuple[Tensor, Ten
     for logprobs in (policy, teacher):
         top = logprobs.gather(-1, best)
         remainder = 1 - top.exp().sum(dim=-1, keepdim=True)
+        # The remainder can round to 0 or below, of which there is no logarithm.
         coarse.append(cat([top, remainder.clamp(min=finfo(logprobs.dtype).tiny).log()], dim=-1))
     return coarse[0], coarse[1]

@@ -50,6 +50,8 @@ class GMPO(OfGroups):
 
         log_r, A, mask = inputs.log_ratio, inputs.advantages, inputs.mask
         sign = A.sign()
+        # The lesser one, by the advantage's sign: a ratio
+        # is clipped only on the side to which it is moved.
         used = (sign * log_r).minimum(sign * log_r.clamp(-self.eps, self.eps)) * sign
         s = sequence_mean_log_ratio(used, mask).exp().expand_as(log_r)
         low, high = (A < 0) & (log_r < -self.eps), (A > 0) & (log_r > self.eps)

@@ -39,6 +39,8 @@ class GPG(PolicyGradient):
         from rlvr.algo.advantages import group_advantages
 
         A = group_advantages(groups.scores, groups.scored, scale=False)
+        # Scored completions of groups in which at least one
+        # differs; centred scores of equal ones are exactly 0.
         mixed = (A != 0).any(dim=1, keepdim=True) & groups.scored
         return A * groups.scored.sum() / mixed.sum().clamp(min=1)
 

@@ -56,6 +56,7 @@ class KLCov(OfGroups):
         from rlvr.algo.subsets import covariances
 
         cov = covariances(update.logprobs, update.advantages, update.mask)
+        # A share of the trained tokens, not of all places.
         held = cov.flatten().topk(max(1, int(self.share * update.mask.sum()))).indices
         chosen = cov.new_zeros(cov.numel()).bool()
         chosen[held] = True

@@ -33,6 +33,7 @@ class LUSPO(OfGroups):
     sources = "5.1, as TRL cites it: clip 2e-3 and 2.5e-3; the number of updates is GSPO's"
     updates = 4
     aggregation = "constant"
+    # The sum over a completion's tokens, each with the row's loss: |y_i| times that loss.
     length_tokens = 1
 
     clip: Range = Range(low=2e-3, high=2.5e-3)

@@ -118,6 +118,7 @@ def _part_of(hint: Any) -> Any:
 def _texts(kind: Any) -> dict[str, str]:
     """The text of each attribute in the docstrings of a class and of those below it."""
     texts: dict[str, str] = {}
+    # From the base up, so that a subclass's own text replaces the inherited one.
     for base in reversed(kind.__mro__):
         parsed = docstring_parser.parse(base.__doc__ or "", docstring_parser.DocstringStyle.GOOGLE)
         for parameter in parsed.params:
@@ -196,6 +197,7 @@ def changed(algorithm: Algorithm, changes: Mapping[str, Any]) -> Algorithm:
 
 
 def _changed_part(algorithm: Algorithm, part: str, values: Mapping[str, Any], hint: Any) -> Any:
+    # "" is the part as a whole, which can only be left out.
     if "" in values or (part == "kl" and values.get("coefficient") == 0):
         if contradicting := [
             f"{part}_{name}" for name in values if name and (part, name) != ("kl", "coefficient")
@@ -235,6 +237,7 @@ def parsed(algorithm: Algorithm, name: str, text: str) -> Any:
     if get_origin(hint) is tuple:
         return as_typed(name, tuple(text.split(",")) if text != "none" else (), hint)
     try:
+        # Python's spelling of true and false, too.
         value = json.loads(text.lower() if text in ("True", "False") else text)
     except ValueError:
         value = text
@@ -273,6 +276,7 @@ def from_record(found: Any) -> Algorithm:
     kind = papers.algorithm_class(as_typed("algorithm.name", found["name"], str))
     hints, values = get_type_hints(kind), dict(found)
     del values["name"]
+    # Recorded beside the fields, and no field itself.
     values.pop("digest", None)
     field_names = [field.name for field in dataclasses.fields(kind)]
     for name in values:
@@ -345,10 +349,12 @@ def _read_typed(value: Any, hint: Any) -> tuple[Any, str]:
     if hint is Any:
         return value, ""
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        # Every comparison of NaN with a bound is false, so it is refused here.
         return (None, "a number") if math.isnan(value) else (float(value), "")
     plain = origin or hint
     if plain is Path:
         return (Path(value), "") if isinstance(value, str | Path) else (None, "a path")
+    # True is an int to isinstance, and no whole number here.
     fits = isinstance(value, plain) and not (isinstance(value, bool) and plain is not bool)
     return (value, "") if fits else (None, _RULES.get(plain, f"a {plain.__name__}"))
 
@@ -363,6 +369,7 @@ def _typed_correction(value: Any) -> tuple[Any, str]:
 
 
 def _typed_tuple(value: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
+    # tuple[float, ...], of any length.
     endless = len(args) == 2 and args[1] is Ellipsis
     rule = (
         f"a list, each {_read_typed(object(), args[0])[1]}"
@@ -398,6 +405,7 @@ def algorithm_numbers(algorithm: Algorithm, max_tokens: int) -> JsonDict:
         algorithm: any.
         max_tokens: the length of a constant aggregation, if the algorithm has none of its own.
     """
+    # With the fields that the class lacks, so that a reader of the file knows them to be absent.
     names = {name for name in vars(Absent) if not name.startswith("_")}
     names |= {field.name for field in dataclasses.fields(algorithm)}
     numbers = {name: plain_number(getattr(algorithm, name)) for name in sorted(names)}

@@ -40,7 +40,10 @@ class PassK(PolicyGradient):
     def advantages(self, groups: Inputs) -> Tensor:
         r = groups.scores.masked_fill(~groups.scored, -float("inf"))
         best, place = r.max(dim=1, keepdim=True)
+        # One place of the best is taken out: where several
+        # have it, second equals best and the lead is 0.
         second = r.scatter(1, place, -float("inf")).amax(dim=1, keepdim=True)
+        # A group without a scored completion has -inf - -inf, which is NaN.
         lead = (best - second).nan_to_num(nan=0.0, posinf=0.0)  # of one alone
         return lead * (r == best) * groups.scored
 

@@ -70,7 +70,9 @@ class PRIME(Proximal):
         from rlvr.algo.returns import discounted_returns
 
         r, mask = groups.implicit_rewards, groups.mask
+        # The mean reward of each completion's tokens, [P, G].
         means = masked_mean(r, mask, dim=1).view_as(groups.scores)
+        # Leave-one-out is m_i - mean of the others, so m_i less it is that mean.
         of_others = means - rloo_advantages(means, groups.scored)
         returns = discounted_returns(r - of_others.view(-1, 1), mask, gamma=self.gamma)
         return returns + rloo_advantages(groups.scores, groups.scored).view(-1, 1)

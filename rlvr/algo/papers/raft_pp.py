@@ -51,6 +51,7 @@ class RAFTPP(Proximal):
 
     def advantages(self, groups: Inputs) -> Tensor:
         r, scored = groups.scores, groups.scored
+        # Completions that do not count are neither the best nor the worst.
         best = r.masked_fill(~scored, -float("inf")).amax(dim=1, keepdim=True)
         worst = r.masked_fill(~scored, float("inf")).amin(dim=1, keepdim=True)
         return ((r == best) & scored & (best > worst)).to(r.dtype)
@@ -58,4 +59,5 @@ class RAFTPP(Proximal):
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
 
+        # low = 1: no lower bound.
         return clipped(*inputs.usual, low=1.0, high=self.clip_high)

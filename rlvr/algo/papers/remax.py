@@ -38,6 +38,7 @@ class ReMax(PolicyGradient):
     takes_rewards = False
     printed = Printed(group_size=1, updates=1)
     aggregation = "constant"
+    # A completion is one action: its log-probability is the plain sum.
     length_tokens = 1
 
     group_size: int | None = 1

@@ -45,4 +45,5 @@ class RPG(OfGroups):
 
     def loss(self, inputs: Inputs) -> Tensor:
         w = inputs.ratio
+        # w log w - w is β's term of UKL; its constant 1 has no gradient.
         return w * (self.beta * (inputs.log_ratio - 1) - inputs.advantages)

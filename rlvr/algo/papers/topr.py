@@ -58,6 +58,8 @@ class TOPR(Proximal):
 
         A, mask = inputs.advantages, inputs.mask
         s = sequence_ratio(inputs.log_ratio).detach()
+        # Positive ones have the weight 1: they are learned
+        # however unlikely the policy now finds them.
         weight = s.clamp(max=1).where(A < 0, 1.0)
         losses = -weight * A * zero_masked(inputs.logprobs, mask)
         high = (A < 0) & (s > 1)

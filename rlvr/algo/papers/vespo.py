@@ -58,8 +58,10 @@ class VESPO(OfGroups):
 
         A, mask = inputs.advantages, inputs.mask
         w = sequence_ratio(inputs.log_ratio).detach()
+        # Not `where` with two numbers, which gives float32 whatever A is.
         k = torch.full_like(A, self.positive_k).masked_fill(A < 0, self.negative_k)
         rate = torch.full_like(A, self.positive_rate).masked_fill(A < 0, self.negative_rate)
+        # In logarithms: w^k and e^(λ (1 - w)) may each leave what a float holds.
         phi = (k * w.log() + rate * (1 - w)).exp()
         losses = -phi * A * zero_masked(inputs.logprobs, mask)
         return Losses(losses, ratio_stats(inputs.log_ratio, mask, used=phi))

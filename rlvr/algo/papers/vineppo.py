@@ -55,6 +55,8 @@ class VinePPO(Proximal):
         from rlvr.algo.returns import monte_carlo_advantages, whiten
 
         A = monte_carlo_advantages(groups.prefix_values, groups.boundaries, groups.mask)
+        # Only over rows whose end has a value: the others
+        # have advantages 0, which would move mean and std.
         return whiten(A, groups.credited) if self.whiten and groups.credited.any() else A
 
     def loss(self, inputs: Inputs) -> Losses:
