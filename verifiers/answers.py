@@ -133,6 +133,7 @@ class Answer(NamedTuple):
 
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
+# `\b` is JSON's escape of a backspace: "\boxed{5}" in a string of JSON comes out as this and "{5}"
 _EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
 _ANY_TAG = re.compile(r"</?answer>", re.IGNORECASE)
@@ -142,13 +143,18 @@ _TURN_ENDS = (  # what follows is no part of the reply
 )
 # characters within which a box must close; no answer within the limits is that long
 _WINDOW = 20_000
+# a text may repeat its box thousands of times: a look at each would cost more than the text
 _MOST = 32  # how many boxes of one statement are looked at
 
+# a brace of a set, `\{1, 2\}`, is passed over as one match with its backslash
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# `\framebox[3cm][c]{5}` and `\boxed {5}`: an option in brackets, space before the brace
 _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
 # nothing in it to trim, to match or to look into
 _PLAIN_BOX = re.compile(r"\{([^{}\s*`\\$.,;]{1,40})\}")
+# `\boxed 5`: without a brace TeX frames the next thing, models mean the word
 _BARE = re.compile(r"[ \t]{0,8}([^\s${}]{1,200})")
+# ". " and ".$ ", not the point of "3.5"
 _SENTENCE_END = re.compile(r"(?<!\\)[.!?][$)*\]]{0,4}(?:\s|$)")
 _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"答案(?:是|为|為)?[:：]?|"
@@ -157,6 +163,7 @@ _PHRASE = re.compile(  # a heading of its own, or "the answer is …"
     r"(?:(?:clearly|therefore|thus|hence|simply|definitely|indeed|obviously)\b[*_ \t,:]{1,6})?",
     re.IGNORECASE | re.MULTILINE,
 )
+# "the answer should be 5" is often said on the way to another answer, and so counts last
 _WEAK_PHRASE = re.compile(  # what marks an answer only where nothing above does
     r"\banswer\b[*_ ]{0,4}(?:should|must|would|will|has to) be\b[*_ \t:]{0,6}|"
     r"\b(?:correct|right|best) (?:answer )?(?:option|choice)[*_ ]{0,4}(?:is\b|:)[*_ \t:]{0,6}|"
@@ -171,15 +178,20 @@ _WEAK_PHRASE_WORDS = (
     "answer choice option choose pick select go ans antwort réponse respuesta risposta resposta 답 "
     "答え 回答 解答"
 ).split()
+# "The answer is 5 because 2 + 3 = 5": else the whole of it would be the answer
 _REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
+# the answer may stand on the line below, in a formula of its own: "Final answer:\n$$\n5\n$$"
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
 _HEADING_END = re.compile(r"[*_: \t\r\n]*")  # of a bold heading
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n")
+# the name in front of a box: `x_1 = \boxed{3}` and "Area: $\boxed{3}"; no part of a longer word
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
 _FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 _LONGEST_FORMULA = 2000  # characters
+# "-1,200", "$5", "3/4" and "50%"; not the 2 of "x2" nor the 5 of "1.5"
 _NUMBER = re.compile(r"(?<![\w.,])([+-]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)(?!\w)")
 _EDGES = " \t\r\n*`"
+# each takes a look at the whole answer, and a model is free to nest them a thousand deep
 _NESTED = 8  # wrappings around wrappings that are taken off
 _WRAPPING = 200  # characters of them
 _AROUND = (
@@ -199,6 +211,7 @@ _COMMAND = re.compile(
 )
 _BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be withdrawn
 _NEAR = 80  # characters before it in which it may be denied
+# what a speaker says before the correction itself: "no, wait, …"
 _ASIDE = r"(?:(?:no|wait|hmm|actually|sorry|oops|unfortunately)[\s,.!…—–-]{1,4})"
 _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
     rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?[^\s.!?]{{1,40}}"
@@ -222,14 +235,18 @@ _DOUBTS = (  # and one of these in what withdraws
     ),
     *("withdraw", "take ", "scratch", "disregard", "ignore", "forget"),
 )
+# both `\boxed{5}$.` and `**5**` end with signs that stand between the answer and what is said next
 _CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
+# the same in front of an answer: "is not $\boxed{5}$" denies it as much as "is not 5"
 _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
+# "is not $\boxed{", "can never be", "isn't" and "is anything but", right in front of the answer
 _DENIED = re.compile(
     r"\b(?:(?:is|are|was|be|does|do) (?:certainly |definitely |clearly )?not|can ?not|never|n['’]t|"
     r"is(?= anything (?:but|except))|(?:is|was|be)n['’]t)"
     r"(?: (?:ever )?(?:be|equal|equal to|anything but))?" + _OPENED + r"\Z",
     re.IGNORECASE,
 )
+# "wrong if x < 0" and "wrong for n = 1" speak of a case, and take nothing back
 _NOT_RIGHT = (
     r"(?:clearly |also |actually |obviously |probably |simply )?(?:wrong|incorrect|mistaken|false|"
     r"a mistake|an error|not (?:right|correct|true|the (?:right |correct |final )?answer))\b"
@@ -240,6 +257,8 @@ _IT_IS_NOT = (
     rf"{_IT}(?:(?: is|'s|’s| was| seems| looks| must be) {_NOT_RIGHT}|"
     r" (?:cannot|can't|can’t) be (?:right|correct)\b)"
 )
+# "\boxed{5}. Wait, that is wrong." and "I retract that.": what the text takes back is no statement,
+# and would be paid if a box alone counted
 _WITHDRAWN = re.compile(
     rf"\A[\s.,;:!—–-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
     rf"(?:(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT})|"
@@ -251,29 +270,34 @@ _WITHDRAWN = re.compile(
     r"(?:scratch|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
     re.IGNORECASE,
 )
+# what a line of a list begins with: "- ", "1. ", "**(a) "
 _BULLET = r"[\s*_#>•.()\d-]{0,12}(?:\(?(?:[ivx]{1,4}|[a-z])[).] )?"
 _KIND = (
     r"(?:option|case|candidate|possibility|alternative|choice|scenario|(?:possible )?answer|"
     r"solution|guess)"
 )
+# "Case 1: \boxed{3}" and "Case 2: \boxed{5}" cover two answers; the last one must not be paid
 _CANDIDATE = re.compile(
     rf"{_BULLET}(?:{_KIND}s? ?#?(?:\d+|[a-z]|one|two)\b|"
     rf"(?:the )?(?:first|second|third|one|other|another) {_KIND}\b|"
     r"(?:if|when|for|either|otherwise|else|or)\b)",
     re.IGNORECASE,
 )
+# "\boxed{3}, or maybe \boxed{5}": two guesses
 _ALSO = re.compile(
     rf"{_BULLET}(?:alternatively|another {_KIND}|or(?: else| maybe| perhaps)?|perhaps|maybe|"
     r"possibly|"
     r"it (?:could|might|may)(?: also)? be)\b",
     re.IGNORECASE,
 )
+# with one of these between two boxes, the second one follows from an argument: a correction
 _SAYS_WHY = re.compile(
     r"\b(?:wait|actually|wrong|incorrect|mistake|error|correct|instead|but|however|contradict\w*|"
     r"not|no|so|thus|hence|"
     r"therefore|discard|reject\w*)\b",
     re.IGNORECASE,
 )
+# "not $\boxed{4}$, but …": the first box is no answer, and no hedge either
 _REJECTED = re.compile(rf"(?:\bnot|n['’]t|\bneither){_OPENED}\Z", re.IGNORECASE)
 _INSTEAD = re.compile(
     r"[\s,;:.—–-]{0,8}(?:but|rather|instead|actually|(?:it|that)(?:['’]s| is)|the "
@@ -283,17 +307,20 @@ _INSTEAD = re.compile(
 _CORRECTS = re.compile(
     r"\b(?:correct|right|actual|true) (?:answer|value|result|one) (?:is|should be)\b", re.IGNORECASE
 )
+# a model that quotes a reference behind its own answer states two, and bets on the second
 _OTHERS_ANSWER = re.compile(  # "The reference answer is \\boxed{6}" behind one's own
     r"\b(?:(?:reference|official|expected|provided|published|stated) (?:answer|solution|result)|"
     r"answer key|ground[- ]truth|gold answer)\b[^.\n]{0,40}\Z",
     re.IGNORECASE,
 )
+# an instruction that is repeated has a box and no answer
 _NAMES_BOX = re.compile(  # "I put it in \\boxed{}"
     r"(?:\b(?:in|into|inside|within|with|using|use|an?|the|by|as|and)|[`'\"“‘(\[])"
     r"[\s*_$`'\"“‘\\(\[]{0,8}\Z",
     re.IGNORECASE,
 )
 _HAS_LETTER = re.compile(r"[^\W\d_]")
+# a sentence ends with its sign; the space and dollar signs after it belong to neither piece
 _PIECE = re.compile(r"(?<=[.!?;])[\s$]+|\n")
 _REVERSED = re.compile(  # "5 is the answer"
     r"(?:^|[.!?]\s)[*_ \t]{0,8}(?:(?:so|thus|hence|therefore),? )?(?P<answer>[^\n.!?]{1,200}) "
@@ -327,6 +354,8 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     """
     begin = after_thinking(text)
     if begin is None:
+        # boxes first, phrases last: what a prompt asks for is a clearer sign than what prose may
+        # hold
         return None
     text = _as_sent(text, begin)
     extraction = _last_explicit(text, begin, _openers(text))
@@ -369,6 +398,8 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
     begin = after_thinking(text)
     if begin is None:
         return Verdict(Outcome.UNPARSED, why="unfinished-thinking")
+    # a program may hold boxes and phrases in its strings and comments: none of them is looked for
+    # there
     if form.program:
         program = _program(text[begin:].replace("\r\n", "\n"), form)
         return program if program.text.strip() else Verdict(Outcome.UNPARSED, why="no-answer")
@@ -380,6 +411,7 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
         return verdict
     if extraction.method == "open-box":
         return Verdict(Outcome.UNPARSED, why="unclosed-box")
+    # what is longer by more than wrappings may add is refused as it is: unwrapping takes time
     answer_text = (
         extraction.answer
         if len(extraction.answer) > form.longest + _WRAPPING
@@ -388,6 +420,7 @@ def find_answer(text: str, form: Form, task: Task | None = None) -> Answer | Ver
     if len(answer_text) > form.longest:
         why = f"too-long: {len(answer_text):,} characters, of {form.longest:,} allowed"
         return Verdict(Outcome.WRONG, why=why, answer=answer_text[:200])
+    # `\boxed{5}` and `\boxed{ 5 }` in one statement are one answer, and no hedge
     if any(
         _same_letters(unwrap(alternative), answer_text) is False
         for alternative in extraction.others
@@ -405,6 +438,7 @@ def _as_sent(text: str, begin: int) -> str:
         return text
     if "<|" in text or "<｜" in text or "<end_of" in text:
         ends = [at for end in _TURN_ENDS if (at := text.find(end, begin)) >= 0]
+        # the sign may stand in thinking too, where it ends nothing: only those behind `begin` count
         text = text[: min(ends, default=len(text))]
     if "<A" in text or "</A" in text:
         text = _ANY_TAG.sub(lambda tag: tag[0].lower(), text)
@@ -420,6 +454,7 @@ def unwrap(answer: str) -> str:
     """
     for _ in range(_NESTED):
         inner = answer.strip()
+        # most answers begin with none of these signs, and so the pairs are not tried at all
         for opening, closing in _AROUND if inner.startswith(_OPENING) else ():
             if (
                 inner.startswith(opening)
@@ -427,14 +462,18 @@ def unwrap(answer: str) -> str:
                 and len(inner) >= len(opening + closing)
             ):
                 middle = inner[len(opening) : len(inner) - len(closing)]
+                # `$3$ and $4$` begins and ends with a dollar sign, and is no single formula
                 if opening not in middle and closing not in middle:
                     inner = middle.strip()
         if inner.startswith("\\") and (command := _COMMAND.match(inner)) is not None:
+            # `\text{5} + \text{6}` begins with a command that does not enclose all of it
             if _closing(inner, command.end()) == len(inner) - 1:
                 inner = inner[command.end() : -1].strip()
         elif inner.startswith(("```", "~~~")):
             blocks = list(fenced_blocks(inner))
             if len(blocks) == 1:
+                # a block with more text behind it is no mere wrapping: that text belongs to the
+                # answer
                 [block] = blocks
                 after_block = inner[block.end :] if block.closed else ""
                 inner = inner if after_block.strip("`~ ") else block.code.strip()
@@ -452,14 +491,17 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     """The place of the answer, by a form; `find_answer` takes off the wrappings."""
     blocks = list(fenced_blocks(text[begin:])) if form.fences is not None else []
     answer_blocks = [block for block in blocks if block.language in (form.fences or ())]
+    # where blocks hold the answer and nothing else is marked, masking them would be for nothing
     states = not answer_blocks or any(opener in text for opener in _openers(text))
     visible = _mask_blocks(text, begin, blocks) if blocks and form.begins and states else text
+    # an opening tag alone in an instruction would make the rest of the reply the answer
     if (
         visible.rfind(_TAG) > visible.rfind(_TAG_END) >= begin
     ):  # "between <answer> tags": not cut off
         at = visible.rfind(_TAG)
         visible = f"{visible[:at]}{'¤' * len(_TAG)}{visible[at + len(_TAG) :]}"
     body = text[begin:].strip()
+    # a whole reply such as {"note": "the answer is 5"} is the document itself, not a statement
     is_answer_alone = bool(form.begins) and re.match(form.begins, body) is not None
     extraction = (
         None
@@ -467,13 +509,16 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
         else _last_explicit(visible, begin, _openers(visible))
     )
     if extraction is not None:
+        # what was masked was only hidden from the search: the answer is read from the text as sent
         if visible is not text:
             extraction = extraction._replace(answer=text[extraction.start : extraction.stop])
         return _as_meant(visible, extraction)
     if answer_blocks:
+        # "```A``` That is wrong. ```B```" is a correction, not a hedge
         answer_blocks = answer_blocks[_last_corrected(text[begin:], answer_blocks) :]
         contents = list(dict.fromkeys(block.code.strip() for block in answer_blocks))
         at = begin + answer_blocks[-1].start
+        # blocks that differ are guesses: the last one is not paid
         flaw: Flaw = "hedged" if len(contents) > 1 else "" if contents[-1] else "empty-box"
         return Extraction(contents[-1], at, at, "fence", flaw, tuple(contents[:-1]))
     if not is_answer_alone:
@@ -481,11 +526,13 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
         extraction = extraction or _last_line(
             visible, begin, _PHRASE, "phrase", _PHRASE_WORDS, lines=form.lines
         )
+        # before the weak phrases: "I would choose …" in the reasoning, "5 is the answer" at its end
         extraction = extraction or _ending(visible, begin)
         extraction = extraction or _last_line(
             visible, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS
         )
         extraction = extraction and _as_meant(visible, extraction)
+    # the whole reply counts only where nothing in it is marked
     if extraction is None and form.bare and body:
         extraction = Extraction(body, begin, len(text), "bare")
     return extraction
@@ -517,13 +564,17 @@ def _program(text: str, form: Form) -> Answer:
     """What the last tag outside of blocks holds, or else the block that counts, or the text."""
     blocks = list(fenced_blocks(text))
     at, method = text.rfind(_TAG), "bare"
+    # a tag inside a program is a string of it
     if at >= 0 and not any(block.start < at < block.end for block in blocks):
         text, method = text[at + len(_TAG) :].partition(_TAG_END)[0], "tag"
         blocks = list(fenced_blocks(text))
     unnamed = [block for block in blocks if not block.language]
     named = [block for block in blocks if block.language in (form.fences or ())]
+    # blocks in another language, such as the output in ```text, are never the program
     chosen = (named or unnamed)[-1:]
     if form.prefers is not None:
+        # an example of use often follows the function: the last block that defines something is
+        # meant
         chosen = [b for b in (*unnamed, *named) if form.prefers.search(b.code)][-1:] or chosen
     for block in chosen:
         method = "fence" if block.closed else "open-fence"
@@ -583,9 +634,11 @@ def last_expression(text: str) -> Extraction | None:
         if (span := _last_between(text, begin, opening, closing))
     ]
     numbers = deque((match.span(1) for match in _NUMBER.finditer(text, begin)), maxlen=1)
+    # two dollar signs far apart, as in prices, enclose prose and no formula
     spans = [span for span in (*spans, *numbers) if span[1] - span[0] <= _LONGEST_FORMULA]
     if not spans:
         return None
+    # the one that ends last, of whichever kind: the end of a text is its result
     extraction = _trim_extraction(text, *max(spans, key=lambda span: span[1]), "expression")
     return extraction if extraction.answer else None
 
@@ -593,6 +646,7 @@ def last_expression(text: str) -> Extraction | None:
 def _last_between(text: str, begin: int, opening: str, closing: str) -> tuple[int, int] | None:
     """The span inside the last pair of these signs."""
     stop = text.rfind(closing, begin)
+    # searched as a single `$`, the pair would be an empty formula between the two signs
     if closing == "$" and text[stop - 1 : stop] == "$":
         return None  # the second sign of `$$`, which is a pair of its own
     start = text.rfind(opening, begin, stop) if stop >= 0 else -1
@@ -628,13 +682,16 @@ def bare(answer: str) -> str:
 
 def _as_meant(text: str, found: Extraction) -> Extraction:
     """The answer, flagged if the words around it ask, deny it or take it back."""
+    # an open box has all the rest of the text in it: there are no words behind it
     if found.flaw or found.method == "open-box":
         return found
+    # the signs that close the formula, the bold mark or the tag, as in `\boxed{5}$**.`
     begin = _CLOSED.match(text, found.stop)
     stop = begin.end() if begin else found.stop
     after = text[stop : stop + _AFTER].lower()
     flaw: Flaw = ""
     before = text[max(0, found.start - _NEAR) : found.start].lower()
+    # "Is it \boxed{5}?" asks; after a marker or a phrase `_line` has looked for the sign already
     if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
         flaw = "asked"
     elif _is_withdrawn(after):
@@ -646,10 +703,12 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
 
 def _is_withdrawn(after: str) -> bool:
     """Whether what follows an answer takes it back, or puts another one in its place."""
+    # most answers stand at the end, with at most a full stop behind them
     if len(after) < _LEAST_WORD or not _HAS_LETTER.search(after):
         return False
     if _has_any(after, _DOUBTS) and _WITHDRAWN.search(after):
         return True
+    # a correction such as "No, Lyon." ends the text: further on it is about something else
     return len(after) < _ENDING and _CORRECTION.match(after) is not None
 
 
@@ -670,16 +729,19 @@ def _together(text: str, first: int, between: str) -> bool:
         first: where the first answer's mark begins.
         between: what stands between the two answers.
     """
+    # before all else: a quoted reference never corrects, whatever is said in between
     if _OTHERS_ANSWER.search(between):
         return True
     if same_statement(between):
         return not _corrects(text[max(0, first - _NEAR) : first], between)
+    # far apart, or with a reason in between: the second one is the answer the model has come to
     if len(between) > _BEFORE or _SAYS_WHY.search(between):
         return False
     second = _last_piece(between)
     if _ALSO.match(second):
         return True
     before = _last_piece(text[max(0, first - _BEFORE) : first])
+    # both must look like items of a list: "Case 2" alone may sum up what was said before
     return bool(_CANDIDATE.match(second) and _CANDIDATE.match(before))
 
 
@@ -688,6 +750,7 @@ def _corrects(before: str, between: str) -> bool:
     \\boxed{5}`."""
     closed = _CLOSED.match(between)
     after = between[closed.end() :] if closed else between
+    # words right behind the first box, as in "\boxed{4} is wrong; it is \boxed{5}"
     if _CORRECTS.search(between) or _WITHDRAWN.match(after):
         return True
     return bool(_INSTEAD.match(after) and _REJECTED.search(before))
@@ -710,6 +773,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         begin: where the thinking ends.
         openers: what boxes and tags begin with.
     """
+    # the common case: one box, and so no hedge and no parts to look for
     if openers is _BOXES and (only := _only_box(text, begin)) >= 0:
         return _opened(text, only, _BOXES[0])
     final: Extraction | None = None
@@ -720,9 +784,12 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     if not last:
         return None
     earliest = len(text)
+    # from the end backwards, as long as the boxes belong to one statement
     for _ in range(_MOST):
         if not last:
             break
+        # of the kinds of openers the one that stands last, so that boxes and tags are taken in
+        # order
         opener = max(last, key=last.__getitem__) if len(last) > 1 else next(iter(last))
         at = last[opener]
         if (before := text.rfind(opener, begin, at)) >= 0:
@@ -732,6 +799,7 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         extraction = _opened(text, at, opener)
         if extraction is None:
             continue
+        # "\boxed{}" as the last answer says nothing: the one before it is not taken for it
         if final is None and extraction.flaw == "empty-box" and extraction.method == "box":
             if not _NAMES_BOX.search(text, max(begin, at - _NEAR), at):
                 return extraction
@@ -743,10 +811,12 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         elif extraction.stop >= final.stop:
             final, parts = (extraction, []) if extraction.method == "box" else (final, parts)
         elif not _together(text, at, text[extraction.stop : earliest].removeprefix(_TAG_END)):
+            # the end of an earlier statement: its boxes are steps, or were corrected
             break
         # "put it in \\boxed{}" is no second answer
         elif not extraction.flaw and _letters(extraction) != _letters(final):
             alternatives.append(extraction.answer)
+        # an open or empty box at the end stands for itself: earlier answers do not help it
         if final.flaw:
             return final
         if not extraction.flaw:
@@ -754,8 +824,10 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         earliest = at
     if final is None:
         return empty
+    # a single box is its own answer: there are no parts
     if len(parts) < 2:
         return final._replace(flaw="hedged", others=tuple(alternatives)) if alternatives else final
+    # found from the end backwards, and given in the order in which they stand
     named = tuple(_name_before(text, at) + answer for at, answer in reversed(parts))
     return final._replace(
         flaw="hedged" if alternatives else "", others=tuple(alternatives), parts=named
@@ -765,12 +837,14 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
 def _only_box(text: str, begin: int) -> int:
     r"""Where the text's one `\boxed` begins, as in most texts; -1 where another box may stand."""
     at = text.rfind(_BOXES[0], begin)
+    # "box" is in all three commands, and in the eaten one: any other one means a longer look
     if at < 0 or text.find("box", begin, at) >= 0 or text.find("box", at + len(_BOXES[0])) >= 0:
         return -1
     return at
 
 
 def _name_before(text: str, at: int) -> str:
+    # 30 characters: more than the longest name and its sign
     name = _NAME_BEFORE.search(text, max(0, at - 30), at)
     return f"{name[1]} = " if name else ""
 
@@ -784,6 +858,7 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
         return _trim_extraction(text, after, len(text) if end < 0 else end, "tag")
     if plain := _PLAIN_BOX.match(text, after):
         return Extraction(plain[1], after + 1, plain.end() - 1, "box")
+    # `\boxedtext` is another command; `\boxed5` is a box
     if text[after : after + 1].isalpha():  # some other command, such as \boxedtext
         return None
     brace = _BOX_START.match(text, after)
@@ -798,6 +873,8 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
     if stop is not None:
         return _innermost(text, _trim_extraction(text, brace.end(), stop, "box"))
     extraction = _trim_extraction(text, brace.end(), len(text), "open-box")
+    # a reply cut off by a limit or a stop string right behind the answer still has it on one line;
+    # lines of further reasoning in the box are no answer
     is_closed_by_line = "\n" not in extraction.answer and len(text) - brace.end() <= _WINDOW
     return (
         extraction
@@ -809,6 +886,7 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
 def _closing(text: str, start: int) -> int | None:
     r"""The brace that closes the box opened just before `start`; `\{` and `\}` do not count."""
     depth = 1
+    # within the window only: a brace that never closes would be looked for to the end, once per box
     for match in _BRACE.finditer(text, start, start + _WINDOW):
         if match[0] == "{":
             depth += 1
@@ -840,8 +918,11 @@ def _trim_extraction(text: str, start: int, stop: int, method: ExtractionMethod)
     )
     start += len(inner) - len(inner.lstrip(edges))
     inner = inner.strip(edges)
+    # in a box or a tag a full stop is part of what is stated, and each verifier judges it itself
     if method not in ("box", "tag"):
         inner = inner.rstrip(edges + (".,;$" if method == "open-box" else ".,;"))
+    # after a marker or a phrase nothing is no flaw: `_last_line` then returns None, and weaker
+    # marks are looked for
     empty = not inner.strip("$. ") and method != "marker" and method != "phrase"
     return Extraction(inner, start, start + len(inner), method, "empty-box" if empty else "")
 
@@ -853,6 +934,7 @@ def _is_bold(text: str) -> bool:
 
 
 def _letters(found: Extraction) -> str:
+    # a tag may hold all the rest of a text: what lies beyond the window is not compared
     return "".join(found.answer[:_WINDOW].split())
 
 
@@ -861,6 +943,7 @@ def _letters(found: Extraction) -> str:
 
 @lru_cache(maxsize=64)
 def _marker_pattern(markers: tuple[str, ...]) -> re.Pattern[str]:
+    # "**Answer:**", "> A:" and "## Answer:"; within a line "A:" may be the end of "Plan A:"
     line_start = r"^[ \t*_#>]{0,8}+"
     words = [re.escape(marker) for marker in markers if marker[:1].isalpha()]
     signs = [re.escape(marker) for marker in markers if not marker[:1].isalpha()]
@@ -890,6 +973,7 @@ def _last_line(
     With `lines` it is the text up to the next empty line.  `words`, if there are any: each match
     has one of them, in small or capital letters, in the line in which it begins.
     """
+    # each match has a word, so a text without one can't match
     if words:  # to look for a word takes a hundredth of the time
         is_ascii = text.isascii()
         folded = text.lower() if is_ascii else text.translate(_DOTLESS).casefold()
@@ -897,9 +981,12 @@ def _last_line(
         if not present:
             return None
         if is_ascii:  # elsewhere a folded character may be two
+            # the pattern starts at the line of the first word: what stands before it can't match
             places = [at for word in present if (at := folded.find(word, begin)) >= 0]
             begin = max(begin, text.rfind("\n", begin, min(places, default=len(text))) + 1)
+    # the last matches only, as for boxes
     starts = deque(map(re.Match.end, pattern.finditer(text, begin)), maxlen=_MOST)
+    # the last one that states something: a question behind it is passed over
     for start in reversed(starts):
         extraction = _paragraph(text, start, method) if lines else _line(text, start, method)
         if extraction is not None:
@@ -924,6 +1011,7 @@ def _line(text: str, start: int, method: ExtractionMethod) -> Extraction | None:
         if text[end.start()] == "?":
             return None
         stop = end.start()
+    # only with an answer before it: "The answer is, because of symmetry, 5" has none there
     if (reason := _REASON.search(text, start, stop)) and text[start : reason.start()].strip(_EDGES):
         stop = reason.start()  # what follows is why it is the answer
     return _trim_extraction(text, start, stop, method)

@@ -27,7 +27,10 @@ _NAMED = (
     r"[: ]*|"
     r"(?:so|thus|hence|therefore),? |it(?:['’]s| is) |i (?:choose|pick|select) )"
 )
+# "B", "(b)", "B.", "the answer is B" and "Option: [B]"
 _LETTER = re.compile(rf"(?:{_NAMED})*[(\[{{]?\s*([A-Za-z])\s*[)\]}}]?[.):]?", re.IGNORECASE)
+# "(B) Lyon", "B. Lyon", "B - Lyon" and "B (Lyon)": without a sign behind it, a letter may be a
+# word, as in "A dog"
 _LETTER_AND_TEXT = re.compile(
     rf"(?i:{_NAMED})*(?:\(([A-Z])\)[.:,]?|([A-Z])[.):,]|([A-Z]) ?[-–—=]|([A-Z])(?= \())\s*(\S.*)",
     re.DOTALL,
@@ -37,11 +40,13 @@ _BESIDE = re.compile(  # "B Lyon", "Lyon (B)" and "Lyon, option B", if the text 
     r"(?P<said>\S.*?),? (?:so |which is )?(?:option|choice) (?P<last>[A-Z])",
     re.DOTALL,
 )
+# "Option B is correct", "(B) is the right answer"
 _SENTENCE = re.compile(
     r"(?i:(?:the )?(?:option|choice|answer)(?: is)?:? )?\(?([A-Z])\)? is (?i:the )?"
     r"(?i:correct|right|best|true)(?i: answer| option| choice| one)?"
 )
 _SAID = re.compile(rf"(?:{_NAMED})+", re.IGNORECASE)
+# a capital letter on its own, as in "B or C"; not that of "B12"
 _LISTED = re.compile(r"(?<![A-Za-z0-9'’])([A-Z])(?![A-Za-z0-9'’])")
 _EXACT: Final = MathVerifier(MathPolicy(symbolic=False))
 _NUMBER = re.compile(r"[-+−]?\$?\d[\d.,]{0,20}%?|\\?[dt]?frac.{1,40}|[-+]?\d{1,9} ?/ ?\d{1,9}%?")
@@ -104,6 +109,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
                 f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], "
                 f"'answer': '5'}}"
             )
+        # 26 is where the letters end; one option alone could not be missed
         if not 2 <= len(options) <= len(LETTERS) or not all(
             isinstance(option, str) and option.strip() for option in options
         ):
@@ -117,6 +123,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
                 f"the answer {brief(answer)} is none of the options {brief(list(options))}; give "
                 f"its text"
             )
+        # as where a data set has lost its texts and holds the same one twice
         if len(right) == len(options):
             raise DataError(f"all options are {brief(answer)}; any answer would be right")
         return Choices(tuple(options), right)
@@ -128,8 +135,10 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
             answer: from `extract`.
             reference: from `read`.
         """
+        # full-width letters and digits, as East Asian keyboards write them
         text = unicodedata.normalize("NFKC", answer.text)
         named = _name_options(text, reference.options)
+        # "B, not A" names two letters and means one of them
         if not named and (last_half := kept_of_two(text)) != text:
             named = _name_options(last_half, reference.options)
         if named is None:
@@ -137,6 +146,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
         if named is None:
             why = f"no-such-choice: {text[:80]!r}"
             return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
+        # several options named are a guess at each of them
         if not named:
             why = "hedged: several options are named"
             return Verdict(Outcome.WRONG, why=why, answer=answer.text)
@@ -148,6 +158,7 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     def example(self, reference: object) -> str:
         choices = self.read(reference)
         index = min(choices.right)
+        # an option may be the text "A" without being option A: the letter alone would name that one
         if _matching(LETTERS[index], choices.options) in (frozenset(), choices.right):
             return f"\\boxed{{{LETTERS[index]}}}"
         # its letter is another one's text
@@ -172,11 +183,13 @@ def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
     plain, folded = _fold_options(options)
     plain_text = _plain(text)
     exact = frozenset(index for index, option in enumerate(plain) if option == plain_text)
+    # first as written: "mg" and "Mg" may both be options
     if exact:
         return exact
     same = frozenset(
         index for index, option in enumerate(folded) if option == plain_text.casefold()
     )
+    # options that differ in case alone are told apart by case alone
     return same if len({plain[index] for index in same}) == 1 else frozenset()
 
 
@@ -190,6 +203,7 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
         if same:
             return same if index in same else frozenset()  # "b" may be the text of another option
         return frozenset((index,)) if index < len(options) else None
+    # the text of an option, before "A dog" is read as a letter with a text
     if same:
         return same
     if beside := _BESIDE.fullmatch(text_named.rstrip(".")):
@@ -200,6 +214,8 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
         text_named.rstrip(".")
     ):
         index = LETTERS.index(next(filter(None, match.groups())))
+        # a letter with a text counts where the text is that option's: "B. Lyon" for B. Paris names
+        # two
         text = match[5] if match.re is _LETTER_AND_TEXT else ""
         if index >= len(options):
             return None
@@ -208,12 +224,14 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
             inner = inner[1:-1]
         if not text or index in _matching(text, options) | _matching(inner, options):
             return frozenset((index,))
+        # "B. 5.0" where option B is 5
         if same := _equal_number(inner, options):
             return same if index in same else frozenset()
     elif (stripped := _SAID.match(text_named)) and stripped.end() < len(text_named):
         return _name_options(text_named[stripped.end() :], options)
     elif same := _equal_number(text_named, options):
         return same
+    # no letters beyond the last option: with options A to D, "I" is a word
     letters = {
         listed for listed in _LISTED.findall(text_named) if listed <= LETTERS[len(options) - 1]
     }
@@ -223,6 +241,7 @@ def _name_options(answer: str, options: tuple[str, ...]) -> frozenset[int] | Non
 def _within(said: str, prompt: str, options: tuple[str, ...]) -> frozenset[int] | None:
     """The option whose text a sentence holds that has no other words than the question; None if
     there is none."""
+    # from B on: an A at the head of a sentence is most often the article
     if set(_LISTED.findall(said)) & set(LETTERS[1 : len(options)]):
         return None  # a letter beside the text, of another option
     option_words = _words_of(options)

@@ -29,15 +29,22 @@ __all__ = [
     "within_sentence",
 ]
 
+# soft hyphens, signs of no width and marks of direction: a web page's text has them, no reader sees
+# them
 _UNSEEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 _WIDE: Final = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+# words keep the apostrophe inside them ("O'Brien"); any other sign is a token of its own, so that
+# "C++" differs from "C"
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\s\w]|_")
 _DROPPED: Final = frozenset(".,;:!?\"'“”‘’`()[]{}«»…¿¡*_-–—‐")
+# "well-known" may be one word or two; "3-4", "T-1" and "x-y" stay
 _HYPHEN: Final = re.compile(r"(?<=[^\W\d_]{2})-(?=[^\W\d_]{2})")
+# "5 or" and "5 maybe" are not five of something: a hedge is no noun
 _NO_NOUNS: Final = frozenset(
     "or and maybe perhaps probably possibly not no ish off more less".split()
 )
 _ARTICLES: Final = frozenset(("a", "an", "the"))
+# "The Who" and "The Band" are names: without the article they are other words
 _WHOLE_NAMES: Final = frozenset("who what which it them one band end".split())
 _ORDINALS: Final = frozenset(("first", "second", "third"))
 _MOST_SPELT: Final = 12  # words of a number
@@ -191,24 +198,30 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
         gold: the reference; what it is decides how the two are compared.
         prompt: the question; one for a percentage is answered by a number without the sign, too.
     """
+    # equal text is equal whatever it is, and spares the reading of dates and amounts
     answer_text, right = _plain(answer), _plain(gold)
     if answer_text == right:
         return True
     if _same(answer_text, right, prompt):
         return True
+    # "It is Paris" and "Paris, not Lyon": only what is left is compared
     core_answer = kept_of_two(_LEAD_IN.sub("", answer_text))
     glossed = _GLOSSED.fullmatch(core_answer)
     short, gloss = (glossed["said"], glossed["gloss"]) if glossed else (core_answer, "")
     if (
         short != answer_text
         and _same(short, right, prompt)
+        # "Paris (France)" says two things: the gloss must say the same as the reference, or the
+        # answer is two guesses
         and (not gloss or _same(gloss, right, ""))
     ):
         return True
+    # "Yes, because …" may go on, unless the reason takes the yes back
     truth = _YES_NO.get(right.casefold().rstrip("."))
     if truth is not None and (verdict := _VERDICT.fullmatch(answer_text)) is not None:
         return _YES_NO[verdict["truth"].casefold()] is truth and _says_why(verdict["why"], truth)
     allowed = (
+        # "It does not" answers no: its denial is the answer itself, and doubts nothing
         _DENIALS if truth is False and answer_text[:3].casefold() in ("no ", "it ") else frozenset()
     )
     count = right.count(" ") + 1
@@ -221,6 +234,7 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
 def _says_why(reason: str, truth: bool) -> bool:
     """Whether what follows "yes" or "no" leaves it as it is."""
     words = {word.strip(_WORD_EDGES).casefold().replace("’", "'") for word in reason.split()}
+    # "No, it is not" repeats the no; "Yes, but not always" turns the yes
     turning = _DOUBTFUL - _DENIALS if truth is False else _DOUBTFUL
     return turning.isdisjoint(words) and _YES_NO.keys().isdisjoint(words)
 
@@ -245,17 +259,22 @@ def within_sentence(
         allowed: further words that say nothing.
     """
     words = said.split()
+    # without a question no word is known to be only its echo
     if not prompt or not 2 <= len(words) <= _MOST_WORDS:
         return
     possible = {word.casefold() for word in own}
     question_words = _question_words(prompt)
+    # the question names the answer, as in "Paris or Lyon?": a sentence with it may have copied both
     if len(possible) == 1 and possible <= question_words:
         return
     passed = [_is_passed(word, question_words, possible, allowed) for word in words]
+    # all passed over leaves no answer; none passed over leaves the whole, which was compared before
     if all(passed) or not any(passed):
         return
     first, last = passed.index(False), len(words) - 1 - passed[::-1].index(False)
     around = min(count, _MOST_CORE)
+    # some of the right answer's words may be the question's, and passed over: the core may take as
+    # many of them back
     for start in range(first, max(-1, first - around - 1), -1):
         if start and words[start - 1].casefold() in _TURNING:
             continue
@@ -270,6 +289,7 @@ def _is_passed(
     plain = word.strip(_WORD_EDGES).casefold().replace("’", "'")
     if plain in allowed or not plain:
         return True
+    # before the words of the question: a doubt counts even where the question has the word
     if plain in possible or plain in _DOUBTFUL:
         return False
     return plain in _NEUTRAL or plain in asked or _stem(plain) in asked
@@ -301,29 +321,37 @@ def kept_of_two(said: str) -> str:
 
 
 def _same(said: str, right: str, prompt: str) -> bool:
+    # "What percentage …?" is answered by 45 as well as by 45 %
     if "%" in right and said.replace(".", "", 1).isdecimal() and _PERCENT.search(prompt):
         said += "%"
     if is_question(said) and not is_question(right):
+        # before all readings: "1990?" would else be a year
         return False
     if _CODE_NAME.fullmatch(right):
+        # a name in code differs by case and by each sign: `MAX_LEN` is not `max_len`
         return said.strip("`'\"").rstrip(".") == right
     if _DOTTED_NAME.fullmatch(right):
         return said.strip("`'\". ").removesuffix("()").casefold() == right.casefold()
     for read in (_date, _time):
         if (expected := read(right)) is not None:
             return read(said) == expected
+    # asked for a year, a whole date that lies in it says more, and nothing else
     if "year" in prompt and _YEAR.fullmatch(right) and (day := _date(said)) is not None:
         return str(day[0]) == right
+    # an amount is answered by an amount alone, in digits or in words
     if (amount := _amount(right)) is not None:
         amount_said = _amount(said)
         return amount_said is not None and _same_amount(amount_said, amount)
     if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
         return _YES_NO.get(said.casefold().rstrip(".!")) is truth
+    # hyphens are taken out of both, and only where the first comparison has failed
     if _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right)):
         return True
+    # lists of names: "A, B and C" and "A, B, C" are one
     if "," in right:
         return _same_words(_AND_LAST.sub(", ", said), _AND_LAST.sub(", ", right))
     family_name, comma, first_name = said.partition(", ")  # "Austen, Jane"
+    # only of names that begin with capitals: "red, dark" is a list, not "dark red"
     return bool(comma) and right.istitle() and _same_words(f"{first_name} {family_name}", right)
 
 
@@ -359,6 +387,7 @@ def tokens(text: str) -> tuple[str, ...]:
     Args:
         text: an answer or a reference.
     """
+    # "J. R. R. Tolkien" and "JRR Tolkien"
     plain = _INITIALS.sub(lambda run: re.sub(r"[. ]", "", run[0]), _plain(text))
     all_tokens: list[str] = []
     pieces = list(_TOKEN.finditer(plain))
@@ -375,14 +404,17 @@ def tokens(text: str) -> tuple[str, ...]:
                 continue
             if token == "-" and begins and not after.isdigit():
                 continue
+        # "dont" and "don't" are one word; a lone apostrophe is a sign
         all_tokens.append(re.sub("['’]", "", token) if len(token) > 1 else token)
     counted = []
     for at, token in enumerate(all_tokens):
         following = all_tokens[at + 1] if at + 1 < len(all_tokens) else ""
+        # the A of "Vitamin A" stays: no word follows it
         is_article = token.casefold() in _ARTICLES and len(following) > 1 and following[0].isalpha()
         if is_article and not (at == 0 and following.casefold() in _WHOLE_NAMES):
             continue
         counted.append(token)
+    # "The" and "!" have nothing else: they keep what they are
     return tuple(counted or plain.split())
 
 
@@ -396,9 +428,11 @@ def _same_word(one: str, other: str) -> bool:
     """In any case; accents of a name may be left out, those of other words, as in "año", not."""
     if one.casefold() == other.casefold():
         return True
+    # the capital is the reference's, as of a name: "ano" for "año" is another word
     if other[:1].isupper() and _bare(one) == _bare(other):
         return True
     short, long = sorted((one.casefold(), other.casefold()), key=len)
+    # "Mt" for "Mount"; numerals both ways, as "Henry 8" and "Henry VIII"
     return _SHORTENED.get(short) == long or _roman(one) == other or one == _roman(other)
 
 
@@ -424,10 +458,13 @@ def _bare(word: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _amount(text: str) -> Amount | None:
+    # a full stop behind a number is the sentence's; more of them say that it goes on, as in
+    # "0.333..."
     bare = text.rstrip(". ") if not text.endswith("..") else text
     match = _NUMBER.fullmatch(bare)
     if match is None or not (match["whole"] or match["part"] or match["vulgar"]):
         return _spelt(bare)
+    # "--5" is no number
     if match["sign"] and match["minus"]:
         return None
     integer_part = (match["whole"] or "0").replace(",", "")
@@ -435,10 +472,12 @@ def _amount(text: str) -> Amount | None:
         return None  # "007" and "03/05" are codes
     value = Fraction(f"{integer_part}{match['part'] or ''}")
     if match["under"]:
+        # "1/05" may be a date, and "1.5/2" is left to be worked out
         if match["under"].startswith("0") or match["part"]:
             return None
         value /= int(match["under"])
     if match["vulgar"]:
+        # the signs stand for halves to eighths, as floats: the nearest of these is exact
         value += Fraction(unicodedata.numeric(match["vulgar"])).limit_denominator(8)
     value *= Fraction(10) ** int((match["power"] or match["ten"] or "0").replace("−", "-"))
     value *= _SCALES.get((match["scale"] or "").lower(), 1)
@@ -454,11 +493,13 @@ def _unit(text: str) -> str | None:
     word_text = text.strip()
     if not word_text:
         return ""
+    # exponents of a unit ("m^2") hold digits; any other digit is a second number: "5 or 6", "3 x 4"
     if re.search(r"\d", re.sub(r"\^\{?-?\d\}?|[²³]", "", word_text)) or re.match(
         r"[-/:=<>≠+*,;|]", word_text
     ):
         return None
     word = word_text.casefold()
+    # three letters and fewer keep their s: "ms" is not the plural of "m"
     return _CURRENCIES.get(
         word.removesuffix("s"), word if len(word) < 4 else word.removesuffix("s")
     )
@@ -467,12 +508,15 @@ def _unit(text: str) -> str | None:
 def _spelt(text: str) -> Amount | None:
     """A cardinal number in words, perhaps with a scale and a noun behind it."""
     words = re.findall(r"[a-z]+", text.casefold())
+    # a digit or a sign beside the words: this is no number in words
     if re.sub(r"[a-z\s-]", "", text.casefold()):
         return None
+    # the longest beginning that is a number: "two hundred people" is 200, not 2
     for count in range(min(len(words), _MOST_SPELT), 0, -1):
         value, unit_words = number(" ".join(words[:count])), words[count:]
         if value is None or words[count - 1] in _ORDINALS or words[count - 1].endswith("th"):
             continue
+        # "five six" are two numbers
         if unit_words and number(unit_words[0]) is not None:
             return None
         scale = _SCALES.get(unit_words[0], 1) if unit_words else 1
@@ -484,9 +528,11 @@ def _spelt(text: str) -> Amount | None:
 def _same_amount(said: Amount, right: Amount) -> bool:
     if said.unit == right.unit:
         return said.value == right.value
+    # 45 % is 0.45 and not 45: both are brought to a share
     if "%" in (said.unit, right.unit) and "" in (said.unit, right.unit):
         return said.value / (100 if said.unit else 1) == right.value / (100 if right.unit else 1)
     if said.unit and right.unit:
+        # of two units that are known: 1 km is 1000 m; nouns must be the same
         measure_said, measure_right = _measure(said.unit), _measure(right.unit)
         return (
             measure_said is not None
@@ -496,15 +542,19 @@ def _same_amount(said: Amount, right: Amount) -> bool:
         )
     unit = said.unit or right.unit
     if unit in ("$", "€", "£", "¥"):
+        # the currency may be left out where the reference has it; one that the reference lacks says
+        # more
         return bool(right.unit) and said.value == right.value
     if unit[0] in "%$€£¥°" or (_measure(unit) is not None and not (right.unit and _is_time(unit))):
         return False  # 5 is not 5 %, and "5 m" says more than 5
+    # "5 apples" answers "5", and "5" answers "5 apples": a noun repeats the question
     return said.value == right.value and unit.isalpha() and unit not in _NO_NOUNS
 
 
 def _measure(unit: str) -> tuple[Fraction, ...] | None:
     """Size and dimensions of a unit that is known; None for a noun."""
     name = canonical(unit.strip("° ")) if unit[:1] != "°" else None
+    # temperatures differ by more than a factor: 0 °C is 273.15 K
     if name is None or name in TEMPERATURES:
         return None
     size = measure(name)
