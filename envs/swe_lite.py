@@ -221,7 +221,7 @@ class SweLite(rlvr.Environment):
             for path, data in box.files.items()
             if path.startswith(prefix)
         }
-        return Box(box.sandbox, own_files).test(task.reference["tests"])
+        return box.test(task.reference["tests"], files=own_files)
 
     def more_tests(self, task: rlvr.Task) -> str:
         """A file of unittest with cases that are neither shown nor decide, for `rlvr strength`.

@@ -8,6 +8,7 @@ file of it is read by the tests' interpreter.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -35,18 +36,28 @@ class Box:
 
     def __init__(self, sandbox: Sandbox, files: Mapping[str, bytes]) -> None:
         self.sandbox, self.files = sandbox, dict(files)
-        self._tested_s = 0.0
-        self._began: float | None = None
+        self._lock = threading.Lock()
+        self._running = 0
+        self._tested_s = self._since = 0.0  # without the seconds since that moment
 
     @property
     def testing_s(self) -> float:
-        """Wall seconds of all `test` so far, of one that runs too.
+        """Wall seconds in which any `test` ran, until now.
 
         The sandbox limits each of them, so they count for no other limit: a program could use that
         up, or wait for a place.
         """
-        began = self._began
-        return self._tested_s + (0.0 if began is None else monotonic() - began)
+        self._count_tests(0)
+        return self._tested_s
+
+    def _count_tests(self, change: int) -> None:
+        """One more or less runs from now on; threads may run several at once."""
+        with self._lock:
+            now_s = monotonic()
+            if self._running:
+                self._tested_s += now_s - self._since
+            self._since = now_s
+            self._running += change
 
     def text(self, path: str) -> str | None:
         """A file's text; None if there is none, or it is not UTF-8.
@@ -59,13 +70,17 @@ class Box:
         except (KeyError, UnicodeDecodeError):
             return None
 
-    def test(self, test: str, *, style: str = "unittest") -> dict[str, str]:
+    def test(
+        self, test: str, *, style: str = "unittest", files: Mapping[str, bytes] | None = None
+    ) -> dict[str, str]:
         """Run tests against the Python files, each of which is imported by its own name, such as
         `shop.cart`.
 
         Args:
             test: the tests' code, which the program never sees.
             style: see `TestSuite`.
+            files: by path, instead of the box's own.  The tests of another box would use up the
+                time limit of `grade`.
 
         Returns:
             The outcome of each test by name: "pass", "fail", "error" or "skip".  A test that is
@@ -77,15 +92,16 @@ class Box:
             SandboxFailed: we failed, or the tests pass functions of the program what cannot cross
                 the border.
         """
-        files = {path: data for path, data in self.files.items() if is_file_name(path)}
+        given = self.files if files is None else files
+        files = {path: data for path, data in given.items() if is_file_name(path)}
         # Without a main file the program is empty, and the tests import the other files by name.
         program = Program("python", None if "main.py" in files else "", files=files)
         suite = TestSuite(style, test, modules=("main",), stop=False)
-        self._began = monotonic()
+        self._count_tests(1)
         try:
             run = self.sandbox.test(program, suite)
         finally:
-            self._tested_s, self._began = self.testing_s, None
+            self._count_tests(-1)
         # Ours: neither run says anything about the files, so no outcome is made of it.
         for one in (run.run, run.tests):
             if one.ending is Ending.IE:

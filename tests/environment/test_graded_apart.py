@@ -1,6 +1,8 @@
 """A verdict on files of a session is found in a fresh box, where nothing that the policy did there counts."""
 
+import threading
 import time
+import types
 from dataclasses import replace
 
 import pytest
@@ -9,7 +11,8 @@ import rlvr
 from rlvr.environment import tool_episode
 from rlvr.environment.episode import EpisodeFailed
 from rlvr.environment.ready_tools import bash, sandbox
-from rlvr.sandbox import Limits
+from rlvr.errors import SandboxFailed
+from rlvr.sandbox import Box, Limits
 from rlvr.scoring.episodes import grade_again, play_again
 from tests.rewards.parts import refusal
 
@@ -132,7 +135,6 @@ def test_a_cheat_is_not_paid(name):
 def test_a_program_that_never_ends_is_wrong_however_long_its_tests_take(monkeypatch):
     """The limit of `grade` held for the tests in its box too: an endless loop on a busy machine, or
     in several tests, bought UNSCORED."""
-    monkeypatch.setattr(tool_episode, "_OWN_S", 1.0)
 
     class Often(Fix):
         def setup(self, task):
@@ -141,22 +143,64 @@ def test_a_program_that_never_ends_is_wrong_however_long_its_tests_take(monkeypa
             return session
 
         def grade(self, task, box):
-            return [box.test(TESTS), box.test(TESTS)]
+            return [box.test(TESTS), box.test(TESTS, files=box.files)]
 
     env = Often(call_seconds=0.1)
     task = env.task(0)
     with env.open(task) as episode:
+        monkeypatch.setattr(tool_episode, "_OWN_S", 1.0)  # not of `setup`, which starts the sandbox
         episode.reply("Done.")
     assert env.score(task, episode.completion()).verdict.outcome is rlvr.Outcome.WRONG
 
 
+def test_tests_side_by_side_count_once_and_until_the_last_ends():
+    """Of two, the shorter ended the count of the longer, which then used up the limit of `grade`."""
+    ends, both = {"long": threading.Event(), "short": threading.Event()}, threading.Barrier(3)
+
+    def run(_, suite):
+        both.wait()
+        ends[suite.test].wait()
+        raise SandboxFailed("ended")
+
+    def test(name):
+        with pytest.raises(SandboxFailed):
+            box.test(name)
+
+    box = Box(types.SimpleNamespace(test=run), {})
+    threads = {name: threading.Thread(target=test, args=(name,)) for name in ends}
+    for thread in threads.values():
+        thread.start()
+    both.wait()
+    ends["short"].set()
+    threads["short"].join()
+    before_s = box.testing_s
+    time.sleep(0.02)
+    during_s = box.testing_s
+    ends["long"].set()
+    threads["long"].join()
+    after_s = box.testing_s
+    time.sleep(0.02)
+    assert before_s + 0.02 <= during_s <= after_s == box.testing_s
+
+
+def test_the_tests_of_some_files_are_of_the_box(monkeypatch):
+    """A box of its own within `grade`, as `swe-lite-v1` made, counted for the limit of `grade`."""
+    suites = []
+    env = rlvr.make("swe-lite-v1")
+    monkeypatch.setattr(Box, "test", lambda box, test, **options: suites.append((box, options)))
+    task, box = env.task(0), Box(None, {"src/other/a.py": b"", "main.py": b""})
+    env.grade(task, box)
+    assert suites == [(box, {"files": {}})]
+
+
 def test_a_grade_of_ones_own_that_hangs_is_ours(monkeypatch):
     """Only the tests of the box have a limit of their own."""
-    monkeypatch.setattr(tool_episode, "_OWN_S", 0.5)
     env = Fix(call_seconds=0.1)
     env.grade = lambda task, box: time.sleep(3)
-    with env.open(env.task(0)) as episode, pytest.raises(EpisodeFailed, match=r"more than 0\.5 s"):
-        episode.reply("Done.")
+    with env.open(env.task(0)) as episode:
+        monkeypatch.setattr(tool_episode, "_OWN_S", 0.5)
+        with pytest.raises(EpisodeFailed, match=r"more than 0\.5 s"):
+            episode.reply("Done.")
 
 
 def test_an_object_in_place_of_a_value_is_wrong():
