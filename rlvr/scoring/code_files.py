@@ -109,7 +109,8 @@ def _python() -> str:
     digits = sys.get_int_max_str_digits()
     if digits != sys.int_info.default_max_str_digits:
         words.append(f"int_max_str_digits={digits}")
-    encoding = locale.getencoding().lower()
+    # what `open` takes; `locale.getencoding` says ASCII in a C locale, where Python takes UTF-8
+    encoding = locale.getpreferredencoding(False).lower()
     if encoding != "utf-8":
         words.append(encoding)
     return " ".join(words)

@@ -726,13 +726,19 @@ os.register_at_fork(after_in_child=_forget_all)
 
 def _environment(hash_seed: int) -> dict[str, str]:
     """One thread per worker, since the pool is the parallelism; a fixed hash seed, since verdicts
-    must repeat."""
+    must repeat; and files are read as here, also after `python -X utf8`."""
     # A library that starts a thread per core in each of as many workers as cores would be slower
     # than with one.
     threads = {
         name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     }
-    return {"PYTHONHASHSEED": str(hash_seed), "TOKENIZERS_PARALLELISM": "false"} | threads
+    encoding = {"PYTHONUTF8": "1"} if sys.flags.utf8_mode else {}
+    return {
+        "PYTHONHASHSEED": str(hash_seed),
+        "TOKENIZERS_PARALLELISM": "false",
+        **threads,
+        **encoding,
+    }
 
 
 def _stderr_fd() -> int:

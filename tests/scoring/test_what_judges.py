@@ -6,6 +6,7 @@ import functools
 import locale
 import os
 import pkgutil
+import platform
 import re
 import subprocess
 import sys
@@ -81,8 +82,18 @@ def test_how_python_was_started_is_code(monkeypatch):
     usual = code_of(env)["python"]
     monkeypatch.setattr(sys, "get_int_max_str_digits", lambda: 0)
     assert code_of(env)["python"] == f"{usual} int_max_str_digits=0"
-    monkeypatch.setattr(locale, "getencoding", lambda: "ISO-8859-1")
+    monkeypatch.setattr(locale, "getpreferredencoding", lambda _: "ISO-8859-1")
     assert code_of(env)["python"] == f"{usual} int_max_str_digits=0 iso-8859-1"
+
+
+@pytest.mark.parametrize(("options", "usual"), [([], True), (["-X", "utf8=0"], False)])
+def test_a_locale_counts_where_files_are_read_otherwise(options, usual):
+    """With LC_ALL=C, as jobs often have it, Python reads UTF-8; their shards were refused."""
+    code = "from rlvr.scoring.code_files import _python; print(_python())"
+    argv = [sys.executable, *options, "-c", code]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUTF8"}
+    done = subprocess.run(argv, env=variables | {"LC_ALL": "C"}, capture_output=True, text=True)
+    assert (done.stdout == f"{platform.python_version()}\n") is usual, done.stdout + done.stderr
 
 
 def test_a_library_of_ones_own_is_an_input(tmp_path):

@@ -235,6 +235,20 @@ def test_a_limit_we_live_under_ourselves_is_kept(tmp_path):
     assert done.stdout == "[1, WorkerError('MemoryError')]\n", done.stderr
 
 
+def test_a_worker_reads_files_as_its_parent_does():
+    """`-X utf8` reaches no child by itself; the identity of scores names the parent's encoding."""
+    code = """if True:
+        import locale
+        from rlvr.workers import WorkerPool
+        setup = lambda: lambda _: __import__("locale").getpreferredencoding(False)
+        with WorkerPool(setup) as pool:
+            print(locale.getpreferredencoding(False), *pool.run([1], wall_s=60))
+    """
+    argv, variables = [sys.executable, "-X", "utf8", "-c", code], {"LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(argv, env=os.environ | variables, capture_output=True, text=True)
+    assert done.stdout == "utf-8 utf-8\n", done.stderr
+
+
 # ----------------------------------------------------------------------------------------- starting
 
 
