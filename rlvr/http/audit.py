@@ -86,6 +86,7 @@ class AuditLog:
     def _append(self, line: bytes) -> None:
         if self._is_cut_off:  # the line before, which is lost; this one is none of it
             line = b"\n" + line
+        # One write a line: O_APPEND keeps lines of several processes apart only if each is whole.
         written = os.write(self._fd, line)
         self._is_cut_off = written < len(line)
         if self._is_cut_off:
@@ -97,12 +98,14 @@ class AuditLog:
             os.close(self._fd)
 
     def _opened(self) -> int:
+        # O_NONBLOCK: opening a FIFO without a reader must not stop the service.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(self._path, flags, 0o600)
 
     def _make_room(self) -> None:
         """Begin a new file where this one is full, unless another process has."""
         own_file = os.fstat(self._fd)
+        # Without a name any more it was rotated by another process: then ours is the old one.
         if own_file.st_size < self._most_bytes and own_file.st_nlink:
             return
         # Of two processes one renames it: the other would put the new file in place of this one.
@@ -110,5 +113,6 @@ class AuditLog:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(own_file, self._path.stat()):
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
+        # Opened before the other is closed: if that fails, lines still go somewhere.
         before, self._fd = self._fd, self._opened()
         os.close(before)

@@ -90,6 +90,7 @@ class BodyReader:
             Refused: it is too large, too slow, or no JSON object.
             ClientDisconnect: the caller has left.
         """
+        # Parameters such as a charset do not count: JSON is UTF-8.
         kind = request.header(b"content-type").partition(";")[0].strip().lower()
         if kind != "application/json" or request.header(b"content-encoding") not in (
             "",
@@ -103,10 +104,12 @@ class BodyReader:
             )
         share = request.share
         connection = request.scope.get("rlvr.connection")
+        # A body that has come with its head is taken over without a copy.
         if connection is not None and connection.has_body:
             body = connection.take_body()
             if len(body) > self._limits.body_mib * MIB:
                 raise _too_large(int(self._limits.body_mib * MIB))
+            # Small ones are not counted: their values are, in `_parse_body`.
             if len(body) > _AT_ONCE_BYTES:
                 share.add(len(body))
         else:
@@ -133,6 +136,7 @@ class BodyReader:
     async def _receive(self, request: HttpRequest) -> bytearray:
         limit = int(self._limits.body_mib * MIB)
         declared = request.header(b"content-length")
+        # Refused before a byte of it is read; twenty digits are more than any size.
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
         # it grows without a copy, where joining parts would stop all threads
@@ -144,16 +148,19 @@ class BodyReader:
             part, has_more = message.get("body", b""), message.get("more_body", False)
             if len(body) + len(part) > limit:
                 raise _too_large(limit)
+            # Counted before it is kept, so that the limit holds at each moment.
             request.share.add(len(part))
             body += part
         return body
 
     def _parse_body(self, body: bytearray, share: MemoryShare, connection: Any = None) -> Body:
         """Called in a thread, unless the body is small."""
+        # The caller may have left while the body waited for the thread.
         if connection is not None and connection.has_left:
             raise ClientDisconnect
         try:
             if len(body) <= _AT_ONCE_BYTES:
+                # Width and signs bound what the values take; nothing is parsed before.
                 share.set(len(body) * _width(body) + _VALUE_BYTES * sum(map(body.count, _SIGNS)))
                 _require_flat(body)
                 parsed = _loaded(body, plain=not _LONG_NUMBER.search(body))
@@ -172,6 +179,7 @@ class BodyReader:
             raise Refused(
                 422, "not-an-object", f"the body is a {type(parsed).__name__}; send one JSON object"
             )
+        # Only a request with an id can come again, with the same body or another one.
         digest = hashlib.blake2b(body, digest_size=16).digest() if "request_id" in parsed else b""
         if len(body) > _AT_ONCE_BYTES:
             share.add(-len(body))  # the bytes are gone, the values stay
@@ -191,6 +199,7 @@ def _require_flat(body: bytes | bytearray) -> None:
         ValueError: it is.
     """
     if body.count(b"[") + body.count(b"{") > _DEEPEST:
+        # Texts are removed first: brackets in them are no steps.
         steps = memoryview(_TEXT.sub(b"", body).translate(_STEPS, _NO_BRACKETS)).cast("b")
         if max(accumulate(steps), default=0) > _DEEPEST:
             raise ValueError(_TOO_DEEP)
@@ -203,8 +212,10 @@ def _width(body: bytes | bytearray) -> int:
     """
     width = 1
     for at in range(0, len(body), _WINDOW):
+        # Six bytes are the longest: an escape, or a letter of four bytes.
         window = body[at : at + _WINDOW + 5]  # a letter may begin in one and end in the next
         # one letter is found far more quickly
+        # ASCII without escapes has one byte a letter in Python.
         if not window.isascii() or (b"\\" in window and b"\\u" in window):
             if _WIDE.search(window):
                 return 4
@@ -224,11 +235,13 @@ def _loaded(text: bytes | bytearray, *, plain: bool) -> object:
         ValueError: it is not JSON.
     """
     if plain:
+        # orjson is faster; it knows neither longer integers nor half pairs.
         try:
             return orjson.loads(text)
         # such as half of a surrogate pair; if anything else is wrong, that is said below
         except ValueError:
             pass
+    # Half of a surrogate pair is kept, as Python's own parser keeps it.
     return _decode(text.decode("utf-8", "surrogatepass"))
 
 
@@ -259,17 +272,20 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
     plain = True
     last: bytes | bytearray = b""  # the text at depth 1 that came just before
     while True:
+        # A window of text without any sign is no JSON of ours, and bounds the search.
         match = _SIGN.search(body, end, end + _WINDOW)
         if match is None:
             if end + _WINDOW < len(body):
                 raise ValueError(f"{_WINDOW} bytes from byte {end} on have no value")
             return values, () if twice else places, plain
         at, sign = match.start(), match.group()
+        # More than 18 digits before the next sign: orjson would make a float of them.
         if at - end >= 19 and _LONG_NUMBER.search(body, end, at):
             plain = False
         end = at + 1
         if sign in b"]}":
             depth -= 1
+            # A row is an object right below the list of "rows".
             if in_rows and depth == 2 and sign == b"}":
                 places.append((begin, end))
             elif depth == 1:
@@ -282,10 +298,12 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
             )
             raise Refused(413, "too-many-values", message)
         if values % _TURN_VALUES == 0:
+            # The interpreter is handed over: the event loop goes on with other requests.
             time.sleep(_TURN_S)
         if sign == b'"':
             end = _end_of_text(body, end)
             if depth == 1:
+                # Only a text as long as "rows" itself can be that key.
                 last = body[at:end] if end - at < 10 else b""
         elif sign == b",":
             if depth == 1:
@@ -294,6 +312,7 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
             if depth == 2 and in_rows:
                 begin = at
             if depth == 1 and sign == b"[" and last == b'"rows"':
+                # A second list "rows": parsed as a whole, the last one counts, as in Python.
                 twice = seen_rows  # it is not for us to decide which counts
                 in_rows = seen_rows = True
             depth += 1
@@ -309,6 +328,7 @@ def _end_of_text(body: bytes | bytearray, at: int) -> int:
     """
     while (end := body.find(b'"', at)) >= 0:
         text = body[at:end]
+        # An even number of backslashes before it: the quotation mark is no escape.
         if (len(text) - len(text.rstrip(b"\\"))) % 2 == 0:
             return end + 1
         at = end + 1
@@ -326,12 +346,14 @@ def _loaded_by_rows(
     (start, _), (_, end) = places[0], places[-1]
     between = zip((stop for _, stop in places), (begin for begin, _ in places[1:]), strict=False)
     try:
+        # All but the rows, so that the frame is checked as JSON.
         parsed = _loaded(body[:start] + body[end:], plain=plain)  # with an empty list
     except ValueError:
         parsed = None
     if (
         not isinstance(parsed, dict)
         or parsed.get("rows") != []
+        # Between two rows only a comma may stand; anything else is read as a whole.
         or any(body[a:b].strip() != b"," for a, b in between)
     ):
         # rows that are no objects, or an error, which is found once more

@@ -65,6 +65,7 @@ class Connections:
         self._peers[connection.peer] += 1
         of_peer, of_all = self._over(connection)
         if of_peer > 0 or of_all > 0:
+            # First of its own peer: one caller must not push out the others.
             peer = connection.peer if of_peer > 0 else None
             oldest = next(
                 (candidate for candidate in self._idle if peer is None or candidate.peer == peer),
@@ -75,6 +76,8 @@ class Connections:
             else:
                 connection.crowded = True
                 if max(of_peer, of_all) > _RESERVE:
+                    # So many beyond the limit get an answer; the rest is refused before its
+                    # request.
                     connection.refuse(503, "there are too many connections; ask again in 1 s")
         self.is_idle(connection)
         if self._sweeping is None:
@@ -92,6 +95,7 @@ class Connections:
         Args:
             connection: one that is open.
         """
+        # Put at the end: the order of the dict is the order of idleness.
         self._idle.pop(connection, None)
         self._idle[connection] = time.monotonic()
 
@@ -112,6 +116,7 @@ class Connections:
         self._idle.pop(connection, None)
         self.open -= 1
         self._peers[connection.peer] -= 1
+        # A peer without connections is forgotten, or the table would grow for ever.
         if not self._peers[connection.peer]:
             del self._peers[connection.peer]
 
@@ -153,6 +158,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Without an address, such as on a Unix socket, all are one peer.
         self.peer = self.client[0] if self.client else ""
         self._all.opened(self)
 
@@ -170,6 +176,7 @@ class Connection(HttpToolsProtocol):
             if self._sipped is not None:
                 self._sip_again(len(data) - at)
                 return
+            # Larger slices once a body flows: an eighth of it, so few checks in all.
             size = max(_SLICE, self._body_bytes // 8)
             if not self._feed(data[at : at + size]) or self.transport.is_closing():
                 return
@@ -179,6 +186,7 @@ class Connection(HttpToolsProtocol):
         """Parse a slice; False if it is of no request."""
         if self._answered:
             if not self._head_bytes:
+                # The first byte of a request: from now on its head has to come.
                 self.allowed_s, self.waits_for = self._all.limits.head_s, "slow-head"
                 self._all.is_idle(self)
             self._head_bytes += len(data)
@@ -186,20 +194,24 @@ class Connection(HttpToolsProtocol):
             self._sent_bytes += len(data)
         try:
             self.parser.feed_data(data)
+        # httptools raises it where "Upgrade" stands in the head.
         except httptools.HttpParserUpgrade:
             if self._should_upgrade():
                 self._become_websocket()
                 return False  # else the request is answered as any other
         except httptools.HttpParserError:
             if self._pipelined:
+                # What it sent too early is not parsed: one request at a time.
                 self.cycle.keep_alive = False
                 self.flow.pause_reading()
             elif self._answered and len(self.headers or ()) == _MOST_HEADERS:
                 self._refuse_head(f"the request has more than {_MOST_HEADERS} headers")
+            # While an answer is on its way there is nothing to say.
             elif self._answered or self.cycle.more_body:
                 self._all.metrics.count("rlvr_rejected_total", reason="not-http")
                 self.refuse(400, "this is no HTTP request")
             return self._sipped is not None  # the rest is counted then
+        # Only while no request is under way: else the bytes are a body's.
         if self._head_bytes > _MOST_HEAD and self._answered:
             self._refuse_head(f"the head of the request has more than {_MOST_HEAD} bytes")
         elif (
@@ -218,6 +230,7 @@ class Connection(HttpToolsProtocol):
         self._all.is_busy(self)
         self.handle_websocket_upgrade()
         protocol: Any = self.transport.get_protocol()
+        # Wrapped: the new protocol knows nothing of our counters.
         lose = protocol.connection_lost
 
         def connection_lost(exc: Exception | None) -> None:
@@ -256,6 +269,7 @@ class Connection(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def on_message_begin(self) -> None:
+        # HTTP allows pipelining; here the answer comes first (RFC 9112, section 9.3.2).
         if not self._answered:
             self._pipelined = True
             raise ValueError("a request before the answer to the last one")
@@ -264,6 +278,7 @@ class Connection(HttpToolsProtocol):
         self.scope["rlvr.connection"] = self  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers are ignored: they could change what was decided by the head.
         if self._in_headers:  # and no trailer
             if len(self.headers) == _MOST_HEADERS:
                 raise ValueError("too many headers")
@@ -279,6 +294,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.parser.should_upgrade() and self._should_upgrade():
             return  # there is no cycle of request and answer
+        # uvicorn writes head and body apart; this joins them.
         self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
         self._all.is_busy(self)
 
@@ -319,6 +335,7 @@ class Connection(HttpToolsProtocol):
             # so that the server, which may not know yet, does not miss an answer
             cycle.disconnected = True
             return False
+        # The answer has begun: a second head within it would be read as its body.
         if cycle.response_started:
             self.end("broken")
             cycle.disconnected = True
@@ -326,17 +343,20 @@ class Connection(HttpToolsProtocol):
         # A body that was not read would be taken for the next request.
         parts, is_last = [STATUS_LINE[status]], not cycle.keep_alive or cycle.more_body
         for name, value in (*cycle.default_headers, *headers):
+            # The header is ours to decide: callers' or routes' ones are left out.
             if name != b"connection":
                 parts += (name, b": ", value, b"\r\n")
             else:
                 is_last = True
         parts.append(b"connection: close\r\n\r\n" if is_last else b"\r\n")
+        # A HEAD has the head alone, with the length that the body would have.
         if cycle.scope["method"] != "HEAD":
             parts.append(body)
         cycle.response_started = cycle.response_complete = True
         cycle.transport.write(b"".join(parts))
         cycle.message_event.set()
         if is_last:
+            # Closed by the wrapped transport, which waits for what the caller still sends.
             cycle.transport.close()
         cycle.on_response()
         return True
@@ -348,6 +368,7 @@ class Connection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing() or self._sipped is not None:
             return
+        # The body is still coming: what follows it could not be told from it.
         if self.cycle.more_body:
             self.linger()
             return
@@ -357,6 +378,7 @@ class Connection(HttpToolsProtocol):
 
     def close_after_answer(self) -> None:
         """Close; but a caller that is still sending would then lose its answer."""
+        # Closing while data arrives makes TCP send a reset, which can take the answer away.
         if self.cycle.more_body or self._pipelined:
             self.linger()
         else:
@@ -375,6 +397,7 @@ class Connection(HttpToolsProtocol):
     def _sip_again(self, size: int) -> None:
         assert self._sipped is not None
         self._sipped += size
+        # A caller that sends more than any request may have is cut off.
         if self._sipped > self._all.limits.body_mib * MIB + _MOST_HEAD:
             self.end("lingering")
             return
@@ -396,6 +419,7 @@ class Connection(HttpToolsProtocol):
             message: what the caller is told.
         """
         body = json.dumps({"error": message}).encode()
+        # A client of ours reads it and waits so long.
         retry = b"retry-after: 1\r\n" if status == 503 else b""
         head = (
             b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%s\r\n"
@@ -411,6 +435,7 @@ class Connection(HttpToolsProtocol):
         """
         self._all.metrics.count("rlvr_connections_closed_total", reason=reason)
         self._all.is_busy(self)  # not to be ended twice
+        # Nothing of these is of use any more; a reset frees the memory at once.
         if reason in ("stalled", "lingering") or self.transport.get_write_buffer_size():
             self.transport.abort()  # closing would wait until the caller has read
         else:
@@ -431,6 +456,7 @@ class _Lingering:
         connection = self._connection
         if connection._sipped is not None:  # it was answered otherwise
             return
+        # The head waits for the first piece, so that both are one packet.
         if (
             not self._began
             and connection.cycle.response_started

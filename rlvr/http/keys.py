@@ -101,6 +101,7 @@ class Keys:
         self._schemes, self._file = schemes, file
         self._looked = 0.0
         self._text: str | None = None
+        # One key without a name and those of the file are looked through alike.
         self._own = {} if key is None else {_check_key(key, "the API key"): _Key(Caller(), None)}
         self._named: dict[bytes, _Key] = {}
         if file is not None:
@@ -149,6 +150,7 @@ class Keys:
             # each one: the time says nothing of which it is
             if hmac.compare_digest(key_bytes, key):
                 holder = entry
+        # Looked at when it is used: a key ends by the clock, without an edit.
         if holder is None or (holder.until is not None and time.time() >= holder.until):
             return None
         return holder.caller
@@ -162,6 +164,7 @@ class Keys:
         self._looked = looked_at
         try:
             text = _read(self._file)
+        # A file that has gone lets nobody in, rather than everybody.
         except UsageError as error:
             if self._text is not None:
                 _log.error("no key holds any more: %s", error)
@@ -177,6 +180,7 @@ class Keys:
         self, file: Path, text: str, on_wrong: Callable[[str], None]
     ) -> Iterator[tuple[bytes, _Key]]:
         """The keys of a file's lines."""
+        # A key that is there twice would be of two callers.
         keys_so_far = set(self._own)
         for number, line in enumerate(text.splitlines(), 1):
             words = line.partition("#")[0].split()
@@ -205,9 +209,11 @@ def given_key(
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() not in schemes:
         return None
+    # Bytes as they came: a key is compared and never shown.
     key_bytes = credentials.strip().encode("utf-8", "surrogateescape")
     if scheme.lower() == "basic":
         try:
+            # The name before the colon does not matter (RFC 7617).
             return base64.b64decode(key_bytes, validate=True).partition(b":")[2]
         except binascii.Error:
             return None
@@ -243,6 +249,7 @@ def _seconds(text: str) -> float:
         time_of = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"until={text[:40]}: {error}; write until=2027-01-31T12:00:00") from None
+    # Without a zone it is UTC, so that two machines agree.
     return (time_of if time_of.tzinfo else time_of.replace(tzinfo=UTC)).timestamp()
 
 
@@ -260,6 +267,7 @@ def _check_key(key: str, what: str) -> bytes:
 
 def _read(file: Path) -> str:
     try:
+        # A FIFO or a device would block, or never end.
         if file.exists() and not file.is_file():
             raise UsageError(f"the file of keys, {file}, is no ordinary file, which it must be")
         if file.stat().st_size > _MOST_FILE_BYTES:

@@ -36,6 +36,7 @@ class Memory:
             Refused: it would exceed the limit; nothing is changed then.
         """
         with self._lock:
+            # What is less than before is always granted.
             over = size - share.held if to else size
             if over > 0 and self.held + over > self._most:
                 raise Refused(

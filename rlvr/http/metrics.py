@@ -88,6 +88,7 @@ def share_in(folder: str) -> None:
         folder: an empty one.
     """
     os.environ[_FOLDER] = folder
+    # Set by hand, as it may have been imported before the variable was set.
     # The library looks at the variable once, when it is imported.
     values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
 
@@ -114,6 +115,7 @@ class Metrics:
     """
 
     def __init__(self, counters: Table | None = None, gauges: Table | None = None) -> None:
+        # A series more for each counter, which nothing here reads.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         registry_option: Any = {"registry": self._registry}
@@ -126,6 +128,7 @@ class Metrics:
                 name,
                 what,
                 labels,
+                # Ready if all are: the least. All others are added up.
                 multiprocess_mode="livemin" if name == "rlvr_ready" else "livesum",
                 **registry_option,
             )
@@ -189,12 +192,14 @@ class Metrics:
                         value - self._totals.get((name, env), 0),
                         value,
                     )
+                    # A process that starts anew begins at 0: a counter never falls.
                     self.count(name, max(growth, 0), **labels)
 
     def text(self) -> bytes:
         """All metrics in the text format, of all processes of the service."""
         if not are_shared():
             return generate_latest(self._registry)
+        # A registry of its own: the collector reads the files of all processes.
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)

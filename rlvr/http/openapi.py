@@ -132,9 +132,11 @@ def with_docs(title: str, about: str, routes: Sequence[Route], *, wants_key: boo
     """
     cache: JsonDict = {}
 
+    # Made when it is first asked for: importing the types takes time.
     async def docs(request: HttpRequest) -> Response:
         if "page" not in cache:
             cache["page"] = page(title, about, every).encode()
+        # A page without scripts and styles needs nothing from elsewhere.
         headers = {"content-security-policy": "default-src 'none'"}
         return WholeResponse(cache["page"], 200, headers, media_type="text/html; charset=utf-8")
 

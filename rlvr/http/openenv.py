@@ -105,6 +105,7 @@ def to_openenv(
             turns and a scorer.
     """
     require_environment(env)
+    # A group cannot be gathered from episodes of several clients.
     if env.reward.group_level:
         raise UsageError(
             f"the reward {env.reward} compares completions of a group, and these are scored alone"
@@ -125,6 +126,7 @@ class OpenEnvServer:
 
     def environment(self) -> object:
         """A new environment of OpenEnv, for one episode at a time."""
+        # A copy for each episode; the reward is shared.
         env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
         return _Served(env, None if self._adapter is None else self._adapter.scorer)
 
@@ -219,6 +221,7 @@ class _Served(OpenEnvironment):  # type: ignore[misc]
             return step_result
         if "index" not in self._info:
             raise UsageError(f"{self._env.id}: step before reset")
+        # Taken out: a second step of the same episode is an error.
         task = self._env.task(self._info.pop("index"))
         score = self._scorer.score(task, said)
         return "", reward_value(task, score, None), True, False, {"task": task.id, "score": score}
@@ -257,6 +260,7 @@ def _application_of(theirs: FastAPI, name: str) -> Application:
     routes = [
         _forwarding(state, theirs, route, method)
         for route in theirs.routes
+        # Our own readiness stands at this path.
         if isinstance(route, APIRoute) and route.path != "/health"
         for method in sorted(route.methods or ())
     ]
@@ -271,6 +275,7 @@ def _forwarding(state: HttpState, theirs: ASGIApp, route: APIRoute, method: str)
         state.require_accepting()
         body = b""
         if method == "POST":
+            # Written anew, as the body was parsed here, within our limits.
             body = json_bytes((await state.bodies.read(request)).asked)
         return _Forwarded(theirs, body)
 
@@ -295,6 +300,7 @@ class _Forwarded:
             self.status = message.get("status", self.status)
             await send(message)
 
+        # The length may differ from what came.
         headers = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
         headers.append((b"content-length", b"%d" % len(self._body)))
         await self._app({**scope, "headers": headers}, give_body, note_status)

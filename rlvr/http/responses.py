@@ -86,6 +86,7 @@ class WholeResponse:
         try:
             await send_at_once(scope, send, self.status, headers, self.body)
         except Left:
+            # 499 in metrics and log: nothing was answered.
             self.status = 499
             raise
 
@@ -140,6 +141,7 @@ def html_error(page: Callable[[str], bytes]) -> Callable[[Refused], WholeRespons
     """
 
     def response(refused: Refused) -> WholeResponse:
+        # A stranger gets no page, and a caller that is too many none either.
         if refused.status in (401, 403, 421, 503):
             text = f"{refused}\n".encode()
             return WholeResponse(text, refused.status, media_type="text/plain; charset=utf-8")
@@ -174,6 +176,7 @@ async def send_at_once(
             raise Left("disconnected")
         return
     await send({"type": "http.response.start", "status": status, "headers": headers})
+    # ASGI leaves it to the application to drop the body of a HEAD.
     if scope["method"] == "HEAD":
         body = b""
     await send({"type": "http.response.body", "body": body})
@@ -237,6 +240,7 @@ class PieceWriter:
             Left: the caller does not read.
         """
         message = {"type": "http.response.body", "body": piece, "more_body": more}
+        # There is room: without a timer, which costs more than the write.
         if self._connection is not None and not self._connection.is_full:
             await self._send(message)
             return
@@ -266,6 +270,7 @@ async def while_connected(receive: Receive) -> AsyncIterator[None]:
         while (await receive())["type"] != "http.disconnect":
             pass
         left = True
+        # The request's own task: what it awaits ends now.
         task.cancel()
 
     loop = asyncio.get_running_loop()
@@ -273,6 +278,7 @@ async def while_connected(receive: Receive) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
+        # Cancelled by us and by no one else: then it is the caller's leaving.
         if left and task.uncancel() == 0:
             raise Left("disconnected") from None
         raise

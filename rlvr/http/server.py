@@ -57,11 +57,13 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
         UsageError: other machines can reach the address and must not, or it cannot be listened on.
     """
     # some systems would take 65536 as 0
+    # Zero lets the system choose.
     require_whole("port", port, 0, 65535, hint="0 for any that is free")
     try:
         [(family, *_, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        # Judged by the address that the name has, not by the name.
         if not beyond_this_machine and not ipaddress.ip_address(address[0]).is_loopback:
             raise UsageError(
                 f"{host!r} can be reached from other machines and there is no API key; set "
@@ -96,6 +98,7 @@ def url_of(listening: socket.socket) -> str:
         listening: from `listen`.
     """
     host, port = listening.getsockname()[:2]
+    # An IPv6 address stands in brackets in a URL.
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
@@ -117,6 +120,7 @@ def run(
     _allow_files(app.state.limits.connections + _OTHER_FILES)
     _share_freed_memory()
     with _few_log_lines(app.state.metrics):
+        # Restored at the end: a test may serve in its own process.
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
         gc.collect()
@@ -150,6 +154,7 @@ class ServerThread(Closing):
             self._server.run, [listening], name=name, owner="http", kind="loop"
         )
         deadline = time.monotonic() + _START_S
+        # It starts in the thread; an address that is in use would never become ready.
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 raise RlvrError(f"the server {name} did not start; the log says why")
@@ -165,6 +170,7 @@ def _allow_files(wanted: int) -> None:
     """Raise the limit of open files to what the connections need, as far as that is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
+        # No more than the hard limit: beyond it only root may go.
         target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
@@ -198,9 +204,11 @@ class _Server(uvicorn.Server):
             loop="uvloop",
             ws="none" if app.websockets is None else "websockets-sansio",
             ws_max_size=int(app.state.limits.body_mib * MIB),
+            # No start and end are announced: nothing is made with them.
             lifespan="off",
             log_level=self.log_level,
             access_log=False,
+            # A header of a proxy could name any caller.
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=_CLOSE_S,
@@ -213,6 +221,7 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """SIGHUP too: it comes when a terminal is closed, unless nohup has it ignored."""
         with super().capture_signals():
+            # nohup: the caller wants it to live on.
             if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
                 yield
                 return
@@ -223,6 +232,7 @@ class _Server(uvicorn.Server):
                 signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The second signal is impatience: what is under way is ended.
         if self._state.draining:
             self.should_exit = True
             self.force_exit = sig == signal.SIGINT
@@ -235,6 +245,7 @@ class _Server(uvicorn.Server):
         if are_shared():  # with other processes, which cannot ask for them
             self._app.update_metrics()
             self._state.update_metrics()
+            # The parent has gone, and with it the one that would stop us.
             if os.getppid() != self._parent and not self._state.draining:
                 self.handle_exit(signal.SIGTERM, None)
         if self._state.draining and not self.should_exit:
@@ -250,6 +261,7 @@ class _ThreadServer(_Server):
 
     log_level = "error"
 
+    # Signals of a program belong to its main thread.
     def __init__(self, app: Application) -> None:
         super().__init__(app)
         self.config.timeout_graceful_shutdown = 1
@@ -273,6 +285,7 @@ class _FewLines(logging.Filter):
         since, lines = self._since.get(kind, (0.0, 0))
         if logged_at - since > _LINES_S:
             since, lines = logged_at, 0
+        # A message with changing text makes a kind each time.
         if len(self._since) > 1000:
             self._since.clear()
         self._since[kind] = since, lines + 1
@@ -340,6 +353,7 @@ class _Processes:
         try:
             ready = [self._start() for _ in range(self._count)]
             for reader in ready:
+                # Ready, or the end of the pipe if it could not start.
                 signal_byte = os.read(reader, 1)
                 os.close(reader)
                 if not signal_byte and self._stopping is None:
@@ -356,12 +370,14 @@ class _Processes:
     def _start(self) -> int:
         """Fork a process; gives what it writes to when it is ready."""
         reader, writer = os.pipe()
+        # What is buffered would be written by each child once more.
         sys.stdout.flush()
 
         def serve() -> None:
             os.setpgid(0, 0)  # Ctrl-C comes through the parent, once
             os.close(reader)
             for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                # The child's own server sets its handlers.
                 signal.signal(sig, signal.SIG_DFL)
             try:
                 self._serve(lambda: _say_ready(writer))
@@ -380,6 +396,7 @@ class _Processes:
         while self._children:
             pid, _ = os.wait()
             self._children.pop(pid, None)
+            # Its gauges are no longer true; its counters go on.
             forget_process(pid)
             if self._stopping is None:
                 time.sleep(_RESTART_S)
@@ -387,6 +404,7 @@ class _Processes:
 
     def _stop(self, sig: int, frame: FrameType | None) -> None:
         self._stopping = sig
+        # To each alone: they have groups of their own.
         for pid in list(self._children):
             with suppress(ProcessLookupError):
                 os.kill(pid, sig)

@@ -166,6 +166,7 @@ class Blocks:
         while self._next is not None and self._next[0].file == file:
             block, end = self._next
             block_lines = list(itertools.islice(lines, block.lines))
+            # Changed on either side: from here on row by row.
             if digest_of_lines(b"".join(block_lines)) != block.input or not self._fits(block):
                 lines = itertools.chain(block_lines, lines)
                 break
@@ -198,6 +199,7 @@ class Blocks:
         if block is None:
             return
         while self._waiting[0] is not block:  # no record of it can follow
+            # Blocks are kept in order, so those before it are complete.
             self._keep(self._waiting.popleft())
         block.wrote(line)
 
@@ -207,6 +209,7 @@ class Blocks:
         try:
             if self._file is None:
                 self._file = self._path.open("r+b" if self._path.exists() else "w+b")
+                # From the last block that was used on the file is written anew.
                 self._file.truncate(self._used if self._used > len(self._header) else 0)
                 if not self._file.seek(0, 2):
                     self._file.write(self._header)
@@ -234,6 +237,7 @@ def _read_blocks(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
     """The blocks in a file with this header, each with the place of its end, up to the first that
     is damaged."""
     # another version's
+    # Damage of any kind: the rest is read row by row.
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError), path.open("rb") as file:
         if file.readline() != header:
             return

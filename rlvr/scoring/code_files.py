@@ -46,6 +46,7 @@ _ROOTS = ("rlvr.scoring.items", "rlvr.scoring.scorer")
 _STARTED = ("sitecustomize", "usercustomize")
 """What Python runs before all else, where it is there: it may change anything."""
 
+# Not `data.columns`: it says which columns a row is made of.
 _DECIDES_NOTHING = re.compile(
     r"rlvr(\.(cli|collect|console|display|engines|errors|extras|http|serve|train|viewer|workers)"
     r"(\..*)?"
@@ -68,6 +69,7 @@ def digest(content: bytes) -> str:
     Args:
         content: the bytes.
     """
+    # Sixteen hexadecimal digits, 64 bits: enough to tell versions apart.
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -86,6 +88,7 @@ def code_of(env: Environment) -> dict[str, str]:
         if name in visited:
             continue
         visited.add(name)
+        # A library in C, whose version Python's own does not say.
         if name == "sqlite3":
             versions["sqlite"] = importlib.import_module("sqlite3").sqlite_version
         version = module_version(name)
@@ -93,8 +96,10 @@ def code_of(env: Environment) -> dict[str, str]:
             continue
         versions[version[0]] = version[1]
         path = _file_of(name)
+        # Packages are known by their version; files of one's own are read on.
         if version[0] == name and path is not None:
             todo += _read(name, str(path), *_state(path))[1]
+            # A name that is bound to something imported elsewhere is not in the text.
             if not name.startswith("rlvr."):
                 todo += _held_by(name)
     return {**dict.fromkeys(_STARTED, "absent"), **versions}
@@ -106,6 +111,7 @@ def _python() -> str:
     words = [platform.python_version()]
     if sys.flags.optimize:
         words.append("-O")
+    # The limit decides whether a long number is read or refused.
     digits = sys.get_int_max_str_digits()
     if digits != sys.int_info.default_max_str_digits:
         words.append(f"int_max_str_digits={digits}")
@@ -130,6 +136,7 @@ def module_version(name: str) -> tuple[str, str] | None:
     if _DECIDES_NOTHING.fullmatch(name) or top in sys.stdlib_module_names:
         return None
     path = _file_of(name) or _file_of_package(top)
+    # No file: what was loaded is looked at, as far as it can be.
     if path is None:  # of a notebook, inside an archive, or made by a loader of one's own
         loaded = digest_of_loaded(name)
         return None if loaded is None else (name, loaded)
@@ -159,6 +166,7 @@ def is_library(path: str) -> bool:
     Args:
         path: of the file, as a code object names it.
     """
+    # Frozen modules are of Python itself.
     return path.startswith((*_PYTHON, "<frozen")) and not any(name in path for name in _PACKAGES)
 
 
@@ -168,6 +176,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4096)
+# Keyed by time and size: an edited file is read again.
 def _read(name: str, path: str, mtime_ns: int, size: int) -> tuple[str, tuple[str, ...]]:
     """(digest, names that it imports) of a file in this state."""
     text = Path(path).read_bytes()
@@ -184,10 +193,12 @@ def _imported_by(text: bytes, package: str) -> Iterator[str]:
             for clause in modules.split(b","):
                 yield clause.strip().partition(b" ")[0].decode("ascii", "replace")
             continue
+        # Dots count levels upwards, as Python resolves them.
         level = len(base) - len(base.lstrip(b"."))
         above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
         start = ".".join([*above, *filter(None, [base.lstrip(b".").decode("ascii", "replace")])])
         yield start
+        # A word may be a module or a name in it: one that is no module has no file.
         yield from (f"{start}.{word.decode()}" for word in _WORD.findall(names))
 
 
@@ -229,11 +240,13 @@ def _file_of(name: str) -> Path | None:
     scored."""
     if name in sys.modules:
         path = getattr(sys.modules[name], "__file__", None)
+        # A module without a file, such as a namespace package.
         return Path(path) if path and Path(path).is_file() else None
     parent, _, last = name.rpartition(".")
     if parent:
         inside = [Path(folder, last) for folder in _folders_of(parent)]
         places = [place for stem in inside for place in (stem / "__init__.py", Path(f"{stem}.py"))]
+        # Without loading it: an import could run anything.
         return next((place for place in places if place.is_file()), None)
     spec = _spec_of(name)
     path = None if spec is None else spec.origin
@@ -259,6 +272,7 @@ def _folders_of(package: str) -> list[str]:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
+    # find_spec imports parents, and may fail with them.
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         return importlib.util.find_spec(name)
     return None

@@ -65,6 +65,7 @@ class Engine(ABC):
         Raises:
             UsageError: it was opened before.
         """
+        # An engine knows one environment; a second would judge by the first.
         if hasattr(self, "env"):
             kind = type(self).__name__
             raise UsageError(f"a scorer of {self.env.id} has this {kind} already; make another")

@@ -169,6 +169,7 @@ class _Paths:
         score_request = read_typed(body.asked, ScoreRequest)
         queue = self._service.queue(score_request.env)
         rows = self._take_rows(body, score_request.rows)
+        # With the usual way of finding a task, only known columns are read.
         if type(queue.scorer.env).task_of is Environment.task_of:
             _drop_unread(rows)
         stream = "application/x-ndjson" in request.header(b"accept")
@@ -284,6 +285,7 @@ class _Paths:
         Raises:
             Refused: there are too many.
         """
+        # The rows live in one list from here on, which shrinks as they are scored.
         body.asked.clear()
         self._require_few(rows)
         return rows
@@ -308,6 +310,7 @@ class _RewardsResponse:
         async with while_connected(receive):
             lines = RewardLines(await self._queue.lines(self._rows))
         self._share.add(sum(map(len, lines.lines)))
+        # A stream, as rewards are lines.
         response = ScoresResponse(lines, None, self._limits, stream=True)
         try:
             await response(scope, receive, send)

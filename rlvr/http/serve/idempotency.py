@@ -46,12 +46,14 @@ class IdempotencyCache:
         if key not in self._jobs:
             return None
         job, body = self._jobs[key]
+        # The same id with another body is a mistake of the caller's, never a hit.
         if body != digest:
             message = (
                 f"request_id {key[2]!r} came before with another body; "
                 "give each request an id of its own"
             )
             raise Refused(409, "conflict", message)
+        # A job that was refused did nothing: it may be asked again.
         if job.finished and job.refused is not None:
             self.drop(job)
             return None
@@ -79,12 +81,14 @@ class IdempotencyCache:
         key = self._keys.get(job)
         if key is None or key in self._sizes:
             return
+        # Refusals are not kept: another attempt may succeed.
         if job.refused is not None:
             self.drop(job)
             return
         self._sizes[key] = _JOB_BYTES + sum(len(line) + LINE_BYTES for line in job.lines)
         self.size += self._sizes[key]
         while self.size > self._max_bytes:
+            # Jobs under way have no size yet and stay.
             oldest = next(old for old in self._jobs if old in self._sizes)
             self.drop(self._jobs[oldest][0])
 

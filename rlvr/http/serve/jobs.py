@@ -44,6 +44,7 @@ _to_json = json.JSONEncoder(allow_nan=False).encode
 def _line(fields: dict[str, object]) -> bytes:
     try:
         line = orjson.dumps(fields)
+        # Only in such lines can there be other line ends.
         if not line.isascii():
             for end, escaped in _LINE_ENDS:
                 line = line.replace(end, escaped)
@@ -88,6 +89,7 @@ class Readers:
         Args:
             job: has new lines, or has ended.
         """
+        # Before the flag is looked at: the loop clears it first and then reads the list.
         self._changed.append(job)
         # else it will see this job too: it takes them out after it has cleared this
         if not self._is_called:
@@ -96,6 +98,7 @@ class Readers:
                 self.loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
+        # Cleared first: a job that is added from here on causes a call of its own.
         self._is_called = False
         while self._changed:
             self._changed.popleft()._wake()
@@ -133,8 +136,10 @@ class Job:
         on_end: Callable[[Job], None],
     ) -> None:
         self.count, self.share = len(rows), share
+        # By it chunks are bounded in bytes; at least one, as it divides.
         self.row_bytes = max(1, share.held // max(1, self.count))  # in memory, on average
         self.is_alone = owner is None
+        # A caller's name, or an owner of its own where callers have none.
         self.owner: Hashable = object() if owner is None else owner
         self.lines: list[bytes] = []
         self.outcomes: dict[str, int] = {}  # of the lines
@@ -201,11 +206,13 @@ class Job:
                 items, self._returned = self._returned[:most], self._returned[most:]
             else:
                 items = ordering.take(most)
+                # The last row was taken: groups can be closed.
                 ordering.ended = ordering.ended or not self._rows
                 if ordering.error is not None:
                     raise ordering.error
             self._under_way.update(dict.fromkeys(items))
             if self._errors or not items:
+                # Errors alone can complete the job, so their lines must be put in.
                 self._advance()
             return items
 
@@ -216,6 +223,7 @@ class Job:
                 return []
             while self._slow:
                 taken = self._slow.pop(0)
+                # Another worker may have been first with it.
                 if self.is_awaited(taken):
                     self._under_way[taken] = None
                     return [taken]
@@ -228,10 +236,12 @@ class Job:
             taken: an item of this job.
             future: of its observation.
         """
+        # Under the lock, as the job may end between the look and the note.
         with self._lock:
             if taken in self._under_way:
                 self._under_way[taken] = future
         if self.finished:
+            # Outside of the lock: a future's callbacks run in this thread.
             future.cancel()
 
     def observed(self, parts: Sequence[tuple[Taken, Seen | None]]) -> None:
@@ -244,6 +254,7 @@ class Job:
             for taken, seen in parts:
                 was_under_way = taken in self._under_way
                 self._under_way.pop(taken, None)
+                # A worker that was given up and answers all the same: the first counts.
                 if seen is None or not self.is_awaited(taken):
                     continue
                 if isinstance(seen, SlowReference):
@@ -255,6 +266,7 @@ class Job:
                     self._ids[taken.number] = taken.item.id
             if not self.finished:
                 self._advance()
+            # What it held can go once nothing is under way.
             self._let_go()
 
     def is_awaited(self, taken: Taken) -> bool:
@@ -285,6 +297,7 @@ class Job:
 
     def _next_rows(self) -> Iterator[Line]:
         while True:
+            # Numbers count down with the list that is left.
             number = self.count - len(self._rows) + 1
             try:
                 row: object = self._rows.pop()
@@ -314,6 +327,7 @@ class Job:
         name, text = shown_id(self._ids.pop(number, self._id), number), str(error)
         self._errors[number] = (
             name,
+            # An error is shown to the caller; a long one would fill its line.
             text if len(text) <= _MOST_ERROR_LETTERS else f"{text[:_MOST_ERROR_LETTERS]}…",
         )
 
@@ -325,6 +339,7 @@ class Job:
         fresh: list[bytes] = []
         outcomes: dict[str | None, int] = {}
         for item, result in ordering.ready():
+            # Errors before this row first: lines have the order of rows.
             if self._errors:
                 self._put_errors(fresh, outcomes)
             fresh.append(_line({"id": item.id, **_fields(result)}))
@@ -333,6 +348,7 @@ class Job:
         if self._errors:
             self._put_errors(fresh, outcomes)
         combining = ordering.combining
+        # A group whose total is computed elsewhere: its lines come later.
         if combining is not None and combining is not self._combining:
             self._combining = combining
             combining.add_done_callback(self._note_combined)
@@ -348,6 +364,7 @@ class Job:
 
     def _put_errors(self, fresh: list[bytes], outcomes: dict[str | None, int]) -> None:
         """Add the errors of the next rows: they are known before the next item is taken."""
+        # Errors in a row: all that are due now.
         while (number := len(self.lines) + len(fresh) + 1) in self._errors:
             name, error = self._errors.pop(number)
             fresh.append(_line({"id": name, "error": error}))
@@ -358,6 +375,7 @@ class Job:
             return
         size = sum(map(len, fresh)) + LINE_BYTES * len(fresh)
         try:
+            # Lines wait for a reader that may be slow; they are memory of the request's.
             self.share.add(size)
         except Refused as refused:
             self.finish(refused)
@@ -368,6 +386,7 @@ class Job:
             name = outcome or "refused"
             self.outcomes[name] = self.outcomes.get(name, 0) + rows
         self._on_lines(outcomes)
+        # Without a reader that waits there is nobody to wake.
         if self._at_lines:
             self._wakes.wake(self)
 
@@ -382,6 +401,7 @@ class Job:
         """
         if not self.finished:
             self.refused = refused
+            # Set before anything else: other threads look at it without the lock.
             self.finished = True
             self._rows.clear()
             self._returned.clear()
@@ -401,6 +421,7 @@ class Job:
         Raises:
             Refused: the requests together would exceed the limit.
         """
+        # Kept for a repeated request: its lines are counted again while they are sent.
         if self._released:
             self.share.set(self._size)
             self._released = False
@@ -435,6 +456,7 @@ class Job:
             else:
                 changed = self._waiter(self._at_lines)
                 # it may have changed before it knew of the waiter
+                # The waiter is in the list by now, so no change can be missed.
                 if not (self.finished or len(self.lines) > read):
                     await changed
         if self.refused is not None:
@@ -449,6 +471,7 @@ class Job:
         if not self.finished:
             ended = self._waiter(self._at_end)
             if not self.finished:
+                # The timer resolves the waiter: whoever comes first.
                 timer = self._wakes.loop.call_later(seconds, _resolve, ended)
                 try:
                     await ended

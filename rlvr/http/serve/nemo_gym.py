@@ -37,11 +37,13 @@ def row_of(env: Environment, body: Mapping[str, object]) -> dict[str, object]:
         raise Refused(422, "needs-group", message)
     asked, response = _object(body, _ASKED), _object(body, _RESPONSE)
     row = {name: value for name, value in body.items() if name not in (_ASKED, _RESPONSE)}
+    # A data set's column; a row that says reference or task itself is as it is.
     if _ANSWER in row and not row.keys() & {"reference", "task"}:
         row["reference"] = row.pop(_ANSWER)
     row.pop("completion", None)
     if "reference" in row or "task" not in row:
         row.setdefault("prompt", _prompt_of(asked))
+    # The reason of a cut, as OpenAI's Responses name it.
     incomplete = response.get("incomplete_details")
     row["completion"] = _completion_of(response)
     row["truncated"] = isinstance(incomplete, dict) and (
@@ -64,13 +66,16 @@ def nemo_reply(body: Mapping[str, object], lines: Sequence[bytes]) -> dict[str, 
         Refused: the row could not be used, or is UNSCORED: a reply has a reward, and 0 would be
             one.
     """
+    # A row of one completion gives one line.
     [score] = map(json.loads, lines)
     if "error" in score:
         raise Refused(422, "bad-row", score["error"])
+    # No reward and no 0: the trainer must not learn from our failure.
     if score["total"] is None:
         message = f"the service failed at this response, so it has no reward: {score['why']}"
         raise Refused(500, "unscored", message)
     told = {name: score[name] for name in ("outcome", "why", "answer", "parts")}
+    # The agent reads its own fields back, so they are repeated.
     return {**body, "reward": score["total"], "rlvr": told}
 
 
@@ -94,6 +99,7 @@ def _prompt_of(asked: JsonObject) -> list[dict[str, str]]:
         return [*messages, {"role": "user", "content": given}]
     for item in given if isinstance(given, list) else []:
         if isinstance(item, dict) and isinstance(item.get("role"), str):
+            # "developer" is OpenAI's name of today for a system message.
             role = _ROLES.get(item["role"], item["role"])
             messages.append({"role": role, "content": _text_of(item.get("content"))})
     if not messages:
@@ -106,6 +112,7 @@ def _completion_of(response: Mapping[str, object]) -> str:
     output = response.get("output")
     if not isinstance(output, list):
         raise Refused(422, "bad-output", "'response' has no list 'output'; send the whole response")
+    # What it said last is its answer; calls and thoughts before it are not.
     for item in reversed(output):
         if isinstance(item, dict) and item.get("type") == "message":
             return _text_of(item.get("content"))

@@ -74,9 +74,11 @@ class EnvironmentQueue:
         self.name, self.scorer = name, scorer
         self._limits, self._metrics = limits, metrics
         # Not for the threads of the scorer: these look rows up and combine as well.
+        # As many as chunks can be under way; async items need no thread of their own.
         self._threads = Threads(_ASYNC_THREADS if scorer.awaits else scorer.at_once, "service")
         self._most_threads = _ASYNC_THREADS if scorer.awaits else scorer.at_once
         kept = scorer.at_once // 8 if scorer.awaits else 1  # for other owners
+        # One worker is kept for others, so that a long request leaves them a way.
         self._most_of_one = max(1, scorer.at_once - max(1, kept))
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
@@ -113,6 +115,7 @@ class EnvironmentQueue:
     def problem(self) -> str:
         """Why the next row would not be judged soon; "" if it would."""
         with self._lock:
+            # Work that begins or ends is life; a queue that stands still is stuck.
             idle_s = time.monotonic() - max(self._began_s, self._ended_s)
             if self._ring and self._under_way and idle_s > _STUCK_S:
                 return f"all its workers have been busy with the same rows for {idle_s:.0f} s"
@@ -152,6 +155,7 @@ class EnvironmentQueue:
         with self._lock:
             self._admit(job)
             self._jobs.add(job)
+            # Without a look at each job: an upper bound of what waits.
             self._most_waiting += job.count
             if job.count:
                 is_new = job.owner not in self._ring
@@ -160,6 +164,7 @@ class EnvironmentQueue:
                     self._let_pass(job.owner)
         if job.count:
             # After the requests that arrived together with this one: they share a chunk.
+            # Behind what has arrived in this turn of the loop.
             readers.loop.call_soon(self._spur_later, readers.loop)
         else:
             job.finish()
@@ -168,21 +173,25 @@ class EnvironmentQueue:
     def _let_pass(self, new: Hashable) -> None:
         """A new owner goes before those that have a chunk under way, which are passed once for each
         chunk."""
+        # At most once for each of their chunks, or they would never come to their turn.
         for owner in self._busy:
             if owner != new and owner in self._ring and owner not in self._passed:
                 self._ring.move_to_end(owner)
                 self._passed.add(owner)
 
     def _admit(self, job: Job) -> None:
+        # Small requests find room where a large one is refused.
         small = job.count <= _SMALL
         limit = (
             self._limits.queue_rows
             if small
             else self._limits.queue_rows - self._limits.queue_rows // 8
         )
+        # A caller with a name may fill half of the queue.
         own_most = limit if job.is_alone else limit // 2
         row_s = self._row_s() / self.scorer.at_once
         if (
+            # The usual case is decided by two numbers.
             self._most_waiting + job.count <= own_most
             and row_s * self._most_waiting <= self._limits.request_s
         ):
@@ -218,12 +227,14 @@ class EnvironmentQueue:
             )
 
     def _full(self, reason: str, what: str, wait_s: float) -> Refused:
+        # A client that waits for more than a minute had better ask again.
         retry_after_s = int(min(max(wait_s, 1), 60))
         return Refused(
             429, reason, f"{what}; ask again in {retry_after_s} s", retry_after_s=retry_after_s
         )
 
     def _row_s(self) -> float:
+        # Below some rows the estimate would be one of starts and outliers.
         return self._spent_s / self._spent_rows if self._spent_rows >= _KNOWN_ROWS else 0.0
 
     def cancel(self, job: Job) -> None:
@@ -244,6 +255,7 @@ class EnvironmentQueue:
         """
         with self._lock:
             jobs = list(self._jobs)
+        # Outside of the lock: a job that ends calls back into the queue.
         for job in jobs:
             job.finish(refused)
 
@@ -293,6 +305,7 @@ class EnvironmentQueue:
                 return
             self._running += 1
         try:
+            # Closed between the look and the call.
             self._threads.submit(self._work)
         except UsageError:
             with self._lock:
@@ -307,6 +320,7 @@ class EnvironmentQueue:
                 jobs, is_slow = self._next(), False
             if jobs is None:
                 return
+            # Another thread before this one is busy: work for two is not left to one.
             self._spur()
             with foreign_code() as bugs:
                 self._begin(jobs, is_slow=is_slow)
@@ -316,6 +330,7 @@ class EnvironmentQueue:
         """A job of which one slow row is next; it stays in the ring while it has more."""
         with self._lock:
             others_wait = bool(self._ring)
+            # Slow references never take the last worker from rows that are quick.
             most = 1 if others_wait else self.scorer.at_once - 1
             if (
                 not self._slow_ring
@@ -336,6 +351,7 @@ class EnvironmentQueue:
         with self._lock:
             owner = None
             if self._under_way < self.scorer.at_once:
+                # The first owner in the ring that may have one worker more.
                 owner = next(
                     (
                         candidate
@@ -349,10 +365,12 @@ class EnvironmentQueue:
                 return None
             jobs = [self._pop_job(owner)]
             small = jobs[0].left
+            # Quick rows are joined; slow ones are spread over all workers.
             shares = 1 if self._are_quick() else self.scorer.at_once
             room = min(_MOST_TOGETHER, -(-sum(map(len, self._ring.values())) // shares) + small)
             while not self.scorer.awaits and small < room and self._ring:
                 owner = next(iter(self._ring))
+                # A chunk of several jobs takes only whole small ones.
                 if (
                     self._busy[owner] >= self._most_of_one
                     or small + self._ring[owner][0].left > room
@@ -367,10 +385,12 @@ class EnvironmentQueue:
             return jobs
 
     def _pop_job(self, owner: Hashable) -> Job:
+        # Its turn has come, so it may be passed again.
         self._passed.discard(owner)
         jobs = self._ring[owner]
         job = jobs.popleft()
         if jobs:
+            # Behind all others: each owner in turn.
             self._ring.move_to_end(owner)
         else:
             del self._ring[owner]
@@ -383,6 +403,7 @@ class EnvironmentQueue:
         with self._lock:
             if job.left and job in self._jobs:
                 mine = self._ring.setdefault(job.owner, deque())
+                # A job may come back by two ways; in the ring it stands once.
                 if job not in mine:
                     mine.append(job)
             if job.slow and job in self._jobs and job not in self._slow_ring:
@@ -437,16 +458,19 @@ class EnvironmentQueue:
             self._begin_slow(jobs[0])
             return
         parts: list[_Part] = []
+        # Many owners: smaller chunks, so that each has its turn within the round.
         share = min(1.0, _ROUND_S / _CHUNK_S * self.scorer.at_once / max(len(self._ring), 1))
         try:
             for job in jobs:
                 most = (
                     1
                     if self.scorer.awaits
+                    # By number of rows and by bytes: pickling a chunk holds the interpreter.
                     else max(1, min(int(job.chunk * share), _CHUNK_BYTES // job.row_bytes))
                 )
                 with foreign_code() as bugs:
                     parts += [(job, taken) for taken in job.take(most)]
+                # A bug in one job's environment must not end the others'.
                 self._end_for(bugs, [job])  # which the other jobs' rows did not meet
                 self._return(job)
         except BaseException:
@@ -476,6 +500,7 @@ class EnvironmentQueue:
         self, jobs: list[Job], parts: list[_Part], took_s: float, *, is_slow: bool = False
     ) -> None:
         """Account for a chunk that has ended, however it did: a worker is free again."""
+        # What neither was observed nor failed: its job looks for another worker.
         given_up = [(job, taken) for job, taken in parts if job.is_under_way(taken)]
         self._put(given_up, [None] * len(given_up))
         self._freed(jobs)
@@ -483,6 +508,7 @@ class EnvironmentQueue:
             self._slow_under_way -= is_slow
             self._under_way -= 1
             self._ended_s = time.monotonic()
+            # An average that forgets: about the last hundred chunks.
             self._spent_s = self._spent_s * 0.99 + took_s
             self._spent_rows = self._spent_rows * 0.99 + (len(parts) if took_s else 0)
         if self.scorer.awaits:  # else this thread goes on with the next chunk
@@ -492,6 +518,7 @@ class EnvironmentQueue:
         start = time.monotonic()
 
         def take_over(future: Future[list[Seen]]) -> None:
+            # Called in the loop of the workers: only handed over there.
             took_s = time.monotonic() - start
             try:
                 # no code of a reward runs in the loop of the workers
@@ -500,6 +527,7 @@ class EnvironmentQueue:
                 done(future, took_s)
 
         def done(future: Future[list[Seen]], took_s: float) -> None:
+            # A cancelled one was given up by its job.
             if not future.cancelled():
                 if (error := future.exception()) is None:
                     self._put([(job, taken)], future.result())
@@ -529,6 +557,7 @@ class EnvironmentQueue:
 
     def _fail_parts(self, parts: list[_Part], error: BaseException) -> None:
         """No worker would score these items."""
+        # Lost twice, or out of time: UNSCORED, with the reason.
         if isinstance(error, Unscored):
             self._put(parts, [unscored_outcome(error)] * len(parts))
         elif isinstance(error, UsageError):
@@ -556,6 +585,7 @@ class _Chunk:
         is_slow: bool = False,
     ) -> None:
         self._queue, self._jobs, self._parts, self._is_slow = queue, jobs, parts, is_slow
+        # Set anew for each attempt: what is answered already is not asked again.
         self._left = parts  # those that were not observed before an attempt
         self._done = 0  # of these, from the first on
         self._slow: int | None = None  # the first that took long
@@ -565,6 +595,7 @@ class _Chunk:
 
     def run(self) -> None:
         start = time.monotonic()
+        # A job for which no worker would start before is not waited for again.
         pauses = () if self._jobs[0].struck else _PAUSES_S
         try:
             with foreign_code() as errors:
@@ -573,6 +604,7 @@ class _Chunk:
                 awaited = [part for part in self._parts if part[0].is_awaited(part[1])]
                 self._queue._fail_parts(awaited, error)
         finally:
+            # The time of a reference that takes long is no measure for rows.
             # What is put off for long says nothing of how long the next row takes.
             took_s = 0.0 if self._is_slow else time.monotonic() - start
             self._queue._finish(self._jobs, self._parts, took_s, is_slow=self._is_slow)
@@ -586,6 +618,7 @@ class _Chunk:
                     self._observe()
                     break
                 except WorkerDied:
+                    # What was observed before the loss counts.
                     self._put()
                     if pause_s is None:
                         for job in self._jobs:
@@ -600,6 +633,7 @@ class _Chunk:
         self._left = [part for part in self._parts if part[0].is_awaited(part[1])]
         self._done, self._slow = 0, None
         items = [taken.item for _, taken in self._left]
+        # Its rows must have arrived before it can be called slow.
         sent_s = sum(job.row_bytes for job, _ in self._left) / _SENT_BYTES_S
         self._sent_by = time.monotonic() + min(sent_s, _SENT_S)
         if items:
@@ -615,6 +649,7 @@ class _Chunk:
     def _on_seen(self, place: int, seen: Seen) -> None:
         self._done = place + 1
         self._fresh.append((place, seen))
+        # Several at once: each hand-over takes locks and wakes a reader.
         if time.monotonic() - self._put_at > _PUT_S:
             self._put()
 
@@ -638,6 +673,7 @@ class _Chunk:
             self._slow = self._done
             self._scatter()
         if self._done != self._slow:
+            # It goes on: the item that was slow is done.
             return True
         # it may not have begun, and a new worker takes longer to start
         if time.monotonic() < self._sent_by:
@@ -647,6 +683,7 @@ class _Chunk:
     def _scatter(self) -> None:
         slow_job, _ = self._left[self._done]
         for job, entry in self._left[self._done + 1 :]:
+            # In the order of their rows, behind what was returned before.
             job.give_back(entry)
         other_jobs = [job for job in self._jobs if job is not slow_job]
         self._jobs = [slow_job]
@@ -658,7 +695,9 @@ class _Chunk:
     def _adapt(self, took_s: float) -> None:
         if len(self._jobs) == 1:
             job, rows = self._jobs[0], len(self._parts)
+            # Halved when it takes too long, at once; doubled when it is quick.
             if took_s > _CHUNK_S:
                 job.chunk = min(max(rows // 2, 1), job.chunk)
             elif took_s < _CHUNK_S / 2 and rows >= job.chunk:
+                # From a very short chunk on in larger steps, to where it settles.
                 job.chunk = min((4 if took_s < _CHUNK_S / 8 else 2) * rows, _MOST_ITEMS)

@@ -66,6 +66,7 @@ class ScoresResponse:
         """
         self._connection = scope.get("rlvr.connection")
         try:
+            # Most answers are there within milliseconds: no task watches the caller then.
             if not self._stream and await self._is_soon():
                 if self._job.refused is not None:
                     raise self._job.refused
@@ -91,6 +92,7 @@ class ScoresResponse:
 
     async def _is_soon(self) -> bool:
         """Wait a little for the answer, unless the caller leaves."""
+        # Only a connection of ours tells when its caller leaves.
         if self._connection is None or not isinstance(self._job, Job):
             return await self._job.ends_within(_WATCH_AFTER_S)
         self._connection.when_lost = self._job.nudge
@@ -120,6 +122,7 @@ class ScoresResponse:
                 raise
             # The status is sent already: the error goes into a last line, which is no row's.
             last = {"stopped": str(refused), "status": refused.status}
+            # The status line was 200: a client reads this line as the error.
             await writer.write(json_bytes(last) + b"\n", more=False)
             return
         if not self._stream:
@@ -142,6 +145,7 @@ class ScoresResponse:
             body = json_bytes(self._shape(lines))
             parts = [body[i : i + _PIECE_BYTES] for i in range(0, len(body), _PIECE_BYTES)]
         size = sum(map(len, parts))
+        # Small answers in one write, without chunks.
         if size <= _PIECE_BYTES:
             await send_at_once(scope, send, 200, headers, b"".join(parts))
             self.status = 200
@@ -162,6 +166,7 @@ class ScoresResponse:
                 await self._begin(writer, *self._headers(b"application/x-ndjson"))
             for piece in _pieces(line + b"\n" for line in batch):
                 await writer.write(piece)
+        # Not one line came: the head is still to be sent.
         if not writer.began:
             await self._begin(writer, *self._headers(b"application/x-ndjson"))
         await writer.write(b"", more=False)
@@ -174,6 +179,7 @@ class ScoresResponse:
 async def _with_beats(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
     """The same batches, and one with an empty line at once and whenever no other came for some
     seconds."""
+    # At once, so that the client sees the head before the first row is scored.
     yield [b""]
     coming: asyncio.Task[list[bytes] | None] | None = None
     try:
@@ -187,6 +193,7 @@ async def _with_beats(batches: AsyncIterator[list[bytes]]) -> AsyncIterator[list
             if batch is None:
                 return
             yield batch
+    # Cancelled in any case, or the generator would be left in a read.
     finally:
         if coming is not None:
             coming.cancel()
@@ -204,6 +211,7 @@ def _head(name: str) -> bytes:
 
 def _joined(lines: Sequence[bytes]) -> list[bytes]:
     """Lines with commas between them."""
+    # Lines at the even places and commas between them.
     parts = [b","] * (2 * len(lines) - 1)
     parts[::2] = lines
     return parts

@@ -106,6 +106,7 @@ class RewardModelQueue:
                 "ask again in 1 s"
             )
             raise Refused(429, "queue-full", message, retry_after_s=1)
+        # Counted until they are answered, however that ends.
         self.waiting += len(rows)
         try:
             async with asyncio.timeout(self._limits.request_s):
@@ -131,6 +132,7 @@ class RewardModelQueue:
             lines: list[bytes] = await awaited
         finally:
             self._awaited.discard(awaited)
+            # One that has begun goes on; its result is dropped.
             calling.cancel()  # if its turn has not come and the caller has left
         return lines
 
@@ -143,6 +145,7 @@ class RewardModelQueue:
         scores: dict[int, _Scores] = {}
         try:
             scores = dict(zip(good, self._ask([rows[place] for place in good]), strict=True))
+        # One by one, so that each row has its own error.
         # of one row, such as a chat without a template: the others have their scores
         except UsageError:
             for place in good:

@@ -45,6 +45,7 @@ def run(
             f"{listening.getsockname()[0]}; use {LEAST_KEY_LETTERS} or more, such as those of "
             f"`openssl rand -hex 16`"
         )
+    # Without a key, other sites' pages must not reach it by a name of theirs.
     if is_loopback(listening) and not keys.any:
         service.http.hosts = OWN_NAME
     with service:

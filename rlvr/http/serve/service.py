@@ -89,6 +89,7 @@ class Service:
                 scorer = Scorer(env, workers=workers, wall_s=wall_s, memory_mib=memory_mib)
                 self.queues[name] = EnvironmentQueue(name, scorer, self.limits, self.metrics)
                 stack.callback(self.queues[name].close)
+            # Nothing failed: the queues are closed by `close` from here on.
             stack.pop_all()
 
     def warm(self) -> Service:
@@ -111,6 +112,7 @@ class Service:
             queue.close()
 
     def __enter__(self) -> Service:
+        # Warm before the first request: starting takes seconds.
         return self.warm()
 
     def __exit__(self, *exc: object) -> None:
@@ -191,6 +193,7 @@ class Service:
         """How each environment scores, as far as it is known."""
         return {name: queue.scorer.identity() for name, queue in self.queues.items()}
 
+    # Workers that are lost and a key file without keys: both are told.
     def readiness(self) -> dict[str, str]:
         """What keeps rows from being judged, by environment; empty while nothing does."""
         problems = {
@@ -232,6 +235,7 @@ class Service:
         job = None if key is None else self._idempotency_cache.get(key, digest)
         if job is None:
             job = queue.submit(rows, share, self._readers(), caller or None, combines=combines)
+            # The job frees the memory, however long it lives.
             share.taken_over = True
             if key is not None:
                 self._idempotency_cache.add(key, digest, job)
@@ -258,6 +262,7 @@ class Service:
         """
         job.readers -= 1
         if not job.finished and not job.readers:
+            # Its lines are not complete, so it is of no use to a repetition.
             self._idempotency_cache.drop(job)  # the same id sent again starts anew
             queue.cancel(job)
         if job.finished:

@@ -180,6 +180,7 @@ class Comparison:
         pairs = self.pairs[self.metric]
         if len(self.names) == 2:
             return [self._verdict(pairs[0]), self._power(pairs[0])]
+        # After Holm's correction, so that many pairs make no difference by chance.
         apart = [pair for pair in pairs if pair.adjusted < _ALPHA]
         lines = [f"{len(apart)} of {len(pairs)} pairs are told apart in {self.metric}."]
         close = [pair for pair in pairs if pair.adjusted >= _ALPHA]
@@ -198,6 +199,7 @@ class Comparison:
         interval = (
             f"{_percent(self.level)} interval {gap.low:+.3f} to {gap.high:+.3f}, p = {_p(gap.p)}"
         )
+        # "Not told apart" and not "equal": the test cannot show equality.
         if gap.p >= _ALPHA:
             gain = f"{second} minus {first} is {gap.value:+.3f} in {self.metric}"
             return f"Not told apart: {gain} ({interval})."
@@ -359,6 +361,7 @@ def compare(
     counts = [len(entry.seeds) for entry in entries]
     notes = _require_same(results, accept)
     paired, unpaired = _pair(results)
+    # Axes: P tasks, R results; counts says how many results each model has.
     table = _Paired(paired, counts, level)
     comparison = Comparison(
         [entry.name for entry in entries], counts, level, len(paired), unpaired, notes
@@ -383,6 +386,7 @@ def compare(
         (pair.second, pair.first) if pair.difference.value > 0 else (pair.first, pair.second)
         for pair in comparison.pairs[comparison.metric]
         if pair.adjusted < _ALPHA
+        # Only pairs that are told apart move a rank.
     ]
     comparison.ranks = rank_intervals(len(entries), better)
     if len(entries) == 2:
@@ -417,6 +421,7 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
     """The scores of each task that all results have, shape [P][R]; and ids of the others by
     reason."""
     reasons: dict[str, list[str]] = {}
+    # One file without references: tasks can be told by their id alone.
     with_references = all(
         reference is not None for result in results for _, reference in result.tasks
     )
@@ -426,6 +431,7 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
     everywhere = set.intersection(*ids)
     for result, tasks in zip(results, by_key, strict=True):
         for key in tasks:
+            # Only what all files have: else models would be compared over other tasks.
             if key in shared:
                 continue
             reason = (
@@ -440,12 +446,14 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
         if key not in shared:
             continue
         row = [tasks[key] for tasks in by_key]
+        # A task without any score in one result has no rate there.
         unscored = next((i for i, task in enumerate(row) if not task.correct), None)
         if unscored is None:
             paired.append(row)
         else:
             reason = f"without a scored completion in {results[unscored].name}"
             reasons.setdefault(reason, []).append(key[0])
+    # A single task has no variance.
     if len(paired) < 2:
         why = "; ".join(
             f"{reason}: {_tasks(len(left_ids))}" for reason, left_ids in reasons.items()
@@ -465,6 +473,7 @@ def _key_tasks(
     times = Counter(task for task, _ in result.tasks)
     by_key: dict[_Key, TaskScores] = {}
     for (task, reference), scores in result.tasks.items():
+        # One id for two references: it is not known which belongs to which.
         if times[task] > 1:
             reasons.setdefault(f"with several references in {result.name}", []).append(task)
         else:
@@ -508,6 +517,7 @@ class _Paired:
 
     def estimates(self, column: _Array) -> list[Estimate]:
         """The mean of each model, with the interval over tasks alone."""
+        # NaN in any result leaves the task out for all.
         complete: NDArray[np.bool_] = ~np.isnan(column.sum(axis=1))
         values = self.models(column[complete])
         clusters = self._clusters(complete)
@@ -525,6 +535,7 @@ class _Paired:
         if where is not None:
             complete &= where
         clusters = self._clusters(complete)
+        # Fewer than two clusters: nothing can be resampled.
         if (complete.sum() if clusters is None else clusters.max(initial=-1) + 1) < 2:
             return []
         chosen = column[complete]
@@ -539,6 +550,7 @@ class _Paired:
         ends = np.cumsum(self.seeds)[:-1]
         parts = np.split(chosen, ends, axis=1)
         for place, (a, b) in enumerate(pairs):
+            # Several seeds: their variance is a part of the error.
             if self.seeds[a] + self.seeds[b] > 2:
                 found_differences[place] = seeded_difference(
                     parts[a], parts[b], clusters=clusters, level=self.level
@@ -561,6 +573,7 @@ def _metrics(table: _Paired, ks: Sequence[int]) -> list[tuple[str, _Array]]:
     usual = int(np.median(table.counts.min(axis=1)))  # of most tasks in all results
     columns = [(f"avg@{usual}" if len(counts) == 1 else "avg", table.rates)]
     rewards = table.column(lambda task: fmean(task.totals))
+    # A reward of 0 and 1 says what avg says.
     if not np.allclose(rewards, table.rates):
         columns.append(("reward", rewards))
     for k in sorted({*ks} if ks else {usual} - {1}):
@@ -571,6 +584,7 @@ def _metrics(table: _Paired, ks: Sequence[int]) -> list[tuple[str, _Array]]:
                 f"files; most have {usual}: give a smaller -k"
             )
         passed = np.full(table.rates.shape, np.nan)
+        # The unbiased estimate needs n >= k completions of each task.
         passed[enough] = pass_at_k(table.counts[enough], table.right[enough], k)
         columns.append((f"pass@{k}", passed))
         if _answers(table):
@@ -597,12 +611,14 @@ def _look_closer(found: Comparison, table: _Paired, labels: Mapping[str, bool]) 
     """What is told of two models alone: parts, shares, flipped tasks, completions that would be
     needed."""
     rates = table.models(table.rates)
+    # Stable: tasks of equal change keep the order of the file.
     order = np.argsort(-np.abs(rates[:, 1] - rates[:, 0]), kind="stable")
     found.flipped = [
         (table.tasks[i][0].task, float(rates[i, 0]), float(rates[i, 1]))
         for i in order
         if rates[i, 0] != rates[i, 1]
     ]
+    # One seed of each: the formula is for completions of two models.
     if table.counts.shape[1] == 2:
         pair = found.pairs[found.metric][0].difference
         counts, right = table.counts.astype(np.float64), table.right.astype(np.float64)
@@ -611,6 +627,7 @@ def _look_closer(found: Comparison, table: _Paired, labels: Mapping[str, bool]) 
     parts = [
         *_by_name("environment", [row[0].env for row in table.tasks]),
         *_by_name("verdicts", [_JUDGED[labels.get(row[0].task)] for row in table.tasks]),
+        # By both models' mean: by one of them, chance would look like a change.
         *_by_third("difficulty", -rates.mean(axis=1), ("easy", "middle", "hard")),
         *_by_third("length", lengths, ("short", "middle", "long")),
     ]
@@ -626,6 +643,7 @@ def _compare_pieces(table: _Paired, pieces: Sequence[_Piece]) -> list[ComparedPa
     parts = []
     for name, column, where in pieces:
         if pairs := table.pairs(column, where):
+            # The piece's own tasks, of both models alike.
             chosen = column if where is None else column[where]
             means = table.models(chosen).mean(axis=0).tolist()
             parts.append((name, means, pairs[0].difference))
@@ -645,6 +663,7 @@ def _by_third(
 ) -> list[tuple[str, NDArray[np.bool_]]]:
     """Thirds by a figure of both models together, which does not favour one of them."""
     low, high = np.quantile(values, [1 / 3, 2 / 3])
+    # All alike: there are no thirds.
     if low == high:
         return []
     thirds = values <= low, (values > low) & (values <= high), values > high
@@ -689,6 +708,7 @@ def _cells(it: PairedDifference, p: float) -> list[str]:
 
 def _plain(it: PairedDifference) -> dict[str, object]:
     """As JSON, which has no infinity: an end that is not known is null."""
+    # JSON has no infinity, and a reader would refuse the file.
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(it).items()
@@ -716,4 +736,5 @@ def _tasks(count: int) -> str:
 
 
 def _escape(text: str) -> str:
+    # Pipes and line ends would break a table of Markdown.
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")

@@ -113,16 +113,19 @@ def differences(
     first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     means = sums.sum(axis=0) / tasks
     resampled = _resampled_means(sums, sizes, seed)
+    # The same resamples for all models, so that differences are paired.
     tail = (1 - level) / 2
     p_values = _permutation_p(sums, first, second, seed)
     results = []
     for a, b, p in zip(first, second, p_values, strict=True):
         value, d = float(means[b] - means[a]), sums[:, b] - sums[:, a]
+        # Where all differ alike the bootstrap has no width.
         if count >= _FEW and (d != d[0]).any():
             low, high = np.quantile(resampled[:, b] - resampled[:, a], [tail, 1 - tail])
         else:
             low, high = _few_differences(d, sizes, level, bounds)
         error = _standard_error(d, sizes, value)
+        # The mean itself is within: percentiles of few resamples may miss it.
         results.append(
             _difference(value, min(low, value), max(high, value), p, tasks, error, level)
         )
@@ -147,6 +150,7 @@ def estimates(
     results = []
     for x, means in zip(sums.T, resampled.T, strict=True):
         if len(sizes) < _FEW or not (x != x[0]).any():
+            # The beta interval is for single tasks; clusters have sums.
             known_bounds = bounds if (sizes == 1).all() else None
             mean = estimate(_scale_sums(x, sizes).tolist(), level, known_bounds)
             results.append(replace(mean, tasks=len(values)))
@@ -160,6 +164,7 @@ def estimates(
 def _few_differences(
     d: _Array, sizes: _Array, level: float, bounds: tuple[float, float] | None
 ) -> tuple[float, float]:
+    # Without bounds, Student's t.
     width = math.inf if bounds is None else bounds[1] - bounds[0]
     if math.isfinite(width) and (sizes == 1).all():
         return beta_interval(d, bounds=(-width, width), level=level)
@@ -196,6 +201,7 @@ def seeded_difference(
     sums, sizes = _by_cluster(joined, clusters)
     d, tasks = sums[:, 1] - sums[:, 0], len(joined)
     value = float(d.sum() / tasks)
+    # Degrees of freedom of the pooled variance of the seeds.
     freedom = first.shape[1] + second.shape[1] - 2
     if len(sizes) < 2 or freedom < 1:
         raise ValueError("seeds are compared over at least 2 clusters of tasks and 3 seeds in all")
@@ -203,8 +209,10 @@ def seeded_difference(
     of_seeds = squares / freedom * (1 / first.shape[1] + 1 / second.shape[1])
     of_tasks = _standard_error(d, sizes, value) ** 2
     total = of_seeds + of_tasks
+    # Neither seeds nor tasks vary: nothing is known of either.
     if total == 0:
         return PairedDifference(value, -math.inf, math.inf, 1.0, tasks, None, None)
+    # Welch and Satterthwaite: the freedom of a sum of two estimates.
     joint = total**2 / (of_seeds**2 / freedom + of_tasks**2 / (len(sizes) - 1))
     error = math.sqrt(total)
     half = student_quantile(level, joint) * error
@@ -226,6 +234,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted, largest = [0.0] * len(p_values), 0.0
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     for step, i in enumerate(order):
+        # Never smaller than the one before (step-down).
         largest = max(largest, min(1.0, (len(p_values) - step) * p_values[i]))
         adjusted[i] = largest
     return adjusted
@@ -243,6 +252,7 @@ def rank_intervals(count: int, better: Sequence[tuple[int, int]]) -> list[tuple[
             apart.
     """
     return [
+        # Counted from 1: one more than those that are surely better.
         (1 + sum(worse == i for _, worse in better), count - sum(best == i for best, _ in better))
         for i in range(count)
     ]
@@ -266,9 +276,12 @@ def completions_needed(
     if difference.detectable is None or not difference.value or (counts < 2).any():
         return None
     scale = NormalDist().inv_cdf(0.5 + level / 2) + NormalDist().inv_cdf(_POWER)
+    # The variance that led to `detectable`, solved for.
     variance = len(counts) * (difference.detectable / scale) ** 2
+    # p (1 - p) / (n - 1), unbiased, of each task and model.
     sampling = correct * (counts - correct) / (counts**2 * (counts - 1))
     within = float(sampling.sum(axis=1).mean())
+    # Only what sampling adds can be bought with completions.
     needed = len(counts) * (difference.value / scale) ** 2 - max(0.0, variance - within)
     return math.ceil(float(counts.mean()) * within / needed) if needed > 0 else None
 
@@ -279,6 +292,7 @@ def _difference(
     if not error:
         return PairedDifference(value, float(low), float(high), float(p), tasks, None, None)
     detectable = _detectable(error, level)
+    # The error falls with the root of the number of tasks.
     needed = math.ceil(tasks * (detectable / value) ** 2) if value else None
     return PairedDifference(value, float(low), float(high), float(p), tasks, detectable, needed)
 
@@ -301,6 +315,7 @@ def _by_cluster(values: _Array, clusters: NDArray[np.int64] | None) -> tuple[_Ar
 def _standard_error(d: _Array, sizes: _Array, value: float) -> float:
     """Of the mean over tasks, from the clusters' sums of differences."""
     count = len(sizes)
+    # n / (n - 1): the mean is estimated from the same clusters.
     squares = float(((d - value * sizes) ** 2).sum()) * count / (count - 1)
     return math.sqrt(squares) / float(sizes.sum())
 
@@ -316,7 +331,11 @@ def _resampled_means(sums: _Array, sizes: _Array, seed: int) -> _Array:
 
 
 def _permutation_p(
-    sums: _Array, first: NDArray[np.int64], second: NDArray[np.int64], seed: int
+    sums: _Array,
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    seed: int,
+    # Signs of differences are exchangeable if the models are alike.
 ) -> _Array:
     observed = np.abs(sums[:, second].sum(axis=0) - sums[:, first].sum(axis=0))
     # sums of fractions are not exact
@@ -331,6 +350,7 @@ def _permutation_p(
             reached += (np.abs(block[:, second] - block[:, first]) >= threshold).sum(axis=0)
     if len(sums) <= _EXACT:
         return reached / flips
+    # The observed signs are one of the draws, so p is never 0.
     p: _Array = (reached + 1) / (flips + 1)
     return p
 

@@ -96,6 +96,7 @@ def read_results(path: Path, name: str | None = None, *, cluster: str | None = N
     step = None
     if path.is_dir():
         step, path = _last_evaluation(path)
+    # A run's report is JSON; rows are lines.
     report = _report(path) if path.suffix == ".json" else None
     if report is not None and cluster is not None:
         raise DataError(
@@ -115,6 +116,7 @@ def read_results(path: Path, name: str | None = None, *, cluster: str | None = N
 
 def _last_evaluation(run: Path) -> tuple[int, Path]:
     folder = run / "evaluations"
+    # A run's own evaluation, or one of its further ones.
     if not folder.is_dir() and run.parent.name == folder.name:  # of a further evaluation
         folder = run
     evaluations = {
@@ -139,6 +141,7 @@ def _report(path: Path) -> Mapping[str, object] | None:
         tree = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a scored file, report or run") from None
+    # Not JSON as a whole: lines of it.
     except (ValueError, RecursionError):
         return None
     if isinstance(tree, dict) and {"tasks", "metrics"} <= tree.keys():
@@ -161,6 +164,7 @@ def _of_report(path: Path, name: str, tree: JsonObject) -> Results:
             task.outcomes[Outcome.CORRECT.value] = sum(task.correct)
             task.outcomes[Outcome.UNSCORED.value] = int(row["unscored"])
             completions += len(task.correct) + int(row["unscored"])
+            # By id alone, so two would be one.
             if (task.task, None) in tasks:
                 raise DataError(f"{path} holds task {task.task!r} twice; evaluate each task once")
             tasks[task.task, None] = task
@@ -190,6 +194,7 @@ def read_labels(path: Path) -> dict[str, bool]:
                 "rlvr view --labels wrote"
             )
         name, _ = _key(row, path, number)
+        # One wrong verdict makes the task's verdicts wrong.
         labels[name] = right and labels.get(name, True)
     return labels
 
@@ -197,6 +202,7 @@ def read_labels(path: Path) -> dict[str, bool]:
 def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
     tasks: dict[tuple[str, str | None], TaskScores] = {}
     # Where the whole identity is known, a resumed run may hold rows of two digests, one accepted.
+    # Without the whole identity, the column says it row by row.
     names = _WAY if read_identity(path) is not None else (*_WAY, "identity")
     first: dict[str, Row] = {}  # of each environment
     ways: dict[str, list[object]] = {}
@@ -212,6 +218,7 @@ def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
                 "before it; give files of one way each"
             )
         key = _key(row, path, completions)
+        # Rows of one file are of one way; another would mix two judges.
         task = tasks.get(key)
         if task is None:
             task = tasks[key] = TaskScores(key[0], env, _cluster(row, cluster, path))
@@ -229,6 +236,7 @@ def _key(row: Row, path: Path, number: int) -> tuple[str, str | None]:
             "report of `rlvr eval -o`, or the folder of a run"
         )
     name, prompt = str(row["task"]), row.get("prompt")
+    # Rows without a task are all called "row": the prompt tells them apart.
     if prompt and name in ("row", str(row.get("id"))):
         name = prompt if isinstance(prompt, str) else prompt_text(prompt)
     if "reference" not in row:
@@ -258,14 +266,17 @@ def _add(task: TaskScores, row: Row, path: Path, number: int) -> None:
     task.outcomes[outcome] += 1
     task.truncated += bool(row.get("truncated"))
     length = row.get("length_tokens")
+    # Letters stand for tokens where those are not known.
     task.lengths.append(float(len(row.get("completion") or "") if length is None else length))
     total = row["total"] if "total" in row else row.get("score")
+    # UNSCORED is no wrong answer: it is left out of the rate.
     if total is None or outcome == "unscored":
         return
     task.correct.append(outcome == "correct")
     task.answers.append(row.get("answer"))
     task.totals.append(_finite(total, path, f"of row {number}"))
     if outcome != "correct":
+        # The reason without its text: "wrong: 3 is not 4" is one reason with all of its kind.
         task.reasons[str(row.get("why") or "").partition(":")[0][:80]] += 1
 
 
@@ -286,6 +297,7 @@ def _identity_of(path: Path, ways: Mapping[str, Row]) -> Identity:
     """How scores were decided: what stands beside the file, else what its rows say."""
     stored = None if path.suffix == ".json" else read_identity(path)
     if stored is not None:
+        # The data are the completions themselves, which differ between models.
         return stored.without("data")  # the rows themselves, which have other completions
     identity = Identity()
     for env, row in ways.items():

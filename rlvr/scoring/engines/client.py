@@ -135,6 +135,7 @@ class Client(Closing):
         return await asyncio.to_thread(self.score, env, rows)
 
     def stream(self, env: str | None, rows: Iterable[Row]) -> Iterator[ServedScore]:
+        # An id for each request: a repetition is not scored twice.
         """Scores in the order of the rows, each as soon as it is there.
 
         The rows are sent in requests of `batch` rows; neighbours that name the same `task` stay
@@ -151,6 +152,7 @@ class Client(Closing):
             ServiceFailed: the service fails, or none was reached in `patience_s`.
         """
         for ids, batch in _batches(rows, self.batch):
+            # Put together by hand: rows are encoded already.
             head = {"request_id": uuid.uuid4().hex} | ({} if env is None else {"env": env})
             body = b'%s, "rows": [%s]}' % (json.dumps(head)[:-1].encode(), b", ".join(batch))
             lines = self._connections.lines("score", body, len(batch), self._heard(env))
@@ -192,8 +194,10 @@ class Address:
         parts, port = _split(url)
         assert parts.hostname is not None
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        # The key in the URL, else the variable; an argument wins.
         key = unquote(parts.password) if api_key is None and parts.password else api_key
         key = os.environ.get("RLVR_API_KEY", "").strip() if key is None else key
+        # A line end in a header would begin another header.
         if not (key.isascii() and key.isprintable() and " " not in key):
             raise UsageError(
                 "the API key has spaces, line ends or letters beyond ASCII; use letters and digits"
@@ -241,9 +245,12 @@ class ServiceConnections:
         secure: ssl.SSLContext | bool = (
             ssl.create_default_context() if "https:" in self.name else False
         )
+        # Connecting is short or in vain; an answer may take minutes.
         self._http = httpx.Client(
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S)),
+            # No limit: the number of requests is the scorer's to choose.
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            # Lines are read raw as they come, so nothing may be compressed.
             headers={"User-Agent": "rlvr", "Accept-Encoding": "identity"},
             verify=secure,
             trust_env=False,
@@ -299,6 +306,7 @@ class ServiceConnections:
             slot = self.balance.take()
             is_lost, retry_after_s = True, 0.0
             try:
+                # Not longer than the caller is patient.
                 if slot.wait_s:
                     time.sleep(min(slot.wait_s, patience.left_s))
                 for number, line in enumerate(self._read(slot.place, path, body, heard)):
@@ -307,10 +315,13 @@ class ServiceConnections:
                             f"{self.addresses[slot.place].url}: its response has more lines than "
                             f"the {count} rows asked"
                         )
+                    # Lines before it were given out after an earlier attempt.
                     if number == had:
                         had += 1
+                        # Something came: the service works, so patience begins anew.
                         patience.succeeded()
                         yield line
+                # The end of a response may be that of the connection.
                 is_lost = had != count
                 if is_lost:
                     patience.failed(slot.place, f"its response had {had} lines for {count} rows")
@@ -319,6 +330,7 @@ class ServiceConnections:
                 retry_after_s = error.retry_after_s
             except httpx.HTTPError as error:
                 patience.failed(slot.place, _describe_error(error))
+            # The caller's fault, or its own end: the service is not to blame.
             except (UsageError, GeneratorExit):
                 is_lost = False  # it answers
                 raise
@@ -335,6 +347,7 @@ class ServiceConnections:
         address = self.addresses[place]
         with self._sent("POST", address, path, body) as response:
             if heard is not None:
+                # Before the first line: rows of another judge are not taken.
                 heard(place, response.headers.get(IDENTITY_HEADER.decode(), ""))
             for line in _split_lines(response.iter_raw()):
                 if line.startswith(_STOPPED):
@@ -364,6 +377,7 @@ class ServiceConnections:
                         response.headers.get("Retry-After", ""),
                     )
                 yield response
+        # httpx raises it for a client that is closed.
         except RuntimeError as error:  # httpx's own for this
             if self._http.is_closed:
                 raise UsageError("this client is closed; open a new one") from None
@@ -413,6 +427,7 @@ class ServedIdentity:
         try:
             self.ask(place)
         except ServiceFailed as error:
+            # The service is there but cannot say: another attempt may hear it.
             raise _RetryableError(str(error), 0.0) from None
         self._digests[place] = digest
 
@@ -436,6 +451,7 @@ class ServedIdentity:
             ) from None
         identity = Identity.from_dict(what)
         with self._lock:
+            # The first that answers is the measure for all others.
             if self.identity is None:
                 self.identity, self._first = identity, url
             self.identity.add(identity, url, self._accept, here=self._first)
@@ -447,17 +463,20 @@ def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> 
         refusal = json.loads(body)
         message = str(refusal.get("error") or refusal["stopped"])
         status = status or int(refusal["status"])
+    # Anything may answer at this address.
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         # It is from a proxy, not from rlvr serve.
         message = f"status {status}: {body[:200].decode('utf-8', 'replace')}"
     message = message[:_MOST_ERROR_LETTERS]
     if address.key:
+        # A proxy may repeat the request's head in its page.
         message = message.replace(address.key, "…")
     if status in _RETRYABLE:
         retry_after_s = (
             min(float(retry_after), _LONGEST_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0
         )
         raise _RetryableError(message, retry_after_s)
+    # The caller splits the request; nothing is wrong with the service.
     if status == 413:
         raise RequestTooLarge(message)
     if 400 <= status < 500:
@@ -507,6 +526,7 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
         parts = urlsplit(url)
         port = parts.port
     except (ValueError, AttributeError) as error:
+        # The URL's error would quote a part of it, perhaps the key.
         raise UsageError(f"the url cannot be read: {_without_digits(error)}; {example}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"the url has no scheme http or https, or no host; {example}")
@@ -543,6 +563,7 @@ def _split_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
         first, *ended = part.split(b"\n")
         begun.append(first)
         size += len(first)
+        # A line without end would take all memory.
         if size > _MOST_LINE_BYTES:
             raise ServiceFailed(
                 f"a line of the response has more than {_MOST_LINE_BYTES >> 20} MiB"
@@ -563,6 +584,7 @@ def _batches(rows: Iterable[Row], most: int) -> Iterator[tuple[list[str], list[b
             raise DataError(f"row {number} is {brief(row)}; it must be a mapping of columns")
         encoded, task = _encode_row(row, number), row.get("task")
         full = len(batch) >= most or size + len(encoded) > _BATCH_BYTES
+        # Neighbours of one task stay together, however many they are.
         if batch and full and (task is None or task != last):
             yield ids, batch
             ids, batch, size = [], [], 0
@@ -577,6 +599,7 @@ def _id_of(row: Row, number: int) -> str:
     """The id of a row as the service repeats it: whole floats are ints, as pandas makes them of
     ints with a gap."""
     row_id = row.get("id")
+    # NaN is the only value that differs from itself.
     if row_id is None or row_id != row_id:
         return f"line:{number}"
     if not isinstance(row_id, str):
@@ -608,6 +631,7 @@ def _read_served(id: str, place: str, line: bytes) -> ServedScore:
     try:
         row = json.loads(line)
         answered_id = str(row["id"])
+        # The service cuts ids, or numbers rows of this request.
         if answered_id not in (id[:_MOST_ID_LETTERS], place if id.startswith("line:") else id):
             raise ServiceFailed(
                 f"the response has the row {answered_id[:60]!r} where {id[:60]!r} was due"

@@ -144,6 +144,7 @@ class RayCluster(RemoteEngine):
             member: the actor.
         """
         try:
+            # A node with other code would give other verdicts.
             self._compare(member, timeout_s=_READY_S)
         except (RlvrError, self._ray.exceptions.RayError) as error:
             cause = self._cause_of(member, error)
@@ -176,6 +177,7 @@ class RayCluster(RemoteEngine):
     def _count(self) -> None:
         present = [member for member in self._members if member.node not in self._left]
         self.workers = self.spread = sum(member.workers for member in present)
+        # A chunk more for each node, so that none waits for its next.
         self.chunks_at_once = max(1, self.workers + len(present))
 
     def _cause_of(self, member: Member, error: Exception) -> Exception:
@@ -215,6 +217,7 @@ class RayCluster(RemoteEngine):
         for member in [
             candidate for candidate in self._members if candidate.node not in self._left
         ]:
+            # It answers once it is back, and is compared then.
             with suppress(self._ray.exceptions.RayError):  # one that is lost has said so
                 self._compare(member, timeout_s=None)
         assert self._identity is not None, "warm makes it"
@@ -240,6 +243,7 @@ class RayCluster(RemoteEngine):
                 raise _closed_error()
             try:
                 slot, is_lost = self._balance.take(), True
+            # Wait: a cluster that scales may have none for a moment.
             except LookupError:  # until the cluster has a node again
                 patience.failed(len(self._names) - 1, "the last node has gone")
                 time.sleep(min(_NO_NODE_S, patience.left_s))
