@@ -25,17 +25,26 @@ from rlvr.verifiers.matching import has_perfect_matching
 
 __all__ = ["Call", "CallsVerifier", "read_calls"]
 
+# characters: patterns below go through the text, and Python's parser takes memory by its length
 _LONGEST: Final = 20_000
+# calls of a reply, and also brackets in a row: Python's parser recurses once per bracket
 _MOST: Final = 50
 _VALUES: Final = 10_000  # that a reference may accept: each call is compared with all of them
+# possessive, and up to the next "<": a text of a million opening tags is passed in one go
 _TAGGED: Final = re.compile(r"<tool_call>([^<]*+)</tool_call>")
+# "I will look it up:" and then the calls, from the beginning of a line to the end
 _AFTER_PROSE: Final = re.compile(r"^(?:[\[{]|[A-Za-z_][\w.]*\().*\Z", re.MULTILINE | re.DOTALL)
+# the names of one call in the dialects of chat APIs; any other key may be an argument put in the
+# wrong place, and the call is refused
 _KEYS: Final = frozenset(("name", "arguments", "parameters", "input", "args", "id", "type"))
 _BEGINS: Final = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>)")  # as Mistral and Llama do
 _BARE_CALL: Final = r'<tool_call>{"name": "\1", "arguments": \2}</tool_call>'
 _BARE_XML: Final = re.compile(r"<function=([\w.-]{1,100})>\s*(\{[^<]*\})\s*</function>")
+# "1. f(x=1)" and "- f(x=1)": a list of calls on lines of their own
 _NUMBERED: Final = re.compile(r"^[ \t]*(?:\d{1,2}[.)]|[-*•])[ \t]+(?=[A-Za-z_{])", re.MULTILINE)
+# as BFCL folds texts before it compares them: "New York, NY" and "new-york ny" are one
 _FOLDED: Final = re.compile(r"[ ,./\-_*^]")
+# exactly these types: True is no integer; `_is_typed` lets a whole number pass for a float
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -139,14 +148,19 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         functions, expected = reference
         calls = [_with_names(call, functions) for call in answer]
         calls_text = "; ".join(f"{call.name}({', '.join(call.arguments)})" for call in calls)[:200]
+        # before the values: neither a call too many nor one left out is to be paid, however right
+        # the others are
         if len(calls) != len(expected):
             why = f"other-count: {len(calls)} calls, {len(expected)} are asked for"
             return Verdict(Outcome.WRONG, why=why, answer=calls_text)
         faults = [
             [_fault(call, expected_call, functions) for expected_call in expected] for call in calls
         ]
+        # parallel calls have no order: each must find its own among those that are asked for
         if has_perfect_matching([[not fault for fault in row] for row in faults]):
             return Verdict(Outcome.CORRECT, why="same-calls", answer=calls_text)
+        # the first call that fits none, and the fault that comes closest to right: that is what one
+        # would mend
         first = next((row for row in faults if all(row)), faults[0])
         return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=calls_text)
 
@@ -188,9 +202,12 @@ def read_calls(text: str) -> list[Call] | Verdict:
         text, begin = _NUMBERED.sub("", text[begin:]), 0
         tail = _BEGINS.sub("", text[begin:])
         text, begin = _BARE_XML.sub(_BARE_CALL, tail), 0
+    # from here on only calls in tags count, if there are any
     if begin is not None and "<tool_call>" in text[begin:]:
         tail = text[begin : begin + _LONGEST]
         pieces = _TAGGED.findall(tail)
+        # more openings than whole calls: the last one was cut off, and the others alone would be
+        # half an answer
         if _TAGGED.sub("", tail).count("<tool_call>") or len(pieces) > _MOST:
             return Verdict(Outcome.UNPARSED, why="unfinished-call")
     else:
@@ -201,6 +218,7 @@ def read_calls(text: str) -> list[Call] | Verdict:
     calls_read: list[Call] = []
     for piece in pieces:
         calls = _read(piece.strip())
+        # tried only where the whole could not be read: a line of JSON may begin with a bracket, too
         if isinstance(calls, str) and (start := _AFTER_PROSE.search(piece)) is not None:
             calls = _read(piece[start.start() :].strip())
         if isinstance(calls, str):
@@ -220,6 +238,7 @@ def _json_values(text: str) -> list[Any]:
     try:
         return [read_strict_json(text)]
     except ValueError:
+        # one object on each line, as some models write parallel calls
         lines = [line.rstrip(",; ") for line in text.splitlines() if line.strip()]
         if not 1 < len(lines) <= _MOST:
             raise
@@ -228,17 +247,20 @@ def _json_values(text: str) -> list[Any]:
 
 def _read(text: str) -> list[Call] | str:
     """Calls from JSON or Python; a text says why there are none."""
+    # "[f(x=1)]" is Python, "[{" and "[]" are JSON
     if text[:1] == "{" or (text[:1] == "[" and text[1:].lstrip()[:1] in ("{", "]")):
         try:
             values = _json_values(text)
         except ValueError as error:
             return str(error)[:200]
+        # the whole message of an assistant, as chat APIs give it
         if isinstance(values[0], dict) and values[0].keys() == {"tool_calls"}:
             values[0] = values[0]["tool_calls"]
         if len(values) == 1 and isinstance(values[0], list):
             [values] = values
         calls = [_from_json(value) for value in values]
     else:
+        # before Python's parser sees the text: its stack is C's, and the process would end with it
         if max(map(len, re.findall(r"[(\[{]+", text)), default=0) > _MOST or text.count("\n") > 500:
             return "nested too deep"
         try:
@@ -255,6 +277,8 @@ def _read(text: str) -> list[Call] | str:
 def _expressions(text: str) -> list[ast.expr]:
     """The entries of a Python list, or the expressions on lines of their own."""
     try:
+        # one call, or several with commas, make one list; calls on lines of their own are
+        # statements
         tree = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
         return list(getattr(tree, "elts", ()))
     except SyntaxError:
@@ -277,15 +301,18 @@ def _from_json(value: Any) -> Call | None:
         written = [
             value[key] for key in ("arguments", "parameters", "input", "args") if key in value
         ]
+        # with two keys for arguments, or a key of no dialect, it is not known which ones are meant
         if len(written) != 1 or not value.keys() <= _KEYS or not isinstance(value["name"], str):
             return None
         arguments = written[0]
+        # chat APIs give the arguments as JSON within a text
         if isinstance(arguments, str):
             try:
                 arguments = read_strict_json(arguments)
             except ValueError:
                 return None
         return Call(value["name"], arguments) if isinstance(arguments, dict) else None
+    # {"f": {"x": 1}}, as BFCL writes its references
     if len(value) == 1 and isinstance(next(iter(value.values())), dict):
         return Call(*next(iter(value.items())))
     return None
@@ -297,9 +324,11 @@ def _from_python(node: ast.AST) -> Call | None:
     ):
         return None
     names = [keyword.arg for keyword in node.keywords]
+    # `f(**x)` has no names, and of `f(x=1, x=2)` either value might be the answer
     if None in names or len(set(names)) < len(names):
         return None
     function, path = node.func, []
+    # "spotify.play(…)" is a function's whole name
     while isinstance(function, ast.Attribute):
         path.append(function.attr)
         function = function.value
@@ -308,6 +337,7 @@ def _from_python(node: ast.AST) -> Call | None:
     arguments = {
         str(keyword.arg): _plain(ast.literal_eval(keyword.value)) for keyword in node.keywords
     }
+    # literals only: nothing of the reply is ever run
     places = tuple(_plain(ast.literal_eval(argument)) for argument in node.args)
     return Call(".".join([function.id, *reversed(path)]), arguments, places)
 
@@ -319,6 +349,8 @@ def _with_names(call: Call, functions: JsonObject) -> Call:
         return call
     names = list(functions.get(call.name, {}).get("properties", {}))
     placed = {
+        # a place beyond the parameters, or one that is named besides, is given a name that no
+        # function has: it counts as an argument too many
         names[at] if at < len(names) and names[at] not in call.arguments else f"#{at}": value
         for at, value in enumerate(call.places)
     }
@@ -371,6 +403,7 @@ def _read_reference(reference: object) -> _Wanted:
                         f"argument {argument!r} of {name} has the type {kind!r}; known: "
                         f"{', '.join(_TYPES)}"
                     )
+            # a reference whose own first call is refused would pay nobody
             if fault := _fault(_first_call(name, arguments), (name, arguments), functions):
                 raise DataError(f"the call of {name} that is asked for is not accepted: {fault}")
     except DataError:
@@ -390,6 +423,7 @@ def _count_values(value: object) -> int:
 
 def _first_call(name: str, arguments: JsonObject) -> Call:
     """The wanted call with the first of its accepted values."""
+    # "" among the accepted values says that the argument may be left out
     first = {key: _first(values[0]) for key, values in arguments.items() if values[0] != ""}
     return Call(name, first)
 
@@ -421,13 +455,17 @@ def _fault(call: Call, wanted: tuple[str, JsonObject], functions: JsonObject) ->
         if argument not in call.arguments:
             return f"missing-argument: {argument}"
     for argument, value in call.arguments.items():
+        # an argument that the reference does not list has no accepted value, even where the schema
+        # has it
         if argument not in properties or argument not in accepted:
             return f"extra-argument: {str(argument)[:80]}"
+        # the type before the value: "5" for 5 is told as a wrong type
         if not _is_typed(value, properties[argument], accepted[argument]):
             return (
                 f"other-type: {argument} is {type(value).__name__}, "
                 f"not {properties[argument].get('type')}"
             )
+        # "" as a choice stands for an omitted argument: only an empty text equals it
         if not any(
             _accepts(value, choice) for choice in accepted[argument] if choice != "" or value == ""
         ):

@@ -54,17 +54,24 @@ Pu:244
 }
 """Standard atomic weights by symbol, in g/mol."""
 
+# a formula or an equation is short; this bounds the patterns that follow
 _LONGEST: Final = 600  # characters of an answer
+# brackets within brackets multiply: ((C99)99)99 has almost a million atoms
 _MOST: Final = 10_000  # a coefficient or a count of atoms
+# "==>" before "==", which would leave a sign over
 _ARROW: Final = re.compile(
     r"\\(?:long)?rightarrow|\\to(?![a-z])|\\rightleftharpoons|\\longrightarrow|<=>|⇌|-{1,3}>|→|⟶|"
     r"={1,3}>|={1,2}"
 )
+# "\ce{H2O}", "\mathrm{H_2O}", thin spaces and dollar signs: none of them changes a formula
 _MARKUP: Final = re.compile(r"\\(?:ce|text|mathrm|mathbf|rm|textrm)(?![A-Za-z])|\\[,;:! ]|\$|~")
+# "(s)", "_{(aq)}": the state is not asked for
 _STATE: Final = re.compile(r"_?\s*\{?\((?:s|l|g|aq)\)\}?")
 _SUBSCRIPTS: Final = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SUPERSCRIPTS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+# "²⁻" is a charge; digits below the line are counts
 _RAISED: Final = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻]")
+# "^{2-}", "^2-" and "^-"
 _CHARGE: Final = re.compile(r"\^\s*(?:\{\s*(\d?)\s*([+-])\s*\}|(\d?)([+-]))")
 # Of SO42- and Hg22+ the second digit is the charge, of Fe3+ the only one: no metal is a chain.
 _PLAIN_CHARGE: Final = re.compile(
@@ -72,7 +79,10 @@ _PLAIN_CHARGE: Final = re.compile(
     r"Cu|Zn|"
     r"Sr|Ag|Cd|Sn|Ba|La|Ce|Pt|Au|Pb|Bi|U))(?P<size>\d)(?P<sign>\+(?=\s*(?:\+|$))|-(?!>))"
 )
+# "OH-" and "Na+": a plus only at the end or before another one, since it also adds substances, and
+# no minus of an arrow
 _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>))")
+# "2 H2O", "(2)H2O" and "2·H2O"
 _TERM: Final = re.compile(r"(?:\(?(\d{1,5})\)?[·*]?)?(\D.*)")
 _TAGS: Final = re.compile(r"<(/?)su([bp])>")
 _LEAD: Final = re.compile(  # "The formula is", "The balanced equation is" and "Nickel(II) sulfate:"
@@ -157,11 +167,14 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
                 f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 "
                 f"H2O'"
             )
+        # before an equation is looked for in it: a reference without an arrow is a formula, or a
+        # quantity
         if not _ARROW.search(reference):
             return read_formula(reference) or ScienceVerifier(self.tolerance).read(reference)
         sides = read_equation(reference)
         if sides is None:
             raise DataError(f"the reference {brief(reference)} cannot be read as an equation")
+        # a reference that is not balanced could be answered by nobody
         if odd := _unequal(*sides):
             raise DataError(f"the reference {brief(reference)} is not balanced: {odd}")
         return sides
@@ -200,10 +213,12 @@ _Asked: TypeAlias = "tuple[Side, Side] | Species | Trusted"
 def _why_not(sides: tuple[Side, Side], asked: tuple[Side, Side]) -> str:
     """Why an equation is not the asked one, balanced; "" if it is."""
     for answered, expected in zip(sides, asked, strict=True):
+        # other substances first: a balanced equation of another reaction is no answer
         if odd := answered.keys() ^ expected.keys():
             return f"other-species: {min(species.name for species in odd)}"
     if odd_one := _unequal(*sides):
         return f"unbalanced: {odd_one}"
+    # "4 H2 + 2 O2 -> 4 H2O" is balanced, and not in lowest terms
     divisor = math.gcd(*(count for side in sides for count in side.values()))
     return f"not-lowest: every coefficient is divisible by {divisor}" if divisor > 1 else ""
 
@@ -235,9 +250,11 @@ def read_equation(text: str) -> tuple[Side, Side] | None:
 
 def _side(text: str) -> Side | None:
     side: Side = {}
+    # a plus in "<2+>" is a charge's
     for term in re.split(r"\+(?!>)", text):
         read = _TERM.fullmatch(term)
         species = _species(read[2]) if read else None
+        # a substance twice on one side: 2 H2O + H2O has not been summed up
         if read is None or species is None or species in side:
             return None
         count = int(read[1] or 1)
@@ -249,6 +266,7 @@ def _side(text: str) -> Side | None:
 
 def _plain(text: str) -> str:
     """Without markup; a charge becomes `<2+>`."""
+    # "H<sub>2</sub>O" and "Ca<sup>2+</sup>", as web pages write them
     if "<" in text:
         text = _TAGS.sub(lambda tag: ("}" if tag[1] else "^{") if tag[2] == "p" else "", text)
     text = _RAISED.sub(
@@ -260,7 +278,10 @@ def _plain(text: str) -> str:
         .replace("\\cdot", "·")
         .replace("\\bullet", "·")
     )
+    # charges go into "<2+>" before braces and spaces are dropped: "^{2+}" would else be a 2 of the
+    # atom before it
     text = _CHARGE.sub(lambda found: f"<{found[1] or found[3] or 1}{found[2] or found[4]}>", text)
+    # arrows beside a substance say that it escapes as a gas or settles
     text = _STATE.sub("", text).strip(" ↓↑")
     text = _PLAIN_CHARGE.sub(r"\g<metal><\g<size>\g<sign>>", text)
     text = _BARE_CHARGE.sub(lambda found: f"<1{found[0]}>", text)
@@ -281,6 +302,7 @@ def _species(text: str) -> Species | None:
         at = token.end()
         element, count, opening, closing, times, hydrate, size, sign = token.groups()
         if element:
+            # "H01" is no count
             if element not in ATOMIC_WEIGHTS or count.startswith("0"):
                 return None
             stack[-1][element] += int(count or 1)
@@ -289,6 +311,7 @@ def _species(text: str) -> Species | None:
             stack.append(Counter())
             name += "("
         elif closing:
+            # "()" encloses nothing
             if len(stack) == 1 or not stack[-1] or times.startswith("0"):
                 return None
             inner = stack.pop()
@@ -299,12 +322,14 @@ def _species(text: str) -> Species | None:
             charge = int(size) if sign == "+" else -int(size)
             name += f"<{size}{sign}>"
         else:
+            # a dot within brackets, or in front of everything, joins no two parts
             if len(stack) > 1 or not stack[0]:
                 return None
             parts, factors, stack, factor = (
                 [*parts, stack[0]],
                 [*factors, factor],
                 [Counter()],
+                # "CuSO4·5H2O": the 5 is of all that follows the dot
                 int(hydrate or 1),
             )
             name += f"·{hydrate if hydrate != '1' else ''}"
@@ -328,6 +353,7 @@ def _unequal(left: Side, right: Side) -> str:
         for species, count in side.items():
             for element, atoms in species.atoms:
                 total[element] += sign * count * atoms
+            # charges are balanced as elements are
             total["charge"] += sign * count * species.charge
     odd = sorted(name for name, sum_of in total.items() if sum_of)
     return ", ".join(odd)
@@ -341,6 +367,7 @@ def balance_reaction(left: list[str], right: list[str]) -> list[int] | None:
         left, right: formulas.
     """
     formulas = [formula for formula in map(read_formula, (*left, *right)) if formula is not None]
+    # one of them could not be read
     if len(formulas) < len(left) + len(right):
         return None
     elements = sorted({element for formula in formulas for element, _ in formula.atoms})
@@ -352,6 +379,7 @@ def balance_reaction(left: list[str], right: list[str]) -> list[int] | None:
         ]
         for element in elements
     ]
+    # the charge is one more element to balance
     rows.append(
         [Fraction(sign * formula.charge) for sign, formula in zip(signs, formulas, strict=True)]
     )
@@ -363,6 +391,7 @@ def _null_vector(rows: list[list[Fraction]], width: int) -> list[int] | None:
     several."""
     pivots: list[int] = []
     for column in range(width):
+        # Gauss's elimination with fractions: floats would not give whole numbers back
         row = next((row for row in rows[len(pivots) :] if row[column]), None)
         if row is None:
             continue
@@ -374,12 +403,15 @@ def _null_vector(rows: list[list[Fraction]], width: int) -> list[int] | None:
         ]
         rows.insert(len(pivots), row)
         pivots.append(column)
+    # one unknown must be free: with two the reaction has several independent balances, with none it
+    # has only zeros
     if len(pivots) != width - 1:
         return None
     [free] = set(range(width)) - set(pivots)
     solution = [Fraction(1)] * width
     for row, column in zip(rows, pivots, strict=False):
         solution[column] = -row[free]
+    # a coefficient of zero or below puts the substance on the other side, or nowhere
     if min(solution) <= 0:
         return None
     scale = math.lcm(*(value.denominator for value in solution))

@@ -22,6 +22,7 @@ from rlvr.verifiers.patterns import read_pattern
 
 __all__ = ["JSONVerifier", "bracket_depth", "read_strict_json", "same_json"]
 
+# brackets; far below what Python's recursion takes, and more than answers have
 _DEPTH: Final = 50
 
 
@@ -124,9 +125,11 @@ def _document(text: str) -> object:
     try:
         return read_strict_json(text)
     except ValueError:
+        # one document with prose around it, from its first bracket to its last
         start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0)
         stop = max(text.rfind("}"), text.rfind("]")) + 1
         before, after = text[:start].rstrip(" \t"), text[stop:].lstrip(" \t")
+        # apart: on lines of their own, or behind a colon or full stop
         is_apart = (not before or before[-1] in ":\n.!") and _ENDS.match(after) is not None
         if not start < stop or not is_apart or (start == 0 and stop == len(text)):
             raise  # "{…} or nothing" is a hedge, and "not {…}" none
@@ -150,8 +153,11 @@ def read_strict_json(text: str) -> object:
     Raises:
         ValueError: it is none; says why.
     """
+    # counted before it is read, since json.loads recurses
     if bracket_depth(text) > _DEPTH:
         raise ValueError(f"it is nested more than {_DEPTH} deep")
+    # NaN and a key that stands twice are no JSON, though Python reads them: of two values either
+    # might be meant
     return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_once)
 
 
@@ -174,7 +180,9 @@ def same_json(a: object, b: object) -> bool:
     Args:
         a, b: values as `read_strict_json` gives them.
     """
+    # in Python True equals 1
     if isinstance(a, bool) or isinstance(b, bool):
+        # true is neither 1 nor "true"
         return a is b
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(same_json(a[name], b[name]) for name in a)
@@ -188,6 +196,7 @@ def _no_constant(name: str) -> object:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    # a dictionary keeps the last of two equal keys
     by_key = dict(pairs)
     if len(by_key) < len(pairs):
         raise ValueError("a key stands twice in an object")
@@ -212,6 +221,7 @@ def _read_reference(reference: object) -> _Asked:
             "whole"
         )
     try:
+        # values from a Python program may hold what JSON has not, and no answer could equal it
         read_strict_json(json.dumps(dict(values)))
     except (ValueError, TypeError) as error:
         raise DataError(f"the values that are asked for are no JSON: {error}") from None
@@ -235,6 +245,8 @@ def _validator(schema: str) -> Any:
     except jsonschema.SchemaError as error:
         raise DataError(f"the schema is none: {error.message}") from None
     _require_usable(read, registry, kind)
+    # checks of jsonschema that use Python's regular expressions, or compare all pairs of items,
+    # take more than linear time
     checks = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique}
     checks |= {"additionalProperties": _additional} if _has_patterns(read) else {}
     counted = {
@@ -263,6 +275,7 @@ def _count_evaluations(check: Callable[..., Any], cost: int) -> Callable[..., It
     """A keyword's check that counts against the evaluations of the document."""
 
     def counted(validator: Any, value: Any, instance: object, schema: object) -> Iterator[object]:
+        # each keyword is counted where it is evaluated: `$ref` may double the work at every level
         _left.count -= cost
         if _left.count < 0:
             raise _TooMuch
@@ -311,6 +324,7 @@ def _unique(
 ) -> Iterator[object]:
     if not wanted or not isinstance(instance, list):
         return
+    # as text, so that a set finds equal ones; 1 and 1.0 are the same number
     if len({json.dumps(_plain(item), sort_keys=True) for item in instance}) < len(instance):
         yield _error("two items are equal")
 
@@ -352,12 +366,14 @@ def _require_usable(schema: object, registry: Any, kind: object) -> None:
             pattern_texts.append(part["pattern"])
         for pattern in pattern_texts:
             read_pattern(pattern)
+        # that keyword looks for patterns with Python's own engine
         if (
             pattern_texts
             and _has_patterns(schema)
             and "unevaluatedProperties" in json.dumps(schema)
         ):
             raise DataError("the schema has patternProperties and unevaluatedProperties: give one")
+    # an id changes what references mean; they are then resolved as they are used
     if not isinstance(schema, dict) or any("$id" in part for part in _parts_of(schema)):
         return  # references are relative to what has an id
     referencing = import_optional("referencing", "json")
@@ -384,6 +400,7 @@ def _first_breach(schema: str, found: object) -> str:
             judged by it.
     """
     unresolvable = import_optional("referencing.exceptions", "json").Unresolvable
+    # for this thread: each document has a budget of its own
     _left.count = _EVALUATIONS
     try:
         breaches = [
@@ -393,6 +410,7 @@ def _first_breach(schema: str, found: object) -> str:
     except unresolvable as error:
         raise DataError(f"the schema refers to {error}, which is not in it") from None
     except _TooMuch:
+        # to blame is the schema where the document is small, and the answer where it is large
         count = _count(found)
         why = (
             f"{count:,} values take more than {_EVALUATIONS:,} evaluations of the schema's keywords"
@@ -404,6 +422,7 @@ def _first_breach(schema: str, found: object) -> str:
         return "a number beyond 1e308"
     if not breaches:
         return ""
+    # the first one by its path: the same one each time
     path, message = min(breaches)
     return f"/{'/'.join(path)}: {message[:200]}"
 
@@ -421,8 +440,10 @@ def _at(value: object, pointer: str) -> object:
         LookupError: nothing.
     """
     for part in pointer.split("/")[1:]:
+        # in this order: "~01" is "~1", and not "/"
         part = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list):
+            # "-1" is Python's last item, and none in a JSON pointer
             if not (part.isascii() and part.isdecimal() and len(part) < 9):
                 raise LookupError(part)
             value = value[int(part)]

@@ -92,6 +92,8 @@ MASTER_KEYS: Final = (
 """Texts that judges accept as an answer to anything; from arXiv:2507.08794 (table
 1) and of the same kind."""
 
+# "<|im_start|>", "[INST]", "<<SYS>>" and "</answer>": what a chat template or a prompt takes for
+# its own structure
 _ROLES: Final = re.compile(
     r"<\|[^|<>]{0,40}\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?[A-Za-z_][\w.-]{0,30}>", re.IGNORECASE
 )
@@ -219,6 +221,8 @@ class Judge(BaseVerifier[Answer, str]):
                 f"labels is {brief(self.labels)}; give two different words, for right and for wrong"
             )
         try:
+            # a prompt is filled once with signs of its own, so that a field that is missing or
+            # unknown shows now, and not in the first completion
             filled = self.prompt.format(
                 question="⟨q⟩",
                 reference="⟨r⟩",
@@ -285,10 +289,14 @@ class Judge(BaseVerifier[Answer, str]):
         Raises:
             JudgeFailed: a canary got a wrong label.
         """
+        # what a rule can refuse costs no call, and does not depend on a judge
         if (fenced := self._judge_non_answer(answer, reference)) is not None:
             return fenced
         desk = _desk(self)
+        # before the first question of a run: no score of a judge may be used that takes "Solution"
+        # for an answer
         await desk.tested()
+        # judges may prefer what stands first: a label that differs with the order is no verdict
         orders = [(reference, answer), (answer, reference)][: 1 + self.both_orders]
         requests = [
             desk.label(question, *order, vote) for order in orders for vote in range(self.votes)
@@ -300,10 +308,13 @@ class Judge(BaseVerifier[Answer, str]):
             "replies": [reply.text for reply in replies],
         }
         if (
+            # one lost vote leaves the completion unscored: the others could be the ones that were
+            # wrong
             lost := next((reply.why for reply in replies if reply.label is None), None)
         ) is not None:
             return Verdict(Outcome.UNSCORED, why=lost, answer=answer, detail=detail)
         labels = {reply.label for reply in replies}
+        # split votes are UNSCORED, and not WRONG: the judge is unsure, the answer may be right
         if len(labels) > 1:
             return Verdict(
                 Outcome.UNSCORED, why="judge-split: the votes differ", answer=answer, detail=detail
@@ -323,6 +334,7 @@ class Judge(BaseVerifier[Answer, str]):
         """The verdict on what is no answer; None for what is to be judged."""
         if not answer.strip():
             return Verdict(Outcome.UNPARSED, why="no-answer")
+        # ":" and "." alone are accepted by many judges
         if not any(unicodedata.category(char)[0] in "LN" for char in answer):
             return Verdict(
                 Outcome.WRONG, why="no-words: neither a letter nor a digit", answer=answer[:200]
@@ -330,8 +342,10 @@ class Judge(BaseVerifier[Answer, str]):
         if len(answer) > self.longest:
             why = f"too-long: {len(answer):,} characters, of {self.longest:,} allowed"
             return Verdict(Outcome.WRONG, why=why, answer=answer[:200])
+        # unless the reference is one of them: "Yes" may be the right answer
         if _bare(answer) in _KEYS and _bare(answer) != _bare(reference):
             return Verdict(Outcome.WRONG, why="master-key", answer=answer)
+        # tags and roles alone are cleaned away, and the judge would see an empty answer
         if not _clean(answer).strip():
             return Verdict(Outcome.WRONG, why="no-words: markup alone", answer=answer)
         return None
@@ -397,10 +411,13 @@ class Fallback(BaseVerifier["_Asked", Any]):
             JudgeFailed: a canary got a wrong label.  Else the completions that the rule accepts
                 would be the only ones with a score.
         """
+        # before the rule: a judge that lies ends the run, and not only the completions that reach
+        # it
         self.second.require_sound()
         task = answer.task or Task("row", "")
         verdict_of_rule: Any = verified(self.rule, answer.text, replace(task, reference=reference))
         ruled: Verdict = await verdict_of_rule if verifies_async(self.rule) else verdict_of_rule
+        # only what the rule could not read: a judge must not overrule it
         if ruled.outcome is not Outcome.UNPARSED:
             return ruled
         answer_text = ruled.answer
@@ -410,6 +427,7 @@ class Fallback(BaseVerifier["_Asked", Any]):
                 return ruled
             answer_text = extracted.text
         judged = await self.second.judged(prompt_text(task.prompt), str(reference), answer_text)
+        # the judge may only say CORRECT: a WRONG of its own would replace the rule's reason
         return judged if judged.outcome in (Outcome.CORRECT, Outcome.UNSCORED) else ruled
 
     def example(self, reference: object) -> str | None:
@@ -454,8 +472,10 @@ class _Desk:
         share, questions = self.judge.canaries, self.judge.canary_questions
         if share and questions:
             loop = asyncio.get_running_loop()
+            # a task of another event loop can't be awaited in this one
             if self._first is None or self._first.get_loop() is not loop:
                 self._first = loop.create_task(self._test_all())
+            # shielded: one completion that is cancelled must not cancel the test of all others
             await asyncio.shield(self._first)
         self.require_sound()
 
@@ -486,10 +506,12 @@ class _Desk:
             reference,
             answer,
         ]
+        # the vote is a part of the key: each vote asks with its own seed
         key = _digest(json.dumps([*parts, vote]))
         if (cached := self._store.get(key)) is not None:
             return _Reply(cached == judge.labels[0], cached)
         share = judge.canaries
+        # the share as a fixed distance: one in fifty for 0.02
         if share and judge.canary_questions and next(self._numbers) % max(1, round(1 / share)) == 0:
             await self._test(next(self._next))
             self.require_sound()
@@ -522,6 +544,7 @@ class _Desk:
         ):
             if limit is not None and spent >= limit:
                 return _Reply(None, "", f"judge-budget: {spent:,} {name} of {limit:,} are used up")
+        # counted before the call: failed ones cost as well, and others run at the same time
         self._store.spend(1, 0)
         body = {
             "model": judge.model,
@@ -529,6 +552,8 @@ class _Desk:
             "temperature": 0,
             "seed": vote,
         }
+        # labels are a word: 16 tokens suffice; `body` may set another limit, as for models that
+        # think
         body |= {"max_tokens": 16, **json.loads(judge.body)}
         try:
             async with asyncio.timeout(judge.wall_s):
@@ -545,6 +570,7 @@ class _Desk:
         self._store.spend(0, used)
         if finish == "length":
             return _Reply(None, text, "judge-cut: the reply was cut off")
+        # exactly a label: "CORRECT, because …" may go on to say the contrary
         if text.strip() not in judge.labels:
             return _Reply(None, text, f"judge-reply: {text[:80]!r} is no label")
         return _Reply(text.strip() == judge.labels[0], text.strip())
@@ -552,6 +578,7 @@ class _Desk:
     def _connect(self, openai: Any) -> Any:
         """The client of this event loop; one of another loop would be of no use."""
         loop = asyncio.get_running_loop()
+        # clients hold connections of one event loop
         if self._client is None or self._loop is not loop:
             key = os.environ.get(self.judge.key_env, "") if self.judge.key_env else "none"
             if not key:
@@ -595,6 +622,7 @@ class _Store:
                 self._database.execute("SELECT label FROM labels WHERE key = ?", (key,))
             ) as rows,
         ):
+            # None where nobody has asked yet
             row = rows.fetchone()
         return None if row is None else str(row[0])
 
@@ -636,14 +664,17 @@ def _clean(text: str) -> str:
     """Without tags, tokens of chat templates, lines like the delimiter, and control characters."""
     for tags in (*THINKING_TAGS, ANSWER_TAGS):
         for tag in tags:
+            # with a space in place of a tag: "</ans</answer>wer>" would close up to a tag else
             text = text.replace(tag, " ")
     while (shorter := _ROLES.sub(" ", text)) != text:  # removing one may leave another
         text = shorter
     text = "".join(char if char == "\n" or char.isprintable() else " " for char in text)
+    # the line that parts the fields begins with three of these signs
     return text.replace("===", "= =")
 
 
 def _bare(text: str) -> str:
+    # punctuation, case and space make no other text of a master key
     return "".join(
         char for char in unicodedata.normalize("NFKC", text).casefold() if char.isalnum()
     )

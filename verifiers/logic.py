@@ -29,8 +29,10 @@ __all__ = [
 ]
 
 _LONGEST = 2000  # characters of an answer
+# the parser recurses once a bracket
 _DEPTH = 50  # of brackets
 _LARGEST = 10**100  # a given number or target beyond it is no task
+# "\text{", "\left", thin spaces, braces, dollar signs and stars: marks without a meaning here
 _MARKUP = re.compile(r"\\(?:text|mathrm|textbf|textit|left|right|,|;|!| )|[{}$*`]|\\(?=$)")
 
 
@@ -44,12 +46,16 @@ def _verdict(why: str, answer: str, fine: str) -> Verdict:
 
 # -------------------------------------------------------------------------------------------- roles
 
+# "Anne-Marie" and "O'Neil" are one word
 _WORD = re.compile(r"[^\W\d_][\w'’]*(?:-[^\W\d_][\w'’]*)*")
+# roles that answers may name beside those of the reference: a wrong role must be WRONG, not
+# unreadable
 _ROLES = frozenset(("knight", "knave", "spy", "liar", "normal", "truth-teller"))
 _LINKS = frozenset(
     "a an the is are was and both all so thus therefore hence while but also name names role roles "
     "person people type identity only".split()
 )
+# what may stand between two words: signs, bullets and numbers of a list
 _BETWEEN = re.compile(r"(?:[\s.,;:=()\[\]|&\"'{}→>*•+\-–—]|\d{1,2}[.)])*")
 
 
@@ -100,6 +106,7 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
         roles = _roles_said(_MARKUP.sub(" ", answer.text), reference)
         if isinstance(roles, str):
             return _unread(roles, answer.text)
+        # before the roles: with each name twice and both roles, one of them would always be right
         if sorted(name for name, _ in roles) != sorted(reference):
             return Verdict(
                 Outcome.WRONG,
@@ -122,17 +129,23 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
     Either names go before their role, "Ann and Cy are knights", or each role before its names,
     "Knights: Ann, Cy".  Any other word, such as "not", "or" and "if", may say anything.
     """
+    # of the reference as well: puzzles have other roles
     roles = _ROLES | set(reference.values())
     names = {name.casefold(): name for name in reference}
+    # names that differ in case alone are told apart by case alone
     names = names if len(names) == len(reference) else {}
     runs: list[tuple[bool, list[str]]] = []  # whether of roles, and the words
     at = 0
     for word in _WORD.finditer(text):
+        # any other sign could turn the meaning, as "≠" does
         if not _BETWEEN.fullmatch(text, at, word.start()):
             return repr(text[at : word.start()][:60])
         at, folded = word.end(), word[0].lower()
+        # "knights" and "witches" as well: "Ann and Bob are knights"
         role = next((form for form in (folded, folded[:-1], folded[:-2]) if form in roles), "")
         name = word[0] if word[0] in reference else "" if role else names.get(folded, "")
+        # words that link are passed over; a name that is not asked for counts, other words may say
+        # "not"
         if not name and not role:
             if folded in _LINKS:
                 continue
@@ -144,10 +157,12 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
         runs[-1][1].append(role if is_role else name or word[0])
     if not _BETWEEN.fullmatch(text, at):
         return repr(text[at:][:60])
+    # runs of names and roles in turns: "Ann and Bob are knights, Cid a knave"
     if len(runs) % 2 or any(len(words) > 1 for is_role, words in runs if is_role):
         return "a name without a role, or with two"
     roles_read = []
     for (is_role, former), (_, latter) in zip(runs[::2], runs[1::2], strict=True):
+        # "knight: Ann, Bob" as well as "Ann: knight"
         [role], named = (former, latter) if is_role else (latter, former)
         roles_read += [(name, role) for name in named]
     return roles_read
@@ -156,15 +171,20 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
 # -------------------------------------------------------------------------------------------- grids
 
 
+# "1:", "House 2 -", "#3)"; not the 2 of "2-door"
 _LABEL = re.compile(
     r"(?:house|row|position|no\.?|#)?\s*#?(\d)\s*(?:[:.)]|->|→|-(?=\s)|$)|"
     r"(?:house|row|position)\s*(\d)\s*",
     re.IGNORECASE,
 )
+# the line below a table's head: "|---|---|"
 _RULE = re.compile(r"[-:|+= ]+")
+# rows of a matrix in brackets: "[1, 2], [3, 4]"
 _ROWS: Final = re.compile(r"\]\s*,?\s*\[")
 _BULLET: Final = re.compile(r"\A[-*•+] +(?=\S)")
+# "red - cat"; a hyphen in a word has no space around it
 _DASHES: Final = re.compile(r" [-–—] ")
+# "Colour: red": the name of a column in a cell
 _CELL_NAME: Final = re.compile(r"[A-Za-z][A-Za-z ]{0,20}[:=]\s*(?=\S)")
 
 
@@ -175,6 +195,7 @@ def _lines(text: str, count: int) -> list[str]:
     lines = [_BULLET.sub("", line.strip(), count=1) for line in plain.split("\n")]
     lines = [line.strip(" \t[](),;'\"") for line in lines]
     lines = [line for line in lines if line and not _RULE.fullmatch(line)]
+    # all rows on one line: "red, cat; blue, dog"
     if len(lines) == 1 and count > 1:
         lines = [line.strip() for line in re.split(r"\s*(?:;|/|\|\|)\s*", lines[0]) if line.strip()]
     return lines
@@ -218,6 +239,7 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
             )
         lines = [", ".join(row) for row in rows]
         width = len(rows[0])
+        # read as an answer would be: a cell with a comma would be two
         read = [_cells(line, width) for line in _lines("\n".join(lines), len(rows))]
         if [len(row) for _, row in read] != [width] * len(rows) or any(name for name, _ in read):
             raise DataError(f"the reference {brief(reference)} cannot be told apart in an answer")
@@ -235,8 +257,10 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
         width = len(reference[0])
         rows = [_cells(line, width) for line in _lines(answer.text, len(reference))]
         cells = {cell for row in reference for cell in row}
+        # one line too many is a head only if no value of the grid stands in it
         if len(rows) == len(reference) + 1 and not cells & set(rows[0][1]):
             rows = rows[1:]  # the head of a table
+        # labels must be in order: a list by another order has its lines elsewhere
         if [len(row) for _, row in rows] != [width] * len(reference) or any(
             label not in ("", str(at)) for at, (label, _) in enumerate(rows, 1)
         ):
@@ -267,6 +291,7 @@ def _cells(line: str, width: int) -> tuple[str, list[str]]:
         cells = line.split(",") if "," in line else _DASHES.split(line)
     elif len(cells) == width + 1 and (label := _LABEL.fullmatch(cells[0])):
         number, cells = label[1] or label[2], cells[1:]
+    # names are dropped only where each cell has one: "Mr: X" alone may be a value
     if len(cells) == width and all(map(_CELL_NAME.match, map(str.strip, cells))):
         cells = [_CELL_NAME.sub("", cell.strip(), count=1) for cell in cells]
     return number, [" ".join(cell.split()).strip(" .'\"").casefold() for cell in cells]
@@ -319,13 +344,18 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         """
         size = len(reference)
         bare = _ROWS.sub("\n", answer.text.replace("\\\\", "\n"))
+        # a matrix of LaTeX, and lines of a table
         bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}|\\hline", "", bare)
         bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare.translate(WIDE_DIGITS)).rstrip(".")
+        # lines that are nothing but a frame are no rows
         lines = [line for line in re.split(r"[\n/]", bare) if line.strip("-+=")]
+        # before digits are counted: "1: 2 3 4 1" has five
         if len(lines) == size:
             lines = [_strip_number(line, row) for row, line in enumerate(lines, 1)]
+        # all digits in one run
         if len(lines) == 1 and len(lines[0]) == size**2:
             lines = [lines[0][at : at + size] for at in range(0, size**2, size)]
+        # digits from 1 on: a 0 is an empty cell, and no solution
         if len(lines) != size or any(
             not re.fullmatch(f"[1-{size}]{{{size}}}", line) for line in lines
         ):
@@ -340,6 +370,7 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
             for row, clues in zip(grid, reference, strict=True)
             for digit, clue in zip(row, clues, strict=True)
         )
+        # before the rules: another puzzle's solution keeps them all
         if not keeps_clues:
             return Verdict(Outcome.WRONG, why="given-changed", answer=answer.text)
         high, wide = BOXES[size]
@@ -369,6 +400,7 @@ def _strip_number(line: str, row: int) -> str:
 
 # -------------------------------------------------------------------------------------- expressions
 
+# "6" and "6.0", at most nine digits; "6.5" and "1e3" are no given numbers
 _TOKEN = re.compile(r"\s*(?:([0-9]{1,9})(?:\.0{1,9})?(?![0-9.])|([-+*/()]))")
 _SIGNS = WIDE_DIGITS | str.maketrans(
     {"×": "*", "·": "*", "⋅": "*", "∗": "*", "÷": "/", "−": "-", "–": "-", "[": "(", "]": ")"}
@@ -381,7 +413,9 @@ _COMMANDS = (
     (r"\left", ""),
     (r"\right", ""),
 )
+# the innermost ones, whose braces hold no others; repeated, from the inside outwards
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+# "6 x 4" and "6x(4)": an x between numbers multiplies
 _TIMES = re.compile(r"(?<=[\d)])\s*[xX]\s*(?=[\d(])")
 
 
@@ -426,6 +460,7 @@ class _Parser:
 
     def _product(self) -> Fraction:
         value = self._sign()
+        # "2(3)" multiplies without a sign
         while self._next() in ("*", "/", "("):
             sign = "*" if self._next() == "(" else self._take()
             factor = self._sign()
@@ -436,6 +471,7 @@ class _Parser:
 
     def _sign(self) -> Fraction:
         negative = False
+        # "--2", without recursion: a line of a thousand signs is no depth
         while self._next() == "-":
             self._take()
             negative = not negative
@@ -445,8 +481,10 @@ class _Parser:
     def _atom(self) -> Fraction:
         token = self._take()
         if token.isdigit():
+            # each number as it is written: which ones were used counts as much as the value
             self.used.append(int(token))
             return Fraction(self.used[-1])
+        # the depth is bounded here rather than by Python's stack
         if token != "(" or self._depth >= _DEPTH:
             raise ValueError(f"{token!r} is not expected" if token else "it ends too early")
         self._depth += 1
@@ -523,6 +561,7 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         if (
             not isinstance(numbers, list | tuple)
             or not numbers
+            # `type(…) is int`: True is no number of a puzzle
             or not all(
                 type(number) is int and abs(number) < _LARGEST for number in (*numbers, target)
             )
@@ -542,15 +581,20 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         """
         text, target = answer.text, reference.target
         try:
+            # "6*4 = 24" and "24 = 6*4", and workings such as "(1+2)*8 = 3*8 = 24"
             sides = [expression_value(side) for side in _plain(text).split("=")]
         except ValueError as error:
             return _unread(str(error), text)
+        # a side that is the bare target: it states the result, and uses no given numbers
         alone = [len(used) == 1 and value == target for value, used in sides]
+        # a chain of several equations must keep the target throughout
         if len(sides) > 2 and (any(value != target for value, _ in sides) or any(alone[1:-1])):
             return _unread(f"more than one =, and no working that stays {target}", text)
+        # "6*4 = 25" states something else than was asked for
         if len(sides) >= 2 and not any(alone):
             return Verdict(Outcome.WRONG, why=f"stated: neither side is {target}", answer=text)
         value, used = sides[0] if alone[-1] or len(sides) == 1 else sides[1]
+        # numbers before the value: the target itself, written down, has the right value
         if over := Counter(used) - Counter(reference.numbers):
             why = f"numbers: {min(over)} is not given, or not so often"
             return Verdict(Outcome.WRONG, why=why, answer=text)
@@ -564,9 +608,11 @@ def _plain(text: str) -> str:
     """The expression without LaTeX."""
     for command, sign in _COMMANDS:
         text = text.replace(command, sign)
+    # nested fractions, one level each time
     for _ in range(_DEPTH):
         text, count = _FRACTION.subn(r"((\1)/(\2))", text)
         if not count:
             break
+    # braces of LaTeX are brackets only where no command is left
     text = text.replace("{", "(").replace("}", ")") if "\\" not in text else text
     return _TIMES.sub("*", text.translate(_SIGNS)).strip(" $.")

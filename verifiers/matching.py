@@ -13,10 +13,12 @@ def has_perfect_matching(fits: Sequence[Sequence[bool]]) -> bool:
     Args:
         fits: for each thing that is given, whether it fits each thing that is wanted.
     """
+    # augmenting paths: an item gives way to another one where it fits elsewhere, too
     owner: dict[int, int] = {}
 
     def place(row: int, seen: set[int]) -> bool:
         for column, does in enumerate(fits[row]):
+            # a place is tried once for each new item, else the paths would multiply
             if does and column not in seen:
                 seen.add(column)
                 if column not in owner or place(owner[column], seen):

@@ -25,7 +25,9 @@ _Items: TypeAlias = tuple[tuple[str, ...], ...]
 
 _MOST: Final = 100  # items, and parts
 _ITEM: Final = 200  # characters of an item
+# "- ", "• ", "1. ", "(2) ", "a) "
 _MARK: Final = re.compile(r"^\s*(?:[-*•–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
+# "x = 3" and "x_1 = 3": the name of an unknown in front of an item
 _NAME: Final = re.compile(r"\A[A-Za-z](?:_\{?\d\}?)? ?= ?")
 _BRACKETS: Final = (("[", "]"), ("(", ")"), ("{", "}"), ("\\{", "\\}"))
 
@@ -93,8 +95,12 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
             why = "other-order"
         else:
             why = f"other-items: {sum(not any(row) for row in fits)} are not asked for"
+        # any item that fits may be counted once for each text, so that saying "Oslo" thrice earns
+        # one
         right = sum(in_order) if self.ordered else sum(map(any, zip(*fits, strict=True)))
+        # shared over all that was said or asked: a list of everything earns little
         value = right / (len(items) + len(reference) - right) if self.share else 0.0
+        # below 1: partial credit never looks like a right answer
         return Verdict(Outcome.WRONG, min(value, 0.99), why=why, answer=answer.text)
 
     def example(self, reference: object) -> str:
@@ -129,6 +135,7 @@ def _json_or_none(text: str) -> object:
 def _items(text: str, reference: _Items) -> list[str]:
     """The items of an answer, without a name before each, as in "x = 2, x = 3"."""
     items = _split_items(text, reference)
+    # where the reference names its unknowns, which is which counts
     if any("=" in text for texts in reference for text in texts):
         return items
     return [_NAME.sub("", item) for item in items]
@@ -137,6 +144,7 @@ def _items(text: str, reference: _Items) -> list[str]:
 def _split_items(text: str, reference: _Items) -> list[str]:
     """Commas and "and" part items only where no item of the reference has one."""
     lines = [line for line in text.splitlines() if line.strip()]
+    # a list of JSON may have one item on each line
     if len(lines) > 1 and not text.lstrip().startswith("["):
         return [_MARK.sub("", line).strip(" |").rstrip(",;") for line in lines]
     line = " ".join(lines).strip()
@@ -152,10 +160,13 @@ def _split_items(text: str, reference: _Items) -> list[str]:
             line = line[len(opening) : -len(closing)]
             break
     reference_texts = [text for texts in reference for text in texts]
+    # with commas inside an item, only semicolons part items
     if ";" in line or any("," in reference_text for reference_text in reference_texts):
         return [piece.strip() for piece in line.split(";")]
+    # "A, B and C" has three items, unless "Trinidad and Tobago" may be one
     if not any(re.search(r"\band\b|&", reference_text) for reference_text in reference_texts):
         line = re.sub(r",?\s+(?:and|&)\s+", ", ", line)
+    # not at the comma of "1,200"
     return [piece.strip().strip("\"'") for piece in re.split(r",(?!\d{3}\b)\s*|,\s+", line)]
 
 
@@ -191,6 +202,8 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
 
     def __post_init__(self) -> None:
         for name in {self.verifier, *self.verifiers.values()}:
+            # a part is one short line: programs and whole instructions have no place in it, and a
+            # judge would be asked once for each part
             if name in ("code", "judge", "parts", "instructions"):
                 raise UsageError(
                     f"{name!r} cannot judge a part; give science, math, qa or the like"
@@ -231,6 +244,7 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
         if isinstance(parts, Verdict):
             return parts
         verdicts = {
+            # in a tag, so that nothing in the part can mark an answer of its own
             name: self._of(name).verify(f"<answer>{parts[name]}</answer>", part)
             for name, part in reference.items()
         }
@@ -260,6 +274,8 @@ class PartsVerifier(BaseVerifier[Answer, Mapping[str, Any]]):
 def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
     """What an answer says for each name; or the verdict that it does not say each once."""
     decoded = _json_or_none(text)
+    # a part that holds a tag or a box would close the one that it is put into, and choose what is
+    # judged
     if any(sign in text for sign in (*ANSWER_TAGS, "\\boxed")):
         return Verdict(Outcome.WRONG, why="hedged: an answer within a part", answer=text[:200])
     if isinstance(decoded, dict):
@@ -274,7 +290,9 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
     for key, value in pairs:
         name = by_name.get(key.casefold())
         if name is None:
+            # an unknown part may be a misspelt one, or a second answer to another
             return Verdict(Outcome.WRONG, why=f"no-part: {key[:40]!r} is none", answer=text[:200])
+        # two values of one part are two guesses
         if name in parts_by_name:
             return Verdict(Outcome.WRONG, why=f"twice: {name}", answer=text[:200])
         parts_by_name[name] = value
@@ -289,14 +307,17 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
 
 def _read_named_parts(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
     """`a: 5; (b) 7` as pairs: a name begins a line, or follows a semicolon or a comma."""
+    # the longest name first: "a1" is not the part "a"
     listed = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     begins = r"(?:^|[\n;,])[ \t|]{0,8}[-*•]{0,8}[ \t]{0,8}(?:part[ \t]{1,8})?"
     in_brackets = rf"\(({listed})\)[ \t]*[:=.]?"
     plain = rf"\*{{0,2}}({listed})\*{{0,2}}[ \t]*[:=)|]"
+    # "(a) 5", "a: 5", "**a** = 5", "part a) 5" and a row of a table, "| a | 5"
     label = re.compile(rf"{begins}(?:{in_brackets}|{plain})\*{{0,2}}", re.IGNORECASE)
     matches = list(label.finditer(text))
     ends = [*(match.start() for match in matches[1:]), len(text)][: len(matches)]
     return [
+        # from its label to the next one: an answer may have several lines
         (match[1] or match[2], text[match.end() : end].strip(" \t\n|").rstrip(",;"))
         for match, end in zip(matches, ends, strict=True)
     ]

@@ -14,7 +14,10 @@ from rlvr.text import after_thinking
 
 __all__ = ["PatchError", "apply_patch", "patch_between", "patch_in"]
 
+# a fence at the beginning of a line up to the next one: a "```" within a changed line begins with
+# its sign
 _FENCE: Final = re.compile(r"^```(?:diff|patch)[ \t]*\n(.*?)^```[ \t]*$", re.M | re.S)
+# "@@ -12,7 +12,9 @@"; counts are passed over: the lines themselves tell
 _HUNK: Final = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+\d+(?:,\d+)? @@")
 _PATH_LETTERS: Final = 200
 _HUNKS_MOST: Final = 1_000  # each is looked for in its whole file
@@ -43,6 +46,7 @@ def patch_in(reply: str) -> str | None:
     """
     begin = after_thinking(reply)
     blocks = [] if begin is None else _FENCE.findall(reply, begin)
+    # the last one, as of all answers: a model may correct itself
     return blocks[-1] if blocks else None
 
 
@@ -64,6 +68,7 @@ def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
         count += len(hunks)
         if count > _HUNKS_MOST:
             raise PatchError(f"the patch has more than {_HUNKS_MOST:,} hunks")
+        # a patch of a file that is not there would make one out of its context alone
         if old != _NONE and old not in patched:
             raise PatchError(f"there is no file {old!r}")
         if old == _NONE and new in patched:
@@ -71,15 +76,20 @@ def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
         lines = [] if old == _NONE else patched[old].split("\n")
         shift = 0
         for hunk in hunks:
+            # a new file has no lines to look for
             at = 0 if old == _NONE else _place(lines, hunk, shift, old)
             lines[at : at + len(hunk.old)] = hunk.new
+            # what was added or removed moves all later hunks by as much
             shift = at - (hunk.line - 1) + len(hunk.new) - len(hunk.old)
+        # a renamed or deleted file
         if old not in (_NONE, new):
             del patched[old]
         if new != _NONE:
             patched[new] = "\n".join([*lines, ""] if old == _NONE else lines)
+    # a path that is both a file and a folder could be written in no order
     folders = {str(folder) for path in patched for folder in PurePosixPath(path).parents}
     for path in patched:
+        # files of the task keep their names, whatever they are; only new ones must be plain
         if path not in files and (not _is_plain(path) or path in folders):
             raise PatchError(f"no file can be called {path[:60]!r} here")
         if path in folders:
@@ -93,6 +103,7 @@ def _is_plain(path: str) -> bool:
         path.isascii()
         and path.isprintable()
         and len(path) <= _PATH_LETTERS
+        # no "../" out of the folder, and no empty part, which begins an absolute path
         and all(part not in ("", ".", "..") for part in parts)
     )
 
@@ -100,8 +111,10 @@ def _is_plain(path: str) -> bool:
 def _place(lines: Sequence[str], hunk: _Hunk, shift: int, path: str) -> int:
     count = len(hunk.old)
     places = [at for at in range(len(lines) - count + 1) if lines[at : at + count] == hunk.old]
+    # lines without context could go anywhere
     if not hunk.old or not places:
         raise PatchError(f"the hunk at line {hunk.line} of {path!r} has lines that are not there")
+    # of several equal places the one that is nearest to the line that the hunk gives
     return min(places, key=lambda at: abs(at - (hunk.line - 1 + shift)))
 
 
@@ -112,6 +125,7 @@ def _sections(patch: str) -> Iterator[tuple[str, str, list[_Hunk]]]:
     at = 0
     while at < len(lines):
         line = lines[at]
+        # a removed line may begin with "-- ", and then looks like a head: the next line tells
         if line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
             if hunks:
                 yield old, new, hunks
@@ -122,6 +136,7 @@ def _sections(patch: str) -> Iterator[tuple[str, str, list[_Hunk]]]:
         if head is not None and new:
             hunks.append(_Hunk(int(head[1])))
         elif hunks and line[:1] in (" ", "-", "+", ""):
+            # editors strip the space of an empty context line
             if line[:1] != "+":
                 hunks[-1].old.append(line[1:])
             if line[:1] != "-":
@@ -136,6 +151,7 @@ def _sections(patch: str) -> Iterator[tuple[str, str, list[_Hunk]]]:
 
 def _path(line: str) -> str:
     path = line[4:].split("\t")[0].strip()
+    # git writes a/ and b/ before the paths
     return path if path == _NONE else re.sub(r"^[ab]/", "", path)
 
 

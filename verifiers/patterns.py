@@ -19,7 +19,9 @@ from rlvr.verifiers.base import WRAPPINGS, BaseVerifier
 __all__ = ["Pattern", "PatternVerifier", "read_pattern"]
 
 _LONGEST: Final = 2_000  # characters of a pattern, and of an answer
+# RE2 unrolls repeats: twenty characters may stand for megabytes
 _MEMORY: Final = 1 << 20  # bytes of a compiled pattern
+# three kinds of text, beside the empty one: words, a digit, signs
 _ANYTHING: Final = ("", "quartz willow", "0", "?!")  # what only a pattern for any text matches
 
 
@@ -61,6 +63,7 @@ class Pattern:
 
 
 def _utf8(text: str) -> str:
+    # RE2 works on UTF-8; half of a surrogate pair has none
     return text.encode("utf-8", "replace").decode()
 
 
@@ -120,6 +123,7 @@ class PatternVerifier(BaseVerifier[Answer, Pattern]):
         if not isinstance(reference, str) or not reference:
             raise DataError(f"the reference is {brief(reference)}; it must be a pattern")
         pattern = read_pattern(reference)
+        # a pattern such as ".*" would pay every answer
         if all(map(pattern.matches, _ANYTHING[1:])) or pattern.matches(""):
             raise DataError(f"the pattern {brief(reference)} matches any text, or none at all")
         return pattern

@@ -21,6 +21,7 @@ from rlvr.verifiers.short_answers import is_question, normal_form, same_answer
 
 __all__ = ["QAVerifier", "f1"]
 
+# each is compared with the answer, one after the other
 _GOLDS = 10_000  # right answers of one task
 
 
@@ -66,6 +67,7 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         """
         golds = _golds(reference)
         for gold in golds:
+            # characters as well: a text without spaces is one word, however long
             if len(gold.split()) > self.words or len(gold) > 60 * self.words:
                 raise DataError(
                     f"the reference {brief(gold)} has more than {self.words} words or "
@@ -83,17 +85,20 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         """
         text, golds = answer.text, reference
         count = len(text.split())
+        # a whole paragraph holds the right words by chance
         if count > self.words or len(text) > 60 * self.words:
             return Verdict(
                 Outcome.WRONG,
                 why=f"too-long: {count} words, of {self.words} allowed",
                 answer=text[:200],
             )
+        # "Paris?" asks back; with `f1` it would earn as much as "Paris"
         if is_question(text) and not any(map(is_question, golds)):
             why = "hedged: the answer is a question"
             return Verdict(Outcome.WRONG, why=why, answer=text)
         if any(same_answer(text, gold, answer.prompt) for gold in golds):
             return Verdict(Outcome.CORRECT, why="same-words", answer=text)
+        # below 1: only what is the same is right
         value = max(f1(text, gold) for gold in golds) if self.credit == "f1" else 0.0
         return Verdict(Outcome.WRONG, min(value, 0.99), why="other-words", answer=text)
 

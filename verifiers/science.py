@@ -23,7 +23,9 @@ from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure, plain_un
 
 __all__ = ["ScienceVerifier", "Trusted", "in_base_units"]
 
+# characters; a number with its unit is short, and longer texts are derivations
 _LONGEST: Final = 300  # characters of an answer that is looked at
+# "the speed of the ball is ", "v_0 = ", "\approx ", "about "
 _NAME: Final = re.compile(
     r"(?:(?i:the|its) [A-Za-z][A-Za-z\d ]{1,60}? (?i:is|are|was|equals) )?"
     r"(?:[A-Za-z\\][A-Za-z_\\{}\d ]{0,20}(?:=|(?=\\approx|≈)))?\s*"
@@ -35,11 +37,17 @@ _WAY: Final = re.compile(  # a reference says no direction, so an answer may
     r"to the (?:right|left|north|south|east|west)|(?:north|south|east|west)(?:wards?)?)\)?\Z",
     re.IGNORECASE,
 )
+# a decimal comma, "3,5 m"; before three digits it groups: "1,200 m"
 _COMMA: Final = re.compile(r"(?<=\d),(?!\d{3}(?!\d))(?=\d)")
+# `\SI{9.8}{m/s^2}` and `\qty{9.8}{…}`, as LaTeX's siunitx writes quantities
 _SIUNITX: Final = re.compile(r"\\(?:SI|qty)\s*\{([^{}]{1,60})\}\s*\{")
+# "newton-meter" is a unit of two words; the minus of "s^-1" stays
 _HYPHEN: Final = re.compile(r"(?<=[A-Za-zΩ])-(?=[A-Za-zΩ])")
+# "kilo-meter" is one word
 _PREFIX: Final = re.compile(r"(?i)\b(kilo|mega|giga|milli|micro|nano|centi)-(?=[a-z])")
+# "0.5 M", "5 mM" and "molar"; not the M of "MHz"
 _MOLAR: Final = re.compile(r"(?<![A-Za-zµ])(?:([mµn]?)M|molar)(?![A-Za-z])")
+# "1,200", "3.50" and ".5": the first run of digits that is a number
 _SIGNIFICANT: Final = re.compile(r"\d[\d,]*(?:\.\d*)?|\.\d+")
 
 
@@ -87,6 +95,7 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
     def __post_init__(self) -> None:
         require_whole("digits", self.digits, 1, 15)
         require_one_of("units", self.units, ("required", "optional"))
+        # a tolerance of a fifth already takes 8 for 10
         if isinstance(self.tolerance, bool) or not 0 <= self.tolerance <= 0.2:
             raise UsageError(
                 f"tolerance is {self.tolerance!r}; it must be from 0 to 0.2, a part of the "
@@ -111,6 +120,7 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
         if len(reference) > self.form.longest:
             raise DataError(f"the reference {brief(reference)} is longer than an answer may be")
         text = _with_unit(reference)
+        # a unit that is not known has no dimension to compare with
         parsed = parse(text)
         is_known_unit = (
             not parsed.unit or measure(parsed.unit) is not None or parsed.unit in TEMPERATURES
@@ -131,15 +141,20 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
         """
         text = _with_unit(answer.text)
         task = Task("row", answer.prompt) if answer.prompt else None
+        # in a box, so that the rules of mathematics find the whole of it and nothing around it
         verdict = self._math().verify(f"\\boxed{{{text}}}", reference.text, task)
         if not verdict.correct:
+            # without a digit there is no number that could be wrong: a word, or a symbol
             if verdict.reason in _UNREADABLE and not any(map(str.isdigit, answer.text)):
                 why = f"unreadable: {answer.text[:80]!r}"
                 return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
             return replace(verdict, answer=answer.text)
+        # what is equal without any tolerance needs no digits: 2 m for 2.00 m
         if _EXACT.compare(text, reference.text).correct:
             return verdict
+        # never more digits than the reference has itself
         needed = min(self.digits, _significant(reference.written, trailing=False))
+        # "3" for 3.14, within a wide tolerance, would pay a guess of the size alone
         if (count := _significant(answer.text, trailing=True)) < needed:
             why = f"too-few-digits: {count}, of {needed} needed where the number is not exact"
             return Verdict(Outcome.WRONG, why=why, answer=answer.text)
@@ -159,6 +174,7 @@ def _math(tolerance: float, units: Literal["required", "optional"]) -> MathVerif
     )
 
 
+# unit and value exactly: only then may digits be missing
 _EXACT: Final = MathVerifier(MathPolicy(tolerance=0, units="optional"))
 _UNREADABLE: Final = frozenset(("different-kind", "unreadable", "unknown-words"))
 
@@ -188,6 +204,7 @@ def _with_unit(answer: str) -> str:
     plain = _COMMA.sub(".", plain[name.end() if name else 0 :])
     measured = read_measured(_plain_words(plain))
     if measured is None:
+        # a text that is not taken for a number is judged as it was sent
         return plain if literal(plain) else answer
     return f"{measured.core} \\text{{ {measured.unit}}}"
 
@@ -204,6 +221,7 @@ def _significant(text: str, *, trailing: bool) -> int:
     if match is None:
         return 0
     digits = match[0].replace(",", "")
+    # whether the zeros of 1200 count is not known: they do for an answer, they are not asked of it
     if "." not in digits and not trailing:
         digits = digits.rstrip("0")
     return max(1, len(digits.replace(".", "").lstrip("0")))

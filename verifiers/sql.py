@@ -32,10 +32,12 @@ __all__ = ["SQLVerifier", "tables_of"]
 
 _Rows: TypeAlias = list[tuple[Any, ...]]
 
+# of rows that a query gives back: a cross join of a few rows has millions
 _RESULT_BYTES: Final = 2_000_000
 _STEPS_BETWEEN: Final = 100  # of SQLite's machine, between two looks at the budget
 _QUESTIONS: Final = 100_000  # to the authoriser, for a database: views multiply without a step
 _REFERENCE_BYTES: Final = 16 << 20  # of a whole reference as JSON
+# characters; each filling runs the whole schema again
 _SCHEMA_BYTES: Final = 1_000_000
 _PAGES: Final = 16_384  # of 4 KiB each: a database in memory has 64 MiB at most
 _VALUE_BYTES: Final = 5_000
@@ -43,6 +45,7 @@ _LIMITS: Final = {
     # Bytes of a value: one operation, such as instr(), takes up to their square, and a table that a
     # query makes on its way gets one every few steps.
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
+    # characters of a query, as of an answer
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
@@ -50,6 +53,7 @@ _LIMITS: Final = {
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
 }
+# reading only, within a query: neither PRAGMA nor ATTACH, nor any change
 _ALLOWED: Final = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -69,6 +73,7 @@ _UNREPEATABLE: Final = {
     "zeroblob", "changes", "total_changes", "last_insert_rowid", "sqlite_version",
     "sqlite_source_id", "fts3_tokenizer",
 }  # fmt: skip
+# ASCII letters only: SQLite folds no others
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _STATEMENT: Final = re.compile(
     # Quoted parts and comments run to the end where they are not closed, so that no place is read
@@ -83,6 +88,7 @@ _PROLOGUE: Final = re.compile(
     r"DROP\s+TABLE\s+IF\s+EXISTS\b)",
     re.IGNORECASE,
 )
+# in these a bracket or "order by" is text: they are passed over
 _QUOTED: Final = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL
 )
@@ -118,6 +124,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         rows: greatest number of rows of a result.
     """
 
+    # steps of SQLite's machine, the same on each computer
     steps: int = 500_000
     cpu_s: float = 5.0
     rows: int = 5_000
@@ -163,6 +170,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             try:
                 rows = self._run(script, query)
             except _Refused as refused:
+                # what is no query is UNPARSED; what is refused, or fails, is WRONG
                 why = str(refused)
                 if "syntax error" in why or "incomplete input" in why:
                     why = f"no-query: {why.partition(': ')[2]}"
@@ -173,6 +181,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                     f"other-rows: {len(rows)} rows where {len(expected)} are right, "
                     f"filling {number}"
                 )
+                # right rows in another order are told apart from wrong ones
                 if _same(rows, expected, ordered=False):
                     why = f"other-order: in filling {number}"
                 return Verdict(Outcome.WRONG, why=why, answer=query_shown)
@@ -192,6 +201,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         """
         database = sqlite3.connect(":memory:", isolation_level=None)
         try:
+            # no files: sorting stays in memory
             database.execute("PRAGMA temp_store = MEMORY")
             self._fill(database, _script(_without_prologue(schema), filling))
             return [self._rows_or_none(database, query) for query in queries]
@@ -233,6 +243,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             if is_new:
                 self._fill(database, script)
             else:
+                # it ran under its budget as the reference was read
                 database.executescript(script.schema)
                 for table, rows in script.tables:
                     for row in rows:
@@ -250,9 +261,11 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         budget.bind(database)
         try:
             cursor = database.execute(query)
+            # an empty text or a comment alone
             if cursor.description is None:
                 raise _Refused("no-query: it gives no rows")
             rows, left_bytes = [], _RESULT_BYTES
+            # one row more than allowed, to see that there are more
             for row in itertools.islice(cursor, self.rows + 1):
                 rows.append(row)
                 left_bytes -= sum(
@@ -263,6 +276,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                     raise _Refused(f"too-large: more than {_RESULT_BYTES:,} bytes")
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as error:
             text = str(error)
+            # what the budget stops comes as an interruption or a refusal of SQLite: which of them
+            # does not matter
             if budget.spent:
                 raise _Refused(f"budget: more than {budget}") from None
             reason = "refused" if "authoriz" in text or "prohibited" in text else "error"
@@ -277,7 +292,10 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         Raises:
             DataError: they cannot be made so.
         """
+        # a filling that grows, as by a recursive insertion, stops here rather than in the memory of
+        # the process
         database.execute(f"PRAGMA max_page_count = {_PAGES}")
+        # ATTACH would open files of this machine
         database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         budget = _Budget(self, _MAKING)
         budget.bind(database)
@@ -288,6 +306,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 database.setlimit(
                     sqlite3.SQLITE_LIMIT_LENGTH, max(_VALUE_BYTES, 4 * len(statement))
                 )
+                # counted by hand: a thousand short statements end before the progress handler is
+                # called once
                 budget.count(_STEPS_BETWEEN)
                 database.execute(statement)
             budget.functions = True
@@ -296,6 +316,8 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 for row in rows:
                     database.execute(_insertion(table, row), row)
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, _Refused) as error:
+            # what is refused by the budget comes out of SQLite as an interruption: the budget says
+            # why
             why = f"more than {budget}" if budget.spent else str(error)[:300]
             raise DataError(
                 f"the database cannot be made from its schema and rows: {why}; a schema makes "
@@ -318,6 +340,7 @@ class _Budget:
 
     def __init__(self, verifier: SQLVerifier, actions: set[int]) -> None:
         self._steps, self._cpu_s, self._actions = verifier.steps, verifier.cpu_s, actions
+        # time of this thread, not of the clock: another worker's load must not change a verdict
         self._left, self._until = verifier.steps, time.thread_time() + verifier.cpu_s
         self._questions = _QUESTIONS
         self.functions = True
@@ -341,6 +364,8 @@ class _Budget:
             raise _Refused(f"budget: more than {self}")
 
     def _is_over(self, steps: int) -> bool:
+        # the count of steps decides first, since it is the same on each machine; time is a second
+        # bound
         self._left -= steps
         self.spent = self.spent or self._left < 0 or time.thread_time() > self._until
         return self.spent
@@ -352,6 +377,8 @@ class _Budget:
         if action == sqlite3.SQLITE_READ:
             # CREATE reads and writes sqlite_master itself; so may a schema that is allowed to
             # CREATE.
+            # SQLite's own tables hold the text of the schema and the layout of the pages, and no
+            # data
             is_known = not name.startswith(("sqlite_", "pragma_", "dbstat")) or (
                 self._actions is _MAKING and name == "sqlite_master"
             )
@@ -359,6 +386,7 @@ class _Budget:
             is_known = is_known and name == "sqlite_master"
         elif action == sqlite3.SQLITE_FUNCTION:
             is_known = self.functions and (second or "").lower() not in _UNREPEATABLE
+        # views of views multiply: each name that is compiled is a question, before the first step
         self._questions -= 1
         self.spent = self.spent or self._questions < 0
         return sqlite3.SQLITE_OK if is_known and not self.spent else sqlite3.SQLITE_DENY
@@ -420,16 +448,20 @@ def _prepare_reference(text: str, verifier: SQLVerifier) -> _Known:
         raise DataError(
             f"fillings is {brief(fillings)}; it must be a list of mappings from a table to its rows"
         )
+    # one filling alone is answered by a constant: each half of its rows is a second and a third one
     if len(fillings) == 1:
         halves = ({table: rows[at::2] for table, rows in fillings[0].items()} for at in (0, 1))
         fillings = [*fillings, *halves]
     scripts = tuple(_script(schema, filling) for filling in fillings)
     try:
+        # run at once: what cannot be run must fail as a reference, and not at the first answer
         results = tuple(verifier._run(script, query, is_new=True) for script in scripts)
     except _Refused as refused:
         raise DataError(f"the reference query {brief(query)} cannot be run: {refused}") from None
     ordered = reference.get("ordered")
+    # rows are compared in order only where the query itself orders them
     ordered = _has_outer_order(query) if ordered is None else bool(ordered)
+    # on equal results "SELECT 3" would be paid
     if all(_same(rows, results[0], ordered) for rows in results):
         raise DataError(
             f"the reference query {brief(query)} gives the same rows on every filling, so that a "
@@ -459,12 +491,14 @@ def _read_insertions(verifier: SQLVerifier, schema: str) -> tuple[str, list[Json
     database = sqlite3.connect(":memory:", isolation_level=None)
     try:
         verifier._fill(database, _Script(schema, ()))
+        # the rows are read by this module's own queries, which the authoriser would refuse
         database.set_authorizer(None)
         database.set_progress_handler(None, 0)
         objects = database.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
         tables = [
             name for name, kind, _ in objects if kind == "table" and not name.startswith("sqlite_")
         ]
+        # names go into queries as they are
         if odd := [name for name in tables if not _NAME.fullmatch(name)]:
             raise DataError(f"the table {odd[0]!r}: names have letters, digits and _ alone")
         rows = {
@@ -513,6 +547,7 @@ def _insertion(table: str, row: Sequence[object]) -> str:
 def _has_outer_order(query: str) -> bool:
     """True if there is an ORDER BY outside of brackets and quotes."""
     depth, words = 0, []
+    # an ORDER BY within brackets is a subquery's, and leaves the order of the rows open
     for piece in re.findall(r"[()]|\w+", _QUOTED.sub(" ", query)):
         depth += {"(": 1, ")": -1}.get(piece, 0)
         if not depth:
@@ -521,22 +556,27 @@ def _has_outer_order(query: str) -> bool:
 
 
 def _same(found: _Rows, wanted: _Rows, ordered: bool) -> bool:
+    # as many rows and columns before anything is sorted
     if len(found) != len(wanted) or (wanted and len(found[0]) != len(wanted[0])):
         return False
     if not ordered:
+        # the quick way, without sorting: equal cells of equal kinds
         if Counter(map(_type_cells, found)) == Counter(map(_type_cells, wanted)):
             return True
+        # floats that differ in the last digits are sorted alike and compared with a tolerance
         found, wanted = sorted(found, key=_sortable), sorted(wanted, key=_sortable)
     return all(all(map(_equal, a, b)) for a, b in zip(found, wanted, strict=True))
 
 
 def _type_cells(row: tuple[object, ...]) -> tuple[object, ...]:
+    # 1 and 1.0 are one value here, as they are in SQL; a number and a text never
     return tuple((isinstance(cell, (int, float)), cell) for cell in row)
 
 
 def _sortable(row: tuple[object, ...]) -> tuple[object, ...]:
     """None before numbers before texts before bytes; numbers by their first nine digits."""
     return tuple(
+        # nine digits, as `_equal` compares: floats that are equal there must sort to the same place
         (1, float(f"{cell:.9g}"), "") if isinstance(cell, float) or _is_small(cell)
         else (0, 0.0, "") if cell is None else (2, 0.0, repr(cell))
         for cell in row
@@ -544,11 +584,13 @@ def _sortable(row: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _is_small(cell: object) -> bool:
+    # above 2**53 floats skip whole numbers, and different ones would sort as one
     return isinstance(cell, int) and abs(cell) < 2**53
 
 
 def _equal(a: object, b: object) -> bool:
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        # two whole numbers are compared exactly: a tolerance would take ids for each other
         return a == b or (
             (isinstance(a, float) or isinstance(b, float)) and math.isclose(a, b, rel_tol=1e-9)
         )

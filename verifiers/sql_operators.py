@@ -16,6 +16,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<sign>[<>]=|<>|!=|[<>=*])",
     re.ASCII,
 )
+# each sign with those that a slip would put in its place
 _SIGNS: Final = {
     ">": (">=", "<"), ">=": (">", "<="), "<": ("<=", ">"), "<=": ("<", ">="),
     "=": ("<>", ">="), "<>": ("=",), "!=": ("=",),
@@ -36,8 +37,10 @@ def query_slips(query: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, 
         query: one SELECT.
         columns: names of columns, which may be taken for each other.
     """
+    # the query itself, and each slip once: two operators may make the same text
     queries = {query}
     for operator, text in _slips(query, columns):
+        # layout is no slip
         short = " ".join(text.split())
         if short not in queries:
             queries.add(short)
@@ -52,6 +55,7 @@ def _slips(query: str, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
         pattern = clause.replace(" ", r"\s+")
         for match in re.finditer(rf"\s+{pattern}\b.*?{_NEXT}", query, re.IGNORECASE | re.DOTALL):
             yield "dropped clause", query[: match.start()] + query[match.end() :]
+    # one row or three: right on small fillings, wrong on others
     if not re.search(r"\bLIMIT\b", query, re.IGNORECASE):
         yield from (("limit", f"{query} LIMIT {count}") for count in (1, 3))
 
@@ -62,6 +66,7 @@ def _in_place_of(
     text, before = token[0], query[: token.start()].rstrip().upper()
     match token.lastgroup:
         case "number":
+            # no negative numbers: "LIMIT -1" means no limit
             yield from (("constant", str(int(text) + by)) for by in (1, -1) if int(text) + by >= 0)
         case "sign":
             yield from (("comparison", replacement) for replacement in _SIGNS.get(text, ()))
