@@ -68,10 +68,14 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 """What `read` makes of a reference."""
 
+# "JSONVerifier" is "json-verifier", "GSM8kRule" is "gsm8k-rule"
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# an id of its own could stay the same when the verdicts change
 _OWN: Final = ("id", "verify")
 _MOST_READINGS, _MOST_BYTES = 4096, 1 << 26  # what the cache of a process keeps
+# characters: a longer reference is read each time
 _LONGEST_KEY = 1 << 20
+# what reading odd data may raise; anything else, such as a fault of memory, is no data's fault
 _ODD: Final = (
     TypeError,
     ValueError,
@@ -136,8 +140,11 @@ class BaseVerifier(ABC, Generic[_A, _R]):
                     "`version`, and `verify` of read, extract and judge; or write a class without "
                     "this base"
                 )
+        # `judge` may be a coroutine function or return one: asked once per class, not once per
+        # verdict
         if "judge" in cls.__dict__ and "is_async" not in cls.__dict__:
             cls.is_async = is_async(cls.judge)
+        # once: a class that inherits `read` inherits its cache, too
         if "read" in cls.__dict__ and not hasattr(cls.read, "__wrapped__"):
             cls.read = _cache_read(cls.__dict__["read"])  # type: ignore[method-assign]
 
@@ -257,6 +264,7 @@ class BaseVerifier(ABC, Generic[_A, _R]):
                 return answer
             return self.judge(answer, trusted)  # type: ignore[arg-type, return-value]
         except RecursionError:
+            # an answer may be nested as deep as its model likes, and must not end the run
             return _too_deep()
 
     def _await_verdict(
@@ -299,16 +307,19 @@ class _Readings:
 
     def get(self, verifier: object, key: str | bytes) -> tuple[object, Any] | None:
         cached = self._known.get((object.__hash__(verifier), key))
+        # objects may have the same hash: the verifier itself decides
         return cached if cached is not None and cached[0] is verifier else None
 
     def put(self, verifier: object, key: str | bytes, reading: Any) -> None:
         place = object.__hash__(verifier), key
         with self._lock:
+            # another thread may have read it at the same time
             if len(key) > _LONGEST_KEY or place in self._known:
                 return
             # The verifier is kept with it, so that no other one can get its place.
             self._known[place] = (verifier, reading)
             self._bytes += sys.getsizeof(key)
+            # the oldest first: a dictionary keeps the order
             while len(self._known) > _MOST_READINGS or self._bytes > _MOST_BYTES:
                 oldest = next(iter(self._known))
                 del self._known[oldest]
@@ -332,6 +343,7 @@ def _cache_read(read: Callable[..., object]) -> Callable[..., Any]:
             try:
                 cached = self, _read(read, self, reference)
             except DataError as error:
+                # a refusal is kept as well: reading a bad reference again takes as long
                 cached = self, _Refusal(str(error))
             if is_dataclass(self):  # any other object may change
                 _READINGS.put(self, key, cached[1])
@@ -351,6 +363,7 @@ def _key_of(reference: Any) -> str | bytes | None:
     try:
         if type(reference) is int:
             return b"%d" % reference
+        # also tells 1 from True and from 1.0, which are equal as keys
         return marshal.dumps(reference, 2)  # version 2 writes equal values equally
     except ValueError:  # another type, or nested too deep
         return None
@@ -359,6 +372,7 @@ def _key_of(reference: Any) -> str | bytes | None:
 def _is_long(reference: object) -> bool:
     """Whether the texts of a reference, or of its lists, are too long for a key."""
     size = 0
+    # one level is looked at: a long text further in only costs a copy
     for value in reference.values() if type(reference) is dict else (reference,):
         if type(value) is str:
             size += len(value)

@@ -61,6 +61,7 @@ def solve24(terms: list[tuple[Fraction, str]]) -> str | None:
         terms: values with their texts.
     """
     if len(terms) == 1:
+        # fractions as pairs of whole numbers, which nothing reduces
         return terms[0][1] if terms[0][0] == 24 else None
     return _search24([(value.numerator, value.denominator, text) for value, text in terms])
 
@@ -69,7 +70,9 @@ def _search24(terms: list[tuple[int, int, str]]) -> str | None:
     """The same of two or more terms: numerator, denominator, text.  Nothing is reduced, as that
     takes longer than the whole search with numbers this small."""
     for i, j in combinations(range(len(terms)), 2):
+        # two of the terms become one, until one is left
         remaining = [term for at, term in enumerate(terms) if at not in (i, j)]
+        # in both orders: a - b and b - a
         for (a, b, left), (c, d, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
             below = b * d
             results = [
@@ -78,6 +81,7 @@ def _search24(terms: list[tuple[int, int, str]]) -> str | None:
                 ("*", a * c, below),
                 ("/", a * d, b * c),
             ]
+            # no division by zero
             for sign, above, below in results[: 4 if c else 3]:
                 if remaining:
                     text = f"({left} {sign} {right})"
@@ -103,6 +107,7 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
     empty = []
     for r, row in enumerate(grid):
         for c, digit in enumerate(row):
+            # the number of its box, row by row
             box = r // high * (size // wide) + c // wide
             if digit:
                 rows[r] |= 1 << digit
@@ -116,6 +121,7 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
         if not empty:
             solutions.append([list(row) for row in grid])
             return
+        # the empty cell with the fewest digits left: guesses there fail soonest
         at = max(
             range(len(empty)),
             key=lambda i: _digits_taken(rows, columns, boxes, *empty[i]).bit_count(),
@@ -123,6 +129,7 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
         r, c, box = empty.pop(at)
         used = _digits_taken(rows, columns, boxes, r, c, box)
         for digit in range(1, size + 1):
+            # a digit set is a bit: `used` has those that its row, column and box hold
             if not used >> digit & 1 and len(solutions) < most:
                 for unit, index in ((rows, r), (columns, c), (boxes, box)):
                     unit[index] ^= 1 << digit
@@ -131,6 +138,7 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
                 grid[r][c] = 0
                 for unit, index in ((rows, r), (columns, c), (boxes, box)):
                     unit[index] ^= 1 << digit
+        # put back where it was: the cells above in the search count on their order
         empty.insert(at, (r, c, box))
 
     search()
@@ -167,6 +175,7 @@ def _grids(where: list[list[int]], clues: Sequence[Clue]) -> int:
     ]
     if not left:
         return 1
+    # the value with the fewest houses left, as above
     _, k, a = min(left)
     total = 0
     for house in range(len(where[0])):
@@ -174,6 +183,7 @@ def _grids(where: list[list[int]], clues: Sequence[Clue]) -> int:
             trial = [list(row) for row in where]
             trial[k][a] = 1 << house
             total += _grids(trial, clues)
+            # one or more than one is all that is asked
             if total > 1:
                 return 2
     return total
@@ -186,6 +196,7 @@ def _narrow(where: list[list[int]], clues: Sequence[Clue]) -> bool:
     while changed:
         before = [list(row) for row in where]
         for relation, k, a, m, b in clues:
+            # houses are bits: "at 2" leaves one bit
             if relation == "at":
                 where[k][a] &= 1 << b
             elif relation == "not at":
@@ -195,6 +206,7 @@ def _narrow(where: list[list[int]], clues: Sequence[Clue]) -> bool:
                 if relation == "same":
                     near, far = second, first
                 elif relation == "left":
+                    # left by one: the house of the second is the next bit
                     near, far = second >> 1, first << 1
                 else:
                     near, far = second >> 1 | second << 1, first >> 1 | first << 1
@@ -203,10 +215,12 @@ def _narrow(where: list[list[int]], clues: Sequence[Clue]) -> bool:
         for row in where:
             for a, bits in enumerate(row):
                 if bits.bit_count() == 1:
+                    # a house that one value has for sure is no other's of the same row
                     row[:] = [
                         bits if at == a else bits_of_value & ~bits
                         for at, bits_of_value in enumerate(row)
                     ]
+        # a value without a house left contradicts the clues
         if not all(map(all, where)):
             return False
         changed = before != where

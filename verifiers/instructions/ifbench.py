@@ -64,6 +64,7 @@ def _at_least(count: int, asked: int, what: str) -> str:
     max_words=COUNT,
 )
 def _word_range(text: str, strict: bool, min_words: int, max_words: int) -> str:
+    # with apostrophes and hyphens inside words; plain words part at both
     count = len(words(text) if strict else plain_words(text))
     return (
         "" if min_words <= count <= max_words else f"{count} words, not {min_words} to {max_words}"
@@ -87,6 +88,7 @@ _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
 def _conjunctions(text: str, strict: bool, small_n: int) -> str:
     used = {word for word in text.split() if _strip_signs(word).lower() in _CONJUNCTIONS}
     if strict:
+        # by words: "and," and "And" are the same conjunction
         used = set(words(text.lower())) & _CONJUNCTIONS
     return _at_least(len(used), small_n, "different conjunctions")
 
@@ -135,6 +137,7 @@ def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
         else reference_tokens(text.lower().replace("/", " "))
     )
     count = sum(word in _PRONOUNS for word in tokens)
+    # a list of pronouns is no text with pronouns
     if strict and 2 * count > len(tokens):
         return "little but pronouns"
     return _at_least(count, N, "pronouns")
@@ -142,6 +145,7 @@ def _pronouns(text: str, strict: bool, N: int) -> str:  # noqa: N803
 
 @_kind("count:punctuation")
 def _every_mark(text: str, strict: bool) -> str:
+    # the interrobang is taken out once, so that its two signs do not stand for "!" and "?" besides
     if not any(bang in text for bang in ("!?", "?!", "‽")):
         return "there is no interrobang"
     without_bang = text.replace("?!", "", 1)
@@ -160,6 +164,7 @@ def _every_mark(text: str, strict: bool) -> str:
     keyword5=WORD,
 )
 def _many_keywords(text: str, strict: bool, **keywords: str) -> str:
+    # numbers of times that the instruction fixes
     for word, due in zip(
         (keywords[f"keyword{n}"] for n in range(1, 6)), (1, 2, 3, 5, 7), strict=True
     ):
@@ -174,6 +179,7 @@ def _japanese(text: str, strict: bool, N: int) -> str:  # noqa: N803
     tokens = text.split()
     if strict and len(tokens) < N:
         return f"fewer than {N} words"
+    # each N-th word; strictly, an answer shorter than that would pass by having none
     for word in map(_strip_signs, tokens[N - 1 :: N]):
         if word and not word.isdigit() and not re.search("[\u3040-\u30ff\u4e00-\u9fff]", word):
             return f"{word[:40]!r} is not Japanese"
@@ -206,6 +212,7 @@ def _stop_words(text: str, strict: bool, percentage: float) -> str:
     count = sum(word in _STOP_WORDS for word in tokens)
     if not total:
         return "there are no words"
+    # compared without a division: exact at the limit
     return "" if 100 * count <= percentage * total else f"{count} of {total} words are stop words"
 
 
@@ -220,6 +227,7 @@ def _ends(text: str, strict: bool) -> Counter[str]:
 @_kind("ratio:sentence_type")
 def _two_to_one(text: str, strict: bool) -> str:
     ends = _ends(text, strict)
+    # 0 = 2 · 0: an answer without any sentence would hold the ratio
     if strict and not ends["?"]:
         return "there is no question"
     return "" if ends["."] == 2 * ends["?"] else f"{ends['.']} statements and {ends['?']} questions"
@@ -229,6 +237,7 @@ def _two_to_one(text: str, strict: bool) -> str:
 def _balanced(text: str, strict: bool) -> str:
     ends = _ends(text, strict)
     if strict and not ends["?"]:
+        # 0 = 0 = 0, likewise
         return "there is no question"
     held = ends["."] == ends["?"] == ends["!"]
     return (
@@ -246,6 +255,7 @@ def _equal_sentences(text: str, strict: bool) -> str:
     if len({len(sentence.strip()) for sentence in parts}) > 1:
         return "the sentences have different lengths"
     tokens = words(text.casefold())
+    # three times the same sentence has three equal lengths
     return "a word occurs twice" if strict and len(set(tokens)) < len(tokens) else ""
 
 
@@ -258,6 +268,7 @@ def _overlap(text: str, strict: bool, reference_text: str, percentage: float) ->
     answer_grams, reference_grams = (
         set(zip(unit, unit[1:], unit[2:], strict=False)) for unit in units
     )
+    # without trigrams there is no share: -100 is near no percentage
     share = (
         100 * len(answer_grams & reference_grams) / len(answer_grams) if answer_grams else -100.0
     )
@@ -274,6 +285,7 @@ def _overlap(text: str, strict: bool, reference_text: str, percentage: float) ->
 @_kind("words:alphabet")
 def _alphabet(text: str, strict: bool) -> str:
     first = [word[0].lower() for word in (words(text) if strict else bare_words(text))]
+    # the first word may begin with any letter; the next ones follow from it, Z before A
     if not first or not ("a" <= first[0] <= "z"):
         return "the first word begins with no letter"
     for at, letter in enumerate(first):
@@ -284,6 +296,7 @@ def _alphabet(text: str, strict: bool) -> str:
 
 @_kind("words:vowel")
 def _three_vowels(text: str, strict: bool) -> str:
+    # the instruction asks for one paragraph
     if "\n" in text.strip():
         return "more than one paragraph"
     used = _VOWELS & set(text.lower())
@@ -304,6 +317,7 @@ def _palindromes(text: str, strict: bool) -> str:
         word for word in bare_words(text.lower()) if len(word) >= 5 and word == word[::-1]
     ]
     if strict:
+        # "aaaaa" and "12321" are palindromes of no words, and one said ten times is one
         palindromes = list({word for word in palindromes if word.isalpha() and len(set(word)) > 1})
     return _at_least(len(palindromes), 10, "palindromes")
 
@@ -313,6 +327,7 @@ _PRIMES = frozenset(n for n in range(2, 100) if all(n % d for d in range(2, n)))
 
 @_kind("words:prime_lengths")
 def _prime_lengths(text: str, strict: bool) -> str:
+    # without punctuation, as in the published checker: "don't" has four characters
     for word in bare_words(text):
         if len(word) not in _PRIMES:
             return f"{word[:40]!r} has {len(word)} characters"
@@ -332,6 +347,7 @@ def _repeats(text: str, strict: bool, small_n: int) -> str:
 @_kind("words:odd_even_syllables")
 def _syllables(text: str, strict: bool) -> str:
     count = import_optional("syllapy", "instructions").count
+    # by syllapy's dictionary, as in the published checker
     odd = [count(word) % 2 for word in bare_words(text.lower())]
     return (
         ""
@@ -343,6 +359,7 @@ def _syllables(text: str, strict: bool) -> str:
 @_kind("words:last_first")
 def _last_first(text: str, strict: bool) -> str:
     parts = sentences_by(text, strict)
+    # one sentence alone has no neighbour: the rule would hold for nothing
     if strict and len(parts) < 2:
         return _TWO_SENTENCES
     for sentence, following in itertools.pairwise(parts):
@@ -364,6 +381,7 @@ def _paragraph_ends(text: str, strict: bool) -> str:
             if strict
             else _strip_signs(paragraph.strip().lower()).split()
         )
+        # a paragraph of one word begins and ends with it
         if tokens and (tokens[0] != tokens[-1] or (strict and len(tokens) < 2)):
             return f"a paragraph begins with {tokens[0][:40]!r} and ends with {tokens[-1][:40]!r}"
     return ""
@@ -396,8 +414,10 @@ def _position(text: str, strict: bool, keyword: str, n: int, m: int) -> str:
 @_kind("words:words_position", keyword=WORD)
 def _second_words(text: str, strict: bool, keyword: str) -> str:
     tokens = words_by(text.lower(), strict)
+    # a full stop is a token of its own there, and no last word
     if not strict and tokens and tokens[-1] in PUNCTUATION:
         tokens.pop()
+    # strictly, four words at least: of three, the second is both
     held = len(tokens) > (3 if strict else 1) and tokens[1] == tokens[-2] == keyword.lower()
     return "" if held else f"the second word from either end is not {keyword!r}"
 
@@ -438,6 +458,7 @@ _VERBS = frozenset(
 
 @lru_cache(maxsize=4096)
 def _is_verb(word: str) -> bool:
+    # forms of regular verbs: "makes", "making" without its e, "stopped" with two p
     stems = {word, *(word.removesuffix(ending) for ending in ("s", "es", "ed", "d", "ing"))}
     stems |= {stem + "e" for stem in stems} | {
         stem[:-1] for stem in stems if stem[-2:-1] == stem[-1:]
@@ -504,11 +525,14 @@ def _nested(text: str, strict: bool) -> str:
             open_.append(sign)
             deepest = max(deepest, len(open_))
         elif open_ and open_[-1] + sign in ("()", "[]", "{}"):
+            # strictly the brackets that are open now; the published checker remembers the deepest
+            # point of the run
             deep = len(open_) if strict else deepest
             open_.pop()
             if deep >= 5:
                 return ""
         else:
+            # a bracket that does not fit begins anew
             open_, deepest = [], 0
     return "no brackets are nested five deep"
 
@@ -518,6 +542,7 @@ _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 
 @_kind("format:quotes")
 def _nested_quotes(text: str, strict: bool) -> str:
+    # an apostrophe in a word is no quotation mark
     if strict:
         text = _APOSTROPHE.sub("", text).translate(str.maketrans("“”‘’", "\"\"''"))
     open_: list[str] = []
@@ -543,6 +568,7 @@ def _options(value: object) -> str:
 
 
 def _split_options(options: str) -> list[str]:
+    # as the data set writes them: "yes/no", "yes or no", "yes, no"
     separator = "/" if "/" in options else "or" if "or" in options else ","
     return [option.strip() for option in options.split(separator)]
 
@@ -555,6 +581,7 @@ def _split_options(options: str) -> list[str]:
 )
 def _one_option(text: str, strict: bool, options: str) -> str:
     allowed = _split_options(options)
+    # "a, b, c": the published checker wants the letter exactly as it stands
     if re.match(r"\W*[aA]\W*[bB]\W*[cC]\W*", options) and not strict:
         held = text in allowed
     else:
@@ -598,6 +625,7 @@ def _stairs(text: str, strict: bool) -> str:
     lines = text.split("\n")
     if strict:
         lines = [line for line in lines if line.strip()]
+        # two lines are no staircase
         if len(lines) < 3:
             return "fewer than three lines"
     else:  # of two empty lines in a row the second stays
@@ -621,8 +649,10 @@ def _stairs(text: str, strict: bool) -> str:
 @_kind("format:quote_unquote")
 def _explained(text: str, strict: bool) -> str:
     answer = text.replace("“", '"').replace("”", '"') if strict else text
+    # without a quotation nothing needs an explanation, and the rule would hold for nothing
     if strict and answer.count('"') < 2:
         return "nothing is quoted"
+    # white space is dropped: two quotations with a space alone between them have no explanation
     answer = "".join(answer.replace("'\"'", "").split())
     if '""' in answer:
         return "two quotations without an explanation between them"
@@ -636,6 +666,7 @@ def _list(text: str, strict: bool, sep: str) -> str:
         items = [
             line.strip()[len(sep) :] for line in text.split("\n") if line.strip().startswith(sep)
         ]
+        # a separator with nothing behind it is no item
         count = sum(1 for item in items if words(item))
     else:
         count = text.count(sep)
@@ -655,6 +686,7 @@ def _thesis(text: str, strict: bool) -> str:
     stop = after_start.find("</em>") if stop < 0 else stop
     if stop < 0:
         return "the italics do not end"
+    # `<i>` has three characters and `</i>` four; the ">" of `<em>` and `</em>` is taken off besides
     thesis, after = after_start[3:stop].removeprefix(">"), after_start[stop + 4 :].removeprefix(">")
     if strict:
         held = len(words(thesis)) > 2 and len(words(after)) > 2
@@ -672,6 +704,7 @@ def _sub_bullets(text: str, strict: bool) -> str:
             else "a bullet point has no sub-point"
         )
     signs = re.findall(r"(?m)^[ \t]{0,20}([*-])[ \t]+(?=\S)", text)
+    # each "*" is followed by a "-", and the last one, too
     held = "*" in signs and all(b == "-" for a, b in itertools.pairwise([*signs, "*"]) if a == "*")
     return "" if held and signs[0] == "*" else "a bullet point * has no sub-point -"
 
@@ -681,6 +714,7 @@ def _then_bullets(text: str, strict: bool) -> str:
     count = bullets = 0
     for line in text.split("\n"):
         if line.strip().startswith("*"):
+            # the sentences that the instruction asks for come first
             if count < 2:
                 return "fewer than two sentences before the bullet points"
             bullets += not strict or bool(words(line))
@@ -693,11 +727,13 @@ def _then_bullets(text: str, strict: bool) -> str:
             count += (
                 sum(part.rstrip("\"'”’)").endswith(".") for part in parts) if strict else len(parts)
             )
+    # a bullet without a word is none
     return _at_least(bullets, 2, "bullet points")
 
 
 @_kind("format:title_case")
 def _title_case(text: str, strict: bool) -> str:
+    # words that titles write small, except as their first word
     minor = frozenset(
         (
             "a an and as at but by for from if in nor of off on or per so the to up via with yet"
@@ -725,6 +761,7 @@ def _template(text: str, strict: bool) -> str:
         return "" if all(head in text for head in heads) else "a part of the template is missing"
     parts = re.split("|".join(heads), text)
     held = (
+        # each head once and in order, with words behind each one and none before the first
         re.findall("|".join(heads), text) == list(heads)
         and not words(parts[0])
         and all(map(words, parts[1:]))
@@ -736,6 +773,7 @@ def _template(text: str, strict: bool) -> str:
 def _no_space(text: str, strict: bool) -> str:
     if any(map(str.isspace, text)):
         return "there is white space"
+    # thirty letters: "ok" has no white space either
     letters = sum(map(str.isalpha, text))
     return "fewer than thirty letters" if strict and letters < 30 else ""
 
@@ -746,6 +784,7 @@ def _no_space(text: str, strict: bool) -> str:
 @_kind("repeat:repeat_change", least=1, whole=True, prompt_to_repeat=TEXT)
 def _changed(text: str, strict: bool, prompt_to_repeat: str) -> str:
     answered, expected = text.split(), prompt_to_repeat.split()
+    # all but the first word is the same
     held = text != prompt_to_repeat and answered[1:] == expected[1:]
     if strict:
         held = held and answered[:1] != expected[:1] and bool(words(answered[0]))
@@ -769,6 +808,7 @@ def _repeated(text: str, strict: bool) -> str:
     n_end=COUNT,
 )
 def _repeated_span(text: str, strict: bool, prompt_to_repeat: str, n_start: int, n_end: int) -> str:
+    # the instruction's indices include the last one
     span = prompt_to_repeat[n_start : n_end + 1].strip()
     held = text.strip() == span if strict else text.strip().lower() == span.lower()
     return "" if held and span else "the answer is not this span of the request"
@@ -798,6 +838,7 @@ def _questions(text: str, strict: bool) -> str:
     lengths = []
     for part in parts:
         lines = [line.strip() for line in part.split("\n")]
+        # five options, A to E
         options = [bool(re.match(r"[A-Ea-e][.|)]\s*\w+", line)) for line in lines]
         if sum(options) != 5:
             return f"{sum(options)} options, not 5"

@@ -66,9 +66,11 @@ def _counter(text: str, after: str = "", *, fold: bool = True) -> Callable[[str]
     try:
         re.compile(text)
     except re.error:
+        # "*star" is no pattern: it is then looked for letter by letter
         text = re.escape(text)
     else:
         if _REPEATS.search(text):
+            # with RE2, which is linear: Python's engine may need exponential time for "(a*)*b"
             return read_pattern(f"{'(?i)' if fold else ''}{text}{after}").count
     compiled = re.compile(text + after, re.IGNORECASE if fold else 0)
     return lambda said: sum(1 for _ in compiled.finditer(said))
@@ -88,6 +90,8 @@ def found_times(keyword: str, text: str) -> int:
 
 def _short(arguments: JsonObject, key: str, share: int) -> int:
     """The words needed where at most so many are allowed."""
+    # with an upper bound few words are allowed, so few may be asked for: "at most 20 words" can't
+    # need 30
     limited = arguments.get("relation", arguments.get("let_relation")) != "at least"
     return max(1, min(WORDS_NEEDED, arguments[key] // share)) if limited else WORDS_NEEDED
 
@@ -116,6 +120,7 @@ _MARKS_IN_WORDS = re.compile(  # begins with a character, which the search jumps
 
 @_kind("keywords:forbidden_words", forbidden_words=WORDS)
 def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
+    # a forbidden phrase with a second space in it is still that phrase
     text = squeezed_spaces(text) if strict and not text.isascii() else text
     bare = _MARKS_IN_WORDS.sub("", text) if strict else ""
     for word in forbidden_words:
@@ -125,6 +130,7 @@ def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str
                 bare != text and has_word(word, bare, inflected=True)
             )
         else:
+            # the word itself goes into the pattern unescaped, as in the published checker
             occurs = bool(found_times(word, text) and _counter(rf"\b{word}\b")(text))
         if occurs:
             return f"the forbidden word {word!r} occurs"
@@ -160,6 +166,7 @@ def _response_language(text: str, strict: bool, language: str) -> str:
 def _capital(text: str, strict: bool) -> str:
     if not text.isupper():
         return "not all letters are capitals"
+    # strictly the alphabet decides, and no guess of a language
     english = mostly_latin(text) if strict else is_language(text.lower(), "en", undetectable=True)
     return "" if english else "the answer is not in English"
 
@@ -182,6 +189,7 @@ def _capital_words(text: str, strict: bool, capital_frequency: int, capital_rela
         count = sum(
             1
             for word in words(" ".join(chunk for chunk in text.split() if not chunk.islower()))
+            # "I" and "A" are capitals without being meant as such; "A4" and "X-Y" are names
             if len(word) > 1 and word.isupper() and not re.search(r"\d|-\w$", word)
         )
     else:
@@ -205,6 +213,7 @@ _REFERENCE_END = re.compile(
 @_kind("length_constraints:number_sentences", num_sentences=COUNT, relation=RELATION)
 def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str) -> str:
     if not strict:
+        # sentences by their ends; what follows the last end is one more
         ends = [end.end() for end in _REFERENCE_END.finditer(text)]
         has_tail = bool(text[ends[-1] if ends else 0 :].strip())
         return compare_count(len(ends) + has_tail, relation, num_sentences, "sentences")
@@ -215,6 +224,7 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     if longest > _LONGEST_SENTENCE:
         return f"a sentence of {longest} words"
     # words: "x! x! x!" is no text of three sentences
+    # with an upper bound a short sentence is still one: only a lower bound is met by "x! x! x!"
     fewest = 1 if relation in ("less than", "at most") else 2
     return compare_count(
         sum(has_words(part, fewest) for part in parts), relation, num_sentences, "sentences"
@@ -241,6 +251,7 @@ _RULE = re.compile(r"\*(?<!\S\*)(?:\*\*| \* \*)(?!\S)")
 def _number_paragraphs(text: str, strict: bool, num_paragraphs: int) -> str:
     if strict:
         parts = [part for part in _RULE.split(text) if part.strip()]
+        # "***" between single words would make paragraphs of nothing
         if not all(has_words(part, _PARAGRAPH_WORDS) for part in parts):
             return "a paragraph of fewer than three words"
     else:
@@ -267,6 +278,8 @@ def _first_word_of(
     if strict:
         parts = [part for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()]
     count = sum(1 for part in parts if part.strip())
+    # empty paragraphs do not count, but the number of the paragraph does, as in the published
+    # checker
     if count != num_paragraphs:
         return f"{count} paragraphs, not {num_paragraphs}"
     if nth_paragraph > count or not (paragraph := parts[nth_paragraph - 1].strip()):
@@ -288,6 +301,7 @@ def _first_word_of(
 
 # ------------------------------------------------------------------------------- content and format
 
+# "[name]" and "[your address]", not "[1]", "[x]" or the text of a link, "[here](…)"
 _PLACEHOLDER = re.compile(r"\[(?=[^\[\]\n]{0,100}[^\W\d_]{2})[^\[\]\n]{2,100}\](?!\()")
 
 
@@ -310,6 +324,7 @@ def _count_brackets(line: str) -> int:
 
 
 _POSTSCRIPTS = {
+    # "P. P. S." and "P.P.S", "p. s."
     "p.p.s": re.compile(r"p\.\s?p\.\s?s", re.IGNORECASE),
     "p.s.": re.compile(r"p\.\s?s\.", re.IGNORECASE),
 }
@@ -322,25 +337,30 @@ def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
         pattern = _POSTSCRIPTS.get(marker)
         match = pattern.search(text) if pattern else found_times(marker, text)
         return "" if match else f"there is no {postscript_marker}"
+    # in the last three paragraphs: a postscript in the middle of a letter is none
     parts = [part.strip() for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()][-3:]
     lines = [line.strip("*_ \t") for part in parts for line in part.split("\n")]
+    # "PS" but not "PSst"
     begins = re.compile(
         re.escape(marker) + (r"(?!\w)" if marker[-1].isalnum() else ""), re.IGNORECASE
     )
     written_lines = [
         line
         for line in lines
+        # more than one word must follow the mark: an empty "P.S." says nothing
         if (match := begins.match(line)) and len(words(line[match.end() :])) > 1
     ]
     if not written_lines:
         return f"no {postscript_marker} with text begins a line at the end"
     return (
         ""
+        # an answer that is a postscript alone has nothing that it could follow
         if not text.lstrip("*_ \t\n").lower().startswith(marker)
         else "there is nothing before the postscript"
     )
 
 
+# "- x", "* x", "+ x" and "• x", with a word among the next characters: "* * *" is a line
 _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.MULTILINE)
 
 
@@ -377,6 +397,7 @@ _CONSTRAINED = {
     "no": "My answer is no.",
     "maybe": "My answer is maybe.",
 }
+# "no" is often an ordinary word, as in "no doubt": it counts where a sign or the end follows
 _OTHER_ANSWER = re.compile(r"\b(?:(yes|maybe)\b|(no)\b(?=\s*[.,;:!?\"'”’)*]|\s*$))", re.IGNORECASE)
 
 
@@ -387,18 +408,21 @@ def _constrained(text: str, strict: bool) -> str:
         return "" if holds else "the answer is not one of the three sentences"
     answer = text.strip(_ENDS)
     chosen = [
+        # at either end: the sentence may come first, with reasons behind it, or last
         word
         for word, option in _CONSTRAINED.items()
         if answer.startswith(option) or answer.endswith(option)
     ]
     if len(chosen) != 1 or answer.lower().count("my answer") != 1:
         return "the answer does not begin or end with one of the three sentences"
+    # an answer that says "My answer is yes." and goes on to say no says both
     other_words = {(word[1] or word[2]).lower() for word in _OTHER_ANSWER.finditer(answer)} - set(
         chosen
     )
     return f"the answer says {min(other_words)!r} too" if other_words else ""
 
 
+# "*x*", "**x**" and "***x***", with no space inside the stars
 _HIGHLIGHT = re.compile(r"(\*(?<![\w*]\*)\*{0,2}+)(?=[^\s*])[^\n*]++(?<=[^\s*])\1(?![\w*])")
 _TWO_LETTERS = re.compile(r"[^\W\d_][\W\d_]*+[^\W\d_]")
 _ONE_STAR = re.compile(r"\*[^\n*]*\*")
@@ -408,6 +432,7 @@ _TWO_STARS = re.compile(r"\*\*[^\n*]*\*\*")
 @_kind("detectable_format:number_highlighted_sections", num_highlights=COUNT)
 def _highlights(text: str, strict: bool, num_highlights: int) -> str:
     if strict:
+        # two letters: "*a* *b* *c*" would be three highlighted parts
         count = sum(1 for match in _HIGHLIGHT.finditer(text) if _TWO_LETTERS.search(match[0]))
     else:
         count = sum(1 for match in _ONE_STAR.finditer(text) if match[0].strip("*").strip())
@@ -420,9 +445,11 @@ def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) 
     if not strict:
         count = _counter(section_spliter, r"\s?\d+", fold=False)(text)
         return compare_count(count, "at least", num_sections, "sections")
+    # "SECTION 1", "## Section 2:", at the beginning of a line
     parts = re.split(rf"(?im)^[#*_\"“( \t]{{0,10}}{re.escape(section_spliter)}[ \t]*(\d+)\b", text)
     numbers, bodies = parts[1::2], parts[2::2]
     counted = [int(number) if len(number) < 6 else 0 for number in numbers]
+    # from 1 on and by one, where 1 may begin again: "Section 9" alone is no ninth section
     if any(number not in (1, before + 1) for before, number in itertools.pairwise([0, *counted])):
         return "the sections are not numbered 1, 2, …"
     if not all(has_words(body, _PARAGRAPH_WORDS) for body in bodies):
@@ -433,9 +460,11 @@ def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) 
 @_kind("detectable_format:json_format")
 def _json(text: str, strict: bool) -> str:
     try:
+        # whole numbers of thousands of digits raise ValueError, deep nesting RecursionError
         value = json.loads(fenced_alone(text), parse_constant=_no_constant if strict else None)
     except (ValueError, RecursionError):
         return "the answer is no JSON"
+    # "5" and "{}" are JSON, and no answer
     if strict and not (isinstance(value, dict | list) and value):
         return "the answer is no JSON object or list"
     return "the JSON is nested too deeply" if strict and bracket_depth(text) > _DEPTH else ""
@@ -445,6 +474,7 @@ def _no_constant(name: str) -> object:
     raise ValueError(name)
 
 
+# "<<Title>>", "# <<Title>>" and "Title: <<…>>" at the beginning of a line
 _TITLE = re.compile(
     r"^[#*_\"“ \t]{0,10}(?:title:[*_ \t]{0,5})?<<([^<>\n]+)>>", re.MULTILINE | re.IGNORECASE
 )
@@ -476,7 +506,9 @@ def _has_angles(line: str) -> bool:
 
 @_kind("combination:two_responses")
 def _two_responses(text: str, strict: bool) -> str:
+    # exactly six stars: a line of twenty is a rule
     parts = re.split(r"\*(?<!\*\*)\*{5}(?!\*)", text) if strict else text.split("******")
+    # an empty part in the middle is an empty answer; at the ends it is nothing
     inner = [
         part.strip() for at, part in enumerate(parts) if part.strip() or 0 < at < len(parts) - 1
     ]
@@ -486,6 +518,7 @@ def _two_responses(text: str, strict: bool) -> str:
         return "the two answers are the same"
     if strict:
         first, second = (set(words(part.casefold())) for part in inner)
+        # nine words of ten in common: the same answer with one word changed is not a second one
         if min(len(first), len(second)) < 5 or 10 * len(first & second) > 9 * len(first | second):
             return "the two answers hardly differ"
     return ""
@@ -497,6 +530,7 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
     if not answer.startswith(request):
         return "the answer does not begin with the request"
     after = answer[len(request) :]
+    # five words that the request has not: repeating it is no answer to it
     if strict and len(different_words(after, 5, set(words(request)))) < 5:
         return "no answer follows the request"
     return ""
@@ -506,6 +540,7 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
 def _end(text: str, strict: bool, end_phrase: str) -> str:
     if strict:
         held = (
+            # marks and quotation signs around the phrase are passed over
             squeezed_spaces(text).rstrip(_ENDS).endswith(squeezed_spaces(end_phrase).rstrip(_ENDS))
         )
     else:
@@ -513,6 +548,7 @@ def _end(text: str, strict: bool, end_phrase: str) -> str:
     return "" if held else "the answer does not end with the phrase"
 
 
+# German quotation opens below: „…“
 _QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "＂": "＂"}
 
 
@@ -528,6 +564,8 @@ def _quotation(text: str, strict: bool) -> str:
     if len(answer) < 3 or answer[-1] not in _QUOTES.get(answer[0], ()):
         return "the answer is not in quotation marks"
     inner = re.search(r'["”]', answer[1:-1])
+    # a quotation mark within must open one, behind a space or a bracket; else the quotation ends
+    # there
     if inner and not answer[inner.start()].isspace() and answer[inner.start()] not in "([{":
         return "the quotation ends before the answer does"
     return ""
@@ -538,6 +576,7 @@ def _no_comma(text: str, strict: bool) -> str:
     return (
         "a comma occurs"
         if "," in text
+        # commas of Arabic, Chinese, Japanese and other scripts
         or (strict and not text.isascii() and re.search("[，、،﹐︐߸‚⹁⸲⸴﹑､꓾︑]", text))
         else ""
     )

@@ -39,6 +39,7 @@ _FEW: Final = 3  # words that an answer needs where the instruction leaves room 
 def _same(said: str, asked: str, strict: bool) -> bool:
     """Strictly, only runs of white space may differ; the published checkers take any case."""
     if strict:
+        # strictly in the same case; line breaks and spaces may differ
         return said.split() == asked.split()
     return said.strip().lower() == asked.strip().lower()
 
@@ -68,6 +69,7 @@ def _copy(text: str, strict: bool, prompt_to_repeat: str) -> str:
 @_kind("copy:copying_multiple", least=1, whole=True, prompt_to_repeat=TEXT, N=POSITIVE)
 # the data set's name
 def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # noqa: N803
+    # the divider that the instruction names
     parts = text.split("******")
     if len(parts) != N:
         return f"{len(parts)} copies, not {N}"
@@ -112,8 +114,10 @@ def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
             for span in spans
             if span[-1] == phrase_words[-1] and _differences(span, phrase_words) <= 1
         ]
+        # as many different ones: the same variant three times is one
         if len(near) != small_n or len(set(map(tuple, near))) < small_n:
             return f"{len(near)} variants of the phrase, not {small_n} different ones"
+        # the phrase itself is no variant of it
         return "" if phrase_words not in near else "the phrase is repeated without a change"
     variants = [
         variant.split()
@@ -123,6 +127,7 @@ def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
     if len(variants) != small_n:
         return f"{len(variants)} variants of the phrase, not {small_n}"
     if any(
+        # a longer variant has further words; `_differences` compares only as many as both have
         len(variant) > len(phrase_words) or _differences(variant, phrase_words) > 1
         for variant in variants
     ):
@@ -140,6 +145,7 @@ def _find_between(line: str, first: str, last: str) -> list[str]:
     """What `first .*? last` finds in a line, in linear time."""
     pieces, at = [], 0
     while (start := line.find(f"{first} ", at)) >= 0:
+        # from the end of the first word on: a phrase of one word does not end in itself
         stop = line.find(f" {last}", start + len(first) + 1)
         if stop < 0:
             break
@@ -163,6 +169,7 @@ register_renamed("keywords:letter_frequency", "letters:letter_counting2", _FAMIL
 
 @_kind("keywords:exclude_word_harder", keyword=WORD)
 def _exclude(text: str, strict: bool, keyword: str) -> str:
+    # "sea" is forbidden, "seat" is not; the published checker sees the word between two spaces only
     occurs = count_word(keyword, squeezed_spaces(text)) if strict else f" {keyword} " in text
     return f"the word {keyword!r} occurs" if occurs else ""
 
@@ -171,6 +178,7 @@ def _exclude(text: str, strict: bool, keyword: str) -> str:
 def _no_neighbours(text: str, strict: bool) -> str:
     first = [word[0].lower()[:1] for word in (words(text) if strict else text.split())]
     for letter, following in itertools.pairwise(first):
+        # "a" and "b" are next to each other; "b" and "a" are not
         if ord(following) - ord(letter) == 1:
             return f"words that begin with {letter!r} and {following!r} are neighbours"
     return ""
@@ -180,6 +188,7 @@ def _no_neighbours(text: str, strict: bool) -> str:
 def _palindrome(text: str, strict: bool) -> str:
     if strict:
         occurs = any(
+            # "I" and "aa" read the same both ways, and are no palindromes
             len(word) > 2 and len(set(word)) > 1 and word == word[::-1]
             for word in words(text.casefold())
         )
@@ -205,6 +214,7 @@ def _start_end(text: str, strict: bool) -> str:
     tokens = words_by(text, strict)
     held = len(tokens) > 1 and tokens[0].lower() == tokens[-1].lower()
     if held and strict:
+        # nothing may follow the last word, not even a full stop, as the instruction says
         held = text.rstrip().endswith(tokens[-1])
     return "" if held else "the answer does not begin and end with the same word"
 
@@ -275,6 +285,7 @@ def _hyphens(text: str, strict: bool) -> str:
     pieces = text.split("-")
     if strict:
         single = all(piece == piece.strip() and len(sentences(piece)) == 1 for piece in pieces)
+        # a hyphen within a word joins no sentences
         ends = all(piece.endswith((".", "!", "?")) for piece in pieces[:-1])
         return (
             ""
@@ -291,6 +302,7 @@ def _hyphens(text: str, strict: bool) -> str:
 def _brackets(text: str, strict: bool) -> str:
     for chunk in text.split():
         if strict:
+            # with marks around the brackets, as in "([word],"
             held = bool(re.fullmatch(r"[(\"'*]{0,3}\[[^\[\]]+\][.,!?;:)\"'*]{0,3}", chunk)) and any(
                 map(str.isalnum, chunk)
             )
@@ -312,6 +324,8 @@ def _bigrams(text: str, strict: bool) -> str:
     outside = words(re.sub(r"<<[^<>]*>>", " ", text))
     lengths = [len(pair_text.split()) for pair_text in inside]
     if (
+        # of an odd number of words the last one has no partner, and may stand alone in brackets or
+        # outside
         not inside
         or any(length != 2 for length in lengths[:-1])
         or lengths[-1] > 2
@@ -340,6 +354,7 @@ def _no_exclamation(text: str, strict: bool) -> str:
 
 @_kind("count:lowercase_counting", N=COUNT)
 def _lowercase_words(text: str, strict: bool, N: int) -> str:  # noqa: N803
+    # capital letters at the beginning take a word out of the count
     count = len(re.findall(r"\b[a-z]+\b", text))
     return "" if count <= N else f"{count} words in lower case, more than {N}"
 
@@ -347,6 +362,7 @@ def _lowercase_words(text: str, strict: bool, N: int) -> str:  # noqa: N803
 @_kind(
     "letters:letter_counting",
     least=lambda given: (
+        # "less than 40 letters" leaves room for five
         max(1, min(15, given["N"] // 8)) if given["relation"] == "less than" else 15
     ),
     N=COUNT,
@@ -359,6 +375,7 @@ def _letter_count(text: str, strict: bool, N: int, relation: str) -> str:  # noq
 
 @_kind("count:counting_composition", least=_FEW, n_sent=POSITIVE, n_words=POSITIVE)
 def _composition(text: str, strict: bool, n_sent: int, n_words: int) -> str:
+    # strictly between white space: stars inside a word divide nothing
     divider = r"(?:(?<=\s)|^)(?:\*\*\*|\* \* \*)(?=\s|$)" if strict else r"\s?\*\*\*\s?"
     parts = re.split(divider, text)
     if len(parts) != 3:

@@ -17,6 +17,7 @@ from rlvr.errors import import_optional
 
 __all__ = ["is_language", "mostly_latin"]
 
+# of a long answer the ends are looked at: another language in its middle is not seen
 _LOOKED_AT = 5000  # characters at either end
 _LETTER = re.compile(r"[^\W\d_]")
 _ONLY: Final = {
@@ -60,10 +61,14 @@ def is_language(text: str, code: str, *, undetectable: bool) -> bool:
     if not letters:
         return undetectable
     base_code = code.partition("-")[0].lower()
+    # 500 letters at most, spread over the text: the name of each is looked up
     scripts = Counter(map(_script, letters[:: max(1, len(letters) // 500)]))
+    # Japanese has Chinese signs as well: a twentieth of kana tells it from Chinese
     if scripts["HIRAGANA"] + scripts["KATAKANA"] > 0.05 * scripts.total():
         return base_code == "ja"
     main_script, count = scripts.most_common(1)[0]
+    # half of the letters in a script that one language alone writes; Cyrillic, Arabic or Latin need
+    # words
     if count > 0.5 * scripts.total() and main_script in _ONLY:
         return base_code == _ONLY[main_script]
     return bool(_langid().classify(text)[0] == base_code)
@@ -76,6 +81,7 @@ def mostly_latin(text: str) -> bool:
         text: the text.
     """
     letters = _LETTER.findall(text)
+    # nine of ten: names and single letters of other scripts may stand in an English text
     return 10 * sum(map(str.isascii, letters)) >= 9 * len(letters) > 0
 
 

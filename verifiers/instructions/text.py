@@ -42,7 +42,10 @@ __all__ = [
 PUNCTUATION: Final = string.punctuation
 _NO_PUNCTUATION = str.maketrans("", "", PUNCTUATION)
 
+# "don't", "well-known", "3.5" and "1,000" are one word each
 _WORD = re.compile(r"[^\W_]+(?:['’\-.,][^\W_]+)*")
+# Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese signs: scripts without spaces, in which each
+# sign counts as a word
 _NO_SPACES = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
     "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
@@ -50,6 +53,7 @@ _NO_SPACES = (
 _UNSPACED = re.compile(f"[{_NO_SPACES}]")
 _LETTER = rf"(?:(?![{_NO_SPACES}])[^\W_])"
 _WORD_OR_SIGN = re.compile(rf"[{_NO_SPACES}]|{_LETTER}+(?:['’\-.,]{_LETTER}+)*")
+# above it, equal words are dropped first: few different words are then found in little text
 _LONG = 100_000  # characters
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
 
@@ -61,8 +65,11 @@ _LOOK_ALIKES = str.maketrans(
 )
 _SCRIPTS = re.compile("[\u0370-\u052f]")  # Greek and Cyrillic
 _LETTERS = re.compile(r"[^\W\d_]++")
+# bold and other letters of mathematics, and full-width ones: they show a word without its letters
 _STYLED = re.compile("[\U0001d400-\U0001d7ff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 _JOINERS = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
+# signs of no width between or beside Latin letters: "s\u200bea" shows "sea"; in other scripts they
+# may matter
 _HIDDEN = re.compile(
     f"[{_JOINERS}](?:(?<=[A-Za-z].)[{_JOINERS}]*+|(?<![{_JOINERS}].)[{_JOINERS}]*+(?=[A-Za-z]))"
 )
@@ -86,6 +93,8 @@ def folded_signs(text: str) -> str:
 
 
 def _folded_word(word: re.Match[str]) -> str:
+    # letters of two alphabets in one word: "s\u0435a", with a Cyrillic letter, shows "sea"; whole
+    # words of Cyrillic stay
     is_mixed = not word[0].isascii() and re.search("[A-Za-z]", word[0]) is not None
     return word[0].translate(_LOOK_ALIKES) if is_mixed else word[0]
 
@@ -135,6 +144,7 @@ def count_words(text: str) -> int:
         text: any text.
     """
     if not text.isascii():
+        # typographic signs do not part words in another way than plain ones do
         plain = text
         for sign, replacement in _TYPOGRAPHIC:
             plain = plain.replace(sign, replacement)
@@ -144,6 +154,7 @@ def count_words(text: str) -> int:
     # Letters and digits are "a", what joins two words is "j": a word begins where no "aj" stands
     # before its "a".
     kinds = b" " + text.encode().translate(_KINDS)
+    # a word begins behind a space, behind two joining signs, or behind one that follows a space
     return kinds.count(b" a") + kinds.count(b"jja") + kinds.count(b" ja")
 
 
@@ -205,6 +216,7 @@ def bare_words(text: str) -> list[str]:
 def _in_one_case(text: str) -> str:
     """The text in one case; the dotless i is an i, as it looks."""
     folded = text.casefold()
+    # Turkish letters: "İ" folds to two characters
     return folded if folded.isascii() else folded.replace("ı", "i").replace("i\u0307", "i")
 
 
@@ -215,9 +227,11 @@ def _whole_word(word: str, endings: str = "") -> tuple[str, re.Pattern[str]]:
     parts = _in_one_case(word).split()
     inner = r"\s+".join(map(re.escape, parts))
     first, last = parts[0][0], parts[-1][-1]
+    # first the letter, then the look back: the search jumps to letters that match
     if first.isalnum() or first == "_":
         head = re.escape(first)
         inner = rf"{head}(?<!\w{head}){inner[len(head) :]}"
+    # "C++" ends with a sign, and has no end of a word there
     after = rf"{endings}(?!\w)" if last.isalnum() or last == "_" else ""
     return parts[0], re.compile(inner + after)
 
@@ -243,6 +257,7 @@ def has_word(word: str, text: str, *, inflected: bool = False) -> bool:
         inflected: whether it may have the end of a plural or a genitive.
     """
     lowered = _in_one_case(text)
+    # "-s", "-es" and "'s": a forbidden word is not allowed by its plural
     part, pattern = _whole_word(word, r"(?:e?s|['’]s)?" if inflected else "")
     return part in lowered and pattern.search(lowered) is not None
 
