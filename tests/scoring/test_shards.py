@@ -4,6 +4,8 @@ import itertools
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlvr.errors import UsageError
 from rlvr.scoring.identity import Identity, read_identity
@@ -92,14 +94,17 @@ def test_groups_stay_whole_and_apart(say, score, sharded, tmp_path, count):
     assert (tmp_path / "joined.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
 
 
-def test_a_group_always_finds_a_shard():
-    """Each group has one owner, and no shard has two groups of one task in a row that are two in the input."""
-    tasks = [Task("abc"[i], "p") for i in (0, 1, 0, 1, 0, 2, 0, 2, 1, 0, 1, 2, 0)]
-    shards = [Shard(number, 2, by_group=True) for number in (1, 2)]
-    owned = [[shard.has_task(task) for shard in shards] for task in tasks]
-    assert all(sum(owners) == 1 for owners in owned)
-    for number in (0, 1):
-        mine = [task.id for task, owners in zip(tasks, owned, strict=True) if owners[number]]
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from("abc"), max_size=20), st.integers(2, 4))
+def test_a_group_always_finds_a_shard(names, count):
+    """Each group has one owner and stays whole; no shard has two groups of one task in a row."""
+    shards = [Shard(number, count, by_group=True) for number in range(1, count + 1)]
+    owners = [[shard.has_task(Task(name, "p")) for shard in shards] for name in names]
+    assert all(sum(each) == 1 for each in owners)
+    groups = [list(group) for _, group in itertools.groupby(range(len(names)), names.__getitem__)]
+    assert all(owners[i] == owners[group[0]] for group in groups for i in group)
+    for number in range(count):
+        mine = [names[group[0]] for group in groups if owners[group[0]][number]]
         assert all(a != b for a, b in itertools.pairwise(mine))
 
 
