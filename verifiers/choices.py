@@ -72,10 +72,12 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     The reference is `{"options": ["4", "5"], "answer": "5"}`: the options as the prompt shows them,
     and the text of the right one.  The answer is what stands in the last `\boxed{}` or `<answer>`,
     after the last "Answer:", or in "the answer is …"; a letter anywhere else is none.  It may be a
-    letter, "B. 5", "5", or an equal number such as "10/2".
+    letter, "B. 5", "5", or an equal number such as "5.0".
 
         >>> asked = {"options": ["4", "5"], "answer": "5"}
         >>> ChoiceVerifier().verify(r"So \boxed{B}", asked).why
+        'same-choice'
+        >>> ChoiceVerifier().verify(r"So \boxed{5.0}", asked).why
         'same-choice'
         >>> ChoiceVerifier().verify("B", asked).why
         'no-answer'
