@@ -98,26 +98,30 @@ class Box:
         program = Program("python", None if "main.py" in files else "", files=files)
         suite = TestSuite(style, test, modules=("main",), stop=False)
         self._count_tests(1)
-        try:
-            run = self.sandbox.test(program, suite)
+        try:  # what reads the results has a limit of its own, too
+            return _outcomes(self.sandbox.test(program, suite))
         finally:
             self._count_tests(-1)
-        # Ours: neither run says anything about the files, so no outcome is made of it.
-        for one in (run.run, run.tests):
-            if one.ending is Ending.IE:
-                raise SandboxFailed(one.why)
-        if run.fault is not None and run.fault.startswith(_NOT_THERE):
-            return {}  # a file that the tests import is not among these
-        if run.fault is not None and run.fault.startswith(GIVEN_OBJECT):
-            return {**_outcomes(run), run.fault: "error"}
-        # Anything else that stops the tests is a fault of the suite, which must not cost the
-        # policy.
-        if run.fault is not None or run.missing is not None:
-            raise SandboxFailed(f"the tests cannot judge: {run.fault or run.missing}")
-        return _outcomes(run)
 
 
 def _outcomes(run: TestRun) -> dict[str, str]:
+    """See `Box.test`."""
+    # Ours: neither run says anything about the files, so no outcome is made of it.
+    for one in (run.run, run.tests):
+        if one.ending is Ending.IE:
+            raise SandboxFailed(one.why)
+    if run.fault is not None and run.fault.startswith(_NOT_THERE):
+        return {}  # a file that the tests import is not among these
+    if run.fault is not None and run.fault.startswith(GIVEN_OBJECT):
+        return {**_outcomes_by_name(run), run.fault: "error"}
+    # Anything else that stops the tests is a fault of the suite, which must not cost the
+    # policy.
+    if run.fault is not None or run.missing is not None:
+        raise SandboxFailed(f"the tests cannot judge: {run.fault or run.missing}")
+    return _outcomes_by_name(run)
+
+
+def _outcomes_by_name(run: TestRun) -> dict[str, str]:
     """The outcomes by name; of two with one name the worse counts."""
     outcomes: dict[str, str] = {}
     for case in run.cases:
