@@ -323,7 +323,7 @@ def require_all_names(names: Iterable[str], expected: Iterable[str]) -> None:
     without a word.
 
     Args:
-        given: names that are about to be loaded.
+        names: of the weights that are about to be loaded.
         expected: the names of the engine's own checkpoint format.
 
     Raises:
