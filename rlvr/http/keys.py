@@ -6,6 +6,8 @@ import base64
 import binascii
 import hmac
 import logging
+import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
@@ -229,6 +231,8 @@ def _key_of(words: list[str]) -> tuple[bytes, _Key]:
     if len(words) < 2:
         raise UsageError("it has 1 word; write a name and a key")
     name, key, *options = words
+    if not name.isprintable():
+        raise UsageError("its name has signs that cannot be printed, or is not UTF-8")
     until, rights = None, None
     for word in options:
         what, equals, value = word.partition("=")
@@ -267,14 +271,17 @@ def _check_key(key: str, what: str) -> bytes:
 
 def _read(file: Path) -> str:
     try:
-        # A FIFO or a device would block, or never end.
-        if file.exists() and not file.is_file():
-            raise UsageError(f"the file of keys, {file}, is no ordinary file, which it must be")
-        if file.stat().st_size > _MOST_FILE_BYTES:
-            raise UsageError(f"the file of keys, {file}, has more than {_MOST_FILE_BYTES:,} bytes")
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        # What is opened is looked at, so that no other file takes its place in between; a pipe that
+        # nothing is written to does not stop the service.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise UsageError(f"the file of keys, {file}, is no ordinary file, which it must be")
+            content = opened.read(_MOST_FILE_BYTES + 1)
+    except OSError as error:
         raise UsageError(f"the file of keys cannot be read: {error}") from error
+    if len(content) > _MOST_FILE_BYTES:
+        raise UsageError(f"the file of keys, {file}, has more than {_MOST_FILE_BYTES:,} bytes")
+    return content.decode("utf-8", "surrogateescape")  # a line that is none loses its own key
 
 
 def _raise(why: str) -> None:

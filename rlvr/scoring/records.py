@@ -340,8 +340,10 @@ def replay(
                     replies = play_again(env, item.task, episode)
                     field_differences += [Difference(named, *difference) for difference in replies]
                 yield field_differences
-            if problem := _another(batch[0].get("identity"), identity, scorer.identity(), accept):
-                warnings.warn(problem, RuntimeWarning, stacklevel=2)
+            digests = dict.fromkeys(row.get("identity") for row in batch)  # of two runs in one file
+            for digest in digests:
+                if problem := _another(digest, identity, scorer.identity(), accept):
+                    warnings.warn(problem, RuntimeWarning, stacklevel=2)
 
 
 def _another(

@@ -223,6 +223,29 @@ def test_the_identity_beside_a_file_is_what_counts(two, capsys):
     assert "in code: rlvr.text has another content" in _refusal(capsys, *two)
 
 
+def test_each_file_is_compared_with_all_before_it(two, tmp_path, capsys):
+    """The first has opened no file, and the others two contents of one: all three were compared."""
+    third = _scored(tmp_path / "third.jsonl", {f"t{i}": 2 for i in range(24)})
+    inputs = ({}, {"words.txt": "ab" * 8}, {"words.txt": "cd" * 8})
+    for path, one in zip((*two, third), inputs, strict=True):
+        known = Identity({"env": "rows-v4"}, inputs=one)
+        identity_path(Path(path)).write_text(json.dumps(known.as_dict()), encoding="utf-8")
+    said = _refusal(capsys, *two, third)
+    assert "in inputs: words.txt has another content" in said
+    _result(capsys, *two, third, "--accept", "inputs")
+
+
+def test_a_file_that_has_lost_its_identity_is_compared_by_its_digest(two, capsys):
+    """Code of two kinds was compared, as no name of it stands in both."""
+    known = Identity({"env": "rows-v4"}, {"rlvr.text": "ef" * 8}, digest="1")
+    beside = identity_path(Path(two[0]))
+    beside.write_text(json.dumps(known.as_dict()), encoding="utf-8")
+    assert _result(capsys, *two)["results"]["tasks"] == 24
+    known.digest = "2"
+    beside.write_text(json.dumps(known.as_dict()), encoding="utf-8")
+    assert 'in code: identity is "1" there and "2" here' in _refusal(capsys, *two)
+
+
 def test_a_run_keeps_evaluations_that_compare(two, tmp_path, capsys):
     """`keep_evaluation` writes what `read_results` reads."""
     keep = pytest.importorskip("rlvr.train.metrics").keep_evaluation

@@ -183,6 +183,13 @@ def test_a_changed_completion_is_another_answer(recorded):
     ]
 
 
+def test_a_replay_looks_at_the_identity_of_each_record(recorded):
+    """Two scored files in one: that of the first record was compared alone, and was the one here."""
+    rows = [*recorded, {**recorded[0], "identity": "fedcba"}]
+    with pytest.warns(RuntimeWarning, match="the records have the identity fedcba"):
+        assert not any(replay(rows, workers=0, allow=PLACES))
+
+
 def test_a_replay_makes_the_environment_with_its_options():
     """Records of several configurations may stand in one file, also with the same ids."""
     row = {"task": 0, "completion": "0", "id": "same"}

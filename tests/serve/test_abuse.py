@@ -408,7 +408,7 @@ def test_keys_have_names_and_can_be_revoked(key_file):
 
 
 @pytest.mark.parametrize(
-    "change", ["empty", "comments", "gone", "folder", "pipe", "bytes", "large"]
+    "change", ["empty", "comments", "gone", "folder", "pipe", "device", "bytes", "large"]
 )
 def test_without_a_line_no_key_holds(key_file, change):
     """The last key stayed valid after its line, or the whole file, was removed."""
@@ -424,14 +424,16 @@ def test_without_a_line_no_key_holds(key_file, change):
             key_file.mkdir()
         case "pipe":  # to open it would stop the service until another program does
             os.mkfifo(key_file)
+        case "device":
+            key_file.symlink_to("/dev/zero")
         case "bytes":
-            key_file.write_bytes(b"ann key-of-ann\n\xff\n")
+            key_file.write_bytes("ann key-of-ann\n".encode("utf-16"))
         case "large":
             key_file.write_text("ann key-of-ann\n" + "#" * (1 << 20))
     assert callers(keys, "ann", "bob") == [None, None]
     assert keys.any
     assert keys.problem == "no key of the key file holds"
-    if change not in ("folder", "pipe"):
+    if change not in ("folder", "pipe", "device"):
         key_file.write_text("ann key-of-ann\n")
         assert callers(keys, "ann") == ["ann"]
         assert not keys.problem
@@ -442,6 +444,9 @@ def test_a_line_that_cannot_be_read_loses_its_key_alone(key_file):
     keys = Keys(file=key_file)
     key_file.write_text("ann key of ann\nbob key-of-bob\neve\nzoé k\u00e9y\ncy key-of-bob\n")
     assert callers(keys, "ann", "bob", "eve") == [None, "bob", None]
+    # a name in Latin-1 took the keys of all others along
+    key_file.write_bytes(b"zo\xe9 key-of-zoe\nbob key-of-bob\neve key-of-\xff\n")
+    assert callers(keys, "zoe", "bob", "eve") == [None, "bob", None]
 
 
 def test_a_change_within_a_tick_of_the_clock_is_seen(key_file):

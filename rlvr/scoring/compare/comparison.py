@@ -400,21 +400,23 @@ def compare(
 def _require_same(results: Sequence[Results], accept: Collection[str]) -> list[str]:
     """Refuse scores that were decided in different ways; a line for each difference accepted."""
     first = results[0]
-    first_identity = first.decided.without()
+    if any("identity" in result.decided.code for result in results):
+        for result in results:  # of which the rows say the digest, and of which a file says all
+            if result.decided.digest:
+                result.decided.code.setdefault("identity", result.decided.digest)
+    common = first.decided.without()
     for result in results[1:]:
-        refused = {
-            part for part, _ in identity.identity_differences(first_identity, result.decided)
-        }.difference(accept)
+        differences = identity.identity_differences(common, result.decided)
+        refused = {part for part, _ in differences}.difference(accept)
         flags = (
             f", or pass --accept {' '.join(sorted(refused))} to rlvr compare"
             if "settings" in refused
             else ""
         )
         way_out = f"score both in one way{flags}"
-        identity.require_same(
-            first_identity, result.decided, first.name, result.name, accept, way_out
-        )
-    return [f"Accepted: {line}." for line in first_identity.accepted]
+        # What one has seen and the first has not counts for all that come later.
+        common.add(result.decided, result.name, accept, here=first.name, way_out=way_out)
+    return [f"Accepted: {line}." for line in common.accepted]
 
 
 def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str, list[str]]]:
