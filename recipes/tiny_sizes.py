@@ -111,7 +111,7 @@ _MAKERS: Final[Mapping[str, tuple[str, Mapping[str, object]]]] = {
     # One step, since OneCycleLR refuses 0; its 64 answers teach next to nothing.
     _UNTAUGHT: ("sums", {"warm_steps": 1}),
     _DRILLS: ("drills", {}),
-    _SEARCH: ("search", {}),
+    _SEARCH: ("search_model", {}),
     _PRODUCTS: ("products", {}),
 }
 """What makes the model of a place: a function of `tiny_models`, and its arguments."""

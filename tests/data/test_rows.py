@@ -21,9 +21,13 @@ from rlvr.errors import DataError, UsageError
 
 HARD_TEXTS = [
     "",
+    "\x00",
     "\ud800",
+    "\udfff\x00\ud800 mixed",
     "a\r\nb\u2028c",
+    "\ufeff",
     "json:{}",
+    "😀",
     "é" * 500_000,
 ]
 

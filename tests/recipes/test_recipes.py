@@ -1,5 +1,6 @@
 """The recipes as they are typed, with a tiny model of our own from a folder and a few rows of our own from a file."""
 
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from transformers import AutoModelForCausalLM
 import rlvr
 from rlvr.algo.papers import load_algorithm
 from rlvr.cli.recipes import RECIPES, markdown_table, recipe_named
+from rlvr.recipes import tiny_models, tiny_sizes
 from rlvr.recipes.arithmetic_cpu.run import DemoSettings
 from rlvr.recipes.arithmetic_cpu.run import main as arithmetic_cpu
 from rlvr.recipes.code_grpo.run import RECIPE as CODE_GRPO_RECIPE
@@ -539,3 +541,9 @@ def test_five_domains_train_in_one_run(say, tmp_path):
     assert taken == [24, 24, 12, 8, 8]  # 20 tasks by weights, in groups of 4, and of 3 for SQL
     assert all(f"eval/{name}/avg@2" in rows[-1] for name in names)
     assert all("eval/avg@2" in row for row in (rows[0], rows[-1]))
+
+
+def test_what_makes_the_model_of_a_tiny_size_is_there():
+    """It is named by a text, so that torch is imported only where a model is made."""
+    for function, arguments in tiny_sizes._MAKERS.values():
+        inspect.signature(getattr(tiny_models, function)).bind(**arguments)
