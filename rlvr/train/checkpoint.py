@@ -356,7 +356,7 @@ _OF_METADATA: Final = frozenset(
 # Whatever a stream of bytes that is no pickle, or a damaged one, makes the unpickler raise.
 _OF_A_PICKLE: Final = (
     *(pickle.UnpicklingError, EOFError, MemoryError, RecursionError),
-    *(AttributeError, LookupError, TypeError, ValueError),
+    *(AttributeError, ImportError, LookupError, TypeError, ValueError),
 )
 
 

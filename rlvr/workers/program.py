@@ -204,6 +204,12 @@ class StartedProgram(subprocess.Popen[bytes]):
         self.kill()
         return self.wait()
 
+    def __del__(self) -> None:
+        # Popen's own keeps a program that still runs, and this object, until it has ended.
+        if getattr(self, "_lifeline", None) is not None:
+            self._lifeline.close()
+        super().__del__()
+
     def disown(self) -> None:
         """In a forked child: it is the parent's, and goes on."""
         self.returncode = 0  # or Popen would warn of a process that was not waited for
@@ -277,7 +283,12 @@ class ForkedChild:
         self._lifeline = Lifeline()
         # A second descriptor of the pipe, which the fork hook does not close.
         kept = os.dup(self._lifeline.theirs)  # which the child has: its copy of ours is closed
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:  # as at the limit of processes
+            self._lifeline.close()
+            os.close(kept)
+            raise
         if not self.pid:
             code = 1
             try:

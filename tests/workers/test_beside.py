@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -174,6 +175,26 @@ def test_nothing_outlives_an_owner_that_is_killed(kind, fifo):
         assert not any(Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z" for pid in pids)
         owner.kill()
     assert all(map(ended, pids))
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_program_that_is_dropped_ends():
+    """Popen kept it, and so its lifeline, until it ended by itself."""
+    pid = StartedProgram(SLEEP, name="p", owner="a test", stdout=subprocess.DEVNULL).pid
+    assert ended(pid)
+
+
+def test_a_fork_that_the_system_refuses_leaves_nothing_open(monkeypatch):
+    """A server that starts its processes again and again would run out of files."""
+
+    def refuse():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with pytest.raises(BlockingIOError):
+        ForkedChild(print, name="f", owner="a test")
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_a_program_may_be_over_before_its_owner_looks():
