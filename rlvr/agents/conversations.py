@@ -112,12 +112,14 @@ class Conversations:
         """
         digests = _digests(messages, tools)
         at, parent = 0, None
+        # From the longest on: the conversation that shares most.
         for end in range(len(messages) - 1, 0, -1):
             if (parent := self._known.get(digests[end])) is not None:
                 at = end
                 break
         context = tuple(parent.ids) if parent is not None else ()
         added = messages[at:]
+        # Tools stand at the beginning of a conversation only.
         template_options = {"tools": tools} if tools and parent is None else {}
         ids = tuple(sampler.encode(added, context, **template_options))
         if not ids:
@@ -143,6 +145,7 @@ class Conversations:
             number=len(self.exchanges),
         )
         self.exchanges.append(exchange)
+        # By what it answers and says: the next request begins with it.
         self._known[_extend_digest(asking.digest, reply)] = exchange
         return exchange
 
@@ -156,10 +159,12 @@ class Conversations:
             truncated: whether a limit ended it.
         """
         parents = {id(exchange.parent) for exchange in self.exchanges}
+        # Exchanges that no other extends: each is the end of a row.
         leaves = [exchange for exchange in self.exchanges if id(exchange) not in parents]
         if not leaves:
             return Rollout(task, "", (), (), (), (), version, truncated=truncated, score=score)
         trained: set[int] = set()
+        # The oldest weights: the row is as stale as its oldest part.
         version = min(exchange.sample.weights_version for exchange in self.exchanges)
         first, *branch_rows = [
             _row(leaf, trained, task, score, version, truncated) for leaf in leaves
@@ -192,6 +197,7 @@ def _row(
         sample, start = exchange.sample, len(ids)
         ids += sample.completion_ids
         texts.append(sample.text)
+        # Trained on in an earlier row: here it is context.
         if exchange.number in trained:
             mask += [False] * len(sample.completion_ids)
             logprobs += [0.0] * len(sample.completion_ids)
@@ -231,6 +237,7 @@ def _key_of_message(message: Message) -> Hashable | list[object]:
     without ids of calls."""
     is_policy = message["role"] == "assistant"
     content = str(message.get("content") or "")
+    # By name and arguments: ids of calls change on the way.
     calls = [
         [call["function"]["name"], call["function"]["arguments"]]
         for call in message.get("tool_calls") or ()

@@ -103,6 +103,7 @@ class AgentEpisode(Closing):
     ) -> None:
         self._endpoint, self.sampling, self._seed_key = endpoint, sampling, tuple(seed_key)
         self.max_requests, self.request_tokens = max_requests, request_tokens or sampling.max_tokens
+        # 192 bits, so that it cannot be guessed.
         self.base_url, self.api_key = endpoint.base_url, secrets.token_urlsafe(24)
         self.requests = self.tokens = self.refused = 0
         self.ignored: Counter[str] = Counter()
@@ -164,6 +165,7 @@ class AgentEpisode(Closing):
     def end(self) -> None:
         """Take no further completion; `close` calls this."""
         with self._lock:
+            # Closed under the lock; futures are cancelled outside, as they call back.
             self.closed = True
         for future in list(self.pending):
             future.cancel()
@@ -180,6 +182,7 @@ class AgentEpisode(Closing):
             renews: whether the agent's own time begins anew, if the inside does not raise.
         """
         if not self._under_way:
+            # Only the first of parallel requests stops the clock.
             self._spent_s = time.monotonic() - self._since
         self._under_way += 1
         try:
@@ -227,6 +230,7 @@ class AgentEpisode(Closing):
             Refused: no token is left, or the conversation is as long as the model has positions.
         """
         positions: int | None = getattr(self._endpoint.sampler, "positions", None)
+        # Positions that are left, where the model has a last one.
         room = self.sampling.max_tokens if positions is None else positions - len(asking.context)
         if room < 1:
             raise self._beyond(
@@ -239,6 +243,7 @@ class AgentEpisode(Closing):
             raise self._beyond(
                 "budget", f"this episode has used its {self.sampling.max_tokens} tokens; end it"
             )
+        # Parallel requests share the budget: what others may take is not free.
         free = left - self._reserved
         if free < 1:
             return 0
@@ -261,6 +266,7 @@ class AgentEpisode(Closing):
             context: the request's tokens.
             given: the agent's own seed.
         """
+        # Equal requests in a row draw different numbers by their count.
         digest = blake2b(repr((tuple(map(int, context)), given)).encode(), digest_size=16).digest()
         self._asked[digest] += 1
         return rollout_seed(*self._seed_key, digest.hex(), self._asked[digest])
@@ -284,6 +290,7 @@ class AgentEpisode(Closing):
             sampling: the settings that it was sampled with.
         """
         with self._lock:
+            # Closed meanwhile: its agent will not read it.
             if self.closed:
                 return
             self._conversations.add(asking, assistant_message(reply), sample, sampling)
@@ -333,6 +340,7 @@ class _Order:
         episode.take(self._asking, message, sample, self._sampling)
         logprobs = None
         if self._request.logprobs:
+            # Token by token, as the API shows them.
             texts = [sampler.decode([token]) for token in sample.completion_ids]
             logprobs = [
                 {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
@@ -367,6 +375,7 @@ def as_message(
             policy_turn, text=beginning_of(sampler, sample.prompt_ids) + policy_turn.text
         )
     # the agent sees what the policy wrote, and makes of it what it will
+    # A call that cannot be read stays text.
     if any(call.fault for call in policy_turn.calls):
         return {"role": "assistant", "content": sample.text}
     message: dict[str, object] = {"role": "assistant", "content": policy_turn.text}
@@ -383,6 +392,7 @@ def as_message(
 def _call_as_json(call: Ask, number: int, index: int) -> dict[str, object]:
     """A call as the API has it.  Some templates want ids of nine letters and digits."""
     function = {
+        # An object as text: so the API has it.
         "name": call.name,
         "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
     }

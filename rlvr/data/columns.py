@@ -72,6 +72,7 @@ class Columns:
         Args:
             lines: as `read_rows` gives them.
         """
+        # Without any setting, and with a text, there is nothing to move.
         untouched = self == Columns()
         for line in lines:
             if line.row is None:
@@ -100,6 +101,7 @@ class Columns:
                 path = getattr(self, name)
                 if path is not None:
                     value = _at(row, path)
+                    # Taken away under its old name, so that it does not stand in the record twice.
                     part.pop(path, None)
                     part[name] = value
             yield from self._each(part, number)
@@ -113,6 +115,7 @@ class Columns:
             return
         texts = _texts(completion)
         if self.bare:
+            # For data sets whose answers stand without a box.
             texts = [text if "\\boxed" in text else f"\\boxed{{{text.strip()}}}" for text in texts]
         if len(texts) == 1:
             yield row | {"completion": texts[0]}
@@ -210,6 +213,7 @@ def _texts(value: object) -> list[str]:
         if all(isinstance(item, str) for item in value):
             return value
         if all(isinstance(item, Mapping) for item in value):
+            # The last message of the assistant is the answer.
             replies = [item for item in value if item.get("role", "assistant") == "assistant"]
             if replies:
                 return [_content(replies[-1])]
@@ -312,6 +316,7 @@ def _inspect(row: Row) -> Iterator[dict[str, object]]:
 def _lm_eval(row: Row) -> Iterator[dict[str, object]]:
     """lm-evaluation-harness: `samples_*.jsonl` of --log_samples (lm_eval/evaluator.py, v0.4.9:
     doc_id, doc, target, arguments, resps, filter)."""
+    # Nested once for each filter.
     completion = row["resps"]
     while isinstance(completion, list) and len(completion) == 1 and isinstance(completion[0], list):
         completion = completion[0]

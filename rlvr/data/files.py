@@ -60,6 +60,7 @@ def lock_file(file: IO[Any]) -> None:
     until = time.monotonic() + _LOCK_S
     while True:
         try:
+            # Without waiting: a lock that is held for longer is another writer's.
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
@@ -80,6 +81,7 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(entry)
     except OSError as error:
+        # Some file systems cannot sync a folder.
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot
             raise
     finally:
@@ -98,6 +100,7 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
         UsageError: there is another file, and it may not be replaced; `partial` stays.
     """
     if overwrite:
+        # Atomic: a reader sees the old file or the new one.
         partial.replace(path)
     else:
         try:
@@ -110,6 +113,7 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
         except OSError:  # a file system without links
             if path.exists():
                 raise UsageError(
+                    # No link and no file of that name: only here a race remains.
                     f"{path} exists; what this run wrote stands in {partial}"
                 ) from None
             partial.replace(path)
@@ -136,6 +140,7 @@ def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
     try:
         with partial.open("wb") as file:
             yield file
+            # Before it gets its name.
             sync_file(file)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -161,6 +166,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     try:
         new.mkdir(parents=True)
         yield new
+        # Each file before its folder, and the folder before its new name.
         for written in new.rglob("*"):
             if written.is_file():
                 with written.open("rb+") as file:
@@ -170,6 +176,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         raise
     if path.exists():
+        # Two steps: no system call exchanges a folder that is not empty.
         path.rename(old)
     new.rename(path)
     sync_folder(path.parent)
@@ -209,6 +216,7 @@ class Checksummed:
         Args:
             data: bytes, or what has them in one piece, such as a memoryview.
         """
+        # A hop to the thread costs more than the checksum of a small piece.
         if len(data) < _WORTH_A_THREAD:
             self.crc32 = zlib.crc32(data, self.crc32)
             return self._file.write(data)
@@ -216,6 +224,7 @@ class Checksummed:
         try:
             return self._file.write(data)
         finally:
+            # Also after an error: the thread must not go on with a buffer that is gone.
             self.crc32 = crc32.result()
 
     def flush(self) -> None:

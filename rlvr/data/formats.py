@@ -66,6 +66,7 @@ _MAGIC: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x1f\x8b", ".gz"),
     (b"\x28\xb5\x2f\xfd", ".zst"),
     (b"PAR1", ".parquet"),
+    # What a Feather or Arrow file begins with.
     (b"ARROW1", ".arrow"),
     (b"PK\x03\x04", ".eval"),
 )
@@ -80,6 +81,7 @@ def sources(given: str) -> list[str]:
     Raises:
         DataError: there is no such file, folder or pattern, and it is no hub id.
     """
+    # An existing path wins over a hub's id of the same form.
     path = Path(given)
     if given == STDIN or _is_saved_dataset(path) or (path.exists() and not path.is_dir()):
         return [given]
@@ -168,6 +170,7 @@ def ending_of(path: Path) -> str:
         path: the file.
     """
     name = path.name.lower()
+    # The ending before the packing's.
     return Path(name).with_suffix("").suffix if Path(name).suffix in _PACKED else Path(name).suffix
 
 
@@ -192,6 +195,7 @@ def hub_rows(
             rows: Iterable[Row] = datasets.load_dataset(
                 source, name, split=split, revision=revision
             )
+    # Its errors, those of the network and of pyarrow have no common class.
     except Exception as error:  # hub, network and data set errors share no root
         raise DataError(
             f"data set {source!r}, split {split!r}: {type(error).__name__}: {str(error)[:200]}; "
@@ -235,11 +239,13 @@ def _by_content(
     with _naming(name):
         file = opened()
         # a pipe may have few bytes yet, but has some or ends
+        # peek leaves the bytes in the buffer, so a pipe can be read from its start.
         head = cast("io.BufferedReader", file).peek(4096)[:4096]
     if not is_pipe:
         file.close()
     again = (lambda: file) if is_pipe else opened
     kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
+    # What is inside of the packing says what it is.
     if kind in _PACKED:
         unpacked = _unpack_file(file, kind) if is_pipe else None
         return _by_content(
@@ -257,9 +263,11 @@ def _by_content(
                 f"its own"
             )
         return _binary(path, kind, limits)
+    # A byte-order mark is no part of the text.
     if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
         return _json(again, name, through, limits)
     first = head.split(b"\n", 1)[0]
+    # A zero byte: no text.
     if b"\0" not in head and (b"," in first or b"\t" in first):
         delimiter = "\t" if first.count(b"\t") > first.count(b",") else ","
         return _table(again, name, delimiter, limits)
@@ -299,6 +307,7 @@ def _naming(name: str) -> Iterator[None]:
 def _parts(opened: Callable[[], IO[bytes]], name: str) -> Generator[bytes, None, None]:
     """The lines of a file, of which a long one comes in parts."""
     with _naming(name), opened() as file:
+        # A size for readline, so that a line of gigabytes comes in parts.
         yield from iter(lambda: file.readline(_BLOCK), b"")
 
 
@@ -312,6 +321,7 @@ def _whole_lines(parts: Iterable[bytes], limits: RowLimits) -> Iterator[bytes]:
     line, size = list[bytes](), 0
     for part in parts:
         size += len(part)
+        # The size goes on being counted; the bytes are not kept.
         if size <= limits.size_bytes or not line:
             line.append(part)
         else:
@@ -357,15 +367,18 @@ def _json(
         head: list[bytes] = []
         size = 0
         for part in parts:
+            # A byte-order mark can only be at the very beginning.
             head.append(part.removeprefix(codecs.BOM_UTF8) if not head else part)
             size += len(part)
             if part.strip() or size > _MOST_BLANK_BYTES:
                 break
         first = head[-1].lstrip() if head else b""
         is_whole = not (_is_begun(first) or is_too_large(first, limits))
+        # A list of numbers on one line is a bad row and no array of rows.
         if first.startswith(b"[") and not (is_whole and _is_list_without_rows(first)):
             yield from _array(itertools.chain(head, parts), limits)
             return
+        # The first line alone is no JSON: perhaps one object over many lines.
         if first.startswith(b"{") and is_whole and not _is_json(first):
             # It goes on in the next lines, or the first row is damaged.
             held, is_all = _held(parts, limits)
@@ -373,6 +386,7 @@ def _json(
             if is_all and not is_too_large(content, limits) and _is_json(content):
                 yield Line(1, json.loads(content))
                 return
+            # It was none: all that was read goes on as lines.
             head += held
         lines = _whole_lines(itertools.chain(head, parts), limits)
         yield from json_lines(lines if through is None else through(lines), name)
@@ -384,6 +398,7 @@ def _held(parts: Iterator[bytes], limits: RowLimits) -> tuple[list[bytes], bool]
     for part in parts:
         held.append(part)
         size += len(part)
+        # Another line that begins an object: these are JSON lines.
         if size > limits.size_bytes or (len(held) == 1 and part.lstrip().startswith(b"{")):
             return held, False
     return held, True
@@ -412,6 +427,7 @@ def _array(blocks: Iterable[bytes], limits: RowLimits) -> Iterator[Line]:
     """The objects of one array, each read as soon as it is there."""
     text = _Text(blocks)
     text.skip(" \t\r\n")
+    # The comma after a value is passed over with the white space.
     text.at += 1  # behind the bracket
     for number in itertools.count(1):
         text.skip(" \t\r\n,")
@@ -472,10 +488,12 @@ class _Text:
         while (end := skim.end(self.held, place)) is None:
             if self._has_ended:
                 return beginning or self.held, _NO_END
+            # Too large already: only where it ends is looked for.
             if beginning or _is_large(skim, len(self.held), limits):
                 beginning, self.held = beginning or self.held[:_SHOWN], ""
             place = len(self.held)
             self._more()
+        # At least one sign further, or a broken text would never end.
         self.at = max(end, 1)  # a sign out of place is passed over
         if beginning or _is_large(skim, end, limits):
             return beginning or self.held[:_SHOWN], limits.why
@@ -547,6 +565,7 @@ class _TableText:
         return self
 
     def __next__(self) -> str:
+        # One more than allowed tells a long line from one that just fits.
         line = self._text.readline(self._most + 1)
         self.size += len(line)
         if self.size > self._most:
@@ -554,6 +573,7 @@ class _TableText:
             raise _LongRow(f"a row has more than {self._most:,} characters")
         if not line:
             raise StopIteration
+        # An odd number of quotation marks opens or closes a quoted cell.
         self._is_quoted ^= line.count('"') % 2 == 1
         return line
 
@@ -574,6 +594,7 @@ def _table_rows(source: _TableText, delimiter: str) -> Iterator[list[str] | None
         try:
             for cells in csv.reader(source, delimiter=delimiter, strict=True):
                 yield cells
+                # The reader asks for a line only when the row before it is complete.
                 source.size = 0
             return
         except _LongRow:
@@ -602,9 +623,11 @@ def _arrow(path: Path, limits: RowLimits) -> Iterator[Line]:
 
     try:
         with pa.memory_map(str(path)) as file:
+            # Mapped, and read batch by batch.
             try:
                 reader = pa.ipc.open_file(file)
                 batches: Iterable[object] = map(reader.get_batch, range(reader.num_record_batches))
+            # A stream has no table of its batches.
             except pa.ArrowInvalid:
                 batches = pa.ipc.open_stream(file)
             rows = (row for batch in batches for row in batch_rows(batch, limits))
@@ -648,6 +671,7 @@ def _inspect_archive(path: Path, limits: RowLimits) -> Iterator[Line]:
                 if name.startswith("samples/") and name.endswith(".json")
             ]
             for number, name in enumerate(names, 1):
+                # As the archive says it, before anything is unpacked.
                 size = archive.getinfo(name).file_size
                 sample = b"" if size > limits.size_bytes else archive.read(name)
                 if not sample or is_too_large(sample, limits):

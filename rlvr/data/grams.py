@@ -46,8 +46,10 @@ def gram_numbers(words: Sequence[str]) -> _Numbers:
         return np.empty(0, dtype=np.uint64)
     hashed = np.fromiter(map(_word_number, words), dtype=np.uint64, count=len(words))
     numbers = np.zeros(count, dtype=np.uint64)
+    # Of five words: multiplied by powers of an odd number, modulo 2^64.
     for i in range(_NGRAM):  # a polynomial, modulo 2^64
         numbers = numbers * np.uint64(_BASE) + hashed[i : i + count]
+    # Mixed, as the low bits of a polynomial depend on few words.
     numbers = (numbers ^ (numbers >> np.uint64(31))) * np.uint64(_MIX)
     return np.unique(numbers ^ (numbers >> np.uint64(29)))
 
@@ -122,10 +124,12 @@ class GramFile:
         for start, stop, numbers in self._blocks(sizes):
             later = np.repeat(np.arange(start, stop), sizes[start:stop])
             place = np.searchsorted(grams, numbers)
+            # Behind the last one: any place will do, as the numbers then differ.
             place[place == len(grams)] = 0
             shared = grams[place] == numbers if len(grams) else np.zeros(len(numbers), dtype=bool)
             later, place = later[shared], place[shared]
             is_rare = counts[place] <= self._common
+            # Common 5-grams, such as phrases of a template, say nothing of two texts.
             rare[start:stop] = sizes[start:stop] - np.bincount(
                 later[~is_rare] - start, minlength=stop - start
             )
@@ -139,17 +143,23 @@ class GramFile:
         rows, columns = np.nonzero((holders >= 0) & (holders < later[:, None]))
         later_texts, earlier = later[rows], holders[rows, columns].astype(np.int64)
         pairs, which, shared_counts = np.unique(
-            later_texts << 32 | earlier, return_inverse=True, return_counts=True
+            # Both places in one number, so that pairs can be sorted.
+            later_texts << 32 | earlier,
+            return_inverse=True,
+            return_counts=True,
         )
         both_rare = np.bincount(which, weights=is_rare[rows], minlength=len(pairs))
         later_texts, earlier = pairs >> 32, pairs & 0xFFFFFFFF
         near = (both_rare > 0) & (
+            # Jaccard: what both have, of what either has.
             both_rare >= least * (rare[earlier] + rare[later_texts] - both_rare)
         )
+        # Nearly the same text, whatever its 5-grams are.
         near |= shared_counts >= (1 + least) / 2 * (
             sizes[earlier] + sizes[later_texts] - shared_counts
         )
         # of one text, those that share most come first
+        # The last key is the first order: by text, then by what is shared.
         order = np.lexsort((earlier, -shared_counts, later_texts))
         hits = order[near[order]]
         _, firsts = np.unique(later_texts[hits], return_index=True)
@@ -161,6 +171,7 @@ class GramFile:
         holders."""
         total = int(sizes.sum())
         passes = max(1, -(-total // _SORTED))
+        # The numbers are spread evenly, so equal ranges have about equal shares.
         bounds = [(i << 64) // passes for i in range(passes + 1)]
         grams, counts, holders = (_Table(kind) for kind in (np.uint64, np.int32, np.int32))
         for low, high in pairwise(bounds):
@@ -201,6 +212,7 @@ class GramFile:
         ends = np.cumsum(sizes)
         start, before = 0, 0
         while start < len(sizes):
+            # At least one text, however long.
             stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
             count = int(ends[stop - 1]) - before
             yield start, stop, np.frombuffer(self._file.read(8 * count), dtype=np.uint64)
@@ -219,6 +231,7 @@ class _Table:
 
     def mapped(self) -> Any:
         with self._file as file:
+            # Mapped files live on without a name.
             file.flush()
             size = file.tell()
             return np.memmap(file, self._kind, "r") if size else np.empty(0, dtype=self._kind)

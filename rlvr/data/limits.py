@@ -54,6 +54,7 @@ class JsonSkim:
 
     def __init__(self) -> None:
         self.values, self.depth = 1, 0
+        # Of a text in a part before: it may end in the next.
         self._open, self._in_text, self._is_escaped = 0, False, False
 
     def end(self, part: str, at: int = 0) -> int | None:
@@ -78,6 +79,7 @@ class JsonSkim:
                 self.depth = max(self.depth, self._open)
             elif mark in "]}":
                 self._open -= 1
+                # A bracket that closes nothing: the value ended before it.
                 if self._open <= 0:
                     return at if self._open == 0 else sign.start()
             elif mark == ",":
@@ -106,6 +108,7 @@ def is_too_large(line: bytes, limits: RowLimits) -> bool:
     """
     if len(line) > limits.size_bytes:
         return True
+    # An upper bound: brackets in texts count too.
     opened = line.count(b"[") + line.count(b"{")
     if opened + line.count(b",") > limits.values:
         return True
@@ -125,6 +128,7 @@ def batch_rows(batch: Any, limits: RowLimits) -> Iterator[dict[str, object] | No
     """
     import pyarrow as pa
 
+    # The type alone says how deep its values are.
     if any(_depth(field.type) >= limits.depth for field in batch.schema):
         yield from [None] * batch.num_rows
         return

@@ -417,6 +417,7 @@ def _outputs(
     if form == "pairs":
         for winner, loser in drawn.pairs:
             chosen, rejected = candidates[winner], candidates[loser]
+            # All pairs of a task together weigh as much as one task.
             fields: dict[str, object] = {"weight": 1 / len(drawn.pairs)}
             if margin_scale is not None:
                 fields["margin"] = margin_scale * (chosen.value - rejected.value)
@@ -442,13 +443,16 @@ def _with_texts(
     halves: dict[int, dict[str, object]] = {}
     for line in read_rows(path):
         row = line.row or {}
+        # Texts are read in a second pass, as they may not fit into memory.
         for output, side in wanted.get(line.number, ()):
             texts = halves.setdefault(output, {"task": str(row.get("task") or row.get("id") or "")})
             texts["prompt"] = row["prompt"]
             text = row["completion"]
+            # After a chat the completion is a message, as TRL's data sets have it.
             texts[names[side]] = (
                 text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
             )
+            # Both sides are there: the pair leaves memory.
             if all(name in texts for name in names):
                 del halves[output]
                 yield {"prompt": texts["prompt"], **{name: texts[name] for name in names}} | {
@@ -483,6 +487,7 @@ def _candidate(row: Row, number: int) -> tuple[bytes, Candidate, int]:
         (str(row[name]) for name in ("task", "id") if row.get(name) is not None), f"row:{number}"
     )
     candidate = Candidate(
+        # A digest tells equal completions without keeping them.
         digest_of([text]),
         outcome,
         length if isinstance(length, int) else 0,
@@ -562,6 +567,7 @@ def read_pairs(path: Path) -> list[TextPair]:
                 f"{where} has no {' and no '.join(missing)}: a pair needs both sides, as `rlvr "
                 f"pairs` writes them{hint}"
             )
+        # Two conversations begin alike up to where they were answered.
         prompt, chosen, rejected = _split(row, where)
         if chosen == rejected:
             raise DataError(
@@ -599,6 +605,7 @@ def read_labelled(path: Path, *, needs_both: bool) -> list[Labelled]:
     """
     rows = read_whole(path)
     first = next(rows, None)
+    # Files of pairs serve too: each side is a labelled completion.
     if (
         first is not None
         and "completion" not in first
@@ -680,6 +687,7 @@ def _steps(row: Row, where: str) -> LabelledSteps:
             f"{where}: completions is {brief(steps)}; it must be a list of texts, one for each step"
         )
     labels = row.get("labels")
+    # A label of TRL's is one continuation, right or wrong.
     right: Any = labels if row.get("right") is None else row["right"]
     scored: Any = [1] * len(steps) if row.get("scored") is None else row["scored"]
     for name, values in (("labels or right", right), ("scored", scored)):
@@ -688,6 +696,7 @@ def _steps(row: Row, where: str) -> LabelledSteps:
                 f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for "
                 f"each step"
             )
+    # Right ones cannot be more than scored ones.
     for k, count in zip(right, scored, strict=True):
         if not (isinstance(k, bool) or is_number(k)) or not is_number(count) or not 0 <= k <= count:
             raise DataError(
@@ -730,6 +739,7 @@ def _split(row: Row, where: str) -> tuple[Prompt, str, str]:
         raise DataError(
             f"{where} has no prompt; only conversations can go without, as both begin with it"
         )
+    # The common beginning is the prompt.
     shared = 0
     while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
         shared += 1
@@ -755,6 +765,7 @@ def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
     after a chat."""
     if isinstance(value, str):
         return value
+    # After chat messages, TRL writes a completion as a list of one message.
     if (
         not isinstance(prompt, str)
         and _is_chat(value)

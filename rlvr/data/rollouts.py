@@ -206,6 +206,7 @@ def _schema(pa: Any) -> Any:
 def _utf8(value: object) -> Any:
     """The same with every text as UTF-8 can hold it."""
     if isinstance(value, str):
+        # ASCII is UTF-8 already.
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
         return {name: _utf8(item) for name, item in value.items()}

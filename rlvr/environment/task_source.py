@@ -187,8 +187,10 @@ class TaskSource:
                     task = make(
                         line.row, f"{self.id}/{self.split}/{index if row_id is None else row_id}"
                     )  # type: ignore[misc]
+                # None: this environment makes no task of such a row.
                 if task is not None:
                     self.read_task(task)
+            # An environment's own code on a stranger's row may raise these.
             except (DataError, TypeError, ValueError, LookupError, AttributeError) as error:
                 reason = (
                     str(error)
@@ -213,6 +215,7 @@ class TaskSource:
         rows = "rows" if where == _UNNAMED else f"rows of {where}"
         summary = f"{self.id}: {left.count:,} of {count:,} {rows} cannot be used"
         reasons = "; ".join(left.lines(3))
+        # One in twenty, or no task at all: the data set is not what was expected.
         if 20 * left.count > count or not made:
             raise DataError(
                 f"{summary}, more than one in twenty: {reasons}; mend them or take them out"
@@ -256,10 +259,12 @@ class TaskSource:
             raise LookupError(
                 f"{self.id} has no task {brief(task)}; give an id, or an index counted from 0"
             )
+        # Tasks that are generated can only be found by the index in their id.
         if self.size is not None:
             task_found = self._by_id.get(task)
         else:
             index = task.rpartition("/")[2]
+            # At most eighteen digits: an index is a 64-bit number.
             task_found = self.task(int(index)) if index.isdecimal() and len(index) < 19 else None
         if task_found is None or task_found.id != task:
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")

@@ -101,7 +101,9 @@ def _serve(jobs: SimpleQueue[tuple[Future[object], Callable[[], object]] | None]
     try:
         while (work := jobs.get()) is not None:
             future, job = work
+            # A job's exception is the caller's; the thread goes on.
             settle(future, partial(_contain, partial(_do, job, runner)))
+            # The thread waits for the next job, and would hold these until then.
             del work, future, job
     finally:
         runner.close()
@@ -118,6 +120,7 @@ def _contain(call: Callable[[], object]) -> object:
         return call()
     except Exception:
         raise
+    # SystemExit in a tool is the author's mistake, not the thread's end.
     # exit(), a cancellation: no thread of ours is to end
     except BaseException as error:  # noqa: BLE001
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
@@ -165,6 +168,7 @@ class ToolEpisode(TurnsEpisode):
     @classmethod
     def add_options(cls, kind: type[Environment]) -> None:
         """Make the fields of `EpisodeLimits` options of an environment, unless it has them."""
+        # Only the default is raised; what the author set stays.
         if kind.max_concurrent == AWAITED_AT_ONCE:
             kind.max_concurrent = 128  # they mostly wait for a model
         bases = [getattr(base, "__dataclass_fields__", {}) for base in kind.__mro__[1:]]
@@ -195,6 +199,7 @@ class ToolEpisode(TurnsEpisode):
             self._state = self._call_own("setup", partial(env.setup, task))
             self.tools = by_name(self._call_own("tools", lambda: list(_tools(env, self._state))))
         except BaseException:
+            # The state may be open already.
             self.close()
             raise
 
@@ -218,13 +223,16 @@ class ToolEpisode(TurnsEpisode):
         index = len(self._turns)
         self._turns.append(EpisodeTurn(reply.text))
         asks = [
+            # Ids that are the same each time, so that a replay has them too.
             (ask, self._own_id(ask.id, f"c{index:04d}{number:04d}"))
             for number, ask in enumerate(reply.calls)
         ]
+        # Neighbours that may run side by side; all others one after another.
         for _, together in itertools.groupby(asks, self._companions()):
             calls = self._make(list(together))
             before = self._turns[index]
             self._turns[index] = EpisodeTurn(before.text, (*before.calls, *calls))
+        # After the last turn nothing is said any more, so no user is asked.
         is_last = bool(last) or index + 1 >= (self.limits.turns or math.inf)
         if not reply.calls and not is_last and (user := self._user()) is not None:
             return [user]
@@ -284,9 +292,11 @@ class ToolEpisode(TurnsEpisode):
         if self.end:
             return
         self.end = end
+        # The state is gone: `final` could only read what is left.
         if self._over:
             self._lose_end(self._over)
             return
+        # Frozen first: what still runs must not change what is graded.
         each_member(self._state, "freeze")
         self._final = self._read_end()
 
@@ -297,6 +307,7 @@ class ToolEpisode(TurnsEpisode):
         `_Running`."""
         value = self._call_own(what, read, apart_s)
         try:
+            # Through JSON, so that live and replayed episodes give `verify` the same.
             return json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise EpisodeFailed(
@@ -328,6 +339,7 @@ class ToolEpisode(TurnsEpisode):
             return
         self._closed = True
         state, self._state = self._state, None
+        # A call hangs: what it works with is killed, or closing would wait for it.
         if any(not future.done() for future in self._busy):
             each_member(state, "kill")
             if state is None:  # `setup` hangs, and may still give one
@@ -338,6 +350,7 @@ class ToolEpisode(TurnsEpisode):
             self._thread = _Thread("episode-close")
         if state is not None:
             closing = self._thread.submit(partial(_close, state))
+            # Bounded: an author's `close` may hang.
             with suppress(FutureTimeout):
                 closing.exception(timeout=_CLOSE_S)
         self._thread.end()
@@ -348,6 +361,7 @@ class ToolEpisode(TurnsEpisode):
         """The id of a call: the policy's, unless it is long or another call of the episode has
         it."""
         asked = clean(asked)
+        # An id that a model chose may repeat or be very long.
         call_id = own if not asked or asked in self._ids or len(asked) > _LONGEST_ID else asked
         self._ids.add(call_id)
         return call_id
@@ -368,6 +382,7 @@ class ToolEpisode(TurnsEpisode):
         calls: list[ToolCall] = []
         accepted: list[int] = []
         for ask, own_id in asks:
+            # Before anything is called: what cannot be recorded cannot be replayed.
             if not ask.fault and (fault := unrecordable(ask.arguments)):
                 ask = dataclasses.replace(ask, fault=fault)
             arguments = clean(dict(ask.arguments)) if not ask.fault else {}
@@ -380,7 +395,9 @@ class ToolEpisode(TurnsEpisode):
             calls.append(ToolCall(name, arguments, reply, True, own_id))
         began = time.monotonic()
         limit_s = min(
-            self.limits.call_seconds, max(0.05, self.limits.episode_seconds - self._seconds)
+            # At least a twentieth of a second, so that the last call has a chance.
+            self.limits.call_seconds,
+            max(0.05, self.limits.episode_seconds - self._seconds),
         )
         tools = [self.tools[calls[at].name] for at in accepted]
         functions = [
@@ -393,6 +410,7 @@ class ToolEpisode(TurnsEpisode):
             took_s = round(time.monotonic() - began, 4)
             text = self._cut(clean(reply))
             calls[at] = dataclasses.replace(calls[at], reply=text, error=error, seconds=took_s)
+        # Wall time of all together: they ran side by side.
         if accepted:
             self._seconds += time.monotonic() - began
         return calls
@@ -421,10 +439,12 @@ class ToolEpisode(TurnsEpisode):
     def _reply(self, tool: Tool, running: _Running) -> tuple[str, bool]:
         try:
             return text_of(self._wait(running, kills=True)), False
+        # The policy's own call was too slow: it is told so.
         except _LateError:
             return _LATE, True
         except ToolError as fault:
             return f"error: {fault}", True
+        # Our failures stay ours.
         except Unscored:
             raise
         except Exception as raised:  # the author's code may raise anything
@@ -436,6 +456,7 @@ class ToolEpisode(TurnsEpisode):
         if len(reply) <= limit:
             return reply
         mark = f"\n… {len(reply) - limit} characters left out …\n"
+        # Two thirds from the beginning, one from the end, where results stand.
         head = max(0, (limit - len(mark)) * 2 // 3)
         tail = max(0, limit - len(mark) - head)
         return (reply[:head] + mark + reply[len(reply) - tail :])[:limit] if tail else reply[:limit]
@@ -446,6 +467,7 @@ class ToolEpisode(TurnsEpisode):
         self, what: str, function: Callable[[], object], apart_s: Callable[[], float] = _no_seconds
     ) -> Any:
         """A method of the environment, whose failure is ours."""
+        # Never shorter than a call may be: `final` may have to wait for one.
         limit_s = max(_OWN_S, 2 * self.limits.call_seconds)
         try:
             return self._call_limited(function, limit_s, kills=what != "setup", apart_s=apart_s)
@@ -480,12 +502,14 @@ class ToolEpisode(TurnsEpisode):
     ) -> list[_Running]:
         """Begin calls side by side: async ones in the episode's loop, others in threads of their
         own."""
+        # One call needs no thread of its own.
         if len(functions) < 2:
             started = [self._start(function, limit_s, self._thread) for function in functions]
         elif is_async(functions[0]):
             futures: list[Future[object]] = [Future() for _ in functions]
             ends = time.monotonic() + limit_s + _GRACE_S
             together = partial(_all_awaited, functions, futures, limit_s)
+            # The batch has more time than each call, so that each tells its own end.
             batch = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
             started = [dataclasses.replace(batch, future=future, ends=ends) for future in futures]
         else:
@@ -494,6 +518,7 @@ class ToolEpisode(TurnsEpisode):
                 self._start(function, limit_s, thread)
                 for function, thread in zip(functions, threads, strict=True)
             ]
+            # They end after their one call.
             for thread in threads:
                 thread.end()
         self._busy = [running.future for running in started]
@@ -506,8 +531,10 @@ class ToolEpisode(TurnsEpisode):
             result = function()
             return _await_result(result, limit_s) if inspect.isawaitable(result) else result
 
+        # A coroutine is cancelled in time; the rest is for what does not obey.
         patience_s = limit_s + (_GRACE_S if is_async(function) else 0)
         future: Future[object] = Future()
+        # Its thread hangs: nothing more can be run there.
         if thread.lost:
             future.set_exception(_LateError())
         else:
@@ -522,12 +549,14 @@ class ToolEpisode(TurnsEpisode):
             _wait_for(future, max(_LEAST_WAIT_S, running.left_s))
         if future.done():
             return future.result()
+        # What the tool works with ends, so the call comes back.
         if kills and each_member(self._state, "kill"):
             self._over = "an earlier call was over its time limit, and what it worked with is gone"
         _wait_for(future, _GRACE_S)
         if not future.done():
             running.thread.lost = True
             self._over = "an earlier call was over its time limit and has not ended"
+            # Python has no way to end a thread, and each holds memory.
             if next(_lost) > _LOST_MOST:
                 raise RlvrError(
                     f"{_LOST_MOST} calls of tools hang in this process, the last in {self.env.id}: "
@@ -543,6 +572,7 @@ async def _await_result(found: Any, limit_s: float) -> object:
     if not done:
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
+            # It may catch its cancellation.
             await asyncio.wait([task], timeout=_GRACE_S / 2)
         raise _LateError
     return task.result()
@@ -562,6 +592,7 @@ async def _all_awaited(
     tasks = [asyncio.ensure_future(await_one(function)) for function in functions]
     for task, future in zip(tasks, futures, strict=True):
         task.add_done_callback(partial(give, future))
+    # Exceptions are the futures' own.
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -600,6 +631,7 @@ def each_member(state: object, method: str) -> int:
     count = 0
     for member in _members(state):
         method_of_member = getattr(member, method, None)
+        # Bound methods of instances only; a coroutine would have to be awaited.
         if (
             callable(method_of_member)
             and not isinstance(member, type)
@@ -615,6 +647,7 @@ def _close(state: object) -> object:
     """Close a state; what its `close` raises is dropped, as the episode is over.  Gives what is to
     be awaited."""
     waiting = []
+    # In reverse: what was made last may use what was made before.
     for member in reversed(list(_members(state))):
         close = getattr(member, "close", None) or getattr(member, "aclose", None)
         if callable(close) and not isinstance(member, type):
@@ -632,4 +665,5 @@ async def _all(waiting: list[Any]) -> None:
 def _closed_late(opened: Future[object]) -> None:
     """Close a state that `setup` gave after its time."""
     if opened.exception() is None and inspect.iscoroutine(left := _close(opened.result())):
+        # There is no loop any more that could await it.
         left.close()

@@ -160,6 +160,7 @@ def tool(
 def tool(
     function: object = None, /, *, name: str = "", description: str = "", parallel: bool = False
 ) -> Any:
+    # The docstring has the arguments' descriptions.
     """Make a method of an `Environment` a tool.  Its schema comes from its signature and docstring.
 
     The method's first argument is the episode's state; the others have annotations: str, int,
@@ -222,6 +223,7 @@ def schema_of(
             "tool of an environment takes (self, state, …)"
         )
     hints_given = {
+        # Annotations of self and state are left out: they may name what is not importable.
         parameter.name: parameter.annotation
         for parameter in arguments[skip:]
         if parameter.annotation is not parameter.empty
@@ -230,6 +232,7 @@ def schema_of(
         hints = get_type_hints(
             types.SimpleNamespace(__annotations__=hints_given), getattr(function, "__globals__", {})
         )
+    # An annotation is evaluated, which may raise anything.
     except Exception as error:
         raise UsageError(
             f"{where}: its annotations cannot be read: {type(error).__name__}: {error}"
@@ -286,6 +289,7 @@ def declared_tools(cls: type) -> list[tuple[str, Tool]]:
     Raises:
         UsageError: two have the same name.
     """
+    # In the order of definition, with a base's methods first.
     attributes = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
     marked = ((name, getattr(getattr(cls, name, None), _MARK, None)) for name in attributes)
     found_tools = [(name, item) for name, item in marked if isinstance(item, Tool)]
@@ -315,6 +319,7 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     return named_tools
 
 
+# As JSON in the model's own letters.
 def text_of(result: object) -> str:
     """A tool's result as the text that the policy is told.
 
@@ -337,6 +342,7 @@ def unrecordable(arguments: Mapping[str, object]) -> str:
     Args:
         arguments: by name.
     """
+    # A stack and no recursion: the depth is what is checked.
     stack: list[tuple[object, int]] = [(arguments, 0)]
     while stack:
         value, depth = stack.pop()
@@ -362,6 +368,7 @@ def clean(value: object) -> Any:
     if isinstance(value, str):
         return (
             value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            # By UTF-16, in which a surrogate pair is one letter again.
             if not value.isascii()
             else value
         )
@@ -386,6 +393,7 @@ def _schema(hint: object, where: str) -> dict[str, object]:
     ):
         kinds = {_SCALARS.get(type(choice), "") for choice in args}
         return {
+            # All of one type: the schema names it.
             **({"type": kind} if (kind := kinds.pop()) and not kinds else {}),
             "enum": list(args),
         }
@@ -411,6 +419,7 @@ def _fits(value: object, schema: JsonObject) -> bool:
     if "anyOf" in schema:
         return any(_fits(value, choice) for choice in schema["anyOf"])
     if "enum" in schema and not any(
+        # True equals 1 in Python and not in JSON.
         value == choice and isinstance(value, bool) == isinstance(choice, bool)
         for choice in schema["enum"]
     ):
@@ -419,6 +428,7 @@ def _fits(value: object, schema: JsonObject) -> bool:
         case "string":
             return isinstance(value, str)
         case "integer":
+            # bool is a subclass of int.
             return isinstance(value, int) and not isinstance(value, bool)
         case "number":
             return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -215,7 +215,6 @@ class Application:
                 self._exact[path] = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The default of refusals that only an application knows.
         """Answer a request."""
         if scope["type"] == "lifespan":
             await _live(receive, send)

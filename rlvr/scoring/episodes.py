@@ -64,10 +64,12 @@ def play_again(
 def _play_again(env: Environment, task: Task, record: EpisodeRecord) -> EpisodeRecord:
     with env.open(task) as episode:
         for number, turn in enumerate(record.turns, start=1):
+            # Only what ended the recorded episode may end the replayed one.
             cut = record.end if number == len(record.turns) and record.end != "turns" else ""
             last = cut if cut in ("tokens", "positions") else ""
             if episode.reply(_turn(turn), last=last) is None:
                 break
+        # Its own end, for what has no turn of its own, such as a limit.
         episode.finish(record.end)
     return episode.record
 

@@ -39,10 +39,12 @@ def objects_in(*roots: object) -> Iterator[object]:
         roots: where to begin.
     """
     todo, visited = list(roots), dict[int, Any]()
+    # A bound, as an environment may hold a million rows.
     while todo and len(visited) < _MOST:
         value = todo.pop()
         if issubclass(type(value), _PLAIN) or id(value) in visited:
             continue
+        # Python gives ids of dead objects again.
         visited[id(value)] = value  # kept, so that no other object gets its id
         yield value
         if not issubclass(type(value), ModuleType):
@@ -52,6 +54,7 @@ def objects_in(*roots: object) -> Iterator[object]:
 def _elements(value: Any) -> Iterable[object]:
     kind = type(value)
     if issubclass(kind, dict):
+        # dict's own method: a subclass may raise or lie.
         return dict.values(value)
     base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
     return () if base is None else base.__iter__(value)
@@ -70,6 +73,7 @@ def fields_of(value: Any) -> dict[str, object]:
     if kind is MethodType:
         return {"self": value.__self__, "func": value.__func__}
     fields = _function_fields(value) if kind is FunctionType else {}
+    # From the base upwards, so that a subclass's slots win.
     for base in reversed(kind.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, MemberDescriptorType) and base.__module__ != "builtins":
@@ -77,6 +81,7 @@ def fields_of(value: Any) -> dict[str, object]:
                     fields[name] = member.__get__(value)
                 except AttributeError:  # of `__slots__`, and not set
                     continue
+    # The first class that brings a `__dict__`, past a property of that name.
     dict_slot = next((vars(base)["__dict__"] for base in kind.__mro__ if _has_dict(base)), None)
     return fields if dict_slot is None else {**fields, **dict_slot.__get__(value)}
 
@@ -95,6 +100,7 @@ def _function_fields(function: FunctionType) -> dict[str, object]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             fields[name] = cell.cell_contents
+        # Referred to before it was assigned, as in a recursive function.
         except ValueError:  # a name that is bound later
             continue
     return fields
@@ -119,6 +125,7 @@ def held_values(objects: Iterable[Any]) -> dict[str, object]:
         given_names = _given_names(kind, fields)
         for name in sorted(fields.keys() - _DECIDES_NOTHING):
             value = fields[name]
+            # What is no parameter may be a cache, which changes while it is used.
             text = (
                 ""
                 if given_names is not None and name.strip("_") not in given_names
@@ -126,6 +133,7 @@ def held_values(objects: Iterable[Any]) -> dict[str, object]:
             )
             if not text or (isinstance(value, str) and Path(value).is_absolute()):
                 continue  # places of files are looked at as they are opened
+            # Two objects of one class: numbered in the order in which they were found.
             same = sum(key.partition(" ")[0] == f"{label}.{name}" for key in values)
             key = f"{label}.{name}" + f" {same + 1}" * bool(same)
             is_number = type(value) in (bool, int, float, type(None))
@@ -141,6 +149,7 @@ def _is_inner(kind: type) -> bool:
 
 def _given_names(kind: type, fields: Mapping[str, object]) -> frozenset[str] | None:
     """The names under which a value of this class has what it was made with; None: under any."""
+    # Made of parts: all that they hold was given to them.
     if issubclass(kind, _MADE_OF_PARTS):
         return None
     try:
@@ -187,15 +196,18 @@ def _tree(value: Any) -> object:
     if issubclass(kind, dict):
         pairs = [(_element(key), _element(held)) for key, held in dict.items(value)]
         by_text = all(isinstance(key, str) for key, _ in pairs)
+        # Keys that are no texts: pairs, in an order of their own.
         return dict(pairs) if by_text else sorted(pairs, key=json.dumps)
     if issubclass(kind, _CONTAINERS):
         elements = [_element(element) for element in _elements(value)]
+        # Sets have no order that two processes share.
         return elements if issubclass(kind, (list, tuple)) else sorted(elements, key=json.dumps)
     if kind is re.Pattern:
         return [_element(value.pattern), value.flags]
     if kind in (complex, range) or kind.__module__ in _SHOWN_WHOLE:
         return repr(value)
     try:
+        # Arrays, by their bytes, form and shape.
         view = memoryview(value)
         return [view.format, list(view.shape or ()), view.tobytes().hex()]
     except (TypeError, ValueError, BufferError):

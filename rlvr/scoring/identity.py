@@ -120,12 +120,14 @@ class Identity:
     @property
     def size(self) -> int:
         """How many names it has or had; it grows with each change."""
+        # A name that was taken out counts twice, so that the size still grows.
         parts = self.settings, self.code, self.inputs, self.data, self.written, self.written
         return sum(map(len, parts))
 
     @property
     def whole(self) -> str:
         """The digest of all that is known, which changes when more is."""
+        # Computed again only when something was added.
         if self._whole[0] != self.size:
             self._whole = self.size, _digest_of({part: getattr(self, part) for part in _PARTS})
         return self._whole[1]
@@ -159,6 +161,7 @@ class Identity:
         require_same(self, other, here, where, accept, way_out)
         before = self.size
         for part in _PARTS:
+            # Its own values win; where both have a name they are equal, or accepted.
             setattr(self, part, {**getattr(other, part), **getattr(self, part)})
         self.forget_written(other.written)
         self.accepted += [line for line in other.accepted if line not in self.accepted]
@@ -170,6 +173,7 @@ class Identity:
         Args:
             names: of the files.
         """
+        # For good: a worker that read it later would bring it back.
         self.written |= set(names)
         for name in self.written & self.inputs.keys():
             del self.inputs[name]
@@ -193,6 +197,7 @@ def identity_of(env: Environment) -> Identity:
     options = {**options, **env.config}
     primary = env.reward.primary
     verifier = primary.verifier if primary is not None else None
+    # Which tasks there are is no part of how one is judged.
     options = {name: value for name, value in options.items() if name not in _TASKS_ALONE}
     settings = {
         "env": env.id,
@@ -200,6 +205,7 @@ def identity_of(env: Environment) -> Identity:
         "verifier": None if verifier is None else verifier.id,
         **{f"option {name}": value for name, value in options.items()},
     }
+    # A data set in memory stands in the records, row by row.
     if "rows" in options and "rows" not in env.config:  # a data set in memory, see `RowsEnv.config`
         del settings["option rows"], options["rows"]
     settings |= held_values(objects_in(*options.values(), env.reward))
@@ -226,12 +232,14 @@ def identity_differences(here: Identity, there: Identity) -> Iterator[tuple[str,
     """
     for part in _PARTS:
         own_values, other_values = getattr(here, part), getattr(there, part)
+        # Only names that both have: one side may have read less.
         for name in sorted(own_values.keys() & other_values.keys() - here.written - there.written):
             if own_values[name] != other_values[name]:
                 yield part, f"{name} {_change(other_values[name], own_values[name])}"
 
 
 def _change(theirs: object, ours: object) -> str:
+    # Digests say nothing to a reader.
     if _is_digest(theirs) and _is_digest(ours):
         return "has another content"
     return f"is {_show_value(theirs)} there and {_show_value(ours)} here"
@@ -270,6 +278,7 @@ def require_same(
     all_differences = list(identity_differences(here, there))
     refused = [difference for difference in all_differences if difference[0] not in accept]
     if refused:
+        # In the order of the table and not of the alphabet.
         parts = sorted({part for part, _ in refused}, key=_PARTS.index)
         texts = "; ".join(text for _, text in refused[:_SHOWN])
         unshown = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
@@ -281,6 +290,7 @@ def require_same(
         )
     for part, text in all_differences:
         line = f"{part} of {what_there}: {text}"
+        # Said once, however often it is compared.
         if line not in here.accepted:
             here.accepted.append(line)
 
@@ -401,6 +411,7 @@ class IdentityFile:
         """
         path, partial = identity_path(output), f"{output}.partial"
         stopped = _read(path, None) if recorded is not None and path.is_file() else None
+        # The digest alone tells that something differs, and not what.
         if stopped is None and recorded not in (None, identity.digest) and "code" not in accept:
             raise UsageError(
                 f"{partial} was scored by another identity ({recorded}; here it is "
@@ -419,6 +430,7 @@ class IdentityFile:
         Raises:
             UsageError: it is another one than before.
         """
+        # Before the rows that depend on it: a kill in between must not hide it.
         if self._add(noticed) and self._is_written:
             self.write()
 
@@ -429,6 +441,7 @@ class IdentityFile:
         Args:
             seen: what the engine has seen; it grows.
         """
+        # A number is compared, as this is asked before every record.
         if seen.size != self._followed:
             self._add(seen)
             self.write()
@@ -497,6 +510,7 @@ class DataDigest:
             rows: as they were read.
         """
         rows = iter(rows)
+        # Reading the first row opens the file, and says what it is.
         first = list(islice(rows, 1))  # whether there are lines is known with the first row
         all_rows = chain(first, rows)
         return all_rows if self._has_lines else self._through(all_rows, _bytes_of)
@@ -509,6 +523,7 @@ class DataDigest:
                 hasher.update(read(thing))
                 number += 1
                 yield thing
+            # No rows since the last block: the input has ended.
             if number < first:
                 return
             self._note(f"file {self._file}, rows {first} to {number}", hasher.hexdigest())

@@ -96,6 +96,7 @@ def task_of_row(env: Environment, columns: Row) -> Task:
     """
     is_moved = "reference" in columns and is_read_later() and _moves_columns(type(env))
     try:
+        # Moving columns runs no code of the environment.
         with nullcontext() if is_moved else limited_reading():  # of code that is not our own
             return env.task_of(columns)
     except RlvrError as error:
@@ -158,6 +159,7 @@ class ItemReader:
         with foreign_code() as errors:  # of a user's iterator
             for number, row in enumerate(self._rows, 1):
                 if isinstance(row, Line):
+                    # Rows of a file may have been left out before.
                     number = row.number  # errors name the line of the file
                 try:
                     item = self._usable(row, number)
@@ -215,6 +217,7 @@ class Ids:
     """
 
     def __init__(self) -> None:
+        # 512 bytes are 64 entries: a power of two, as the mask needs.
         self._table, self._count = array("Q", bytes(512)), 0
 
     def add(self, id: str | int) -> None:
@@ -241,6 +244,7 @@ class Ids:
         # At four sevenths a look at a table with open addresses still passes two entries on
         # average.
         if self._count > len(self._table) * 4 // 7:
+            # Twice as large: 16 bytes for each entry of 8.
             before, self._table = self._table, array("Q", bytes(16 * len(self._table)))
             for number_before in before:
                 if number_before:
@@ -251,6 +255,7 @@ class Ids:
         if not self._count:
             return False
         mask = len(self._table) - 1
+        # Bits of a hash are spread evenly, so the low ones are a place.
         at = number & mask
         while entry := self._table[at]:
             if entry == number:
@@ -275,7 +280,9 @@ def hash_id(id: str | int) -> int:
     Args:
         id: a number is another id than its text.
     """
+    # A quotation mark before texts: 1 and "1" are two ids.
     text = b"%d" % id if type(id) is int else b"'%b" % str(id).encode("utf-8", "surrogatepass")
+    # 0 marks an empty entry.
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1
 
 
@@ -305,6 +312,7 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
     fields: JsonDict = {}
     for name, value in row.items():
+        # Only floats can be NaN.
         if isinstance(value, float):
             if not _is_missing(name, value):
                 fields[name] = _cell(name, value)
@@ -342,6 +350,7 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
         if name not in used
     }
     name = fields.get("id", f"line:{number}")
+    # An int as it is: Parquet and JSON keep the type.
     return _with_length(
         env, Item(name if type(name) is int else str(name), task, completion, extra)
     )
@@ -374,6 +383,7 @@ def _passed_on(value: object) -> object:
     """A value that scoring does not use, as a record can hold it: NaN is null there, dates and
     decimals are their text, and bytes are base64."""
     if isinstance(value, float):
+        # Infinity and NaN are no JSON.
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [_passed_on(item) for item in value]

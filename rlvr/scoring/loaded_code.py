@@ -29,6 +29,7 @@ def digest_of_loaded(module: str) -> str | None:
     loader: Any = getattr(space.get("__spec__"), "loader", None)
     is_made, code = not isinstance(loader, (NamespaceLoader, NoneType)), None
     if is_made:
+        # A loader of the user's may raise anything.
         with foreign_code():
             code = loader.get_code(module)
     texts = [*(_texts_of_code(code, {}) if code else _texts_of_space(module, space, is_made))]
@@ -48,6 +49,7 @@ def _texts_of_space(module: str, space: dict[str, Any], is_made: bool) -> Iterat
 
 
 def _texts_of(value: Any, space: dict[str, Any]) -> Iterator[str]:
+    # The function inside; the wrapper has no code.
     value = getattr(value, "__func__", value)  # of a static or class method
     if isinstance(value, property):
         yield from _texts_of(value.fget, space)
@@ -65,6 +67,7 @@ def _texts_of(value: Any, space: dict[str, Any]) -> Iterator[str]:
 
 def _texts_of_code(code: CodeType, space: dict[str, Any]) -> Iterator[str]:
     """Without lines and the name of the file: a cell that is run again is the same code."""
+    # Bytecode and names: the same source gives the same under one Python.
     yield f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {code.co_freevars}"
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -107,6 +107,7 @@ class Ordering(Generic[_R]):
         self._by_group = by_group
         self._combine = combine
         self._window: deque[Taken] = deque()
+        # Completions of one task, until another task comes.
         self._pending: list[
             tuple[Item, Observation]
         ] = []  # of one task, for a reward that compares
@@ -147,6 +148,7 @@ class Ordering(Generic[_R]):
                 continue
             if not self._by_group:  # nothing to wait for, and the next one may take long
                 scores = self._combine([entry.item], [entry.seen])
+                # Groups before it wait for a future: rows keep their order.
                 if not isinstance(scores, Future) and not self._groups:
                     yield entry.item, scores[0]
                     continue
@@ -159,6 +161,7 @@ class Ordering(Generic[_R]):
             yield from self._take_finished(most)
         # With an error the last task may lack completions, and a part that compares them would
         # give others a wrong score.
+        # Complete: no further row can belong to the last task.
         if self.ended and not self._window and self._source.error is None:
             self._flush()
         if self._groups:
@@ -178,6 +181,7 @@ class Ordering(Generic[_R]):
         Raises:
             Exception: what ended the run before its last row.
         """
+        # Zero: waits for every group.
         yield from self.ready(0)
         if self._source.error is not None:
             raise self._source.error
@@ -195,6 +199,7 @@ class Ordering(Generic[_R]):
 
     def cancel(self) -> None:
         """Give up the groups that are under way.  Any thread may call this."""
+        # A copy: another thread may be taking groups out.
         for _, scores in tuple(self._groups):
             if isinstance(scores, Future):
                 scores.cancel()
@@ -214,6 +219,7 @@ class Ordering(Generic[_R]):
         while self._groups:
             items, scores = self._groups[0]
             if isinstance(scores, Future):
+                # More under way than allowed: then the oldest is waited for.
                 if not (scores.done() or (most is not None and len(self._groups) > most)):
                     break
                 scores = scores.result()

@@ -64,6 +64,7 @@ class Pool(Engine):
     chunk_items = 64
 
     def __init__(
+        # scorer's.
         self,
         *,
         workers: int | None = None,
@@ -85,11 +86,13 @@ class Pool(Engine):
         super().open(env)
         self.awaits = env.is_async
         if self.workers:
+            # One file for all workers, which they inherit by its descriptor.
             with tempfile.TemporaryFile("a+b") as listed:  # what workers write, for each other
                 shared_fd = os.dup(listed.fileno())
             self._close_list = weakref.finalize(self, os.close, shared_fd)
             watched, shipped_env = _Watched(time.time(), shared_fd), env.without_tasks()
         else:
+            # In this process, an earlier run may have read the same files.
             watch_of_process().forget()
         if self.workers and self.awaits:
             self._pool = AsyncPool(
@@ -115,6 +118,7 @@ class Pool(Engine):
 
     def identity(self) -> Identity:
         if self._identity is None:
+            # Two threads must not compute it twice; it reads many files.
             with self._noticing:
                 self._identity = self._identity or identity_of(self.env)
         return self._identity
@@ -142,6 +146,7 @@ class Pool(Engine):
 
     def begin(self, item: Item, *, quick: bool = False) -> Future[list[Seen]]:
         if self._pool is None:
+            # An async pool takes items one by one.
             return self._here.submit(self._here_watched, item)
         assert isinstance(self._pool, AsyncPool)
         work = _pack_item(item, quick=quick)
@@ -177,6 +182,7 @@ class Pool(Engine):
             faults = [_fault(packed) for packed in work]
             if not any(faults):
                 raise  # the scorer was closed
+        # All that can be sent, in one piece; the faults stand between them.
         good = iter(
             self._ran(
                 [packed for packed, fault in zip(work, faults, strict=True) if fault is None],
@@ -195,12 +201,14 @@ class Pool(Engine):
 
         def note(place: int, result: object) -> None:
             results[place] = result_seen = self._read(result)
+            # A failure is not told: it is tried once more.
             if on_seen is not None and not isinstance(result_seen, Unscored):
                 on_seen(place, result_seen)
 
         self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
         # Once more and alone: what was lost beside others may have been lost through them.
         for place, outcome in results.items():
+            # Alone in its request, so that only its own fault can meet it.
             if isinstance(outcome, Unscored):
                 tried = self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
                 again = self._read(tried[0])
@@ -219,10 +227,12 @@ class Pool(Engine):
         try:
             answer, noticed = result
             outcome = decoded_seen(answer)
+        # A verifier's own subprocess may have written into the pipe.
         except (TypeError, ValueError, KeyError) as error:
             return WorkerDied(
                 f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}"
             )
+        # Empty for most items: nothing new was read.
         if noticed:
             self._notice(noticed)
         return outcome
@@ -239,6 +249,7 @@ def _pack_item(item: Item, *, quick: bool = False) -> _Work:
     """What a worker needs of an item: the fields alone, which take a fifth of the time to
     pickle."""
     task, completion = item.task, item.completion
+    # A subclass may hold more than the fields.
     if type(task) is not Task or type(completion) is not Completion:
         return quick, task, completion
     text = completion.text, completion.length_tokens, completion.truncated, completion.episode
@@ -263,6 +274,7 @@ class _Watched:
     def __init__(self, since: float, written: int) -> None:
         self.since, self.written = since, written
 
+    # Unpickled first, so that loading the environment is watched.
     def __reduce__(self) -> tuple[Callable[[float, int], _Watched], tuple[float, int]]:
         return _watch, (self.since, self.written)
 
@@ -281,6 +293,7 @@ def _handler(watch: _Watched, env: Environment) -> Handler:
 
     def handle(work: _Work) -> object:
         unread, completion = _unpack_work(work)
+        # A quick look has a budget; the rest is read later by another.
         task = _read_quickly(env, unread) if work[0] else _read_task(env, unread)
         observed = task if isinstance(task, DataError) else env.observe(task, completion)
         return encoded_seen(observed), take()
@@ -314,6 +327,7 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
     async def handle(work: _Work) -> object:
         unread, completion = _unpack_work(work)
         task = _read_quickly(env, unread)
+        # It takes long: in a thread, so that the loop's other items go on.
         if isinstance(task, SlowReference) and not work[0]:
             task = await run_beside(partial(_read_task, env, unread))
         observed = task if isinstance(task, DataError) else await env.aobserve(task, completion)
@@ -326,6 +340,7 @@ async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[S
     """Without workers: the same handling of exceptions, the same round trip through JSON, no
     containment."""
     # As many as an item has in a worker.
+    # Twice, as with workers: a failure may pass.
     for attempt in (1, 2):
         try:
             task = _read_task(env, item.task)
@@ -335,6 +350,7 @@ async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[S
             # A task of its own, so that code which cancels itself cancels no more than that.
             outcome = await (asyncio.ensure_future(observing) if is_async else observing)
             text = _to_json(encoded_observation(outcome))
+            # The same limit as a worker's pipe has.
             if len(text) > REPLY_MIB << 20:
                 return [
                     unscored_outcome(
@@ -345,6 +361,7 @@ async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[S
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # becomes UNSCORED, as in a worker
+            # Given up by the caller: no verdict is wanted.
             given_up = isinstance(error, asyncio.CancelledError) and cancelled_by_us()
             # after it a coroutine awaits nothing
             if given_up or (is_async and isinstance(error, GeneratorExit)):

@@ -182,12 +182,14 @@ class Scorer:
         items = self._group(task, completions)
         chunks = self._shares(items)
         if len(chunks) == 1 and not self.awaits:
+            # A hop to another thread costs more than a short chunk.
             observations = self._observe(items)  # without a hop to another thread
         else:
             futures = [self._begin(chunk) for chunk in chunks]
             try:
                 observations = [o for future in futures for o in future.result()]
             finally:
+                # After an error the others are not wanted.
                 for future in futures:
                     future.cancel()
         scores = self.combine(items, observations)
@@ -241,6 +243,7 @@ class Scorer:
 
     def _shares(self, items: list[Item]) -> list[list[Item]]:
         """Split the items so that every worker gets some."""
+        # Rounded up, so that no more shares come out than workers.
         share = max(1, min(self._chunk, -(-len(items) // self.engine.spread)))
         return [items[i : i + share] for i in range(0, len(items), share)]
 
@@ -271,6 +274,7 @@ class Scorer:
         at_once = self.env.max_concurrent
         try:
             while True:
+                # Filled up before anything is waited for.
                 while self._wants_more(window) and (chunk := ordering.take(self._chunk)):
                     window.append((chunk, self._begin([queued.item for queued in chunk])))
                 if not window:
@@ -303,6 +307,7 @@ class Scorer:
         at_once = self.at_once
         if len(window) < 3 * at_once:
             return True
+        # The first is done, so handing over comes first.
         if window[0][1].done() or len(window) >= _AHEAD * at_once:
             return False
         return sum(not future.done() for _, future in window) < 3 * at_once
@@ -356,6 +361,7 @@ class Scorer:
 
     def _adapt(self, done: int, took_s: float) -> None:
         """Double the size of chunks while they are quick, halve it when they are slow."""
+        # Chunks at the end of a file are shorter, and say nothing.
         if done == self._chunk:
             work_s, limit = self.engine.chunk_s, self.engine.chunk_items
             self._chunk = (
@@ -386,6 +392,7 @@ class Scorer:
                 raise outcome
             observations.append(outcome)
         if self.env.reward.combines_async:
+            # In the loop of this process: rewards keep their clients there.
             return self._here.submit(self._combine_scores, items, observations)
         return finish(self._combine_scores(items, observations))
 
@@ -400,18 +407,21 @@ class Scorer:
             if not reward.combines_async:
                 return await combining
             async with asyncio.timeout(self.wall_s) as limit:
+                # A task of its own: code that cancels itself ends nothing else.
                 return await asyncio.ensure_future(combining)  # see `_observed_here`
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a group-level part failed: the whole group is UNSCORED
             if isinstance(error, asyncio.CancelledError) and cancelled_by_us():
                 raise
+            # The limit expired, and not a timeout of the reward's own.
             late = reward.combines_async and limit.expired()
             lost = unscored_outcome(
                 WorkerTimeout("it ran out of wall time")
                 if late
                 else WorkerError(*describe_error(error))
             )
+        # A group cannot be compared with a part missing.
         return [Score(None, {}, lost.verdict) for _ in items]
 
 
@@ -441,6 +451,7 @@ def score(
         stack.enter_context(scorer)
         tick = None
         if progress:
+            # Counted only for a bar; reading a file twice is cheap beside scoring it.
             total = count_rows(rows) if isinstance(rows, (str, Path)) else length_hint(rows)
             tick = stack.enter_context(progress_bar(f"scoring with {env.id}", total or None))
         for scored in scorer.stream(rows, on_error=on_error):

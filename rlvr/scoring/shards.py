@@ -73,6 +73,7 @@ class Shard:
         Raises:
             UsageError: it is not of that form, or the number is not from 1 to n.
         """
+        # At most nine digits: no number that would take memory.
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         if match is None or int(match[2]) < 1:
             raise UsageError(
@@ -96,6 +97,7 @@ class Shard:
         Args:
             place: from 1.
         """
+        # Round robin, so that shards of a sorted file are alike.
         return (place - 1) % self.count == self.number - 1
 
     def has_task(self, task: Task) -> bool:
@@ -110,8 +112,10 @@ class Shard:
             task: what it answers.
         """
         key = (task.id, json.dumps(task.prompt, default=str))
+        # A group is a run of rows of one task.
         if key != self._task:
             self._task, self._owner = key, self._groups % self.count
+            # Not next to the same task in that shard: two groups would become one.
             while self._last[self._owner] == key:
                 self._owner = (self._owner + 1) % self.count
             self._last[self._owner] = key
@@ -263,6 +267,7 @@ def joined_rows(files: Sequence[Path], totals: Sequence[ShardTotals]) -> Iterato
     streams = [_records(file, shard) for file, shard in zip(files, totals, strict=True)]
     streams += [iter(_left_out(file, shard)) for file, shard in zip(files, totals, strict=True)]
     before = 0
+    # Each stream is sorted by place, so the merge holds one row of each.
     for row in heapq.merge(*streams, key=lambda row: row.place):
         if row.place == before:
             raise DataError(
@@ -272,6 +277,7 @@ def joined_rows(files: Sequence[Path], totals: Sequence[ShardTotals]) -> Iterato
             raise DataError(f"row {before + 1} of the input is in no shard; score the shards again")
         before = row.place
         yield row
+    # The last rows may be missing, which no gap shows.
     if before != totals[0].rows:
         raise DataError(f"the shards end at row {before} of {totals[0].rows}; score them again")
 
@@ -281,6 +287,7 @@ def _records(file: Path, totals: ShardTotals) -> Iterator[JoinedRow]:
     with file.open("rb") as lines:
         for number, raw, damage, checked in checked_lines(lines):
             place = _PLACE.match(raw)
+            # Places rise within a shard.
             if damage or place is None or not checked or int(place[1]) <= before:
                 why = damage or "it is not a line of a shard, in its place"
                 raise DataError(f"{file}, line {number}: {why}; score this shard again")

@@ -63,9 +63,11 @@ class Tally:
         if (
             outcome is Outcome.UNSCORED
             and len(self.unscored_whys) < _SHOWN_UNSCORED
+            # Each text once, and the first ones only.
             and (text := _brief(why, 500)) not in self.unscored_whys
         ):
             self.unscored_whys.append(text)
+        # UNSCORED adds nothing to the sum; the mean is over scored ones.
         self.total += total or 0.0
         for name, value in parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + value
@@ -108,6 +110,7 @@ class Tally:
         tally = cls(
             parts=dict(row["parts"]), total=row["total"], unscored_whys=list(row["unscored_whys"])
         )
+        # The counts of outcomes are those of their reasons.
         for outcome, reason, count in row["reasons"]:
             tally.outcomes[Outcome(outcome)] += count
             tally.reasons[Outcome(outcome), reason] += count
@@ -176,5 +179,6 @@ def _reason(why: str) -> str:
 def _brief(text: str, most: int) -> str:
     """Cut and without control characters: a verifier may put a model's text where the reason
     belongs."""
+    # A control character could rewrite the terminal's lines.
     printable = "".join(char if char.isprintable() else "\ufffd" for char in text[:most])
     return printable if len(text) <= most else f"{printable}…"

@@ -101,7 +101,9 @@ class ReadsWatch:
             self._on += 1
             if not self._is_installed:
                 self._is_installed = True
+                # Loaded before: part of the interpreter, not of the judging.
                 self._modules = set(sys.modules)
+                # An audit hook cannot be taken out again.
                 sys.addaudithook(self._hear)
                 _notice_lookups(self._look_up)
 
@@ -123,6 +125,7 @@ class ReadsWatch:
 
     def take(self) -> Noticed:
         """What was noticed since the last call; empty if nothing was."""
+        # Compared by number, as it is asked after every item.
         if len(sys.modules) != len(self._modules):
             self._look_at_modules()
         if self._imports:
@@ -161,8 +164,10 @@ class ReadsWatch:
             self._new.setdefault(part, {})[name] = value
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        # The cheapest test first: Python reports every opened file.
         if not self._on or event not in _EVENTS or getattr(self._local, "busy", False):
             return
+        # What the hook itself opens must not call it again.
         self._local.busy = True
         try:
             if event == "rlvr.toolchain":
@@ -178,6 +183,7 @@ class ReadsWatch:
                 self._read_by_loader(args[0], opener.f_back)
         except (OSError, ValueError, TypeError):  # a path that is none: the caller gets the error
             pass
+        # Any other: rlvr's own programs are known by their toolchain.
         finally:
             self._local.busy = False
 
@@ -186,6 +192,7 @@ class ReadsWatch:
         is one."""
         if caller is None or caller.f_code.co_filename != _IMPORTING:
             self._opened(path, os.O_RDONLY)  # by `pkgutil.get_data`
+        # importlib reads a module's source or its cached bytecode.
         elif caller.f_code.co_name == "get_code":
             source = caller.f_locals.get("source_path") or os.fsdecode(path)
             self._imports[source] = caller.f_locals["fullname"]
@@ -199,6 +206,7 @@ class ReadsWatch:
     def _note_program(self, args: tuple[Any, ...]) -> None:
         """Note a program of one's own, and the script that an interpreter runs."""
         words = args[1] if len(args) > 1 else args[0]
+        # A shell's line, or a single program.
         if isinstance(words, (str, bytes)):
             words = shlex.split(os.fsdecode(words))
         words = [os.fsdecode(word) for word in words]
@@ -218,6 +226,7 @@ class ReadsWatch:
         path = os.path.abspath(os.fsdecode(given))
         if path.startswith(_SYSTEM) or is_installed(path):
             return
+        # Opened to be written: it is no input, whatever is read of it later.
         if flags & (os.O_WRONLY | os.O_RDWR):
             self._list_written(path)
             return
@@ -228,9 +237,11 @@ class ReadsWatch:
         except FileNotFoundError:
             self._note("inputs", _name_of(path), "absent")
             return
+        # A file that has not changed is not read again.
         state = (status.st_ino, status.st_size, status.st_mtime_ns)
         is_new = path not in self._states and status.st_mtime > self._since
         if (
+            # Made by this run, in the folder for such files.
             (is_new and path.startswith(_scratch()))
             or not stat.S_ISREG(status.st_mode)
             or self._states.get(path) == state
@@ -238,6 +249,7 @@ class ReadsWatch:
             return
         self._states[path] = state
         file_digest = _digest_of_file(path, status.st_size)
+        # Another worker may have written it meanwhile.
         self._read_list()
         if path not in self._written:
             self._note("inputs", _name_of(path), file_digest)
@@ -256,6 +268,7 @@ class ReadsWatch:
         if self._list is None:
             return
         listed = os.pread(self._list, os.fstat(self._list).st_size - self._read, self._read)
+        # The last path may still be being written.
         ended = listed[: listed.rfind(b"\0") + 1]
         self._read += len(ended)
         self._written.update(map(os.fsdecode, ended.split(b"\0")[:-1]))
@@ -280,6 +293,7 @@ def watch_of_process() -> ReadsWatch:
 def _notice_lookups(note: Callable[[str, str | None], None]) -> None:
     """Have each variable noted that own code asks for by name; copies of all of them are not
     noted."""
+    # Where the names were last asked for: a copy of all variables follows.
     kind = type(os.environ)
     read, list_names = kind.__getitem__, kind.keys
     copying: list[tuple[int, int]] = [(0, 0)]  # where the names were last asked for
@@ -303,6 +317,7 @@ def _notice_lookups(note: Callable[[str, str | None], None]) -> None:
         return list_names(self)
 
     kind.__getitem__ = noticing  # type: ignore[method-assign]
+    # On the class: `os.environ` itself is bound in many modules.
     kind.keys = names  # type: ignore[method-assign]
 
 
@@ -346,6 +361,7 @@ def _name_of(path: str) -> str:
     roots = [
         os.path.abspath(root) for root in (*sys.path, os.getcwd()) if os.path.isdir(root or ".")
     ]
+    # The longest root: it is the nearest folder of the user's.
     inside = [root for root in roots if path.startswith(root + os.sep)]
     return os.path.relpath(path, max(inside, key=len)) if inside else path
 
@@ -354,9 +370,11 @@ def _digest_of_file(path: str, size: int) -> str:
     with open(path, "rb", buffering=0) as file:
         if size <= _WHOLE_BYTES:
             return digest(file.read())
+        # Pieces at equal distances, from the first byte on.
         step = size // (_WHOLE_BYTES // _PIECE_BYTES)
         pieces = []
         for start in range(0, size, step):
             file.seek(start)
             pieces.append(file.read(_PIECE_BYTES))
+        # With the size, or a longer file could have the same pieces.
         return digest(b"%d:%b" % (size, b"".join(pieces)))

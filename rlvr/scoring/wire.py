@@ -147,6 +147,7 @@ class RemoteEngine(Engine):
                 rows.append(encoded_item(item))
             except DataError as error:  # one that cannot be sent fails alone
                 faults[place] = error
+        # One request for all that can be sent.
         observations = iter(self._ask(rows) if rows else ())
         return [
             faults[place] if place in faults else next(observations) for place in range(len(items))
@@ -164,6 +165,7 @@ def _pack(value: Any, where: str) -> object:
     if kind is list:
         return [_pack(item, where) for item in value]
     if kind is tuple:
+        # A tuple and a list are two references to a verifier.
         return {_TUPLE: [_pack(item, where) for item in value]}
     if kind is dict and all(type(name) is str and name != _TUPLE for name in value):
         return {name: _pack(item, where) for name, item in value.items()}

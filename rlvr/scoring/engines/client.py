@@ -135,7 +135,6 @@ class Client(Closing):
         return await asyncio.to_thread(self.score, env, rows)
 
     def stream(self, env: str | None, rows: Iterable[Row]) -> Iterator[ServedScore]:
-        # An id for each request: a repetition is not scored twice.
         """Scores in the order of the rows, each as soon as it is there.
 
         The rows are sent in requests of `batch` rows; neighbours that name the same `task` stay

@@ -257,6 +257,7 @@ class RayCluster(RemoteEngine):
                 replies = json.loads(self._result_of(actor, rows))
                 is_lost = False
                 return [decoded_seen(reply) for reply in replies]
+            # The actor is well: what its task raised is not the cluster's fault.
             except self._ray.exceptions.RayTaskError as error:
                 is_lost = False
                 raise cause_of(error) from None
@@ -265,6 +266,7 @@ class RayCluster(RemoteEngine):
             finally:
                 self._balance.give_back(slot, is_lost=is_lost)
         if self._closed:
+            # Closed meanwhile: the failures before it say nothing.
             raise _closed_error()
         raise ServiceFailed(f"Ray at {self._address}: {patience}")
 
@@ -274,6 +276,7 @@ class RayCluster(RemoteEngine):
         coming = actor.observe.remote(self._key, self._shipped, self._settings, rows)
         while True:
             try:
+                # In slices, so that an actor that has gone is noticed however long its rows take.
                 return ray.get(coming, timeout=_ALIVE_S)
             except ray.exceptions.GetTimeoutError:
                 ray.get(actor.alive.remote(), timeout=_ALIVE_S)
@@ -289,6 +292,7 @@ class RayCluster(RemoteEngine):
         fleet, self._fleet = self._fleet, None
         with suppress(Exception):  # the cluster may be gone
             for member in self._members:
+                # An actor whose node has gone would be waited for.
                 if member.node not in self._left:
                     member.actor.forget.remote(self._key)
         if fleet is not None:
@@ -315,6 +319,7 @@ def _leave_fleet(fleet: Fleet, tenant: RayCluster) -> None:
             workers for workers, member_fleet in _FLEETS.items() if member_fleet is fleet
         ]:
             del _FLEETS[workers]
+        # Only what we began: the caller may go on using Ray.
         if not _FLEETS and tenant._ray in _BEGUN:
             _BEGUN.discard(tenant._ray)
             tenant._ray.shutdown()
@@ -348,6 +353,7 @@ def ship_env(env: Environment) -> bytes:
     try:
         payload: bytes = cloudpickle.dumps(env.without_tasks())
         return payload
+    # By value: the nodes have rlvr, but none of the caller's own files.
     finally:
         for module in own_modules:
             cloudpickle.unregister_pickle_by_value(module)
@@ -359,6 +365,7 @@ def cause_of(error: Any) -> Exception:
     Args:
         error: Ray's error of the task.
     """
+    # Registered for the whole process, so it is taken back afterwards.
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, RlvrError) else WorkerError("RayTaskError", last_line(error))
 

@@ -106,6 +106,7 @@ class Fleet:
             self.look(is_start=not self._members)
             until = time.monotonic() + patience_s
             while not self._members:
+                # No node that can be used: waiting would change nothing.
                 if self._left_out:
                     raise UsageError("; ".join(self.reasons))
                 if time.monotonic() >= until:
@@ -139,6 +140,7 @@ class Fleet:
             if self._tenants:
                 return False
             self._over.set()
+            # Ending twice, or without a cluster, must not hide the first error.
             with suppress(Exception):  # the cluster may be gone
                 self._ask_for_no_more()
                 for member in self._members.values():
@@ -156,6 +158,7 @@ class Fleet:
             nodes = {
                 node["NodeID"]: node
                 for node in self._ray.nodes()
+                # A node without a CPU holds drivers or data alone.
                 if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
             }
             for name in [name for name in self._members if name not in nodes]:
@@ -167,6 +170,7 @@ class Fleet:
             free = self._free_cpus() if new else {}
             for node in new:
                 self._add(node, free)
+            # At the start one actor at least, even where other work has all CPUs.
             if is_start and not self._members:
                 for node in new:
                     self._add(node, None)
@@ -178,10 +182,12 @@ class Fleet:
         if room < 1 or node["NodeID"] in self._left_out or not self._has_rlvr(node):
             return
         workers = min(room, self._workers or room)
+        # Restarted by Ray as often as it dies; the rows are sent again by us.
         kind = self._ray.remote(
             num_cpus=0 if free is None else workers,
             max_restarts=-1,
             max_task_retries=0,
+            # A group of its own, so that it answers while rows are looked at.
             concurrency_groups={"alive": 1},
         )(NodeActor)
         place = {"max_concurrency": workers + 1, "scheduling_strategy": _on(node)}
@@ -195,6 +201,7 @@ class Fleet:
     def _has_rlvr(self, node: JsonDict) -> bool:
         """False for a node that has none, which is left out by name, or that has just gone."""
         ray = self._ray
+        # Without a CPU of its own: a full node must be able to answer.
         task = ray.remote(_by_value(_lacks)).options(
             num_cpus=0, max_retries=0, scheduling_strategy=_on(node)
         )
@@ -245,8 +252,10 @@ class Fleet:
         """Ask for a CPU; once there is room for it the next look finds its node."""
         group = importlib.import_module("ray.util.placement_group")
         if self._demand is None:
+            # A group of one CPU is demand that an autoscaler sees.
             self._demand = group.placement_group([{"CPU": 1}])
         elif self._demand.wait(0):
+            # There is room: the reservation goes, and an actor takes it.
             self._ask_for_no_more()
 
     def _ask_for_no_more(self) -> None:
@@ -283,6 +292,7 @@ class NodeActor:
         """What is seen of rows, as JSON."""
         pool = self._pool(key, shipped, settings)
         items = [decoded_item(json.loads(row), number) for number, row in enumerate(rows, 1)]
+        # All are begun before the first is waited for.
         if pool.awaits:
             futures = [pool.begin(item) for item in items]
             observed = [observation for future in futures for observation in future.result()]
@@ -299,6 +309,7 @@ class NodeActor:
 
     def _pool(self, key: str, shipped: bytes, settings: JsonDict) -> Pool:
         """With an actor that was started anew it is made again."""
+        # Made under the lock: two first calls would start two pools.
         with self._lock:
             if key not in self._pools:
                 pool = Pool(workers=self._workers, **settings)
@@ -330,6 +341,7 @@ def _free() -> dict[str, float]:
 def _by_value(function: Callable[[], object]) -> Any:
     """A copy that is pickled with its code, since its module may be missing where it is sent."""
     assert isinstance(function, types.FunctionType)
+    # Without the module's globals, which are not there.
     copy = types.FunctionType(function.__code__, {"__builtins__": __builtins__}, function.__name__)
     copy.__module__ = "__main__"
     return copy
@@ -339,6 +351,7 @@ def _on(node: dict[str, object]) -> object:
     affinity = importlib.import_module(
         "ray.util.scheduling_strategies"
     ).NodeAffinitySchedulingStrategy
+    # Not soft: on another node the task would look at the wrong machine.
     return affinity(node_id=node["NodeID"], soft=False)
 
 

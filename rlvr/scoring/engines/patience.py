@@ -37,6 +37,7 @@ class Patience:
             place: of the machine among the names.
             problem: what happened.
         """
+        # Put at the end, so that an error names the latest ones.
         self._problems.pop(place, None)
         self._problems[place] = problem
         if self._since is None:

@@ -145,6 +145,7 @@ def score_dataset(
     cpus = int(ray.cluster_resources().get("CPU", 0))
     if count is None:
         count = min(_PARTS_A_CPU * max(1, cpus), _MOST_PARTS)
+    # Ray needs a free CPU for reading beside the actor's.
     is_small = 0 < cpus <= workers  # what reads needs a CPU beside the one that an actor reserves
     folder.mkdir(parents=True, exist_ok=True)
     job = _Job(
@@ -179,10 +180,12 @@ def _follow(
     while True:
         try:
             for row in scored_parts.iter_rows():
+                # Raised on the node, and sent as data: Ray would wrap it in its own error.
                 if row["fault"]:
                     raise pickle.loads(row["fault"])  # noqa: S301  of our own actor
                 totals[row[_PART]] = part = ShardTotals(**json.loads(row["totals"]))
                 identity_file.add(Identity.from_dict(part.identity))
+                # Kept in the common one; a copy for each part would grow with their number.
                 part.identity.clear()  # so that the driver stays flat
                 patience.succeeded()
             break
@@ -193,6 +196,7 @@ def _follow(
             if patience.is_spent:
                 raise ServiceFailed(f"{patience}; resume=True goes on") from None
     for number in sorted(set(range(job.count)) - totals.keys()):
+        # A file of a part without rows is of another data set.
         if (path := job.path(number)).exists():
             raise UsageError(
                 f"{path} has rows that the dataset has not; score it into another folder"
@@ -212,6 +216,7 @@ def _count_of_parts(folder: Path, wanted: int | None, *, resume: bool) -> int | 
     before = {int(match[1]) for match in names if match}
     if not before:
         return wanted
+    # Parts of another number would have other rows.
     if not resume:
         raise UsageError(f"{folder} has parts of another run; pass resume=True, or another folder")
     if len(before) > 1 or wanted not in (None, *before):
@@ -261,10 +266,12 @@ def _name_rows(table: pa.Table, count: int, by_group: bool) -> dict[str, object]
     for row in table.to_pylist():
         columns = {name: value for name, value in row.items() if value is not None}
         digest, name = _digest_of(columns), _id_of(columns)
+        # Zero stands for "no id"; `hash_id` never gives it.
         id_number = 0 if name is None else hash_id(name)
         digests.append(digest)
         ids.append(id_number)
         tasks.append(hash_id(_digest_of(_task_columns(columns))) if by_group else 0)
+        # By the id, or by the whole row where there is none.
         parts.append((id_number or hash_id(digest)) % count)
         rows.append(pickle.dumps(columns))
     return {
@@ -282,6 +289,7 @@ def _deal_by_task(table: pa.Table, count: int) -> dict[str, object]:
     table = table.sort_by([(_ID, "ascending"), (_DIGEST, "ascending")])
     ids, tasks = table[_ID].to_numpy(), table[_TASK].to_numpy()
     is_double = np.zeros(len(ids), np.bool_)
+    # Sorted, so equal ids are neighbours; those without one are never doubles.
     is_double[1:] = (ids[1:] == ids[:-1]) & (ids[1:] != 0)
     return {
         _PART: (tasks % np.uint64(count)).astype(np.int64),
@@ -312,6 +320,7 @@ def _task_columns(columns: Row) -> Row:
 
 def _digest_of(columns: Row) -> str:
     text = json.dumps(columns, sort_keys=True, default=_plain_value)
+    # The same bytes on every node: keys sorted, 96 bits.
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
@@ -344,10 +353,12 @@ class _PartScorer:
 
     def _score(self, part: int, table: pa.Table) -> ShardTotals:
         job, path = self._job, self._job.path(part)
+        # Sorted by numbers that depend on the rows alone.
         table = table.sort_by([(name, "ascending") for name in (_TASK, _ID, _DIGEST)])
         digest = blake2b("".join(table[_DIGEST].to_pylist()).encode(), digest_size=8).hexdigest()
         identity = Identity.from_dict(json.loads(job.identity))
         identity.add(Identity(data={f"part {part}": digest}), "its rows")
+        # Both files are there only when the part is whole.
         if path.is_file() and shard_path(path).is_file():
             done = totals_of(path)
             identity.add(Identity.from_dict(done.identity), str(path), job.accept)
@@ -361,6 +372,7 @@ class _PartScorer:
                 accept=job.accept,
             )
         node = f"the node {socket.gethostname()}"
+        # Compared before and after: what judging reads is known only then.
         identity.add(self._scorer.identity(), node, job.accept, here="the driver")
         scored, left_out = self._write(path, table)
         identity.add(self._scorer.identity(), node, job.accept, here="the driver")
@@ -372,6 +384,7 @@ class _PartScorer:
         """Write the records of a part and the rows that were left out; how many there are."""
         assert self._scorer is not None, "_score makes it"
         recorder, scored = Recorder(self._job.run), 0
+        # Left by an attempt that died.
         rejected_path(path).unlink(missing_ok=True)
         with ExitStack() as stack:
             journal = stack.enter_context(Journal(path, overwrite=True, checksums=True, flush_s=1))
@@ -416,6 +429,7 @@ class _PartRows:
                     continue
                 if not packed[_ID]:
                     copies[digest] += 1
+                    # Equal rows without ids get numbers, in an order that is the same each time.
                     row["id"] = f"row:{digest}" + f"-{copies[digest]}" * (copies[digest] > 1)
                 number += 1
                 self._under_way[number] = row

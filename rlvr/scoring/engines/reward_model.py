@@ -67,6 +67,7 @@ class ServedReward(GroupPart):
     def __post_init__(self) -> None:
         require_number("timeout_s", self.timeout_s, above=0)
         require_patience(self.patience_s)
+        # A key in it would stand in every record.
         if not isinstance(self.url, str) or "@" in self.url:  # the URL is recorded and printed
             raise UsageError(
                 f"the url is no text, or has a key in it; set {self.key_env} to the key instead"
@@ -90,9 +91,16 @@ class ServedReward(GroupPart):
 
     def _service(self) -> _Service:
         key = os.environ.get(self.key_env, "").strip()
+        # A lock of ours: `cache` may call twice at once.
         with _OPENING:
             return _service(
-                self.url, "completions", key, self.timeout_s, self.patience_s, os.getpid()
+                # With the process's number: connections do not survive a fork.
+                self.url,
+                "completions",
+                key,
+                self.timeout_s,
+                self.patience_s,
+                os.getpid(),
             )
 
 
@@ -170,6 +178,7 @@ class _Service:
             raise UsageError(f"{url}: {error}") from None
         except (KeyError, TypeError, AttributeError):
             version, reads = None, ""
+        # It stands in records and error messages, so it must be short and plain.
         if not isinstance(version, str) or not 0 < len(version) <= 64 or not version.isalnum():
             raise UsageError(
                 f"{url} does not say which reward model it has; is it `rlvr serve --reward-model`?"
@@ -226,11 +235,14 @@ class _Service:
         try:
             lines = list(self._connections.lines("rewards", body, len(batch)))
         except RequestTooLarge:
+            # One row that is too large cannot be split.
             if len(batch) == 1:
                 raise
             self._ask(rows, begin, version, found, most=len(batch) // 2)
             return
         except PatienceSpent:
+            # A service that is gone has cost its patience once; others fail at once until it is
+            # back.
             self._connections.patience_s = 0.0  # the next group does not wait as long
             raise
         self._connections.patience_s = self._patience_s
@@ -270,6 +282,7 @@ def _read(line: bytes, due: str, name: str) -> list[float]:
         ) from error
     for value in values:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        # A comparison with NaN is never true.
         if not is_number or not 0 <= value <= 1:  # NaN fails it too
             raise ServiceFailed(
                 f"the reward model gave {str(value)[:60]!r}, not a number in [0, 1]"
