@@ -9,7 +9,9 @@ import pytest
 from rlvr.verifiers.math import MathPolicy, canonical, engine, given, limits
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import fold
+from rlvr.verifiers.math.latex import budget, parse
 from rlvr.verifiers.math.latex.budget import MOST_STEPS, MOST_STEPS_OF_PAIR
+from rlvr.verifiers.math.latex.compile import is_zero, value_at
 from rlvr.verifiers.math.latex.tree import TooLarge
 from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.normal import compare_bare
@@ -186,3 +188,37 @@ def test_of_a_prompt_with_hundreds_of_formulas_the_last_are_facts():
     first, last = (given._of_formula(text)[0] for text in (texts[0], texts[-1]))
     assert last <= known
     assert not first <= known
+
+
+TEXTBOOK = {
+    r"\int_0^1 x\arctan x\,dx": r"\frac{\pi}{4}-\frac{1}{2}",
+    r"\int_1^e x^2\ln x\,dx": r"\frac{2e^3+1}{9}",
+    r"\int_0^\infty xe^{-x}\,dx": "1",
+    r"\int_0^\infty e^{-x}\sin x\,dx": r"\frac{1}{2}",
+}
+
+
+@pytest.mark.parametrize("reference", TEXTBOOK)
+def test_the_algebra_of_a_reference_has_steps_of_its_own(reference):
+    """They take up to 75,000 steps, once; with a pair's 40,000 the reference was no mathematics."""
+    assert engine.handle((TEXTBOOK[reference], reference, MathPolicy(), False))[0]
+    assert not engine.handle((TEXTBOOK[reference] + "+x", reference, MathPolicy(), False))[0]
+
+
+def test_a_pair_without_steps_spoils_no_integral_for_the_next():
+    """What it could not carry out with the few that were left is tried again."""
+    integral = parse(fold(r"\int_0^3 \frac{1}{1+x^2}\,dx"))
+    with budget.one_pair():
+        budget.charge(MOST_STEPS_OF_PAIR - 100)
+        with pytest.raises(budget.PairTooLarge):
+            value_at(integral, {})
+    with budget.one_pair():
+        assert value_at(integral, {}) != 0
+
+
+def test_a_proof_has_steps_of_its_own():
+    """It is asked for by hand, and takes none from the parts that are still to be compared."""
+    with budget.one_pair():
+        budget.charge(MOST_STEPS_OF_PAIR - 10)
+        assert is_zero(parse(r"\sin(x)^2+\cos(x)^2-1"))
+        assert budget.left_of_pair() == 10

@@ -17,7 +17,7 @@ from rlvr.verifiers.math import equality
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Quantity, Word, parts
 from rlvr.verifiers.math.latex import Node, TooLarge, Unreadable, parse
 from rlvr.verifiers.math.latex.budget import PairTooLarge, one_pair
-from rlvr.verifiers.math.latex.compile import is_zero, proportional
+from rlvr.verifiers.math.latex.compile import carry_out_reference, is_zero, proportional
 from rlvr.verifiers.math.latex.indexed import resolve_indices
 from rlvr.verifiers.math.latex.numeric import Evaluation
 from rlvr.verifiers.math.latex.roles import settle_roles
@@ -124,6 +124,7 @@ def _check(form: Form) -> None:
     """A constant must have a value; anything else must be readable."""
     # Settled against itself, as there is no answer yet.
     tree = resolve_indices(settle_roles(_tree(form), _tree(form))[0])
+    carry_out_reference(tree)
     if not free_symbols(tree) and not has(tree, *_NO_VALUE) and tree not in _INFINITIES:
         # A constant without a value, such as 1/0, is no reference.
         decided(lambda: Evaluation({}, real=False).value(tree))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from rlvr.verifiers.math.latex.tree import TooLarge
 
@@ -17,6 +18,7 @@ __all__ = [
     "charge",
     "left_of_pair",
     "one_pair",
+    "spend_all_of_pair",
     "spend_of_pair",
 ]
 
@@ -73,6 +75,16 @@ def spend_of_pair(steps: int) -> None:
     charge(steps)
     if _pair[0] < 0:
         raise _too_large()
+
+
+def spend_all_of_pair() -> NoReturn:
+    """Take all that is left of the pair, for work that it did not suffice for.
+
+    Raises:
+        PairTooLarge: always.
+    """
+    charge(MOST_STEPS_OF_PAIR)
+    raise _too_large()
 
 
 def _too_large() -> PairTooLarge:

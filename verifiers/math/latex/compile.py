@@ -10,22 +10,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 from flint import acb, arb, ctx
 
-from rlvr.verifiers.math.latex.budget import MOST_STEPS, charge, left_of_pair
-from rlvr.verifiers.math.latex.tree import BINDERS, Node, TooLarge, Unreadable, free_symbols, walk
+from rlvr.verifiers.math.latex.budget import (
+    MOST_STEPS,
+    PairTooLarge,
+    charge,
+    left_of_pair,
+    spend_all_of_pair,
+)
+from rlvr.verifiers.math.latex.tree import (
+    BINDERS,
+    INFINITY,
+    Node,
+    TooLarge,
+    Unreadable,
+    free_symbols,
+    walk,
+)
 from rlvr.verifiers.math.latex.values import Number, Undefined, is_exact
 from rlvr.verifiers.math.words import pairs
 
 if TYPE_CHECKING:
     import sympy
 
-__all__ = ["ball", "compile_node", "is_proved_zero", "is_zero", "proportional", "value_at"]
+__all__ = [
+    "ball",
+    "carry_out_reference",
+    "compile_node",
+    "is_proved_zero",
+    "is_zero",
+    "proportional",
+    "value_at",
+]
 
 _MOST_NODES = 120
 _MOST_DIGITS = 200  # of a literal
@@ -33,6 +55,8 @@ _MOST_DIGITS = 200  # of a literal
 _MOST_EXPONENT = 5000
 # About 1 s, at 4 µs a step.
 _MOST_STEPS_FOR_A_PROOF = 250_000
+_MOST_STEPS_OF_REFERENCE = 100_000  # 0.4 s, once: schoolbook integrals take up to 75,000
+_MOST_REFERENCES = 4096
 
 
 def compile_node(node: Node) -> sympy.Expr:
@@ -46,8 +70,35 @@ def compile_node(node: Node) -> sympy.Expr:
     return _expression(node)
 
 
+_closed_references: dict[Node, Any] = {}  # closed forms of parts of references, oldest first
+
+
+def carry_out_reference(reference: Node) -> None:
+    """Find the closed forms of a reference's limits, sums without end and integrals, once.
+
+    Their steps are no pair's.  What takes too many is left to each pair.
+
+    Args:
+        reference: its tree.
+    """
+    with suppress(TooLarge, Unreadable), _bounded(_MOST_STEPS_OF_REFERENCE, of_pair=False):
+        for node in walk(reference):
+            if _needs_algebra(node) and node not in _closed_references:
+                closed = _close(node)
+                if len(_closed_references) >= _MOST_REFERENCES:
+                    del _closed_references[next(iter(_closed_references))]
+                _closed_references[node] = closed
+
+
+def _needs_algebra(node: Node) -> bool:
+    endless = node.op in ("sum", "prod") and node.args[2:] == (INFINITY,)
+    return endless or node.op in ("int", "lim")
+
+
 def _carry_out(node: Node) -> Any:
     """Carried out; the free variables are real and in no other way special."""
+    if node in _closed_references:
+        return _closed_references[node]
     value, beyond = _attempt_closed(node)
     if beyond:
         raise TooLarge(beyond)
@@ -56,16 +107,25 @@ def _carry_out(node: Node) -> Any:
 
 @lru_cache(maxsize=256)
 def _attempt_closed(node: Node) -> tuple[Any, str]:
-    """The same once for all points: what is beyond a limit is not tried again at the next."""
-    import sympy
+    """The same once for all points: what is beyond a limit is not tried again at the next.
 
+    Raises:
+        PairTooLarge: its pair has too few steps left; another pair may have more.
+    """
     try:
         with _bounded():
-            value = compile_node(node).doit()
+            return _close(node), ""
     except TooLarge as beyond:
         return None, str(beyond)
-    open_ends = value.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral, sympy.AccumBounds)
-    return value, "no closed form was found" if open_ends else ""
+
+
+def _close(node: Node) -> Any:
+    import sympy
+
+    value = compile_node(node).doit()
+    if value.has(sympy.Limit, sympy.Sum, sympy.Product, sympy.Integral, sympy.AccumBounds):
+        raise TooLarge("no closed form was found")
+    return value
 
 
 def value_at(node: Node, point: Mapping[str, Number]) -> Number:
@@ -117,7 +177,7 @@ def is_zero(difference: Node, *, positive: bool = False) -> bool | None:
     """
     import sympy
 
-    with _bounded(_MOST_STEPS_FOR_A_PROOF):
+    with _bounded(_MOST_STEPS_FOR_A_PROOF, of_pair=False):
         expression = compile_node(difference).doit()
         if positive:
             expression = expression.subs(
@@ -137,7 +197,7 @@ def proportional(a: Node, b: Node) -> bool:
     """
     import sympy
 
-    with _bounded(_MOST_STEPS_FOR_A_PROOF):
+    with _bounded(_MOST_STEPS_FOR_A_PROOF, of_pair=False):
         ratio = sympy.simplify(compile_node(a) / compile_node(b))
     return bool(ratio.is_number and ratio.is_finite and ratio != 0)
 
@@ -154,34 +214,38 @@ class _Count:
 
 
 @contextmanager
-def _bounded(steps: int = MOST_STEPS) -> Iterator[None]:
+def _bounded(steps: int = MOST_STEPS, *, of_pair: bool = True) -> Iterator[None]:
     """Stop SymPy after so many steps, and when its pair has none left.
 
     Args:
         steps: how many.
+        of_pair: whether they are taken from the pair's; a proof and a reference have their own.
 
     Raises:
         TooLarge: there were more, or SymPy raised, as it does at what it has not learnt yet.
+        PairTooLarge: the pair had fewer left.
     """
     # Counting begins before the limit is set, as it loads parts of SymPy that no pair should pay
     # for.
     _count_steps()
     # Within another `_bounded`, whichever has less left decides.
     outer = _Count.left
-    _Count.left = min(steps, outer, max(left_of_pair(), 0))
+    _Count.left = min(steps, outer, max(left_of_pair(), 0) if of_pair else math.inf)
     started = _Count.left
     try:
         yield
     except _Stopped:
+        if of_pair and started < steps:  # no fault of the expression, which may be tried again
+            spend_all_of_pair()
         raise TooLarge("more steps of algebra than are left") from None
-    except (TooLarge, Unreadable, Undefined, MemoryError):
+    except (TooLarge, PairTooLarge, Unreadable, Undefined, MemoryError):
         raise
     except Exception as error:  # another library's: it raises anything
         raise TooLarge(f"SymPy gives up: {type(error).__name__}") from error
     finally:
         spent = started - _Count.left
         # The outermost charges the pair, so that nothing is charged twice.
-        if outer == math.inf:
+        if outer == math.inf and of_pair:
             charge(int(spent))
         _Count.left = outer - spent
 
