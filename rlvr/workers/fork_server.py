@@ -58,10 +58,14 @@ class ForkServer:
 
     Args:
         handler: request → JSON-able reply.  Any exception but MemoryError ends the child.
+        is_spent: asked in the child after each reply; a child that says True handles no further
+            request.
     """
 
-    def __init__(self, handler: Callable[[Any], object]) -> None:
-        self._handler = handler
+    def __init__(
+        self, handler: Callable[[Any], object], is_spent: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._handler, self._is_spent = handler, is_spent
         self._child: ForkedChild | None = None
         self._number = 0
         self._requests = self._replies = -1
@@ -94,6 +98,8 @@ class ForkServer:
         if kind == "memory" or number != self._number:
             self.end()
             raise ChildLost("memory" if number == self._number else "died")
+        if kind == "last":
+            self.end()
         return value
 
     def end(self) -> int:
@@ -134,7 +140,7 @@ class ForkServer:
         def serve() -> NoReturn:
             os.close(self._requests)
             os.close(self._replies)
-            _serve(self._handler, request_r, reply_w)
+            _serve(self._handler, self._is_spent, request_r, reply_w)
 
         gc.freeze()  # a collection would write to every page, and so copy it
         self._child = ForkedChild(serve, name="request handler", owner="fork server")
@@ -142,7 +148,9 @@ class ForkServer:
         os.close(reply_w)
 
 
-def _serve(handler: Callable[[Any], object], requests: int, replies: int) -> NoReturn:
+def _serve(
+    handler: Callable[[Any], object], is_spent: Callable[[], bool], requests: int, replies: int
+) -> NoReturn:
     """The child's loop.  It ends with its parent: at the next read, or by the kernel if it is
     computing."""
     pid = os.getpid()
@@ -153,7 +161,8 @@ def _serve(handler: Callable[[Any], object], requests: int, replies: int) -> NoR
             # Measured from now: the child has used time for earlier requests.
             _bound_cpu(time.process_time() + cpu_s + _MARGIN_S)
             try:
-                reply = [number, "reply", handler(request)]
+                value = handler(request)
+                reply = [number, "last" if is_spent() else "reply", value]
             except MemoryError:
                 reply = [number, "memory", None]
             if os.getpid() != pid:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr.verifiers.math import engine
+from rlvr.verifiers.math.latex.compile import was_stopped
 from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 
 __all__ = ["PairReply", "PairRequest", "start_worker"]
@@ -29,7 +30,7 @@ def start_worker() -> Callable[[PairRequest], PairReply]:
 
 class _Worker:
     def __init__(self) -> None:
-        self._server = ForkServer(engine.handle)
+        self._server = ForkServer(engine.handle, was_stopped)
 
     def handle(self, item: PairRequest) -> PairReply:
         """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is

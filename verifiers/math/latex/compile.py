@@ -47,6 +47,7 @@ __all__ = [
     "is_zero",
     "proportional",
     "value_at",
+    "was_stopped",
 ]
 
 _MOST_NODES = 120
@@ -211,6 +212,16 @@ class _Stopped(BaseException):
 
 class _Count:
     left: float = math.inf
+    was_stopped = False
+
+
+def was_stopped() -> bool:
+    """Whether SymPy was ever stopped in this process.
+
+    What it was about to find out of an expression then stays unknown in its caches: of the same
+    integral between two limits it found the one without.
+    """
+    return _Count.was_stopped
 
 
 @contextmanager
@@ -235,6 +246,7 @@ def _bounded(steps: int = MOST_STEPS, *, of_pair: bool = True) -> Iterator[None]
     try:
         yield
     except _Stopped:
+        _Count.was_stopped = True
         if of_pair and started < steps:  # no fault of the expression, which may be tried again
             spend_all_of_pair()
         raise TooLarge("more steps of algebra than are left") from None
