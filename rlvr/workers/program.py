@@ -206,8 +206,9 @@ class StartedProgram(subprocess.Popen[bytes]):
 
     def __del__(self) -> None:
         # Popen's own keeps a program that still runs, and this object, until it has ended.
-        if getattr(self, "_lifeline", None) is not None:
-            self._lifeline.close()
+        lifeline = getattr(self, "_lifeline", None)  # none where `__init__` has failed
+        if lifeline is not None:
+            lifeline.close()
         super().__del__()
 
     def disown(self) -> None:
