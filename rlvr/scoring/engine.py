@@ -128,6 +128,11 @@ class Engine(ABC):
         raise NotImplementedError
 
     @property
+    def problem(self) -> str:
+        """Why no item will be looked at any more; "" while they are."""
+        return ""
+
+    @property
     def processes(self) -> tuple[int, int]:
         """(started, lost): worker processes of this machine so far, and how many of them died or
         were killed."""

@@ -81,6 +81,7 @@ class Pool(Engine):
         self._identity: Identity | None = None
         self._noticing = threading.Lock()
         self._written: set[str] = set()  # by judging itself
+        self._refusal = ""  # why no row may be judged any more
 
     def open(self, env: Environment) -> None:
         super().open(env)
@@ -123,8 +124,25 @@ class Pool(Engine):
                 self._identity = self._identity or identity_of(self.env)
         return self._identity
 
+    @property
+    def problem(self) -> str:
+        return self._refusal
+
     def _notice(self, noticed: Noticed) -> None:
-        """Take over what a worker has read; a file that was edited meanwhile ends the run."""
+        """Take over what a worker has read.
+
+        A file that was edited meanwhile ends the run: a worker says so once, and a row that is
+        tried again would be judged by the new content.
+
+        Raises:
+            UsageError: something was edited, now or earlier.
+        """
+        if noticed:
+            self._take_over(noticed)
+        if self._refusal:
+            raise UsageError(self._refusal)
+
+    def _take_over(self, noticed: Noticed) -> None:
         identity = self.identity()
         with self._noticing:
             # Before the inputs are joined: what one worker has written and another has read is no
@@ -132,7 +150,10 @@ class Pool(Engine):
             self._written.update(noticed.get("written", ()))
             inputs = noticed.get("inputs", {})
             identity.forget_written(self._written & (identity.inputs.keys() | inputs.keys()))
-            identity.add(noticed, "what a worker read", self.accept)
+            try:
+                identity.add(noticed, "what a worker read", self.accept)
+            except UsageError as error:
+                self._refusal = str(error)
 
     @property
     def processes(self) -> tuple[int, int]:
@@ -232,16 +253,13 @@ class Pool(Engine):
             return WorkerDied(
                 f"a worker's reply is no observation: {type(error).__name__}: {str(error)[:200]}"
             )
-        # Empty for most items: nothing new was read.
-        if noticed:
-            self._notice(noticed)
+        self._notice(noticed)
         return outcome
 
     async def _here_watched(self, item: Item) -> list[Seen]:
         with watch_of_process() as watch:
             outcome = await _observed_here(self.env, item, self.awaits)
-        if noticed := watch.take():
-            self._notice(noticed)
+        self._notice(watch.take())
         return outcome
 
 

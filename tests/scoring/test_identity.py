@@ -247,6 +247,25 @@ def test_a_partial_file_without_its_identity_is_judged_by_its_digest(tmp_path):
     assert out.read_bytes() == whole
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_that_was_edited_ends_the_scorer_for_good(tmp_path, monkeypatch, workers):
+    """A row that was tried again was judged by the new content, as by a service that is asked again."""
+    words = tmp_path / "cache.txt"
+    words.write_text("1")
+    os.utime(words, (1, 1))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    with rlvr.Scorer(Cached(folder=str(tmp_path)), workers=workers) as scorer:
+        task = scorer.env.task(0)
+        assert scorer.score(task, "read").verdict.why == "1"
+        assert scorer.engine.problem == ""
+        words.write_text("other")
+        for _ in range(3):
+            with pytest.raises(UsageError, match=r"in inputs: .*cache\.txt has another content"):
+                scorer.score(task, "read")
+        assert "cache.txt has another content" in scorer.engine.problem
+
+
 def test_a_temporary_file_of_the_run_is_no_input_of_a_worker_that_comes_later(tmp_path):
     """A worker that takes a killed one's place reads what that one has written, and it goes on growing."""
     own, before = tmp_path / "own", tmp_path / "before"

@@ -17,6 +17,7 @@ import rlvr
 from rlvr.errors import MissingDependency, UsageError, WorkerDied
 from rlvr.http.serve import Service, ServiceLimits, listen, queue
 from rlvr.scoring.records import score_from
+from rlvr.types import Outcome, Verdict
 from tests.environments import right
 from tests.processes import PATIENCE_S
 from tests.serve.serving import ENVS, Call, ask, error, score, serving, talk, unstarted
@@ -502,6 +503,39 @@ def test_rows_for_which_no_worker_starts_are_tried_again(service, monkeypatch, d
         assert (
             len(pauses) == 4
         )  # one for the first row, three for the next, and none for what comes after it
+
+
+class Worded(rlvr.Environment):
+    """Judges by a file."""
+
+    path: str
+
+    def task(self, index):
+        return rlvr.Task("t", "p")
+
+    def verify(self, task, completion):
+        return Verdict(Outcome.CORRECT, why=Path(self.path).read_text())
+
+
+def test_a_service_whose_data_was_edited_judges_no_row_more(tmp_path, monkeypatch):
+    """It refused once, and the request that was sent again was judged by the new content: its
+    caller had scores of both and no word of it."""
+    words = tmp_path / "words.txt"
+    words.write_text("old")
+    os.utime(words, (1, 1))
+    # Else the edited file would be the run's own, made in the temporary folder meanwhile.
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
+    row = {"task": 0, "completion": "x"}
+    with Service({"trials": Worded(path=str(words))}, workers=1) as service:
+        assert score(service, [row]).json()["scores"][0]["why"] == "old"
+        words.write_text("another")
+        answers = [score(service, [row]) for _ in range(3)]
+        health = ask(service, "GET", "/health")
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert all("words.txt has another content" in error(answer) for answer in answers)
+    assert health.status_code == 503
+    assert "words.txt has another content" in health.json()["problems"]["trials"]
 
 
 def test_a_service_that_stops_says_so():

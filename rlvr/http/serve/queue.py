@@ -114,6 +114,8 @@ class EnvironmentQueue:
     @property
     def problem(self) -> str:
         """Why the next row would not be judged soon; "" if it would."""
+        if problem := self.scorer.engine.problem:
+            return problem
         with self._lock:
             # Work that begins or ends is life; a queue that stands still is stuck.
             idle_s = time.monotonic() - max(self._began_s, self._ended_s)
