@@ -133,7 +133,6 @@ class Answer(NamedTuple):
 
 
 _BOXES = ("\\boxed", "\\fbox", "\\framebox")
-# `\b` is JSON's escape of a backspace: "\boxed{5}" in a string of JSON comes out as this and "{5}"
 _EATEN_BOX = "\x08oxed"  # what JSON makes of one backslash and `boxed`
 _TAG, _TAG_END = ANSWER_TAGS
 _ANY_TAG = re.compile(r"</?answer>", re.IGNORECASE)
@@ -184,7 +183,7 @@ _REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
 _BLANK = re.compile(r"[*_ \t]{0,8}(?:\n[ \t\n]{0,8})?(?:(?:\$\$|\\\[)[ \t]{0,8}\n[ \t]{0,8})?")
 _HEADING_END = re.compile(r"[*_: \t\r\n]*")  # of a bold heading
 _EMPTY_LINE = re.compile(r"\n[ \t]*\n")
-# the name in front of a box: `x_1 = \boxed{3}` and "Area: $\boxed{3}"; no part of a longer word
+# the name in front of a box: `x_1 = \boxed{3}` and "Area: $\boxed{3}"
 _NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,4}\}?)?|[A-Za-z]{3,20}) {0,2}[=:] {0,2}\$?$")
 _FORMULA = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 _LONGEST_FORMULA = 2000  # characters
@@ -235,7 +234,6 @@ _DOUBTS = (  # and one of these in what withdraws
     ),
     *("withdraw", "take ", "scratch", "disregard", "ignore", "forget"),
 )
-# both `\boxed{5}$.` and `**5**` end with signs that stand between the answer and what is said next
 _CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
 # the same in front of an answer: "is not $\boxed{5}$" denies it as much as "is not 5"
 _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
@@ -354,10 +352,10 @@ def extract(text: str, *, markers: Sequence[str] = DEFAULT_MARKERS) -> Extractio
     """
     begin = after_thinking(text)
     if begin is None:
-        # boxes first, phrases last: what a prompt asks for is a clearer sign than what prose may
-        # hold
         return None
     text = _as_sent(text, begin)
+    # boxes first, phrases last: what a prompt asks for is a clearer sign than what prose may
+    # hold
     extraction = _last_explicit(text, begin, _openers(text))
     extraction = extraction or _last_marked(text, begin, markers)
     extraction = extraction or _last_line(text, begin, _PHRASE, "phrase", _PHRASE_WORDS)
@@ -491,7 +489,7 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     """The place of the answer, by a form; `find_answer` takes off the wrappings."""
     blocks = list(fenced_blocks(text[begin:])) if form.fences is not None else []
     answer_blocks = [block for block in blocks if block.language in (form.fences or ())]
-    # where blocks hold the answer and nothing else is marked, masking them would be for nothing
+    # masking blocks for nothing is spared where they hold the answer and nothing else is marked
     states = not answer_blocks or any(opener in text for opener in _openers(text))
     visible = _mask_blocks(text, begin, blocks) if blocks and form.begins and states else text
     # an opening tag alone in an instruction would make the rest of the reply the answer
@@ -532,7 +530,6 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
             visible, begin, _WEAK_PHRASE, "phrase", _WEAK_PHRASE_WORDS
         )
         extraction = extraction and _as_meant(visible, extraction)
-    # the whole reply counts only where nothing in it is marked
     if extraction is None and form.bare and body:
         extraction = Extraction(body, begin, len(text), "bare")
     return extraction
@@ -646,7 +643,6 @@ def last_expression(text: str) -> Extraction | None:
 def _last_between(text: str, begin: int, opening: str, closing: str) -> tuple[int, int] | None:
     """The span inside the last pair of these signs."""
     stop = text.rfind(closing, begin)
-    # searched as a single `$`, the pair would be an empty formula between the two signs
     if closing == "$" and text[stop - 1 : stop] == "$":
         return None  # the second sign of `$$`, which is a pair of its own
     start = text.rfind(opening, begin, stop) if stop >= 0 else -1
@@ -685,13 +681,12 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
     # an open box has all the rest of the text in it: there are no words behind it
     if found.flaw or found.method == "open-box":
         return found
-    # the signs that close the formula, the bold mark or the tag, as in `\boxed{5}$**.`
     begin = _CLOSED.match(text, found.stop)
     stop = begin.end() if begin else found.stop
     after = text[stop : stop + _AFTER].lower()
     flaw: Flaw = ""
     before = text[max(0, found.start - _NEAR) : found.start].lower()
-    # "Is it \boxed{5}?" asks; after a marker or a phrase `_line` has looked for the sign already
+    # "Is it \boxed{5}?" asks; after a phrase `_line` has looked for the sign already
     if after.startswith("?") and found.method in ("box", "bare-box", "tag"):
         flaw = "asked"
     elif _is_withdrawn(after):
@@ -750,7 +745,6 @@ def _corrects(before: str, between: str) -> bool:
     \\boxed{5}`."""
     closed = _CLOSED.match(between)
     after = between[closed.end() :] if closed else between
-    # words right behind the first box, as in "\boxed{4} is wrong; it is \boxed{5}"
     if _CORRECTS.search(between) or _WITHDRAWN.match(after):
         return True
     return bool(_INSTEAD.match(after) and _REJECTED.search(before))
@@ -824,10 +818,8 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         earliest = at
     if final is None:
         return empty
-    # a single box is its own answer: there are no parts
     if len(parts) < 2:
         return final._replace(flaw="hedged", others=tuple(alternatives)) if alternatives else final
-    # found from the end backwards, and given in the order in which they stand
     named = tuple(_name_before(text, at) + answer for at, answer in reversed(parts))
     return final._replace(
         flaw="hedged" if alternatives else "", others=tuple(alternatives), parts=named
@@ -858,7 +850,6 @@ def _opened(text: str, at: int, opener: str) -> Extraction | None:
         return _trim_extraction(text, after, len(text) if end < 0 else end, "tag")
     if plain := _PLAIN_BOX.match(text, after):
         return Extraction(plain[1], after + 1, plain.end() - 1, "box")
-    # `\boxedtext` is another command; `\boxed5` is a box
     if text[after : after + 1].isalpha():  # some other command, such as \boxedtext
         return None
     brace = _BOX_START.match(text, after)
@@ -973,7 +964,6 @@ def _last_line(
     With `lines` it is the text up to the next empty line.  `words`, if there are any: each match
     has one of them, in small or capital letters, in the line in which it begins.
     """
-    # each match has a word, so a text without one can't match
     if words:  # to look for a word takes a hundredth of the time
         is_ascii = text.isascii()
         folded = text.lower() if is_ascii else text.translate(_DOTLESS).casefold()
@@ -984,7 +974,6 @@ def _last_line(
             # the pattern starts at the line of the first word: what stands before it can't match
             places = [at for word in present if (at := folded.find(word, begin)) >= 0]
             begin = max(begin, text.rfind("\n", begin, min(places, default=len(text))) + 1)
-    # the last matches only, as for boxes
     starts = deque(map(re.Match.end, pattern.finditer(text, begin)), maxlen=_MOST)
     # the last one that states something: a question behind it is passed over
     for start in reversed(starts):

@@ -307,7 +307,6 @@ class _Readings:
 
     def get(self, verifier: object, key: str | bytes) -> tuple[object, Any] | None:
         cached = self._known.get((object.__hash__(verifier), key))
-        # objects may have the same hash: the verifier itself decides
         return cached if cached is not None and cached[0] is verifier else None
 
     def put(self, verifier: object, key: str | bytes, reading: Any) -> None:
@@ -319,7 +318,6 @@ class _Readings:
             # The verifier is kept with it, so that no other one can get its place.
             self._known[place] = (verifier, reading)
             self._bytes += sys.getsizeof(key)
-            # the oldest first: a dictionary keeps the order
             while len(self._known) > _MOST_READINGS or self._bytes > _MOST_BYTES:
                 oldest = next(iter(self._known))
                 del self._known[oldest]
@@ -363,7 +361,6 @@ def _key_of(reference: Any) -> str | bytes | None:
     try:
         if type(reference) is int:
             return b"%d" % reference
-        # also tells 1 from True and from 1.0, which are equal as keys
         return marshal.dumps(reference, 2)  # version 2 writes equal values equally
     except ValueError:  # another type, or nested too deep
         return None

@@ -148,19 +148,15 @@ class CallsVerifier(BaseVerifier["list[Call]", "_Wanted"]):
         functions, expected = reference
         calls = [_with_names(call, functions) for call in answer]
         calls_text = "; ".join(f"{call.name}({', '.join(call.arguments)})" for call in calls)[:200]
-        # before the values: neither a call too many nor one left out is to be paid, however right
-        # the others are
         if len(calls) != len(expected):
             why = f"other-count: {len(calls)} calls, {len(expected)} are asked for"
             return Verdict(Outcome.WRONG, why=why, answer=calls_text)
         faults = [
             [_fault(call, expected_call, functions) for expected_call in expected] for call in calls
         ]
-        # parallel calls have no order: each must find its own among those that are asked for
         if has_perfect_matching([[not fault for fault in row] for row in faults]):
             return Verdict(Outcome.CORRECT, why="same-calls", answer=calls_text)
-        # the first call that fits none, and the fault that comes closest to right: that is what one
-        # would mend
+        # of the first call that fits none, the fault that comes closest to a right call
         first = next((row for row in faults if all(row)), faults[0])
         return Verdict(Outcome.WRONG, why=min(filter(None, first), key=_rank), answer=calls_text)
 
@@ -238,7 +234,6 @@ def _json_values(text: str) -> list[Any]:
     try:
         return [read_strict_json(text)]
     except ValueError:
-        # one object on each line, as some models write parallel calls
         lines = [line.rstrip(",; ") for line in text.splitlines() if line.strip()]
         if not 1 < len(lines) <= _MOST:
             raise
@@ -312,7 +307,6 @@ def _from_json(value: Any) -> Call | None:
             except ValueError:
                 return None
         return Call(value["name"], arguments) if isinstance(arguments, dict) else None
-    # {"f": {"x": 1}}, as BFCL writes its references
     if len(value) == 1 and isinstance(next(iter(value.values())), dict):
         return Call(*next(iter(value.items())))
     return None
@@ -337,7 +331,6 @@ def _from_python(node: ast.AST) -> Call | None:
     arguments = {
         str(keyword.arg): _plain(ast.literal_eval(keyword.value)) for keyword in node.keywords
     }
-    # literals only: nothing of the reply is ever run
     places = tuple(_plain(ast.literal_eval(argument)) for argument in node.args)
     return Call(".".join([function.id, *reversed(path)]), arguments, places)
 
@@ -403,7 +396,7 @@ def _read_reference(reference: object) -> _Wanted:
                         f"argument {argument!r} of {name} has the type {kind!r}; known: "
                         f"{', '.join(_TYPES)}"
                     )
-            # a reference whose own first call is refused would pay nobody
+            # a reference whose own first call is refused could be met by no answer
             if fault := _fault(_first_call(name, arguments), (name, arguments), functions):
                 raise DataError(f"the call of {name} that is asked for is not accepted: {fault}")
     except DataError:
@@ -423,7 +416,6 @@ def _count_values(value: object) -> int:
 
 def _first_call(name: str, arguments: JsonObject) -> Call:
     """The wanted call with the first of its accepted values."""
-    # "" among the accepted values says that the argument may be left out
     first = {key: _first(values[0]) for key, values in arguments.items() if values[0] != ""}
     return Call(name, first)
 

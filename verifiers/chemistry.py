@@ -79,7 +79,7 @@ _PLAIN_CHARGE: Final = re.compile(
     r"Cu|Zn|"
     r"Sr|Ag|Cd|Sn|Ba|La|Ce|Pt|Au|Pb|Bi|U))(?P<size>\d)(?P<sign>\+(?=\s*(?:\+|$))|-(?!>))"
 )
-# "OH-" and "Na+": a plus only at the end or before another one, since it also adds substances, and
+# "OH-" and "Na+": a plus only at the end or before another plus, since it also adds substances;
 # no minus of an arrow
 _BARE_CHARGE: Final = re.compile(r"(?<=[A-Za-z\d)\]])(?:\+(?=\s*(?:\+|$))|-(?!>))")
 # "2 H2O", "(2)H2O" and "2·H2O"
@@ -167,14 +167,11 @@ class ChemistryVerifier(BaseVerifier[Answer, "_Asked"]):
                 f"the reference is {brief(reference)}; it must be a text such as '2 H2 + O2 -> 2 "
                 f"H2O'"
             )
-        # before an equation is looked for in it: a reference without an arrow is a formula, or a
-        # quantity
         if not _ARROW.search(reference):
             return read_formula(reference) or ScienceVerifier(self.tolerance).read(reference)
         sides = read_equation(reference)
         if sides is None:
             raise DataError(f"the reference {brief(reference)} cannot be read as an equation")
-        # a reference that is not balanced could be answered by nobody
         if odd := _unequal(*sides):
             raise DataError(f"the reference {brief(reference)} is not balanced: {odd}")
         return sides
@@ -311,7 +308,6 @@ def _species(text: str) -> Species | None:
             stack.append(Counter())
             name += "("
         elif closing:
-            # "()" encloses nothing
             if len(stack) == 1 or not stack[-1] or times.startswith("0"):
                 return None
             inner = stack.pop()
@@ -353,7 +349,6 @@ def _unequal(left: Side, right: Side) -> str:
         for species, count in side.items():
             for element, atoms in species.atoms:
                 total[element] += sign * count * atoms
-            # charges are balanced as elements are
             total["charge"] += sign * count * species.charge
     odd = sorted(name for name, sum_of in total.items() if sum_of)
     return ", ".join(odd)
@@ -367,7 +362,6 @@ def balance_reaction(left: list[str], right: list[str]) -> list[int] | None:
         left, right: formulas.
     """
     formulas = [formula for formula in map(read_formula, (*left, *right)) if formula is not None]
-    # one of them could not be read
     if len(formulas) < len(left) + len(right):
         return None
     elements = sorted({element for formula in formulas for element, _ in formula.atoms})
@@ -379,7 +373,6 @@ def balance_reaction(left: list[str], right: list[str]) -> list[int] | None:
         ]
         for element in elements
     ]
-    # the charge is one more element to balance
     rows.append(
         [Fraction(sign * formula.charge) for sign, formula in zip(signs, formulas, strict=True)]
     )

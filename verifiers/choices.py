@@ -148,7 +148,6 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
         if named is None:
             why = f"no-such-choice: {text[:80]!r}"
             return Verdict(Outcome.UNPARSED, why=why, answer=answer.text)
-        # several options named are a guess at each of them
         if not named:
             why = "hedged: several options are named"
             return Verdict(Outcome.WRONG, why=why, answer=answer.text)
@@ -160,7 +159,6 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
     def example(self, reference: object) -> str:
         choices = self.read(reference)
         index = min(choices.right)
-        # an option may be the text "A" without being option A: the letter alone would name that one
         if _matching(LETTERS[index], choices.options) in (frozenset(), choices.right):
             return f"\\boxed{{{LETTERS[index]}}}"
         # its letter is another one's text
@@ -191,7 +189,6 @@ def _matching(text: str, options: tuple[str, ...]) -> frozenset[int]:
     same = frozenset(
         index for index, option in enumerate(folded) if option == plain_text.casefold()
     )
-    # options that differ in case alone are told apart by case alone
     return same if len({plain[index] for index in same}) == 1 else frozenset()
 
 

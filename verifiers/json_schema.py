@@ -125,7 +125,6 @@ def _document(text: str) -> object:
     try:
         return read_strict_json(text)
     except ValueError:
-        # one document with prose around it, from its first bracket to its last
         start = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0)
         stop = max(text.rfind("}"), text.rfind("]")) + 1
         before, after = text[:start].rstrip(" \t"), text[stop:].lstrip(" \t")
@@ -182,7 +181,6 @@ def same_json(a: object, b: object) -> bool:
     """
     # in Python True equals 1
     if isinstance(a, bool) or isinstance(b, bool):
-        # true is neither 1 nor "true"
         return a is b
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(same_json(a[name], b[name]) for name in a)
@@ -196,7 +194,6 @@ def _no_constant(name: str) -> object:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    # a dictionary keeps the last of two equal keys
     by_key = dict(pairs)
     if len(by_key) < len(pairs):
         raise ValueError("a key stands twice in an object")
@@ -373,7 +370,6 @@ def _require_usable(schema: object, registry: Any, kind: object) -> None:
             and "unevaluatedProperties" in json.dumps(schema)
         ):
             raise DataError("the schema has patternProperties and unevaluatedProperties: give one")
-    # an id changes what references mean; they are then resolved as they are used
     if not isinstance(schema, dict) or any("$id" in part for part in _parts_of(schema)):
         return  # references are relative to what has an id
     referencing = import_optional("referencing", "json")
@@ -400,7 +396,6 @@ def _first_breach(schema: str, found: object) -> str:
             judged by it.
     """
     unresolvable = import_optional("referencing.exceptions", "json").Unresolvable
-    # for this thread: each document has a budget of its own
     _left.count = _EVALUATIONS
     try:
         breaches = [

@@ -308,8 +308,7 @@ class Judge(BaseVerifier[Answer, str]):
             "replies": [reply.text for reply in replies],
         }
         if (
-            # one lost vote leaves the completion unscored: the others could be the ones that were
-            # wrong
+            # one lost vote leaves it unscored: the lost one could have been the right one
             lost := next((reply.why for reply in replies if reply.label is None), None)
         ) is not None:
             return Verdict(Outcome.UNSCORED, why=lost, answer=answer, detail=detail)
@@ -334,7 +333,6 @@ class Judge(BaseVerifier[Answer, str]):
         """The verdict on what is no answer; None for what is to be judged."""
         if not answer.strip():
             return Verdict(Outcome.UNPARSED, why="no-answer")
-        # ":" and "." alone are accepted by many judges
         if not any(unicodedata.category(char)[0] in "LN" for char in answer):
             return Verdict(
                 Outcome.WRONG, why="no-words: neither a letter nor a digit", answer=answer[:200]
@@ -345,7 +343,6 @@ class Judge(BaseVerifier[Answer, str]):
         # unless the reference is one of them: "Yes" may be the right answer
         if _bare(answer) in _KEYS and _bare(answer) != _bare(reference):
             return Verdict(Outcome.WRONG, why="master-key", answer=answer)
-        # tags and roles alone are cleaned away, and the judge would see an empty answer
         if not _clean(answer).strip():
             return Verdict(Outcome.WRONG, why="no-words: markup alone", answer=answer)
         return None
@@ -417,7 +414,6 @@ class Fallback(BaseVerifier["_Asked", Any]):
         task = answer.task or Task("row", "")
         verdict_of_rule: Any = verified(self.rule, answer.text, replace(task, reference=reference))
         ruled: Verdict = await verdict_of_rule if verifies_async(self.rule) else verdict_of_rule
-        # only what the rule could not read: a judge must not overrule it
         if ruled.outcome is not Outcome.UNPARSED:
             return ruled
         answer_text = ruled.answer
@@ -427,7 +423,6 @@ class Fallback(BaseVerifier["_Asked", Any]):
                 return ruled
             answer_text = extracted.text
         judged = await self.second.judged(prompt_text(task.prompt), str(reference), answer_text)
-        # the judge may only say CORRECT: a WRONG of its own would replace the rule's reason
         return judged if judged.outcome in (Outcome.CORRECT, Outcome.UNSCORED) else ruled
 
     def example(self, reference: object) -> str | None:
@@ -578,7 +573,6 @@ class _Desk:
     def _connect(self, openai: Any) -> Any:
         """The client of this event loop; one of another loop would be of no use."""
         loop = asyncio.get_running_loop()
-        # clients hold connections of one event loop
         if self._client is None or self._loop is not loop:
             key = os.environ.get(self.judge.key_env, "") if self.judge.key_env else "none"
             if not key:
@@ -622,7 +616,6 @@ class _Store:
                 self._database.execute("SELECT label FROM labels WHERE key = ?", (key,))
             ) as rows,
         ):
-            # None where nobody has asked yet
             row = rows.fetchone()
         return None if row is None else str(row[0])
 

@@ -55,7 +55,6 @@ _LINKS = frozenset(
     "a an the is are was and both all so thus therefore hence while but also name names role roles "
     "person people type identity only".split()
 )
-# what may stand between two words: signs, bullets and numbers of a list
 _BETWEEN = re.compile(r"(?:[\s.,;:=()\[\]|&\"'{}→>*•+\-–—]|\d{1,2}[.)])*")
 
 
@@ -106,7 +105,7 @@ class RolesVerifier(BaseVerifier[Answer, Mapping[str, str]]):
         roles = _roles_said(_MARKUP.sub(" ", answer.text), reference)
         if isinstance(roles, str):
             return _unread(roles, answer.text)
-        # before the roles: with each name twice and both roles, one of them would always be right
+        # before the roles: an answer with both roles for each name would always hold the right ones
         if sorted(name for name, _ in roles) != sorted(reference):
             return Verdict(
                 Outcome.WRONG,
@@ -144,8 +143,8 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
         # "knights" and "witches" as well: "Ann and Bob are knights"
         role = next((form for form in (folded, folded[:-1], folded[:-2]) if form in roles), "")
         name = word[0] if word[0] in reference else "" if role else names.get(folded, "")
-        # words that link are passed over; a name that is not asked for counts, other words may say
-        # "not"
+        # words that link are passed over, other names are kept and refused later; any other word
+        # may say "not"
         if not name and not role:
             if folded in _LINKS:
                 continue
@@ -260,7 +259,7 @@ class GridVerifier(BaseVerifier[Answer, tuple[tuple[str, ...], ...]]):
         # one line too many is a head only if no value of the grid stands in it
         if len(rows) == len(reference) + 1 and not cells & set(rows[0][1]):
             rows = rows[1:]  # the head of a table
-        # labels must be in order: a list by another order has its lines elsewhere
+        # labels must be in order: a list sorted in another way has each house on another line
         if [len(row) for _, row in rows] != [width] * len(reference) or any(
             label not in ("", str(at)) for at, (label, _) in enumerate(rows, 1)
         ):
@@ -352,7 +351,6 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         # before digits are counted: "1: 2 3 4 1" has five
         if len(lines) == size:
             lines = [_strip_number(line, row) for row, line in enumerate(lines, 1)]
-        # all digits in one run
         if len(lines) == 1 and len(lines[0]) == size**2:
             lines = [lines[0][at : at + size] for at in range(0, size**2, size)]
         # digits from 1 on: a 0 is an empty cell, and no solution
@@ -481,7 +479,6 @@ class _Parser:
     def _atom(self) -> Fraction:
         token = self._take()
         if token.isdigit():
-            # each number as it is written: which ones were used counts as much as the value
             self.used.append(int(token))
             return Fraction(self.used[-1])
         # the depth is bounded here rather than by Python's stack
@@ -561,7 +558,6 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         if (
             not isinstance(numbers, list | tuple)
             or not numbers
-            # `type(…) is int`: True is no number of a puzzle
             or not all(
                 type(number) is int and abs(number) < _LARGEST for number in (*numbers, target)
             )
@@ -590,7 +586,6 @@ class ExpressionVerifier(BaseVerifier[Answer, Numbers]):
         # a chain of several equations must keep the target throughout
         if len(sides) > 2 and (any(value != target for value, _ in sides) or any(alone[1:-1])):
             return _unread(f"more than one =, and no working that stays {target}", text)
-        # "6*4 = 25" states something else than was asked for
         if len(sides) >= 2 and not any(alone):
             return Verdict(Outcome.WRONG, why=f"stated: neither side is {target}", answer=text)
         value, used = sides[0] if alone[-1] or len(sides) == 1 else sides[1]

@@ -61,7 +61,6 @@ def solve24(terms: list[tuple[Fraction, str]]) -> str | None:
         terms: values with their texts.
     """
     if len(terms) == 1:
-        # fractions as pairs of whole numbers, which nothing reduces
         return terms[0][1] if terms[0][0] == 24 else None
     return _search24([(value.numerator, value.denominator, text) for value, text in terms])
 
@@ -70,7 +69,6 @@ def _search24(terms: list[tuple[int, int, str]]) -> str | None:
     """The same of two or more terms: numerator, denominator, text.  Nothing is reduced, as that
     takes longer than the whole search with numbers this small."""
     for i, j in combinations(range(len(terms)), 2):
-        # two of the terms become one, until one is left
         remaining = [term for at, term in enumerate(terms) if at not in (i, j)]
         # in both orders: a - b and b - a
         for (a, b, left), (c, d, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
@@ -81,7 +79,6 @@ def _search24(terms: list[tuple[int, int, str]]) -> str | None:
                 ("*", a * c, below),
                 ("/", a * d, b * c),
             ]
-            # no division by zero
             for sign, above, below in results[: 4 if c else 3]:
                 if remaining:
                     text = f"({left} {sign} {right})"
@@ -138,7 +135,6 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
                 grid[r][c] = 0
                 for unit, index in ((rows, r), (columns, c), (boxes, box)):
                     unit[index] ^= 1 << digit
-        # put back where it was: the cells above in the search count on their order
         empty.insert(at, (r, c, box))
 
     search()
@@ -175,7 +171,7 @@ def _grids(where: list[list[int]], clues: Sequence[Clue]) -> int:
     ]
     if not left:
         return 1
-    # the value with the fewest houses left, as above
+    # the value with the fewest houses left: guesses there fail soonest
     _, k, a = min(left)
     total = 0
     for house in range(len(where[0])):
@@ -196,7 +192,6 @@ def _narrow(where: list[list[int]], clues: Sequence[Clue]) -> bool:
     while changed:
         before = [list(row) for row in where]
         for relation, k, a, m, b in clues:
-            # houses are bits: "at 2" leaves one bit
             if relation == "at":
                 where[k][a] &= 1 << b
             elif relation == "not at":
@@ -215,12 +210,11 @@ def _narrow(where: list[list[int]], clues: Sequence[Clue]) -> bool:
         for row in where:
             for a, bits in enumerate(row):
                 if bits.bit_count() == 1:
-                    # a house that one value has for sure is no other's of the same row
+                    # a house that one value has for sure is not free for others of the same row
                     row[:] = [
                         bits if at == a else bits_of_value & ~bits
                         for at, bits_of_value in enumerate(row)
                     ]
-        # a value without a house left contradicts the clues
         if not all(map(all, where)):
             return False
         changed = before != where

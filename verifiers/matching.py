@@ -13,7 +13,6 @@ def has_perfect_matching(fits: Sequence[Sequence[bool]]) -> bool:
     Args:
         fits: for each thing that is given, whether it fits each thing that is wanted.
     """
-    # augmenting paths: an item gives way to another one where it fits elsewhere, too
     owner: dict[int, int] = {}
 
     def place(row: int, seen: set[int]) -> bool:

@@ -164,7 +164,6 @@ def _every_mark(text: str, strict: bool) -> str:
     keyword5=WORD,
 )
 def _many_keywords(text: str, strict: bool, **keywords: str) -> str:
-    # numbers of times that the instruction fixes
     for word, due in zip(
         (keywords[f"keyword{n}"] for n in range(1, 6)), (1, 2, 3, 5, 7), strict=True
     ):
@@ -237,7 +236,6 @@ def _two_to_one(text: str, strict: bool) -> str:
 def _balanced(text: str, strict: bool) -> str:
     ends = _ends(text, strict)
     if strict and not ends["?"]:
-        # 0 = 0 = 0, likewise
         return "there is no question"
     held = ends["."] == ends["?"] == ends["!"]
     return (
@@ -532,7 +530,7 @@ def _nested(text: str, strict: bool) -> str:
             if deep >= 5:
                 return ""
         else:
-            # a bracket that does not fit begins anew
+            # a bracket that does not fit: counting begins anew
             open_, deepest = [], 0
     return "no brackets are nested five deep"
 
@@ -704,7 +702,6 @@ def _sub_bullets(text: str, strict: bool) -> str:
             else "a bullet point has no sub-point"
         )
     signs = re.findall(r"(?m)^[ \t]{0,20}([*-])[ \t]+(?=\S)", text)
-    # each "*" is followed by a "-", and the last one, too
     held = "*" in signs and all(b == "-" for a, b in itertools.pairwise([*signs, "*"]) if a == "*")
     return "" if held and signs[0] == "*" else "a bullet point * has no sub-point -"
 
@@ -727,7 +724,6 @@ def _then_bullets(text: str, strict: bool) -> str:
             count += (
                 sum(part.rstrip("\"'”’)").endswith(".") for part in parts) if strict else len(parts)
             )
-    # a bullet without a word is none
     return _at_least(bullets, 2, "bullet points")
 
 
@@ -784,7 +780,6 @@ def _no_space(text: str, strict: bool) -> str:
 @_kind("repeat:repeat_change", least=1, whole=True, prompt_to_repeat=TEXT)
 def _changed(text: str, strict: bool, prompt_to_repeat: str) -> str:
     answered, expected = text.split(), prompt_to_repeat.split()
-    # all but the first word is the same
     held = text != prompt_to_repeat and answered[1:] == expected[1:]
     if strict:
         held = held and answered[:1] != expected[:1] and bool(words(answered[0]))
@@ -838,7 +833,6 @@ def _questions(text: str, strict: bool) -> str:
     lengths = []
     for part in parts:
         lines = [line.strip() for line in part.split("\n")]
-        # five options, A to E
         options = [bool(re.match(r"[A-Ea-e][.|)]\s*\w+", line)) for line in lines]
         if sum(options) != 5:
             return f"{sum(options)} options, not 5"

@@ -120,7 +120,7 @@ _MARKS_IN_WORDS = re.compile(  # begins with a character, which the search jumps
 
 @_kind("keywords:forbidden_words", forbidden_words=WORDS)
 def _forbidden(text: str, strict: bool, forbidden_words: tuple[str, ...]) -> str:
-    # a forbidden phrase with a second space in it is still that phrase
+    # full-width letters and signs that cannot be seen do not hide a forbidden word
     text = squeezed_spaces(text) if strict and not text.isascii() else text
     bare = _MARKS_IN_WORDS.sub("", text) if strict else ""
     for word in forbidden_words:
@@ -213,7 +213,6 @@ _REFERENCE_END = re.compile(
 @_kind("length_constraints:number_sentences", num_sentences=COUNT, relation=RELATION)
 def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str) -> str:
     if not strict:
-        # sentences by their ends; what follows the last end is one more
         ends = [end.end() for end in _REFERENCE_END.finditer(text)]
         has_tail = bool(text[ends[-1] if ends else 0 :].strip())
         return compare_count(len(ends) + has_tail, relation, num_sentences, "sentences")
@@ -278,7 +277,7 @@ def _first_word_of(
     if strict:
         parts = [part for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()]
     count = sum(1 for part in parts if part.strip())
-    # empty paragraphs do not count, but the number of the paragraph does, as in the published
+    # the total leaves out empty paragraphs, and `nth_paragraph` counts them, as in the published
     # checker
     if count != num_paragraphs:
         return f"{count} paragraphs, not {num_paragraphs}"
@@ -324,7 +323,6 @@ def _count_brackets(line: str) -> int:
 
 
 _POSTSCRIPTS = {
-    # "P. P. S." and "P.P.S", "p. s."
     "p.p.s": re.compile(r"p\.\s?p\.\s?s", re.IGNORECASE),
     "p.s.": re.compile(r"p\.\s?s\.", re.IGNORECASE),
 }
@@ -347,7 +345,6 @@ def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
     written_lines = [
         line
         for line in lines
-        # more than one word must follow the mark: an empty "P.S." says nothing
         if (match := begins.match(line)) and len(words(line[match.end() :])) > 1
     ]
     if not written_lines:
@@ -360,7 +357,6 @@ def _postscript(text: str, strict: bool, postscript_marker: str) -> str:
     )
 
 
-# "- x", "* x", "+ x" and "• x", with a word among the next characters: "* * *" is a line
 _BULLET = re.compile(r"^([ \t]{0,20})(?:[*+•]|-)[ \t]+(?=[^\n]{0,20}\w)", re.MULTILINE)
 
 
@@ -445,7 +441,6 @@ def _sections(text: str, strict: bool, section_spliter: str, num_sections: int) 
     if not strict:
         count = _counter(section_spliter, r"\s?\d+", fold=False)(text)
         return compare_count(count, "at least", num_sections, "sections")
-    # "SECTION 1", "## Section 2:", at the beginning of a line
     parts = re.split(rf"(?im)^[#*_\"“( \t]{{0,10}}{re.escape(section_spliter)}[ \t]*(\d+)\b", text)
     numbers, bodies = parts[1::2], parts[2::2]
     counted = [int(number) if len(number) < 6 else 0 for number in numbers]
@@ -540,7 +535,6 @@ def _repeat_prompt(text: str, strict: bool, prompt_to_repeat: str) -> str:
 def _end(text: str, strict: bool, end_phrase: str) -> str:
     if strict:
         held = (
-            # marks and quotation signs around the phrase are passed over
             squeezed_spaces(text).rstrip(_ENDS).endswith(squeezed_spaces(end_phrase).rstrip(_ENDS))
         )
     else:

@@ -39,7 +39,6 @@ _FEW: Final = 3  # words that an answer needs where the instruction leaves room 
 def _same(said: str, asked: str, strict: bool) -> bool:
     """Strictly, only runs of white space may differ; the published checkers take any case."""
     if strict:
-        # strictly in the same case; line breaks and spaces may differ
         return said.split() == asked.split()
     return said.strip().lower() == asked.strip().lower()
 
@@ -69,7 +68,6 @@ def _copy(text: str, strict: bool, prompt_to_repeat: str) -> str:
 @_kind("copy:copying_multiple", least=1, whole=True, prompt_to_repeat=TEXT, N=POSITIVE)
 # the data set's name
 def _copies(text: str, strict: bool, prompt_to_repeat: str, N: int) -> str:  # noqa: N803
-    # the divider that the instruction names
     parts = text.split("******")
     if len(parts) != N:
         return f"{len(parts)} copies, not {N}"
@@ -117,7 +115,6 @@ def _repeat_phrase(text: str, strict: bool, phrase: str, small_n: int) -> str:
         # as many different ones: the same variant three times is one
         if len(near) != small_n or len(set(map(tuple, near))) < small_n:
             return f"{len(near)} variants of the phrase, not {small_n} different ones"
-        # the phrase itself is no variant of it
         return "" if phrase_words not in near else "the phrase is repeated without a change"
     variants = [
         variant.split()
@@ -285,7 +282,7 @@ def _hyphens(text: str, strict: bool) -> str:
     pieces = text.split("-")
     if strict:
         single = all(piece == piece.strip() and len(sentences(piece)) == 1 for piece in pieces)
-        # a hyphen within a word joins no sentences
+        # each piece must end a sentence: a hyphen within a word joins none
         ends = all(piece.endswith((".", "!", "?")) for piece in pieces[:-1])
         return (
             ""
@@ -354,7 +351,6 @@ def _no_exclamation(text: str, strict: bool) -> str:
 
 @_kind("count:lowercase_counting", N=COUNT)
 def _lowercase_words(text: str, strict: bool, N: int) -> str:  # noqa: N803
-    # capital letters at the beginning take a word out of the count
     count = len(re.findall(r"\b[a-z]+\b", text))
     return "" if count <= N else f"{count} words in lower case, more than {N}"
 

@@ -81,7 +81,7 @@ def mostly_latin(text: str) -> bool:
         text: the text.
     """
     letters = _LETTER.findall(text)
-    # nine of ten: names and single letters of other scripts may stand in an English text
+    # names and single letters of other scripts may stand in an English text
     return 10 * sum(map(str.isascii, letters)) >= 9 * len(letters) > 0
 
 

@@ -65,7 +65,7 @@ _LOOK_ALIKES = str.maketrans(
 )
 _SCRIPTS = re.compile("[\u0370-\u052f]")  # Greek and Cyrillic
 _LETTERS = re.compile(r"[^\W\d_]++")
-# bold and other letters of mathematics, and full-width ones: they show a word without its letters
+# bold and other letters of mathematics, and full-width ones: to a reader they are plain letters
 _STYLED = re.compile("[\U0001d400-\U0001d7ff\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]")
 _JOINERS = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
 # signs of no width between or beside Latin letters: "s\u200bea" shows "sea"; in other scripts they
@@ -144,7 +144,7 @@ def count_words(text: str) -> int:
         text: any text.
     """
     if not text.isascii():
-        # typographic signs do not part words in another way than plain ones do
+        # typographic quotes and dashes separate words as plain ones do
         plain = text
         for sign, replacement in _TYPOGRAPHIC:
             plain = plain.replace(sign, replacement)
@@ -227,7 +227,7 @@ def _whole_word(word: str, endings: str = "") -> tuple[str, re.Pattern[str]]:
     parts = _in_one_case(word).split()
     inner = r"\s+".join(map(re.escape, parts))
     first, last = parts[0][0], parts[-1][-1]
-    # first the letter, then the look back: the search jumps to letters that match
+    # the letter comes before the look-behind, so that the search jumps to letters that match
     if first.isalnum() or first == "_":
         head = re.escape(first)
         inner = rf"{head}(?<!\w{head}){inner[len(head) :]}"

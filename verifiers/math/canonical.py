@@ -59,7 +59,6 @@ def balance(equation: Node) -> Any:
     left, right = equation.args
     gap = _add_linear((linear(left, spread=True), linear(Node("neg", (right,)), spread=True)))
     terms = sorted(((factors, value) for factors, value in gap.items() if value), key=repr)
-    # Divided by the first coefficient: 2x = 4 and x = 2 differ by a factor alone.
     return ("equation", tuple((factors, value / terms[0][1]) for factors, value in terms))
 
 
@@ -69,7 +68,6 @@ def _split_sign(node: Node) -> tuple[int, Any]:
         sign, body = _split_sign(node.args[0])
         return -sign, body
     if node.op == "num":
-        # A literal that is negative is spelled as a sign and a number.
         return (-1 if node.value < 0 else 1), ("num", abs(Fraction(node.value)))
     if node.op == "add" and node.value != "mixed":
         return _spelled_sum(node)
@@ -187,8 +185,7 @@ def factors_of(node: Node) -> tuple[Fraction, Factors]:
     powers: dict[Any, Any] = {}
     for factor, exponent in _factors(node, Fraction(1)):
         number, base = _split(factor)
-        # A number to the power 1 or -1 is a coefficient; 3^5 is a base of its own, as it is left
-        # open.
+        # A number to the power 1 or -1 is a coefficient.
         if exponent in (1, -1) and (number or exponent == 1):
             coefficient *= number if exponent == 1 else 1 / number
         elif number == -1 and exponent.denominator == 1:
@@ -267,7 +264,6 @@ def written_value(node: Node) -> Fraction | None:
         return None if inner is None else -inner
     if node.op == "div":
         above, below = map(written_value, node.args)
-        # `below` is 0 for 1/0, which has no value.
         return above / below if above is not None and below else None
     if node.op == "add" and node.value == "mixed":
         return sum((written_value(arg) or Fraction(0) for arg in node.args), Fraction(0))

@@ -62,7 +62,6 @@ def date(text: str) -> Word | None:
     tokens = [token for token in _DATE_WORD.findall(words.lower()) if token not in _FILLERS]
     months = [_MONTH[token] for token in tokens if token in _MONTH]
     numbers = [int(token) for token in tokens if token.isdecimal()]
-    # One month and a day, perhaps a year, and no other word.
     if len(months) != 1 or len(months) + len(numbers) != len(tokens) or not 1 <= len(numbers) <= 2:
         return None
     day, year = numbers[0], numbers[1] if len(numbers) == 2 else 0

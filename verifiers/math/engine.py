@@ -100,7 +100,6 @@ def handle(request: Request) -> Reply:
 
 def _certainty(opinions: list[bool | None]) -> str:
     """What SymPy's opinions of our decisions on the parts come to."""
-    # One contradiction refutes, whatever the other parts say.
     return "refuted" if False in opinions else "evidence" if None in opinions else "proved"
 
 
@@ -110,7 +109,6 @@ def _reference(reference: str) -> Form | str:
     try:
         form = read(fold_within(reference))
         for part in parts(form):
-            # A number has its value already; anything else must be readable.
             if isinstance(part, Quantity) and part.value is None:
                 _check(part)
     except (Unreadable, TooLarge) as wrong:
@@ -126,7 +124,6 @@ def _check(form: Form) -> None:
     tree = resolve_indices(settle_roles(_tree(form), _tree(form))[0])
     carry_out_reference(tree)
     if not free_symbols(tree) and not has(tree, *_NO_VALUE) and tree not in _INFINITIES:
-        # A constant without a value, such as 1/0, is no reference.
         decided(lambda: Evaluation({}, real=False).value(tree))
 
 
@@ -267,7 +264,7 @@ def _in_one_measure(answer: Form, reference: Form) -> tuple[Node, Node]:
     and the like."""
     a, b = settle_roles(_tree(answer), _tree(reference))
     radians = any(_speaks_of_radians(node) for tree in (a, b) for node in walk(tree))
-    # Degrees stay degrees where both sides have them: 45° is then 45.
+    # Without π or an arcsin on either side degrees stay as they are: 45° is then 45.
     return (_degrees(a, answer), _degrees(b, reference)) if radians else (a, b)
 
 

@@ -98,7 +98,6 @@ def _same(a: Node, b: Node) -> bool:
     a, b = _in_units(a, b), _in_units(b, a)
     if a.op == b.op == "rel":
         return _relations(a, b)
-    # Then formulas of logic, whose letters have no values at all.
     if boolean.is_boolean(a) or boolean.is_boolean(b):
         return boolean.same_truth(a, b)
     if a.op == b.op == "congruent":
@@ -180,7 +179,6 @@ def _expressions(a: Node, b: Node) -> bool:
     if _with_other_constants(a, b):
         return True
     left, right = _constant(a), _constant(b)
-    # x^2 + C: two antiderivatives may differ by any constant.
     if left is None or right is None or "C" not in (left, right):
         return False
     # C is dropped on both sides; what is left must differ by a constant.
@@ -218,11 +216,9 @@ def _multiples(a: Node, b: Node, left: str, right: str) -> bool:
     # The step may run backwards: k runs through all whole numbers.
     if not (probing.equal(step_a, step_b) or probing.equal(step_a, Node("neg", (step_b,)))):
         return False
-    # How many steps lie between the two starts.
     turns = Node("div", (minus(start_a, start_b), step_a))
     if probing.equal(turns, num(0)):
         return True
-    # n\pi could be a formula of n, for which another start is another formula.
     family = "k" in (left, right) or (a.op == b.op == "add")
     return family and probing.equal(
         turns, Node("call", (Node("add", (turns, num(Fraction(1, 2)))),), "floor")
@@ -334,7 +330,6 @@ def _constant(node: Node) -> str | None:
 
 
 def _relations(a: Node, b: Node) -> bool:
-    # "in" before signs of size, which it cannot be turned into.
     if "in" in a.value + b.value:
         return (
             a.value == b.value
@@ -367,7 +362,6 @@ def _agree_cleared(a: Node, b: Node) -> bool:
     """xy = 1 and y = 1/x: the same numerators, and where a denominator vanishes neither equation
     has a solution."""
     (above_a, below_a), (above_b, below_b) = (_over_one(_gap(side)) for side in (a, b))
-    # The same denominators were compared already, by their ratio.
     if below_a == below_b or not probing.ratio(above_a, above_b):
         return False
     return all(
@@ -418,7 +412,7 @@ def _gap(relation: Node) -> Node:
 
 
 def _chains(a: Node, b: Node) -> bool:
-    # 1 < x < 3 and 3 > x > 1.
+    # 3 > x > 1 as 1 < x < 3.
     if a.value != b.value:
         b = Node("rel", b.args[::-1], tuple(realsets.TURNED[sign] for sign in b.value[::-1]))
     return a.value == b.value and all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))
@@ -436,7 +430,6 @@ def _congruences(a: Node, b: Node) -> bool:
     ):
         return False
     residues = [side.args[1] if side.op == "rel" else side for side in sides]
-    # Two numbers as residues are compared by `residues.py`.
     return any(map(free_symbols, residues)) and probing.equal(*residues)
 
 
@@ -450,7 +443,6 @@ def _solves_to(equation: Node, value: Node) -> bool:
     if equation.value != ("=",) or other_names or not name or not free_symbols(value):
         return False
     gap = _gap(equation)
-    # At the value and at one more and one less: a line through 0 there.
     moved = [_put(gap, name, Node("add", (value, num(by)))) for by in (0, 1, -1)]
     linear = probing.equal(Node("add", (moved[1], moved[2])), num(0))
     # Zero at the value, and not zero beside it: the equation says what the letter is.

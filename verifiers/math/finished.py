@@ -48,7 +48,7 @@ _LEAST_PRIMES = 500
 # log_2 2^{64} at most, and no power of more than 5,000 bits.
 _MOST_POWER, _MOST_BITS = 64, 5_000  # tried where a logarithm may be a whole number
 _CIRCULAR = frozenset("sin cos tan cot sec csc".split())
-# Of π/5 and π/10 by the golden section.
+# The sines and cosines of π/5 and π/10 are short because of the golden section.
 _SMALL_ANGLES = frozenset((1, 2, 3, 4, 5, 6, 8, 10, 12))
 """Parts of a half turn whose sines and cosines have short values."""
 _DIRECT = _CIRCULAR | frozenset("sinh cosh tanh".split())
@@ -79,7 +79,6 @@ def unfinished(answer: Node, reference: Node, policy: MathPolicy) -> str:
         answer, reference: as `statement.as_tree` makes them.
         policy: says whether a decimal reference may have been rounded.
     """
-    # An option is chosen, and what stands beside it is not judged.
     if reference.op == "choice" and answer.op == "choice":
         return ""
     if left := open_kinds(answer) - _allowed_operations(reference, policy):
@@ -162,7 +161,6 @@ def _is_written(answer: Node, reference: Node, policy: MathPolicy) -> bool:
     if answer.op == reference.op == "named" and answer.value != reference.value:
         return True  # y = 4/x for xy = 4
     bounded = [leaf for leaf in reference_leaves if not _is_infinite(leaf)]
-    # Infinite ends are left out: an interval (2, ∞) has one number.
     if bounded and all(_is_exact(leaf, policy) for leaf in bounded):
         return all(map(_is_finished_number, mine))
     # Place by place where both are tuples or matrices; in lists the order may differ.
@@ -185,10 +183,8 @@ def _may_be_rounded(leaf: Node, policy: MathPolicy) -> bool:
         number = number.args[0]
     value = number.value
     if policy.rounding == "exact" or not isinstance(value, Written):
-        # Fractions are never rounded; only a decimal may be.
         return False
     is_angle = leaf.op == "unit" and str(leaf.value).startswith("degree")
-    # A whole number stands for itself.
     return bool(value.places) and (
         policy.rounding == "reference" or is_angle or is_rounded(value, value.places)
     )
@@ -196,7 +192,7 @@ def _may_be_rounded(leaf: Node, policy: MathPolicy) -> bool:
 
 def _is_finished_number(leaf: Node) -> bool:
     """Operations that the reference has are settled already."""
-    # What is open is the affair of the other rules, which the reference may allow.
+    # Whatever is open in it is judged by the other rules, which the reference may allow.
     if is_written_out(leaf) or _is_infinite(leaf) or open_kinds(leaf):
         return True
     if leaf.op in ("ratio", "clock", "word", "choice"):
@@ -228,7 +224,6 @@ def _is_open_sum(node: Node) -> bool:
         return False
     earlier: set[object] = set()
     for arg in node.args:
-        # Each term as a sum of its own: what two of them share could be added.
         terms = linear(arg)
         zero = terms.get((), 1) == 0 and IMAGINARY not in walk(node)  # 0 + 2i is a + bi
         if zero or not earlier.isdisjoint(terms):
@@ -249,7 +244,6 @@ def _polynomial_factors(term: Node) -> frozenset[object]:
 
 
 def _is_open_product(node: Node) -> bool:
-    # 4.1·10^9 is a number.
     if _is_scientific(node):
         return False
     factors = list(_flat(node))
@@ -326,10 +320,8 @@ def _contents(node: Node) -> tuple[int, int]:
     if node.op == "neg":
         return _contents(node.args[0])
     if node.op == "num":
-        # Decimals have no whole number to divide out.
         return (abs(int(node.value)), 1) if node.value.denominator == 1 else (1, 1)
     if node.op == "div":
-        # (a/b) / (c/d) = ad / bc.
         (a, b), (c, d) = map(_contents, node.args)
         return a * d, b * c
     if node.op == "mul":
@@ -347,7 +339,6 @@ def _contents(node: Node) -> tuple[int, int]:
 
 def _whole_content(term: Node) -> int:
     above, below = _contents(term)
-    # A term with a denominator has no whole content: x/2 + 2.
     return above if below == 1 else 1
 
 
@@ -372,7 +363,6 @@ def _is_open_quotient(node: Node) -> bool:
         or any(arg.op == "div" and is_written_out(arg) for arg in parts)
         or _share(above, below)
         or _is_zero(above)
-        # \frac{1}{2 + i}: the denominator can be made real.
         or (not free_symbols(below) and IMAGINARY in walk(below))
     )
 
@@ -397,10 +387,7 @@ def _share(above: Node, below: Node) -> bool:
         for side in (above, below)
     ]
     return any(
-        # \frac{\sqrt6}{\sqrt2}: the radicands share a factor.
-        a and b and math.gcd(a.numerator, b.numerator) > 1
-        for a in roots[0]
-        for b in roots[1]
+        a and b and math.gcd(a.numerator, b.numerator) > 1 for a in roots[0] for b in roots[1]
     )
 
 
@@ -472,7 +459,6 @@ def _is_open_root(node: Node) -> bool:
         # \sqrt{1}, \sqrt0 and \sqrt{-1} have names.
         (not factors and coefficient in (-1, 0, 1))
         or _has_power(coefficient, int(degree))
-        # \sqrt{y^2}, \sqrt[3]{x^5}: a whole power can be taken out.
         or any(isinstance(power, Fraction) and abs(power) >= degree for _, power in factors)
     )
 
@@ -488,12 +474,10 @@ def _power_in(number: int, degree: int) -> bool:
     if number < 2 or degree > number.bit_length():
         return False
     for prime in range(2, _LEAST_PRIMES):
-        # A number that has been divided down has no prime left.
         if number < prime:
             break
         if number % prime**degree == 0:
             return True
-        # All of this prime is divided out before the next one.
         while number % prime == 0:
             number //= prime
     root = _whole_root(number, degree)
@@ -542,7 +526,7 @@ def _has_short_value(node: Node) -> bool:
         return numbers[0] in (0, 1, -1, Fraction(1, 2), Fraction(-1, 2))
     if name in ("ln", "log"):
         return numbers[0] == 1 or node.args[0] == EULER
-    # \lfloor 3.7\rfloor, \gcd(12,18): of numbers it is a number; of \sinh and the like only at 0.
+    # Of numbers \lfloor 3.7\rfloor and \gcd(12,18) are numbers; \sinh and the like only of 0.
     return name not in _COUNTED and None not in numbers and (name not in _DIRECT or numbers == [0])
 
 
@@ -580,7 +564,6 @@ def _is_open_exponential(node: Node) -> bool:
         part.op == "log" or (part.op == "call" and part.value in ("ln", "log"))
         for part in _parts(exponent)
     )
-    # e^{\ln 5} is 5; e^{2i} is a polar form.
     return base == EULER and (logarithm or _is_quarter_turn(exponent))
 
 
@@ -604,7 +587,6 @@ def _is_count(node: Node) -> bool:
 def _is_of_one(node: Node) -> bool:
     r"""\max(E, E), \gcd(E), \binom E1: it gives back what it is of."""
     if node.value in _COUNTED:
-        # \binom{E}{0} is 1, \binom{E}{1} is E.
         return written_value(node.args[-1]) in (0, 1)
     return node.value in _CHOOSING and len({spelling(arg) for arg in node.args}) == 1
 
@@ -616,7 +598,7 @@ def _holds_one_expression(node: Node) -> bool:
 def _is_open_region(node: Node) -> bool:
     """Two sets whose members are written out; two intervals of which what both hold is asked
     for."""
-    # A formula of logic or sets that has fewer letters than it shows.
+    # A formula of logic or sets whose value does not depend on all its letters.
     if is_reducible(node):
         return True
     listed = [arg.op == "set" and not free_symbols(arg) for arg in node.args]
@@ -652,7 +634,6 @@ def _always(node: Node) -> bool:
 
 
 def _is_numeral(node: Node) -> bool:
-    # -3 is one numeral, read as a sign and a number.
     return node.op == "num" or (node.op == "neg" and node.args[0].op == "num")
 
 

@@ -261,7 +261,6 @@ _JOINS = {"and": r" \also ", "or": r" \either ", ",": " , "}
 _DANGLING = re.compile(r"^ ?\\(?:also|either)(?![a-zA-Z])|\\(?:also|either) ?[.,;]? ?$")
 _INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|ne)(?![a-zA-Z])")
 _RELATION = re.compile(rf"=|{_INEQUALITY.pattern}")
-# A dollar that no backslash makes money.
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _SPACE_COMMANDS = re.compile(r"\\(?:[,;:! ]|cdot(?![a-z])|quad|thinspace)")
 _SCALING = frozenset(("K", "k", "M", "B"))
@@ -283,10 +282,8 @@ def fold(text: str) -> str:
 
 
 def _fold_end(text: str) -> str:
-    # A whole number needs no folding.
     if text.isascii() and text.isdecimal():
         return text
-    # Control characters: what JSON made of the backslash before a letter.
     if not text.isprintable():
         text = _EATEN.sub(lambda m: "\\" + _LETTER_OF[m[0]], text)
     if not text.isascii():
@@ -398,7 +395,6 @@ def _fold_connectives(text: str) -> str:
     # Between equations \wedge and \vee join statements; alone they are signs of logic.
     if _RELATION.search(text):
         text = text.replace(r"\wedge", r"\also").replace(r"\vee", " ; ")
-    # Without an inequality "and" makes a list.
     if not _INEQUALITY.search(text):
         text = text.replace(r"\also", " , ")
     return " ".join(text.split())
@@ -438,7 +434,6 @@ def _fold_roots(text: str) -> str:
     one sign."""
     parts, at = [], 0
     for match in _ROOT.finditer(text):
-        # This root stands within a bracket that was taken whole.
         if match.start() < at:
             continue
         parts.append(text[at : match.start()] + r"\sqrt")
@@ -523,7 +518,8 @@ def _quote(match: re.Match[str]) -> str:
     if content in _UPRIGHT:
         return f" {content} "
     if "\\" in content:
-        # One command that is no space, such as \text{\sqrt}, makes a formula of it.
+        # Only spaces leave it words, and only in \mathrm and \textrm: any other command makes a
+        # formula of it.
         if "rm" not in match[0][:8] or _SPACE_COMMANDS.sub("", content).count("\\"):
             return f" {content} "
         content = _SPACE_COMMANDS.sub(" ", content)  # \mathrm{kg\,m}
@@ -547,7 +543,6 @@ def _quote(match: re.Match[str]) -> str:
     if " and " in content and (value := number(content.casefold().replace("-", " "))) is not None:
         return f" {value} "  # two hundred and five
     parts = _JOINED.split(content)
-    # At odd places `split` leaves the separators.
     parts[1::2] = [_JOINS[sign.lower()] for sign in parts[1::2]]
     parts[::2] = [_spell_words(part) if part else "" for part in parts[::2]]
     if _GROUPED_WORDS.fullmatch(content):

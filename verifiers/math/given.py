@@ -99,19 +99,17 @@ def is_given(answer: Node, reference: Node, prompt: str, has_value: Callable[[No
         for leaf in leaves(answer)
         if not _is_plain(leaf) and _bare(leaf) not in reference_spellings
     ]
-    # Only plain numbers and letters are left, which may stand in the prompt.
+    # Only plain numbers and letters are left, which may well stand in the prompt.
     if not mine and answer.op in _GROUPS | _ATOMS:
         return False
     prompt_facts = facts(prompt)
     wholes = mine if answer.op in _GROUPS else [answer]
-    # All of it stands in the prompt: 5 km for "Convert 5 km to meters".
     if all(_is_known(whole_answer, prompt_facts) for whole_answer in wholes):
         return not _is_solved_alike(answer, reference)
     return any(
         spelling(part) in prompt_facts and has_value(part)
         for leaf in wholes
         for part in walk(leaf)
-        # A part that the prompt gives and that has the whole value.
         if part is not leaf and part.op not in _ATOMS | _GROUPS and not is_written_out(part)
     )
 
@@ -171,7 +169,6 @@ def facts(prompt: str) -> frozenset[Any]:
     """
     found: set[Any] = set()
     left = _MOST_READ
-    # From the end, as long as the characters last.
     for text in reversed(formulas(prompt)):  # the question stands behind examples
         if (left := left - len(text)) < 0:
             break
