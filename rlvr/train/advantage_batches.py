@@ -55,9 +55,7 @@ class AdvantageBatches(LearnerPart):
         assert batch.group is not None
         groups, algorithm = batch.group.tolist(), learner.algorithm
         epochs = [
-            # One split for each epoch, all drawn before the first update, on every rank alike.
-            update_rows(groups, learner.config.updates, draw)
-            for _ in range(algorithm.epochs)
+            update_rows(groups, learner.config.updates, draw) for _ in range(algorithm.epochs)
         ]
         if "minibatch" in algorithm.reads:  # advantages are of an update: all epochs have the same
             epochs = epochs[:1] * algorithm.epochs
@@ -77,8 +75,7 @@ class AdvantageBatches(LearnerPart):
     ) -> Batch:
         """The batch with advantages, and with the rows masked that are not trained on."""
         parts = self.learner.parts
-        # Row → number of its update in the first epoch:
-        # what a statistic over a mini-batch is taken over.
+        # Row → its update in the first epoch, for statistics over a mini-batch.
         update_of = {row: number for number, rows in enumerate(updates) for row in rows}
         credited = credit(
             sampled.groups,

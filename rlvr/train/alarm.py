@@ -148,7 +148,6 @@ class Alarms:
         if self._is_first and self.steps > 1 and "no end" in signs:
             lines.append(f"alarm: {never_ends(self._prompts)}")
         self._is_first = False
-        # Names that are absent this time start from 0 again, so only steps in a row count.
         self._in_a_row = {name: self._in_a_row.get(name, 0) + 1 for name in signs}
         # `==`, not `>=`: the line is said once, when the row of steps reaches its limit.
         begun = [
@@ -236,8 +235,7 @@ class Alarms:
                 "stop text; check that the tokenizer's end token is the one that the model was "
                 "taught",
             )
-        # NaN where the algorithm has no such side; NaN is
-        # true, so one that is absent silences this alarm.
+        # NaN is true: without these metrics there is no alarm.
         clipped = [numbers.get(f"clipped_{side}", float("nan")) for side in ("low", "high", "dual")]
         # A batch that makes one update has ratio 1 everywhere, where no clip can act.
         if self._clips and numbers.get("updates", 0) > 1 and not any(clipped):
@@ -287,7 +285,7 @@ def lr_alarm(parameters: Sequence[torch.Tensor], lr: float) -> str | None:
     # float64: a sum in bf16 would itself be rounded to three digits.
     total = sum(float(p.abs().sum(dtype=torch.float64)) for p in local_weights)
     mean = total / max(1, sum(p.numel() for p in local_weights))
-    # `0 <`: an adapter whose products begin at 0 has no size to compare with.
+    # `0 <`: weights that are all 0 have no size to compare lr with.
     if 0 < mean < lr:
         return (
             f"alarm: lr is {lr:g}, and the trained weights are {mean:.2g} on average: AdamW moves "
@@ -432,7 +430,7 @@ class OpinionAlarm:
             )
             return opinion if isinstance(opinion, Verdict) else _await_verdict(opinion)
         name = type(errors[0]).__name__
-        return Verdict(Outcome.UNSCORED, why=f"{name}: {errors[0]}")  # as in scoring
+        return Verdict(Outcome.UNSCORED, why=f"{name}: {errors[0]}")
 
 
 def _await_verdict(given: Any) -> Verdict:

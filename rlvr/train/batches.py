@@ -176,14 +176,12 @@ def buckets(
     for i, size in enumerate(sizes.tolist()):
         # Most rows that fit from here; a row that is too long alone gets a batch all the same.
         longest = min(n - i, max(1, max_tokens // size) if size else n)
-        # Cost of every batch that begins at row i, of 1,
-        # 2 … `longest` rows; one numpy step for each row.
+        # Costs of the batches of 1, 2 … `longest` rows that begin at row i, in one numpy step.
         tried = cost[i] + overhead_tokens + size * np.arange(1, longest + 1)
         better = tried < cost[i + 1 : i + longest + 1]
         cost[i + 1 : i + longest + 1][better] = tried[better]
         start[i + 1 : i + longest + 1][better] = i
     cuts = [n]
-    # Follow the recorded starts from the end back to row 0.
     while cuts[-1] > 0:
         cuts.append(int(start[cuts[-1]]))
     return [order[a:b].tolist() for a, b in pairwise(reversed(cuts))]

@@ -125,7 +125,7 @@ class Canary:
         sampled = [TokenRow(self.prompt_ids, [probe.token]) for probe in probes]
         return Observed([*self.rows, *sampled], [probe.logprobs for probe in probes], probes)
 
-    # The trained forward pass, which would build a graph for each check.
+    # Or the policy's forward pass would build a graph.
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def check(
         self,
@@ -188,7 +188,6 @@ class Canary:
             for mine, sampler_value in zip(left, right, strict=False)  # ours are padded
         ]
         mine, reported = max(pairs, key=_distance, default=(0.0, 0.0))
-        # `not … <=`: NaN fails too.
         if not _distance((mine, reported)) <= self.tolerance:
             raise CanaryFailed(
                 f"{where} gives a token the logprob {reported:.6f}, the trainer {mine:.6f}, more "
@@ -243,8 +242,7 @@ def _require_whole_update(probe: Probe, version: int) -> None:
 def _long_prompt(prompts: Sequence[Sequence[int]], length: int) -> list[int]:
     """The prompts one after the other, again and again, up to this length."""
     joined = [token for ids in prompts for token in ids]
-    # One repetition more than needed, cut to length; at
-    # least 1 token, as an engine refuses empty prompts.
+    # At least 1 token, as an engine refuses empty prompts.
     return (joined * (length // len(joined) + 1))[: max(1, length)]
 
 
@@ -264,5 +262,5 @@ def _differing(given: Mapping[str, Tensor], theirs: torch.nn.Module) -> str:
 
 def _distance(pair: tuple[float, float]) -> float:
     difference = abs(pair[0] - pair[1])
-    # max() of floats passes over a NaN that does not come first; infinity it does not.
+    # `max` passes over a NaN that does not come first, but not over infinity.
     return math.inf if math.isnan(difference) else difference

@@ -78,7 +78,7 @@ def save(
     require_whole("keep", keep, 1)
     folder.mkdir(parents=True, exist_ok=True)
     path, ranks, shards = path_of(folder, step), ranks or Ranks(), list[_Shard]()
-    # Before the ranks part: writing shards is a collective that all of them have to enter.
+    # Before other ranks return: writing shards is a collective of all ranks.
     unsharded = _without_shards(dict(state), (), shards)
     shards_info = _write_shards(path, shards, ranks) if shards else {}
     if shards:
@@ -92,9 +92,7 @@ def save(
                 torch.save(unsharded, checksummed)
             _seal(file, checksummed)
     except (OSError, RuntimeError) as error:
-        # torch hides it behind an error of its own
-        # Whichever way torch wraps it, the disk's own error says
-        # what to do. One with a file name already names its file.
+        # torch may hide the disk's error behind one of its own; an error with a file name says all.
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError) or cause.filename is not None:
             raise
@@ -107,8 +105,6 @@ def save(
     written = shards_info["folder"] if shards else ""
     for place in folder.glob("step-*-*/"):
         is_kept = path_of(folder, int(place.name.split("-")[1])).exists()
-        # A folder's name is step-NNNNNNNN-TOKEN; a killed
-        # save leaves one whose file was never written.
         if not is_kept or (place.name.startswith(f"{path.stem}-") and place.name != written):
             shutil.rmtree(place, ignore_errors=True)
     return path
@@ -318,7 +314,7 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, o
     reader = _ShardReader(folder)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # meant so
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             # `no_dist`: whole tensors in one process, whatever number of ranks has written them.
             dcp.load(named, storage_reader=reader, no_dist=ranks.world == 1)
     except CheckpointException as error:
@@ -333,7 +329,7 @@ def _with_shards(path: Path, state: dict[str, Any], ranks: Ranks) -> dict[str, o
 
 
 _METADATA: Final = ".metadata"
-# What a metadata file of torch names, and nothing that could run.
+# Classes that a metadata file of torch names; unpickling any other one is refused.
 _OF_METADATA: Final = frozenset(
     {
         "pathlib.PosixPath",
@@ -353,7 +349,7 @@ _OF_METADATA: Final = frozenset(
 )
 
 
-# Whatever a stream of bytes that is no pickle, or a damaged one, makes the unpickler raise.
+# What the unpickler raises for damaged bytes, or for bytes that are no pickle.
 _OF_A_PICKLE: Final = (
     *(pickle.UnpicklingError, EOFError, MemoryError, RecursionError),
     *(AttributeError, ImportError, LookupError, TypeError, ValueError),
@@ -459,7 +455,6 @@ def rng_state(device: torch.device | None = None) -> dict[str, object]:
     Args:
         device: whose generator is included, if it is a GPU.
     """
-    # `getstate` holds a tuple of 625 ints; lists load with `weights_only`.
     version, words, gauss = random.getstate()
     state = {"python": [version, list(words), gauss], "torch": torch.get_rng_state()}
     if device is not None and device.type == "cuda":
@@ -500,7 +495,6 @@ def stop_requested(say: Callable[[str], None] = lambda line: None) -> Iterator[C
     if before[signal.SIGINT] is signal.SIG_IGN:
         del before[signal.SIGINT]
 
-    # Python keeps one handler for a signal: whose it was before has to get it back.
     def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -40,14 +40,12 @@ __all__ = ["RuleResult", "conforms", "gradient_apart", "try_as_rank"]
 # Of the gradient's norm: rows in other micro-batches or on other ranks are summed in another
 # order, while a rule that is broken moves the gradient by far more.
 _TOLERANCE: Final = 1e-6
-# A model of a few thousand parameters over thirteen letters: each rule takes some tens of
-# milliseconds, and its gradient is a real one.
+# A model of few parameters, so that each rule is tried quickly.
 _CHARSET: Final = "0123456789ab= "
 # Six groups of four: several micro-batches, a rank with other groups than its neighbour, and one
 # row that is UNSCORED.
 _PROMPTS: Final = 6
 _GROUP: Final = 4
-# Two show what any number would: a sum over ranks, or none.
 _RANKS: Final = 2
 _RANKS_S: Final = 300  # two processes that import torch, perhaps on a busy machine
 
@@ -128,7 +126,7 @@ def try_as_rank() -> None:
     """Try as one of several ranks the algorithm whose record is on stdin; prints how far its
     gradient is off."""
     algorithm = from_record(json.load(sys.stdin))
-    # Two ranks on two cores: more threads than cores make both slower.
+    # More threads than cores would make both ranks slower.
     torch.set_num_threads(1)
     with TemporaryDirectory() as place:
         alone = _Trial(algorithm, Path(place)).gradient()  # alone it can save a teacher, too
@@ -221,8 +219,6 @@ class _Trial:
             _CHARSET, hidden=16, heads=2, layers=1, tied=False, dtype=torch.float64
         )
         with torch.no_grad():  # so that some tokens are likely and others not
-            # Logits 40 times as wide, or every token of an
-            # untrained model would be about equally likely.
             model.get_output_embeddings().weight.mul_(40)
         settings: JsonDict = {"max_tokens": 8, "lr": 1e-2, "eval_every": None}
         if algorithm.needs_teacher:
@@ -253,7 +249,6 @@ class _Trial:
         learner.optimizer.zero_grad()
         _backward(learner, batch)
         return torch.cat([
-            # Absent is 0: a parameter that no token reaches has no gradient.
             _whole(torch.zeros_like(p) if p.grad is None else p.grad).flatten().clone().cpu()
             for p in learner.parameters
         ])  # fmt: skip
@@ -344,7 +339,7 @@ class _Trial:
             picked = leaf[[place[id(row)] for row in rows], :width]
             return (picked, picked * 0) if with_entropy else picked
 
-        # Shadows the method on the instance alone, and is deleted again whatever happens.
+        # Shadows the method on this instance alone.
         vars(learner.policy)["logprobs"] = read_leaf
         try:
             _backward(learner, batch)
@@ -403,7 +398,6 @@ class _Trial:
 
     def resuming(self) -> str:
         first, second = self._learner(self.algorithm), self._learner(self.algorithm)
-        # A batch of one update, with all rows.
         parts = [range(len(self.batch.rows))]
         first.update(first.prepared(self.batch), parts, lambda _: None)
         # A deep copy: `load_state_dict` of torch's
@@ -503,7 +497,7 @@ def _others(algorithm: Algorithm, name: str, number: Number) -> Iterator[Algorit
     for value in _values_beside(getattr(holder, number.name), number.hint):
         try:
             yield changed(algorithm, {name: value})
-        except UsageError:  # out of its range
+        except UsageError:
             continue
 
 

@@ -115,7 +115,7 @@ class ContextGroup:
         )
         first, second = (pack.sources - begin for begin in begins)
         is_first, is_second = ((at >= 0) & (at < chunk) for at in (first, second))
-        # Completion tokens whose logits this rank computes, with numbers among those of the pack.
+        # Places, in the pack, of the completion tokens whose logits this rank computes.
         kept_positions = (is_first | is_second).nonzero().flatten()
         attention = _Attention(self._group, self._size, chunk, begins, [*starts, len(positions[0])])
         # Found again by the positions' tensor, which every layer of the model passes on.
@@ -210,7 +210,6 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None]:
-        # Sum over ranks of the gradient of each one's part; rank r keeps part r.
         own_gradient = gradient.new_empty(gradient.shape[1:])
         _reduce_scatter(own_gradient, gradient.flatten(0, 1).contiguous(), group=ctx.group)
         return own_gradient, None, None
@@ -224,7 +223,6 @@ class _Joined(torch.autograd.Function):  # type: ignore[misc]
         ctx: FunctionCtx, values: Tensor, own: Tensor, total: int, group: ProcessGroup
     ) -> Tensor:
         ctx.save_for_backward(own)
-        # Each place has one rank's value and zeros of all others, so the sum is no rounding.
         joined = values.new_zeros(total).index_put((own,), values)
         dist.all_reduce(joined, group=group)  # 0 + x is exact
         return joined

@@ -20,13 +20,12 @@ def step_costs(device: torch.device, tokens: float, step_s: float) -> dict[str, 
         tokens: sampled or trained in the step.
         step_s: seconds of the step.
     """
-    # Peak of the whole process so far, not of this step.
     numbers = {"step_s": step_s, "tokens_per_s": tokens / step_s}
     if device.type == "cuda":
         numbers["memory_mib"] = torch.cuda.max_memory_allocated(device) / 2**20
         numbers["held_mib"] = torch.cuda.memory_allocated(device) / 2**20
         return numbers
-    # Linux counts ru_maxrss in KiB.
+    # The process's peak so far; Linux counts ru_maxrss in KiB.
     numbers["memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     with suppress(OSError):  # only Linux says what is held now
         # The second number is resident pages.

@@ -248,8 +248,7 @@ def _credit(given: GroupInputs) -> Credit:
         )
     is_whole = advantages.shape == given.scores.shape  # one per completion
     advantages = advantages.reshape((-1, 1) if is_whole else mask.shape)
-    # `where` and no product: what a formula gives at a masked token may be NaN, and 0 times NaN is
-    # NaN.
+    # `where` and no product, as a masked token's advantage may be NaN and 0 · NaN is NaN.
     # Detached: an advantage weighs the gradient and is not differentiated.
     return Credit(torch.where(mask, advantages.detach(), 0.0), returns)
 
@@ -288,8 +287,7 @@ def _credit_of_sizes(given: GroupInputs) -> Credit:
     """Credit of groups of different sizes: smaller ones are filled up by UNSCORED rows, which no
     mean counts."""
     G = max(len(group.rollouts) for group in given.groups)
-    # Where the rows of the batch are among those with the absent ones, to get them back at the
-    # end.
+    # Places of the batch's rows among those with the absent ones.
     real_rows: list[int] = []
     filled: list[Group] = []
     for group in given.groups:
@@ -308,7 +306,6 @@ def _credit_of_sizes(given: GroupInputs) -> Credit:
     wide = collate(filled)
     for name, column_values in given.batch.tensors().items():
         column = column_values.new_zeros(len(wide.rows), *column_values.shape[1:])
-        # Absent rows are 0 everywhere, and False in masks.
         column[real_rows] = column_values
         wide = replace(wide, **{name: column})
 
@@ -482,7 +479,6 @@ def totals(groups: Sequence[Group]) -> tuple[Float[Tensor, "P G"], Bool[Tensor, 
     rows = [
         [None if r.score is None else r.score.total for r in group.rollouts] for group in groups
     ]
-    # None fills up smaller groups: 0 in totals, and False in `scored`.
     rows = [row + [None] * (G - len(row)) for row in rows]
     scored = torch.tensor([[total is not None for total in row] for row in rows])
     return torch.tensor([[float(total or 0.0) for total in row] for row in rows]), scored
@@ -519,8 +515,6 @@ def _penalise(rewards: Tensor, batch: Batch, algorithm: Algorithm) -> Tensor:
     kl = algorithm.kl
     if kl is None or kl.place != "reward":
         return rewards
-    # The penalty in the reward is of the policy that sampled:
-    # it is paid for what was done, and has no gradient.
     assert batch.ref_logprobs is not None
     return penalise(
         rewards,
@@ -595,9 +589,7 @@ def update_rows(group: Sequence[int], updates: int, generator: torch.Generator) 
         return all_rows
     order = torch.randperm(len(members), generator=generator).tolist()
     ordered = [list(members.values())[i] for i in order]
-    # From the wanted number down, until every part has enough rows.
     for count in range(min(updates, len(members) // LEAST_GROUPS), 1, -1):
-        # Ends at i · groups / count: sizes differ by one at most.
         ends = [len(ordered) * (i + 1) // count for i in range(count)]
         parts = [
             [row for rows in ordered[start:stop] for row in rows]

@@ -89,7 +89,6 @@ def dry_run(
     for name, (before, later) in changes.items():
         _line(out, f"{name} would be {later!r} from here on, and was {before!r}")
     activity = Activity(err)
-    # Weights of the policy are loaded here, since memory and speed are measured with it.
     with activity.working(f"loading {config.model}"):
         policy = prepare_policy(policy_from_config(config), config)
     say_prompts(policy, env, lambda line: _line(out, line))
@@ -123,13 +122,11 @@ def dry_run(
             memory = forecast(policy, config, prompt_tokens=longest, world=together)
         _line(out, f"of each of {together} processes: {memory}" if together > 1 else str(memory))
         require_room(memory, config)
-        # Tokens sampled so far, to count only those of the group.
         before = cut.tokens
         with activity.task("sampling the first group", settings.group_size) as advance:
             first = Cursor(env, seed=settings.seed).take(1)
             [(_, group)] = sample_groups(groups, first, advance)
         _show(group, out)
-        # Not 0, by which the rate below is divided.
         spent_s = max(cut.spent_s, 1e-6)
         sampled = cut.tokens - before or sum(len(r.completion_ids) for r in group.rollouts)
         _line(out, _sampled_line(len(group.rollouts), sampled, spent_s, cut.cut))

@@ -179,9 +179,7 @@ def eval_sets(config: ResolvedConfig, env: Environment) -> list[Evaluated]:
             prompts is trained on; of a generator with few prompts, only in the training split.
     """
     sets = [EvalSet.read(text) for text in config.eval_env]
-    # As many as the run takes at most: prompts per step times steps.
     trained = _prompts(env, config.prompts * config.steps) if sets else frozenset()
-    # Generated splits that are trained on: only these are compared without an excuse by chance.
     splits = {(member.id, member.split) for member in env.members.values() if member.size is None}
     evaluations = []
     for eval_set in sets:
@@ -216,7 +214,6 @@ def _open_eval_set(
     shared = sum(str(env.task(index).prompt) in trained for index in rows)
     # A generator with few prompts repeats itself in any split, which is chance and no leak.
     by_chance = env.size is None and (env.id, env.split) not in splits
-    # More than one in a hundred; fewer are said in the evaluation's line.
     if 100 * shared > len(rows) and not by_chance:
         raise UsageError(
             f"{shared} of its {len(rows)} prompts are trained on; give another split, leave them "

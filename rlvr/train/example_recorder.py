@@ -65,7 +65,7 @@ class ExampleRecorder(StepWriter):
             return
         for values in (micro.logprobs, micro.outputs):
             if values is not None and values.requires_grad:
-                # Of what is no leaf autograd keeps no gradient unless it is told.
+                # Autograd keeps the gradient of a tensor that is no leaf only on request.
                 values.retain_grad()
         self._micro = micro
 
@@ -96,7 +96,6 @@ class ExampleRecorder(StepWriter):
     def after_skip(self, mini: Any, numbers: Mapping[str, float]) -> None:
         """Write the rows of an update that was left out."""
         self._micro = None
-        # Nothing was learned from it; its rows go into a file of their own.
         del self._updates[-1:]
         if self.learner.ranks.first:
             step = StepFile({"left_out": True}, rows_of_examples(mini.rows)[0])
@@ -126,7 +125,6 @@ class ExampleRecorder(StepWriter):
         ]
         for name in ("ref_logprobs",):
             if order and name in rows_so_far.get(order[0], {}):
-                # An empty column first: `concatenate` refuses none.
                 columns = [np.zeros(0, np.float32), *(rows_so_far[place][name] for place in order)]
                 arrays[name] = np.concatenate(columns)
         heads = []

@@ -57,7 +57,6 @@ class FileRows(RowSource):
         if settings.eval_every is not None and run.ranks.first and (settings.env or eval_env):
             options = {"split": settings.eval_split, **settings.eval_options}
             evaluation = eval_env or make(settings.env, **{**settings.env_options, **options})
-            # Options of training first, then the split, then what evaluation changes.
             if settings.strict:
                 evaluation.stop_at_bad_rows()
             self.eval_env = evaluation

@@ -66,7 +66,6 @@ def sketch_of(parts: Iterable[tuple[int, Tensor]], size: int) -> NDArray[np.floa
             flat, first = flat[ROW - column :], flat[: ROW - column]
             total[column : column + len(first)].add_(first, alpha=float(signs[row]))
             row += 1
-        # Full rows in one product with their signs.
         full_rows = len(flat) // ROW
         end = full_rows * ROW
         if full_rows:
@@ -88,7 +87,6 @@ def _parts(model: nn.Module) -> Iterator[tuple[int, Tensor]]:
             mesh = gradient.device_mesh
             if mesh.ndim > 1:  # parts of rows, or the same on several ranks: the first has it whole
                 full_gradient = gradient.full_tensor()
-                # Whole on every rank: the first one alone adds it.
                 if not any(mesh.get_coordinate() or ()):
                     yield start, full_gradient
             else:

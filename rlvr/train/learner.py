@@ -164,11 +164,8 @@ class Learner:
         adapted = {
             name: getattr(running, name)
             for name in (number.name for number in fields(running))
-            # Moved while the run went (running ≠ before),
-            # and not set anew by the stage (before = after).
             if getattr(running, name) != getattr(before, name) == getattr(after, name)
         }
-        # Only now, so that the comparison above sees the settings that were in force.
         self.config, self.algorithm = config, after.copy_with(**adapted)
         self._take_parts(parts_of(self, self.parts))
 
@@ -271,7 +268,6 @@ class Learner:
                 if numbers:
                     logged.append(numbers)
                     stats += ratio_stats
-            # `start` is the first one, as statistics have no zero of their own.
             numbers = _means(logged) | (sum(stats[1:], start=stats[0]).means() if stats else {})
             for part in self.parts:
                 numbers |= part.after(batch)
@@ -300,8 +296,7 @@ class Learner:
         # A mover (trust region) sets weights itself; then no gradient stands here.
         moves = any(p.grad is not None for p in self.parameters)
         if moves:
-            # Before gradients are known to be finite: a norm that is not makes all of them NaN,
-            # and no step is made on them below.
+            # Before gradients are known to be finite; if the norm is not, no step is made below.
             norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip)
             numbers["grad_norm"] = float(norm)
             for part in self.parts:
@@ -319,8 +314,8 @@ class Learner:
         for part in learning:
             part.step()
         if moves:
-            # From the number of updates and not of calls: updates that are skipped take no part of
-            # the schedule.
+            # From the number of updates, not of calls: a skipped
+            # update takes no part of the schedule.
             self.optimizer.param_groups[0]["lr"] = self.lr
             self.optimizer.step()
         if has_moved := moves or (self._mover is not None and bool(ratio_stats)):
@@ -400,15 +395,13 @@ class Learner:
         stats = list[RatioStats]()
         for indices, counts in plan:
             loss, terms, micro_stats = loss_of(indices)
-            # A rank with fewer micro-batches makes passes that do not count: shards are gathered
-            # in every pass, and a rank that makes fewer would leave the others waiting.
-            # Times 0 and not skipped: the backward pass gathers shards too.
+            # A rank with fewer micro-batches makes passes that do not count, since shards are
+            # gathered in every pass; times 0, as the backward pass gathers too.
             (loss if counts else loss * 0.0).backward()
             self._advance(len(indices))
             if micro_stats is not None:
                 stats.append(micro_stats if counts else micro_stats.none())
             for name, value in {"loss": loss, **terms}.items():
-                # `counts` is a bool: a pass that does not count adds 0.
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
         sums, stats = self._over_ranks(sums, [sum(stats[1:], start=stats[0])] if stats else [])
         numbers = {name: float(value) for name, value in sums.items()}
@@ -578,7 +571,6 @@ class Learner:
         self.ranks.load_optimizer(self.optimizer, state["optimizer"], self.parameters)
         self.updates, self.bad, self._bad_in_a_row = state["counts"]
         clock = LrClock(**state["clock"])
-        # Updates that a step makes if its batch is full, as in `total_updates`.
         per_step = self.algorithm.epochs * self.config.updates_per_batch
         extra_updates = (
             self.config.steps - state["steps"]

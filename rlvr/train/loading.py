@@ -64,8 +64,6 @@ def load_model(
                 f"the adapter in {path} belongs to {base}, which is an adapter too; merge that one "
                 f"first"
             )
-        # In float32 and on the CPU, as the product is
-        # added to the weights before they get their type.
         model, tokenizer = load_model(base, dtype=torch.float32, device="cpu", attention=attention)
         model = load_adapter(model, path)  # in float32: bfloat16 would lose most of a small product
         for parameter in model.parameters():
@@ -178,7 +176,6 @@ def _warn_of_other_tokens(name: str, tokenizer: PreTrainedTokenizerBase) -> None
         c for c in _PROBE if unknown not in saved.encode(c, add_special_tokens=False).ids
     )
     written = saved.encode(probe, add_special_tokens=False).tokens
-    # Texts of tokens and not ids, for a warning that can be read.
     read = tokenizer.tokenize(probe, add_special_tokens=False)
     if read != written:
         warnings.warn(

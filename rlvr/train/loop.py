@@ -136,7 +136,7 @@ class Trainer(Closing):
                 with self.activity.working(f"loading {config.model}"):
                     policy = policy_from_config(self.settings, self.ranks.world)
             self.policy = prepare_policy(policy, self.settings)
-            # Compared only over ranks; a checksum of all weights would be time for nothing alone.
+            # Only ranks compare it, and a checksum of all weights takes time.
             summary = self.policy.summary() if self.ranks.world > 1 else ""
             self.ranks.require_same("weights", summary)
             if self.ranks.first:

@@ -57,7 +57,6 @@ class Lora:
         self._layers = dict(_lora_layers(model))
         self.name = _only_adapter(self._layers)
         self._require_plain()
-        # In place; everything else of the model stays frozen.
         for parameter in self.parameters.values():  # peft loads adapters frozen
             parameter.requires_grad_(True)
 
@@ -160,12 +159,9 @@ class Lora:
         without them."""
         # they stay as they are, and shards of them would have another one
         if self._fingerprint is None:
-            # 0 while it is computed; each tensor's sum goes on from the last.
             self._fingerprint = 0
             for name, parameter in self._model.named_parameters():
                 if ".lora_" not in name:
-                    # A sample of each: enough to tell models
-                    # apart, without a pass over all weights.
                     head = parameter.detach().flatten()[:_SAMPLE].cpu().contiguous()
                     checksum = zlib.crc32(name.encode(), self._fingerprint)
                     self._fingerprint = zlib.crc32(head.view(torch.uint8).numpy(), checksum)

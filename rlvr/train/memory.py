@@ -216,7 +216,6 @@ def capacity(device: torch.device) -> int | None:
         device: a GPU, or the CPU: then the machine's memory, or what the control group allows.
     """
     if device.type == "cuda":
-        # All of it, used or not: other processes come and go while a run lasts.
         return int(torch.cuda.mem_get_info(device)[1])
     if device.type != "cpu":
         return None
@@ -284,7 +283,6 @@ def _rows(policy: Policy, tokens: int) -> list[TokenRow]:
 @torch.enable_grad()  # type: ignore[untyped-decorator]
 def _count_kept(policy: Policy, tokens: int) -> int:
     """Bytes that autograd keeps for the backward pass of a micro-batch, without the parameters."""
-    # Parameters stay in memory anyway and are counted as weights.
     parameter_storages = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     storages: dict[int, int] = {}
 
@@ -514,7 +512,6 @@ def _remedy(found: Forecast, config: Config) -> str:
     assert found.capacity is not None
     room = found.capacity - found.standing
     if (
-        # Cheapest first: turns instead of overlap cost only time.
         found.overlap
         and found.standing - found.sampler + max(found.update, found.sampling) <= found.capacity
     ):
@@ -529,7 +526,6 @@ def _remedy(found: Forecast, config: Config) -> str:
         if fitting >= found.row_tokens:
             return f"Lower micro_tokens to {fitting} or less"
         if not config.gradient_checkpointing:
-            # One completion is longer than a micro-batch may be, so only recomputation helps.
             return "Switch gradient_checkpointing on: one completion alone is too long without"
     if found.sampling > found.update and room > 0:
         fitting = int(found.rows * room / found.sampling)

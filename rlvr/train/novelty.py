@@ -33,8 +33,7 @@ def _punish_repeats(group: Group, weight: float) -> Group:
     share = weight / len(group.rollouts)
     rollouts = []
     for rollout in group.rollouts:
-        # Others with the same answer: itself does not count.
-        # A `Counter` gives 0 for "", so below 0 is possible.
+        # An empty answer is not counted: without `max` it would get -1.
         same_answers = max(0, counts[_answer(rollout)] - 1)
         score = _lower(rollout.score, share * same_answers)
         branches = [replace(branch, score=score) for branch in rollout.branches]

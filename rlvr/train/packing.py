@@ -53,7 +53,6 @@ def pack(rows: Sequence[Tokenized], *, device: torch.device | str = "cpu") -> Pa
         UsageError: there are no rows, or one has no prompt.
     """
     prompts, completions = sizes_of(rows)
-    # A completion of no token takes no place; its prompt does.
     lengths = prompts + np.maximum(completions - 1, 0)  # a completion's last token predicts nothing
     starts = lengths.cumsum() - lengths
     parts = (

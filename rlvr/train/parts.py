@@ -97,11 +97,10 @@ class SubsetChoice(LearnerPart):
         assert settings is not None
         rule = getattr(subsets, settings.rule)
         scores, scored = totals(groups)
-        # Groups may differ in size, and their scores stand in a rectangle: what fills it up is no
-        # row.
+        # Scores stand in a rectangle, in which smaller groups are
+        # filled up by places without a row.
         sizes = torch.tensor([len(group.rollouts) for group in groups])
         is_there = torch.arange(scores.shape[1]) < sizes[:, None]
-        # [P, G] to rows: only places where there is a rollout.
         keep = rule(scores, scored, size=settings.size, generator=generator)[is_there]
         # Branches follow their rollout; denominators then count what is trained on alone.
         mask = batch.completion_mask & torch.cat([keep, keep[owners_of(groups)]])[:, None]
@@ -218,8 +217,7 @@ class _Coefficient(LearnerPart):
         if settings.rule == "fixed" or not mask.any():
             return {}
         total, rows = self.measure_kl(batch), int(mask.any(dim=1).sum())
-        # Ziegler's controller has its target per completion (arXiv:1909.08593, 2.2), PPO's per
-        # token.
+        # Ziegler's target is per completion (arXiv:1909.08593, 2.2), PPO's per token.
         kl = float(total / (rows if settings.rule == "ziegler" else mask.sum()))
         moved = _move_coefficient(settings, kl, rows)
         # Loaded into the algorithm, from which the next step's penalty reads it.
@@ -301,7 +299,6 @@ class TrustPenalty(_Coefficient):
     name = wants = "trust"
 
     def measure_kl(self, batch: Batch) -> Tensor:
-        # With the weights after the step: one more pass over the batch.
         current = self.learner.logprobs(batch.rows, self.learner.policy)
         return kl_loss(
             batch.behaviour_logprobs, current, batch.completion_mask, estimator="k3"
@@ -354,8 +351,7 @@ class EntropyBonus(LearnerPart):
         """Of the next update."""
         algorithm = self.learner.algorithm
         target = algorithm.entropy_target
-        # Above its target the policy needs no help; the coefficient is kept for when it falls
-        # below.
+        # Above its target the policy needs no bonus; the coefficient is kept for later.
         return algorithm.entropy if target is None or self.last <= target.nats else 0.0
 
     def penalty(self, loss: Tensor, micro: Micro) -> Tensor:
@@ -363,7 +359,6 @@ class EntropyBonus(LearnerPart):
         target, entropies = algorithm.entropy_target, micro.entropies
         assert entropies is not None
         if target is not None:
-            # A share of the mean over the update's tokens.
             micro.terms["entropy_now"] = (
                 zero_masked(entropies.detach(), mask).sum() / micro.whole.tokens
             )
@@ -373,7 +368,6 @@ class EntropyBonus(LearnerPart):
         algorithm, target = self.learner.algorithm, self.learner.algorithm.entropy_target
         if target is None or "entropy_now" not in numbers:
             return
-        # Of the update that has just been made; the next one's coefficient follows it.
         self.last = numbers["entropy_now"]
         moved = next_entropy_coefficient(
             algorithm.entropy,
@@ -493,7 +487,6 @@ def parts_of(learner: Learner, kept: Sequence[LearnerPart] = ()) -> list[Learner
     """
     kept_by_kind = {type(part): part for part in kept}
     kinds = (kind for kind in _PARTS if kind.is_wanted(learner))
-    # Those that stay keep their state, such as a critic its weights.
     return [kept_by_kind[kind] if kind in kept_by_kind else kind(learner) for kind in kinds]
 
 

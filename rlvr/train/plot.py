@@ -59,7 +59,7 @@ def plot(run: Path, to: Path | None = None) -> Path:
     except ImportError:
         raise MissingDependency("matplotlib", "train") from None
     panels = {title: lines for title, names in _PANELS.items() if (lines := _lines(rows, names))}
-    # A panel of zeros would say nothing; this one shows that something is wrong.
+    # Drawn only if there are some: a panel of zeros would say nothing.
     if not any(value for _, value in panels.get("unscored rollouts", {}).get("unscored", [])):
         panels.pop("unscored rollouts", None)
     evaluations = _evaluations(rows)
@@ -69,7 +69,6 @@ def plot(run: Path, to: Path | None = None) -> Path:
             f"{path} has steps without any number that is drawn, such as reward; train a step first"
         )
     columns = min(_COLUMNS, count)
-    # Rounded up.
     height = -(-count // columns)
     figure = Figure(figsize=(4 * columns, 0.5 + 3 * height), layout="constrained")
     FigureCanvasAgg(figure)  # without pyplot: no window, and no global state
@@ -175,7 +174,7 @@ def _evaluations(rows: Sequence[JsonObject]) -> dict[str, list[tuple[float, ...]
             if f"{name}/low" in row and row[name] is not None
         ]
         if points:
-            # Values that differ by rounding alone make one curve.
+            # Metrics whose values differ by rounding alone share a curve.
             same = tuple((step, round(value, 9)) for step, value, *_ in points)
             by_points.setdefault(same, ([], points))[0].append(name.removeprefix("eval/"))
     return {" = ".join(names): points for names, points in by_points.values()}

@@ -218,8 +218,7 @@ class Policy:
             # Before it is tried: its attention is then the one that keeps rows apart.
             use_packed_attention(model)
         tried = model
-        # Weights that are read later, each rank its share: what can be told of the architecture is
-        # told of a small model of the same kind.
+        # On the meta device: each rank reads its share of the weights later.
         if model.device.type == "meta":  # without weights: its kind is tried
             tried = small_twin(model) if twin is None else twin
         else:
@@ -369,7 +368,6 @@ class Policy:
             self._files = self._fill = self._whole = None
             return
         if self.lora is not None:
-            # Afterwards each rank has other numbers of them.
             self.lora.fingerprint()  # while the frozen weights are whole
         self._device = self.device  # offloaded weights rest elsewhere
         # Before sharding: copies of the policy are made from it, without weights.
@@ -407,7 +405,6 @@ class Policy:
         before `shard`."""
         if self._files is not None:
             return self._files.summary()
-        # In float64 on every rank, so that equal weights give equal texts.
         return " ".join(
             f"{name} {float(p.detach().double().sum())}"
             for name, p in self.model.named_parameters()
@@ -421,8 +418,6 @@ class Policy:
         """
         state = self.model.state_dict()
         for names in _buckets(self.model, state):
-            # `gather` is a collective, so every rank walks
-            # through all buckets, and only the first keeps them.
             gathered = {name: self.ranks.gather(state[name]) for name in names}
             yield {name: value for name, value in gathered.items() if value is not None}
 
@@ -559,11 +554,8 @@ class Policy:
         If this one is sharded, it gets them when it is sharded too, share by share.
         """
         twin = copy.copy(self)
-        # Not sharded yet.
         twin.ranks = Ranks()
         if self.is_sharded:
-            # The skeleton has shapes only; this rank's
-            # shares are copied when the twin is sharded too.
             twin._skeleton, twin.model = None, copy.deepcopy(self._skeleton)
             twin._fill = self._give
             twin.lora = None if self.lora is None else Lora(twin.model)
@@ -661,7 +653,6 @@ class Policy:
             # Without gradients rows are divided over the ranks, and summed up for all.
             shared = self._of_all_ranks(rows, T, temperature, with_entropy)
             return (shared[0], shared[1]) if with_entropy else shared[0]
-        # of a plan already
         # With gradients the caller has taken the rows
         # from `plan`, and all ranks make as many passes.
         parts = [list(range(len(rows)))] if self.is_sharded else self.micro_batches(rows)
@@ -732,7 +723,6 @@ class Policy:
         padded = pad(rows, device=self.device)
         shares = self._shares_prompts and worth_sharing_prompts(rows)
         if self._shares_prompts and self.is_sharded:  # passes gather weights: all make as many
-            # A pass more or less on one rank would leave the others waiting in its gather.
             shares = not self.ranks.any(not shares or padded.width < 2)
         return shared_prompts(rows, padded) if shares else padded
 
@@ -740,14 +730,12 @@ class Policy:
 def _layers(model: PreTrainedModel) -> list[nn.Module]:
     """The layers of a transformers model: what it says must stay together on a device, else its
     longest list."""
-    # What transformers keeps on one device: its decoder layers.
     kinds = set(getattr(model, "_no_split_modules", None) or ())
     if layers := [
         module for module in model.base_model.modules() if type(module).__name__ in kinds
     ]:
         return layers
     lists = [module for module in model.base_model.modules() if isinstance(module, nn.ModuleList)]
-    # No such names: the longest list of modules is the stack of layers.
     return list(max(lists, key=len, default=[]))
 
 
@@ -789,7 +777,6 @@ class _AdapterAtRest(Policy):
     earlier time; for a reference."""
 
     def __init__(self, policy: Policy) -> None:
-        # Everything shared: it is the same model, computed otherwise.
         vars(self).update(vars(policy))
         self._policy = policy
         assert policy.lora is not None
@@ -829,7 +816,6 @@ def _disable_dropout(model: nn.Module) -> None:
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
         for name, value in list(vars(module).items()):
-            # Layers that call `F.dropout` keep their rate as a number.
             if isinstance(value, float) and ("dropout" in name or "jitter" in name):
                 setattr(module, name, 0.0)
 
@@ -865,7 +851,6 @@ def _find_logits_transform(model: PreTrainedModel) -> LogitsTransform:
             hook.remove()
             # A few roundings of the largest logit.
             rounding = 8 * torch.finfo(states.dtype).eps * plain.abs().max()
-            # The first that fits; no change comes first.
             for candidate in _candidates(config):
                 transformed = candidate.apply_(plain.clone())
                 if (
@@ -885,7 +870,6 @@ def _candidates(config: PretrainedConfig) -> list[LogitsTransform]:
     cap = getattr(config, "final_logit_softcapping", None)
     factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]
     divisor = getattr(config, "logits_scaling", None)
-    # Factors of 0 or None are left out.
     scales = [1.0, *(float(f) for f in factors if f), *([1.0 / divisor] if divisor else [])]
     return [
         LogitsTransform(scale, softcap)

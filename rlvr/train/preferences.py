@@ -132,12 +132,10 @@ class ExampleLosses(LearnerPart):
         generator = torch.Generator().manual_seed(rollout_seed("minibatches", config.seed, step))
         # Examples are groups here; a smaller batch makes fewer updates.
         count = max(1, min(config.updates, n // LEAST_GROUPS))
-        # Sizes differ by one at most.
         ends = [n * (i + 1) // count for i in range(count)]
         updates: list[list[int]] = []
         for _ in range(learner.algorithm.epochs):
             order = list(range(n))
-            # One update has all examples, in their order.
             if count > 1:
                 order = torch.randperm(n, generator=generator).tolist()
             updates += [order[a:b] for a, b in zip([0, *ends], ends, strict=False)]
@@ -160,7 +158,6 @@ class ExampleLosses(LearnerPart):
         def loss(indices: Sequence[int]) -> tuple[Tensor, dict[str, Tensor], None]:
             return *self._micro_loss([examples[i] for i in indices], totals, point), None
 
-        # By tokens of whole examples: the two sides of a pair stay in one micro-batch.
         plan = self.learner.ranks.plan([example.tokens for example in examples], self.micro_batches)
         return self.learner.add_gradients(plan, loss)[0]
 
@@ -206,7 +203,7 @@ class ExampleLosses(LearnerPart):
             loss = loss + self.learner.algorithm.sft_weight * weighted_mean(
                 nll, weights, total=whole.tokens
             )
-        # With wrong completions a likelihood of all of them would say nothing.
+        # With wrong completions among them a mean likelihood says nothing.
         if not whole.wrong:
             terms["nll"] = weighted_mean(nll.detach(), weights, total=whole.tokens)
         summed = torch.where(mask, logprobs.detach(), 0.0).sum(dim=1)
@@ -242,7 +239,6 @@ class ExampleLosses(LearnerPart):
         reference = self.learner.part(Reference)
         if reference is None:
             return None
-        # A constant of the loss.
         return reference.policy.logprobs(rows, self.learner.config.temperature).detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -293,7 +289,6 @@ def mismatch_rows(prompts: Sequence[Sequence[int]]) -> list[int]:
     partner = [0] * len(order)
     if 2 * largest <= len(order):  # with prompts side by side, so great a shift leaves each prompt
         for k, i in enumerate(order):
-            # A shift by the largest number of rows with one prompt: no row meets its own prompt.
             partner[i] = order[(k + largest) % len(order)]
         return partner
     for rows in places.values():

@@ -89,7 +89,6 @@ def shared_prompts(rows: Sequence[Tokenized], padded: Padded) -> SharedPrompts:
         padded: the same rows, padded.
     """
     number: dict[tuple[int, ...], int] = {}
-    # Numbers in the order of first appearance.
     of = np.array([number.setdefault(tuple(row.prompt_ids), len(number)) for row in rows])
     device, T = padded.input_ids.device, padded.width
     prompts, lengths = _side_by_side(list(number))

@@ -116,8 +116,7 @@ class Ranks:
         if count == "1":
             yield cls()
             return
-        # Before connecting: what is wrong in the environment
-        # is said at once, and not after five minutes.
+        # Before connecting, which takes five minutes to fail.
         if missing := [
             name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)
         ]:
@@ -154,14 +153,12 @@ class Ranks:
                 names = (_DATA, by)[: len(shape)]
                 grid = init_device_mesh(kind, shape, mesh_dim_names=names)
                 mesh = grid
-                # Ranks of a context group share rows and not
-                # layers, so weights are sharded over all of them.
-                if context > 1:  # weights are in shards on all ranks
+                # A context group shares rows, not layers.
+                if context > 1:
                     mesh = init_device_mesh(kind, (world,), mesh_dim_names=(_DATA,))
                 yield cls(dist.get_rank(), world, kind, offload, mesh, grid)
         finally:
             if is_starting:
-                # Only what was started here.
                 dist.destroy_process_group()
 
     @property
@@ -222,7 +219,6 @@ class Ranks:
         Args:
             thing: of this rank.  It is pickled.
         """
-        # Ranks of a tensor or context group give the same thing; one of each group counts.
         return self.from_all(thing)[:: self.together]
 
     def sum(self, values: Tensor) -> Tensor:
@@ -262,7 +258,6 @@ class Ranks:
         Args:
             flag: of this rank.
         """
-        # The maximum of 0 and 1.
         return bool(self.largest(torch.tensor(float(flag)))) if self.world > 1 else flag
 
     def require_same(self, what: str, text: str) -> None:
@@ -278,7 +273,6 @@ class Ranks:
         """
         if self.world == 1:
             return
-        # A digest: one rank's settings may be long, and only equality matters.
         own_digest = hashlib.sha256(text.encode()).hexdigest()
         differs = self.from_first(own_digest) != own_digest
         # `any`: all ranks raise, or the others would wait for one that has ended.
@@ -299,11 +293,9 @@ class Ranks:
         loads, by_rank = [(0, group) for group in groups], [list[int]() for _ in groups]
         # Ties by index, so that every rank computes the same shares.
         for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
-            # (load, rank): among equal loads the lowest rank, also alike everywhere.
             load, rank = heapq.heappop(loads)
             by_rank[rank].append(i)
             heapq.heappush(loads, (load + costs[i], rank))
-        # Back in the order of the batch.
         return [sorted(share) for share in by_rank]
 
     def plan(
@@ -424,7 +416,6 @@ class Ranks:
         if isinstance(tree, Mapping):
             inner = like if isinstance(like, Mapping) else dict.fromkeys(tree, like)
             return {name: self.spread(value, inner.get(name)) for name, value in tree.items()}
-        # Shards that lie otherwise: whole again, then divided anew.
         if isinstance(tree, DTensor):
             if not isinstance(like, DTensor) or tree.placements == like.placements:
                 return tree
@@ -466,9 +457,7 @@ def _connect(backend: str) -> None:
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     run_store = dist.PrefixStore(f"rlvr/{attempt}", store)
     dist.init_process_group(backend, store=run_store, rank=rank, world_size=world, timeout=_CONNECT)
-    # Of all ranks: after it a rank that is missing is known.
     dist.barrier()  # NCCL connects with the first message
-    # Only after they have met: a start that hangs must fail within minutes.
     dist.distributed_c10d._set_pg_timeout(_PATIENCE)
     store.set_timeout(_PATIENCE)
 

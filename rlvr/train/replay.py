@@ -78,5 +78,4 @@ class ReplayBuffer(LearnerPart):
 
 
 def _oldest(group: Group) -> int:
-    # The oldest rollout decides: a group is one unit.
     return min(rollout.weights_version for rollout in group.rollouts)

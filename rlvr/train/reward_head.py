@@ -56,7 +56,6 @@ def reads_of(folder: str | Path) -> str:
     """
     if str(folder).startswith(IMPLICIT):
         return ""
-    # The first 8 bytes of a safetensors file are the length of its JSON header.
     with (Path(folder) / HEAD).open("rb") as file:  # its header is JSON behind its length
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return str(header.get("__metadata__", {}).get("reads", ""))

@@ -76,7 +76,6 @@ class RewardLosses(ExampleLosses):
             f"reward_{name.removeprefix('gain_').removeprefix('reward_')}": value
             for name, value in terms.items()
         }
-        # Over the weights of the whole mini-batch, as a pair's loss is one number.
         return weighted_mean(losses, weights, total=whole.weight), named
 
     def _step_loss(

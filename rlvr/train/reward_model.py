@@ -99,7 +99,6 @@ class RewardModel:
             self._scorer, module = head_scorer(policy)
             module.head.load_state_dict(dict(head))
         self._tokenization, self.version, self.reads = policy.tokenization, version, reads
-        # Models without a limit of positions read any length.
         text = policy.model.config.get_text_config()
         self._positions: float = getattr(text, "max_position_embeddings", None) or math.inf
 
@@ -197,7 +196,6 @@ class RewardModel:
                 f"{self._positions} positions; leave out tasks of such length, or train a model "
                 "with more"
             )
-        # A completion that is too long is its own fault: 0.
         fits = len(row.prompt_ids) + len(row.completion_ids) <= self._positions
         return (row, ends) if fits else None
 
@@ -240,7 +238,7 @@ class ImplicitRewardModel(RewardModel):
         self._policy, self._reference, self._beta = policy, reference, beta
 
     def _of_tokens(self, rows: Sequence[Tokenized]) -> Float[Tensor, "N T"]:
-        # At temperature 1, as the run's loss had it, whatever completions are sampled at.
+        # At temperature 1, whatever completions are sampled at.
         return self._beta * (self._policy.logprobs(rows) - self._reference.logprobs(rows))
 
     def _rewards(self, rows: Sequence[Tokenized]) -> Float[Tensor, " N"]:

@@ -175,7 +175,6 @@ def collect_batch(
     collected = collector.collect(prompts, ahead=ahead, trained_at=trained_at)
     stats, indices = collected.stats, collected.indices
     sampled = RolloutBatch(collected.groups, None, stats, indices, 0.0, collected.dropped)
-    # An empty batch has nothing to gather for.
     if sampled.groups:
         for part in parts:
             sampled = part.gather(sampled, collector.groups)

@@ -200,7 +200,6 @@ class ValidationEvaluation(_Evaluation):
         with run.folder("best") as folder:
             run.learner.save(folder)
             if run.ranks.first:
-                # The mean over tasks of the share of right completions, which is what is compared.
                 score = {f"avg@{run.settings.eval_n}": self.standing.top}
                 record = {"step": run.steps_done, **score}
                 (folder / "validation.json").write_text(json.dumps(record), encoding="utf-8")
@@ -267,7 +266,6 @@ class StageChanges(RunPart):
             run.say(f"step {run.steps_done}: a stage begins, {stage.text}")
         logged = {f"stage/{name}": value for name, value in stages.moving.items()}
         if begun:
-            # The number of the stage that began last, counted from 1.
             logged["stage"] = float(1 + max(map(stages.stages.index, begun)))
         return logged
 

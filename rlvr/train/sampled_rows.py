@@ -141,7 +141,6 @@ class SampledRows(RowSource):
         }
         trained = sampled
         for part in self.run.learner.parts:
-            # One after the other: what one part adds, the next one sees.
             trained = part.extend(trained, step, self.collector.groups)
         # Not beyond a stage's beginning, whose settings are not these.
         if settings.max_staleness and step + 1 < self._last_of_stage(step):
@@ -153,7 +152,6 @@ class SampledRows(RowSource):
         numbers |= {**trained.stats, **trained.staleness(step), "collect_s": sampled.wall_s}
         try:
             yield trained, numbers
-        # Also if the update fails: a thread that still samples would meet weights half changed.
         finally:  # sampling has to end before its weights change
             self._ahead = later.result() if later else None
 
@@ -196,14 +194,12 @@ class SampledRows(RowSource):
         buckets_watched = self._canary.watch(weights, self.sampler)
         self.sampler.sync(buckets_watched, step)
         deque(buckets_watched, maxlen=0)  # what the sampler has left over: others gather it
-        # Read after the sync, and compared below with what the trainer says of the same rows.
         observed = self._canary.observe(self.sampler)
         ranks.from_first(observed.rows)
         difference = self._canary.check(policy, observed, step)
         return {"canary": difference, "sync_s": time.perf_counter() - started}
 
     def begin_at(self, step: int) -> None:
-        # An engine begins with weights that mean nothing, or with others.
         ranks = self.run.ranks
         # After a resume the sampler has the model's first weights; an engine has none at all.
         if step or ranks.any(ranks.first and hasattr(self.sampler, "probe")):
@@ -227,7 +223,6 @@ class SampledRows(RowSource):
     def _collect_anew(self, now: ResolvedConfig) -> None:
         """Make the collector of these settings; groups under way are dropped, and their tasks come
         again."""
-        # The place in the order of tasks: these go on, with their groups dropped.
         place = self.collector.place
         self.take_identities(("training", "validation"))
         # Workers of the old scorer end before those of the new one start.

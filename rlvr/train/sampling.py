@@ -45,7 +45,6 @@ def open_sampler(policy: Policy, config: Config, world: int = 1) -> Iterator[Sam
     if config.engine == "local":
         yield local_sampler(policy, config, world)
         return
-    # vLLM fuses experts into other tensors than the trainer has.
     if any(".experts." in name for name, _ in policy.model.named_parameters()):
         raise UsageError(
             f"{policy.model.config.model_type} is a mixture of experts, whose weights vLLM keeps "

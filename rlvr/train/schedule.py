@@ -58,7 +58,6 @@ class LrClock:
         clock = replace(self, begun=done, left=left, share=share)
         if warmup is not None:
             return replace(clock, warmed=0, warmup=warmup)
-        # The warm-up goes on from where it stands.
         return replace(clock, warmed=min(self.warmup, self.warmed + done - self.begun))
 
 
@@ -149,7 +148,6 @@ class NumberSchedule:
                 "or towards(METRIC, TARGET, RATE), such as linear(0.6, 500) or towards(entropy, "
                 "0.3)"
             ) from None
-        # Its numbers can be read, and may still make no schedule.
         schedule._require_sense(str(text))
         return schedule
 
@@ -184,7 +182,6 @@ class NumberSchedule:
         # `rest` of 0: the schedule begins at the last step.
         share = min(1.0, passed / max(1, rest if self.steps is None else self.steps))
         if self.shape == "cosine":
-            # From 0 to 1 along half a cosine: slow at either end.
             share = 0.5 * (1.0 - math.cos(math.pi * share))
         # Exactly `to`, and not what rounding makes of it.
         return self.to if share == 1.0 else start + share * (self.to - start)
@@ -204,7 +201,6 @@ class NumberSchedule:
         if measured is None or not math.isfinite(measured):
             return now
         error = (self.to - measured) / self.to
-        # Clipped at ±0.2 as Ziegler's: one wild batch moves the number by a tenth at the rate 0.5.
         moved = now * (1.0 + self.rate * min(_MOST_ERROR, max(-_MOST_ERROR, error)))
         # A number that has no effect on its metric would otherwise run away.
         return min(_MOST_FACTOR * start, max(start / _MOST_FACTOR, moved))

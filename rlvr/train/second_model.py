@@ -95,8 +95,6 @@ class SecondModel(LearnerPart):
             for name, value in logged.items():
                 sums[name] = sums.get(name, 0.0) + value.detach() * counts
         numbers = self.learner.ranks.sum(torch.stack(list(sums.values()))).tolist()
-        # After the backward passes of all micro-batches:
-        # the norm is of the whole update's gradient.
         norm = {f"{self.name}_grad_norm": self.clip_gradient()}
         return dict(zip(sums, numbers, strict=True)) | norm
 

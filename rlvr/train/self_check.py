@@ -82,7 +82,6 @@ def other_layout(
         off = max(
             off, _backward(policy, rows, [order[i] for i in part], computed, config.temperature)
         )
-    # Clipped by the same factor as the update's.
     other_sketch = scale * sketch(policy.model)
     for parameter, grad in zip(parameters, saved_grads, strict=True):
         parameter.grad = grad

@@ -110,7 +110,6 @@ def _keep_chosen(values: Mapping[str, object], algorithm: Algorithm) -> dict[str
 def _setting(name: str, value: object, hints: Mapping[str, object], algorithm: Algorithm) -> object:
     if name == "algorithm":
         return value if isinstance(value, str) else algorithm
-    # Records of older runs have True and False.
     if name == "chat" and isinstance(value, bool):  # of before there was "auto"
         return require_chat_mode(name, value)
     if name == "stage":  # texts, or tables

@@ -131,7 +131,6 @@ def stage_env(config: Config, now: Config, env: Environment | None) -> Environme
         return make(now.env, **{"split": "train", **now.env_options})
     if now.env_options == config.env_options:
         return env
-    # Options of the run's environment, with those that the stage changes.
     stage_environment = make(now.env, **{**env.config, **now.env_options})
     return (
         stage_environment
@@ -213,7 +212,6 @@ def _require_few(shared: Sequence[str], count: int, trained: str, evaluated: str
         f"{len(shared)} of the {count} tasks to evaluate on, of split {evaluated!r}, have prompts "
         f"that are trained on, in split {trained!r}"
     )
-    # More than one in a hundred.
     if 100 * len(shared) > count:
         raise UsageError(
             f"{message}, perhaps because one file serves for both: split it with the option "

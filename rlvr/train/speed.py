@@ -121,7 +121,6 @@ class CutSampler:
             list(begun.completion_ids),
             list(begun.logprobs),
             truncated=True,
-            # The oldest weights that sampled a token of it.
             weights_version=min(begun.versions),
             model_logprobs=begun.model_logprobs,
         )

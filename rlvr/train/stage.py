@@ -149,7 +149,6 @@ def _plain(text: str) -> bool:
     """Whether a text is read as itself without quotes."""
     if text != text.strip() or not text or any(sign in text for sign in ',"()[]{}'):
         return False
-    # What JSON reads as something else, such as a number, needs quotes.
     try:
         json.loads(text)
     except ValueError:
@@ -263,7 +262,6 @@ def require_ahead(before: Sequence[str], now: Sequence[str], run: Path) -> None:
     # From the names of checkpoints: steps that are only logged are run again.
     done = max((int(name.removeprefix("step-")) for name in names), default=0)
     rows = read_metrics(log) if log.is_file() else []
-    # The number that was logged when a stage began.
     begun = {int(row["stage"]) for row in rows if row["step"] <= done and row.get("stage")}
     for number in sorted(begun):
         if list(before[:number]) != list(now[:number]):

@@ -259,7 +259,6 @@ class Stages:
                 self._require_fitting(stage)
             except UsageError as error:
                 raise UsageError(f"stage {stage.text!r}: {error}") from None
-        # On a copy: each stage begins in turn, and its settings are made as they would be.
         rehearsal = deepcopy(self)
         for number, stage in enumerate(rehearsal.stages):
             try:
@@ -337,7 +336,6 @@ class Stages:
             rehearsal._step = max(rehearsal._step, stage.step or 0)
             rehearsal._begin(number, rehearsal._step)
             every.append(rehearsal.settings)
-        # By length first, then by the number of rows.
         return max(every, key=lambda one: (one.max_tokens, one.prompts * one.group_size))
 
     # ------------------------------------------------------------------------------ checkpoints
@@ -385,7 +383,6 @@ class Stages:
         """
         nothing = {"step": done, "begun": [], "followed": {}, "truncated": []}
         self.load_state_dict(nothing if state is None else state)
-        # A stage of the past that has not begun was added since.
         for number in self._waiting:
             stage = self.stages[number]
             if stage.step is not None and stage.step <= done:

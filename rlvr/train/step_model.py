@@ -282,7 +282,6 @@ def _compared_tokens(
     places = [(row, int(t)) for row, at in zip(rows, trained, strict=True) for t in at]
     if not places:
         return QuantityCheck(name, "not compared", why="no token is trained on")
-    # Where each row's tokens begin in `recorded`.
     starts = np.concatenate([[0], np.cumsum([span[row].stop - span[row].start for row in rows])])
     at = np.concatenate(
         [row_positions + start for row_positions, start in zip(trained, starts[:-1], strict=True)]
@@ -305,7 +304,6 @@ def _first_update(step: StepFile, model: StepModel) -> Iterator[QuantityCheck]:
     rows = arrays[prefix + "computed"].tolist()
     if not rows or prefix + "logprobs" not in arrays:
         return
-    # TRPO's surrogate is computed last at the weights after its step.
     if step.head["algorithm"].get("trust_region"):
         why = "they are those after TRPO's step"
         yield QuantityCheck("update 0: logprobs", "not compared", why=why)
@@ -412,7 +410,6 @@ def _compared_sketches(
     name: str, recorded: StepArray, exact: StepArray, rough: StepArray
 ) -> QuantityCheck:
     norms = [float(np.linalg.norm(values)) for values in (recorded, exact)]
-    # Distance of the two precisions' sketches, and the rounding of recorded numbers.
     allowed = _TIMES * float(np.linalg.norm(rough - exact)) + _TIMES * _UNIT * norms[1]
     off = float(np.linalg.norm(recorded - exact))
     if off <= allowed:

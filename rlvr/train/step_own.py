@@ -50,7 +50,6 @@ def own_formulas(step: StepFile, spec: str) -> Formulas:
         raise UsageError(
             f"{spec} is published, and judged by its paper's formulas; leave --algorithm out"
         )
-    # Algorithms of examples have another loss; a divergence needs whole distributions.
     if kind.examples is not None or {"prefix_values", "divergence"} & kind.reads:
         raise UsageError(
             f"{spec} learns from examples, forks or whole distributions, and only algorithms with "
@@ -211,7 +210,6 @@ def _loss(row: StepRow, algorithm: Algorithm) -> Dual:
         losses = result.losses if isinstance(result, Losses) else result
         if not isinstance(losses, Tensor) or losses.shape != new.shape:
             raise UsageError(f"the loss of {algorithm.label} has not one number per token of a row")
-        # Summed over the row's tokens, before any denominator.
         (slope,) = torch.autograd.grad(zero_masked(losses, mask).sum(), new)
     value, slopes = losses.detach()[0].numpy(), slope[0].numpy()
     # Sizes by which rounding of the judge is bounded.

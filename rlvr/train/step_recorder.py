@@ -130,7 +130,7 @@ class StepRecorder(StepWriter):
         self._sketches = None
         self._off = {}
         if self.is_written and learner.config.step_sketches:
-            # Before the step: gradients at the weights that sampled.
+            # Before the optimiser's step: gradients at the weights that it begins with.
             self._sketches = np.stack([self._sketch_of(row) for row in batch.rows])
         return batch
 
@@ -211,8 +211,8 @@ class StepRecorder(StepWriter):
         self._take_values()
         update = self._open
         if update is not None and (self._is_due or not math.isfinite(norm)):
-            # 1e-6: torch's own guard against a norm of 0.
-            scale = min(1.0, self.learner.config.grad_clip / (norm + 1e-6))  # as torch clips
+            # 1e-6 is torch's own guard against a norm of 0.
+            scale = min(1.0, self.learner.config.grad_clip / (norm + 1e-6))
             update.head["gradient_scale"] = scale
             update.sketch = sketch(self.learner.policy.model)
             # The first update alone: only it is made with the weights before the step.

@@ -105,7 +105,6 @@ class StepRewards(LearnerPart):
         rollouts = sampled.rollouts
         costs: dict[str, float] = {}
         if self._rule is None:
-            # The steps' values, from completions of each of their ends.
             values, costs = prefix_values_and_costs(by, rollouts, k=self._k, steps=self._delimiter)
             rewarded = [_shared_out(*pair) for pair in zip(rollouts, values, strict=True)]
         else:

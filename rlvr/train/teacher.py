@@ -81,7 +81,6 @@ class Teacher(LearnerPart):
         super().__init__(learner)
         student, name = learner.policy, learner.config.teacher
         assert name is not None  # the settings require it
-        # Distributions cannot be asked for over HTTP.
         if "://" in name:
             raise UsageError(
                 f"teacher is {name!r}, and teachers behind servers are not there: their models "

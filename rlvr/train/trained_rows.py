@@ -45,7 +45,6 @@ def tokenized(
     prompt_ids, end = tokenization.encode(prompt), tokenization.closing_id
     rows = []
     for text, truncated in completions:
-        # With the template's end token, unless the text was cut.
         ids = tokenization.encode_reply(text, prompt_ids) + ([] if truncated else [end])
         rows.append(TrainedRow(prompt_ids, ids, [True] * len(ids)))
     return tuple(rows)

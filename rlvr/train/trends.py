@@ -137,7 +137,7 @@ class GradientNorm(Trend):
         # its own measure. Infinity: too few are known.
         usual = median(self._before) if len(self._before) >= _EARLY else math.inf
         self._before.append(norm)
-        # 0 <: where all gradients were 0 any is unusual.
+        # `0 <`: after gradients of 0 any norm is large, and no alarm is given.
         if not 0 < usual * _SHARP < norm:
             return None
         return (
@@ -219,7 +219,6 @@ class Validation(Trend):
         self._line: str | None = None
 
     def check(self, numbers: _Numbers) -> str | None:
-        # All rewards since the last validation, whose mean is compared.
         if (reward := _finite(numbers, "reward")) is not None:
             self._rewards.append(reward)
         name = next((key for key in numbers if _is_score(key)), None)
@@ -262,7 +261,6 @@ class MemoryTrend(WindowTrend[float]):
         return _finite(numbers, "held_mib")
 
     def judge(self, window: list[float]) -> str | None:
-        # The least of a window: what steps need on top comes and goes.
         self._least.append(min(window))
         lowest = list(self._least)
         pairs = list(pairwise(lowest))

@@ -58,7 +58,6 @@ class RegionStep(LearnerPart):
                 loss, _, stats = learner.loss(micro_batch, totals)
                 # The last call of `surrogate` is at the weights that were kept.
                 last.append(stats if counts else stats.none())
-                # Times 0: a micro-batch that does not count adds nothing.
                 yield -loss * counts
 
         mask = mini.completion_mask.to(learner.policy.device)
@@ -102,9 +101,8 @@ def step_in_region(
         settings: size of the region, iterations.
         temperature: at which the completions were sampled.
     """
-    # Fillers are left out: shards there are none.
+    # Passes that do not count are left out: weights are whole here, so no rank waits for them.
     parts = [part for part, counts in policy.plan(batch.rows) if counts]
-    # All trained tokens of the batch.
     trained = batch.completion_mask.sum()
 
     def distributions(part: Sequence[int]) -> Float[Tensor, "N V"]:

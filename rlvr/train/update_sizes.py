@@ -19,7 +19,6 @@ def updates_of(prompts: int, group_size: int, updates: int) -> int:
         group_size: rows of each.
         updates: how many are wanted.
     """
-    # As many as wanted, and no more than groups or rows allow.
     count = min(updates, prompts // LEAST_GROUPS, prompts * group_size // LEAST_ROWS)
     # The smallest update has ⌊prompts / count⌋ groups.
     while count > 1 and prompts // count * group_size < LEAST_ROWS:

@@ -101,8 +101,6 @@ class TrainingSettings(Settings):
                 "group_size is 1, and a pair has a right and a wrong completion of one prompt; "
                 "give at least 2, or a file of pairs"
             )
-        # Without a ratio the loss weighs tokens as if the current weights
-        # had sampled them, which holds until the first optimiser step.
         if "once" in algorithm.needs and config.updates > 1:
             raise UsageError(
                 f"updates is {config.updates}, and {algorithm.label} has no ratio to the policy "
@@ -147,15 +145,14 @@ class Config(
 
     def __post_init__(self) -> None:
         for config_field in dataclasses.fields(self):
-            # Plain numbers, which can be recorded.
+            # `check` makes plain numbers of numpy's, which can be recorded.
             if (check := rule(config_field).check) is not None:
                 object.__setattr__(
                     self,
                     config_field.name,
                     check(config_field.name, getattr(self, config_field.name)),
                 )
-        # Made here to raise at once, at the place where the
-        # settings were written; the result is not kept.
+        # Only to raise here, where the settings are written.
         self.resolve()
 
     def resolve(self) -> ResolvedConfig:
@@ -184,8 +181,7 @@ class Config(
         # Two updates of the least size: with one, the ratio is 1 everywhere and no clip acts.
         prompts = self.prompts or 2 * LEAST_GROUPS
         if self.prompts is None and self.pairs is None:
-            # Enough completions for two updates of 64;
-            # beyond two a bigger batch is the user's choice.
+            # Enough completions for two updates of `LEAST_ROWS`; more is the user's choice.
             prompts = max(prompts, math.ceil(min(updates, 2) * LEAST_ROWS / group_size))
         if self.temperature is None:
             values["temperature"] = algorithm.temperature
@@ -262,8 +258,6 @@ class ResolvedConfig(Config):
 
     def __post_init__(self, written: Mapping[str, object]) -> None:
         object.__setattr__(self, "_written", written)
-        # In reverse of the order of `GROUPS`, so that files
-        # come before samplers, and those before training.
         for group in reversed(GROUPS):  # a file that is missing is said first
             group.require(self)
 
@@ -305,7 +299,6 @@ class ResolvedConfig(Config):
         line = f"{algorithm.label}: {count} update{'s' * (count > 1)} of {groups}"
         if algorithm.epochs > 1:
             line += f", {algorithm.epochs} times"
-        # A number without a paper, or of a user's own class.
         if printed.updates is None:
             if type(algorithm).__module__.startswith("rlvr."):
                 return f"{line}; the number is ours, the paper prints none"
@@ -330,7 +323,6 @@ class ResolvedConfig(Config):
             if name != "run"
         }
         settings["algorithm"] = as_record(self.algorithm)
-        # JSON has lists for tuples and texts for paths; only
-        # after a round trip do two records compare equal.
-        plain: dict[str, object] = json.loads(json.dumps(settings, default=dict))  # as read again
+        # Tuples become lists, so that two records can be compared.
+        plain: dict[str, object] = json.loads(json.dumps(settings, default=dict))
         return plain

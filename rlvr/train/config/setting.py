@@ -133,7 +133,6 @@ def or_none(check: Check) -> Check:
     Args:
         check: of other values.
     """
-    # The inner check's value is returned: it may have made plain numbers of it.
     return lambda name, value: None if value is None else check(name, value)
 
 
@@ -230,7 +229,6 @@ def defaults(kind: type[Config]) -> dict[str, object]:
     fields = [field for field in dataclasses.fields(kind) if field.init]
     factories = {field.name: field.default_factory for field in fields}
     values = {field.name: field.default for field in fields}
-    # A factory counts as a default, and has to be called to be compared with.
     values |= {name: make() for name, make in factories.items() if make is not dataclasses.MISSING}
     return {name: value for name, value in values.items() if value is not dataclasses.MISSING}
 
