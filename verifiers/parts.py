@@ -95,8 +95,7 @@ class ListVerifier(BaseVerifier[Answer, _Items]):
             why = "other-order"
         else:
             why = f"other-items: {sum(not any(row) for row in fits)} are not asked for"
-        # any item that fits may be counted once for each text, so that saying "Oslo" thrice earns
-        # one
+        # each item that is asked for counts once, however often the answer says it
         right = sum(in_order) if self.ordered else sum(map(any, zip(*fits, strict=True)))
         # shared over all that was said or asked: a list of everything earns little
         value = right / (len(items) + len(reference) - right) if self.share else 0.0
@@ -292,7 +291,6 @@ def _said_parts(text: str, names: Sequence[str]) -> dict[str, str] | Verdict:
         if name is None:
             # an unknown part may be a misspelt one, or a second answer to another
             return Verdict(Outcome.WRONG, why=f"no-part: {key[:40]!r} is none", answer=text[:200])
-        # two values of one part are two guesses
         if name in parts_by_name:
             return Verdict(Outcome.WRONG, why=f"twice: {name}", answer=text[:200])
         parts_by_name[name] = value
@@ -317,7 +315,6 @@ def _read_named_parts(text: str, names: Sequence[str]) -> list[tuple[str, str]]:
     matches = list(label.finditer(text))
     ends = [*(match.start() for match in matches[1:]), len(text)][: len(matches)]
     return [
-        # from its label to the next one: an answer may have several lines
         (match[1] or match[2], text[match.end() : end].strip(" \t\n|").rstrip(",;"))
         for match, end in zip(matches, ends, strict=True)
     ]

@@ -46,7 +46,6 @@ def patch_in(reply: str) -> str | None:
     """
     begin = after_thinking(reply)
     blocks = [] if begin is None else _FENCE.findall(reply, begin)
-    # the last one, as of all answers: a model may correct itself
     return blocks[-1] if blocks else None
 
 
@@ -76,7 +75,6 @@ def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
         lines = [] if old == _NONE else patched[old].split("\n")
         shift = 0
         for hunk in hunks:
-            # a new file has no lines to look for
             at = 0 if old == _NONE else _place(lines, hunk, shift, old)
             lines[at : at + len(hunk.old)] = hunk.new
             # what was added or removed moves all later hunks by as much
@@ -114,7 +112,6 @@ def _place(lines: Sequence[str], hunk: _Hunk, shift: int, path: str) -> int:
     # lines without context could go anywhere
     if not hunk.old or not places:
         raise PatchError(f"the hunk at line {hunk.line} of {path!r} has lines that are not there")
-    # of several equal places the one that is nearest to the line that the hunk gives
     return min(places, key=lambda at: abs(at - (hunk.line - 1 + shift)))
 
 

@@ -123,7 +123,6 @@ class PatternVerifier(BaseVerifier[Answer, Pattern]):
         if not isinstance(reference, str) or not reference:
             raise DataError(f"the reference is {brief(reference)}; it must be a pattern")
         pattern = read_pattern(reference)
-        # a pattern such as ".*" would pay every answer
         if all(map(pattern.matches, _ANYTHING[1:])) or pattern.matches(""):
             raise DataError(f"the pattern {brief(reference)} matches any text, or none at all")
         return pattern

@@ -23,7 +23,7 @@ from rlvr.verifiers.math.units import TEMPERATURES, canonical, measure, plain_un
 
 __all__ = ["ScienceVerifier", "Trusted", "in_base_units"]
 
-# characters; a number with its unit is short, and longer texts are derivations
+# a number with its unit is short; longer texts are derivations
 _LONGEST: Final = 300  # characters of an answer that is looked at
 # "the speed of the ball is ", "v_0 = ", "\approx ", "about "
 _NAME: Final = re.compile(
@@ -152,7 +152,6 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
         # what is equal without any tolerance needs no digits: 2 m for 2.00 m
         if _EXACT.compare(text, reference.text).correct:
             return verdict
-        # never more digits than the reference has itself
         needed = min(self.digits, _significant(reference.written, trailing=False))
         # "3" for 3.14, within a wide tolerance, would pay a guess of the size alone
         if (count := _significant(answer.text, trailing=True)) < needed:

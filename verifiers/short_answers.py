@@ -325,7 +325,6 @@ def _same(said: str, right: str, prompt: str) -> bool:
     if "%" in right and said.replace(".", "", 1).isdecimal() and _PERCENT.search(prompt):
         said += "%"
     if is_question(said) and not is_question(right):
-        # before all readings: "1990?" would else be a year
         return False
     if _CODE_NAME.fullmatch(right):
         # a name in code differs by case and by each sign: `MAX_LEN` is not `max_len`
@@ -464,7 +463,6 @@ def _amount(text: str) -> Amount | None:
     match = _NUMBER.fullmatch(bare)
     if match is None or not (match["whole"] or match["part"] or match["vulgar"]):
         return _spelt(bare)
-    # "--5" is no number
     if match["sign"] and match["minus"]:
         return None
     integer_part = (match["whole"] or "0").replace(",", "")

@@ -45,7 +45,6 @@ _LIMITS: Final = {
     # Bytes of a value: one operation, such as instr(), takes up to their square, and a table that a
     # query makes on its way gets one every few steps.
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
-    # characters of a query, as of an answer
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_COLUMN: 100,
     sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
@@ -124,7 +123,6 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         rows: greatest number of rows of a result.
     """
 
-    # steps of SQLite's machine, the same on each computer
     steps: int = 500_000
     cpu_s: float = 5.0
     rows: int = 5_000
@@ -181,7 +179,6 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                     f"other-rows: {len(rows)} rows where {len(expected)} are right, "
                     f"filling {number}"
                 )
-                # right rows in another order are told apart from wrong ones
                 if _same(rows, expected, ordered=False):
                     why = f"other-order: in filling {number}"
                 return Verdict(Outcome.WRONG, why=why, answer=query_shown)
@@ -261,11 +258,9 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
         budget.bind(database)
         try:
             cursor = database.execute(query)
-            # an empty text or a comment alone
             if cursor.description is None:
                 raise _Refused("no-query: it gives no rows")
             rows, left_bytes = [], _RESULT_BYTES
-            # one row more than allowed, to see that there are more
             for row in itertools.islice(cursor, self.rows + 1):
                 rows.append(row)
                 left_bytes -= sum(
@@ -276,8 +271,7 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                     raise _Refused(f"too-large: more than {_RESULT_BYTES:,} bytes")
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, UnicodeError) as error:
             text = str(error)
-            # what the budget stops comes as an interruption or a refusal of SQLite: which of them
-            # does not matter
+            # SQLite reports what the budget stops as an interruption or a refusal
             if budget.spent:
                 raise _Refused(f"budget: more than {budget}") from None
             reason = "refused" if "authoriz" in text or "prohibited" in text else "error"
@@ -316,8 +310,6 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
                 for row in rows:
                     database.execute(_insertion(table, row), row)
         except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, _Refused) as error:
-            # what is refused by the budget comes out of SQLite as an interruption: the budget says
-            # why
             why = f"more than {budget}" if budget.spent else str(error)[:300]
             raise DataError(
                 f"the database cannot be made from its schema and rows: {why}; a schema makes "
@@ -547,7 +539,6 @@ def _insertion(table: str, row: Sequence[object]) -> str:
 def _has_outer_order(query: str) -> bool:
     """True if there is an ORDER BY outside of brackets and quotes."""
     depth, words = 0, []
-    # an ORDER BY within brackets is a subquery's, and leaves the order of the rows open
     for piece in re.findall(r"[()]|\w+", _QUOTED.sub(" ", query)):
         depth += {"(": 1, ")": -1}.get(piece, 0)
         if not depth:
@@ -556,7 +547,6 @@ def _has_outer_order(query: str) -> bool:
 
 
 def _same(found: _Rows, wanted: _Rows, ordered: bool) -> bool:
-    # as many rows and columns before anything is sorted
     if len(found) != len(wanted) or (wanted and len(found[0]) != len(wanted[0])):
         return False
     if not ordered:

@@ -16,7 +16,6 @@ _TOKEN: Final = re.compile(
     r"|(?P<sign>[<>]=|<>|!=|[<>=*])",
     re.ASCII,
 )
-# each sign with those that a slip would put in its place
 _SIGNS: Final = {
     ">": (">=", "<"), ">=": (">", "<="), "<": ("<=", ">"), "<=": ("<", ">="),
     "=": ("<>", ">="), "<>": ("=",), "!=": ("=",),
@@ -40,7 +39,6 @@ def query_slips(query: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, 
     # the query itself, and each slip once: two operators may make the same text
     queries = {query}
     for operator, text in _slips(query, columns):
-        # layout is no slip
         short = " ".join(text.split())
         if short not in queries:
             queries.add(short)

@@ -177,7 +177,6 @@ def pieces(form: Form) -> list[Piece[Exact]] | None:
     while tree.op in ("named", "bounds"):
         tree = tree.args[0]
     try:
-        # A single number is the set of it.
         return _EXACT.pieces(tree if tree.op in _SETS else Node("set", (tree,)))
     except (Unreadable, TooLarge, NotArithmetic, UndefinedNumber):
         return None

@@ -74,7 +74,6 @@ def _exceeded(text: str) -> str:
 def _depth(text: str) -> int:
     depth = deepest = 0
     for match in _BRACKETS.finditer(text):
-        # Closing brackets that match nothing may make it negative, which is no depth.
         depth += -1 if match["close"] else 1
         deepest = max(deepest, depth)
     return deepest

@@ -63,13 +63,11 @@ def match_counted(
     if not left or not right:
         return _SAME_ITEMS if left == right else _DIFFERENT_LENGTH
     new_left, new_right = _without_alike(left, right), _without_alike(right, left)
-    # One side has items left that the other has not, or neither has.
     if not new_left or not new_right:
         return _SAME_ITEMS if new_left == new_right else _DIFFERENT_ITEMS
     table = _table(new_left, new_right, decide)
     if table is None:
         return _DIFFERENT_ITEMS
-    # Every row and every column needs a like.
     decision = all_of(map(any_of, [*table, *zip(*table, strict=True)]))
     return _DIFFERENT_ITEMS if decision.equal and not _same_counts(table) else decision
 

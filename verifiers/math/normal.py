@@ -133,7 +133,7 @@ class _Comparison:
         # Before all else that costs: the same letters are the same answer.
         if squeeze(a.text) == squeeze(b.text):
             return Decision(True, "same-text")
-        # After the same text, so that a reference that is flawed in the same words is met.
+        # After the same text, so that an answer in the same words meets a flawed reference.
         for form in (a, b):
             if isinstance(form, Flawed):
                 return Decision(False, form.reason)
@@ -344,7 +344,6 @@ class _Comparison:
             return _DIFFERENT_KIND if len(kinds) > 1 else in_proportion(a, b)
         if "matrix" in kinds and len(kinds) == 2:
             flat = [vector(s) if s.kind == "matrix" else s.items for s in (a, b)]
-            # A column or a row may answer a tuple.
             return self._in_order(*flat) if kinds & {"()", "[]"} else _DIFFERENT_KIND
         if "either" in kinds:
             return (
@@ -572,7 +571,6 @@ def _same_case(a: str, b: str, policy: MathPolicy) -> bool:
     if a == b or policy.case == "match":
         return a == b
     mine, reference_elements = elements(a), elements(b)
-    # Neither names elements, or the same ones.
     if mine == reference_elements or a.casefold() in _NO_ELEMENTS:
         return True
     return (mine is None or reference_elements is None) and len(

@@ -38,7 +38,6 @@ def numbers(a: Quantity, b: Quantity, policy: MathPolicy) -> Decision:
     ):
         return _temperatures(a, b, policy)
     unit, size = (_SAME_UNIT, None) if a.unit == b.unit else units(a, b, policy)
-    # Zero degrees are zero radians; everything else needs π.
     if {a.unit, b.unit} == _ANGLES:  # no rational number of degrees is one of radians
         turned = _PI / _HALF_TURN if a.unit == "degree" else _HALF_TURN / _PI
         near = policy.convert_units and policy.tolerance and within(a.value * turned, a, b, policy)
@@ -99,7 +98,6 @@ def units(a: Quantity, b: Quantity, policy: MathPolicy) -> tuple[Decision, Fract
         return _DIFFERENT_UNIT, None
     if a.unit.startswith(UNKNOWN) and not b.unit:
         return _NO_UNIT, None  # words that no table has may say anything: "12 baker's dozens"
-    # No unit on one side: the policy says whether it may be left out.
     if not a.unit or not b.unit:
         return (_OMITTED if policy.units == "optional" else Decision(False, "unit-omitted")), None
     return _convert_units(a.unit, b.unit, policy)
@@ -119,7 +117,6 @@ def _convert_units(a: str, b: str, policy: MathPolicy) -> tuple[Decision, Fracti
         return _SAME_UNIT, None
     mine, reference_measure = measure(a), measure(b)
     if mine and reference_measure:
-        # Same dimension: 5 cm beside 50 mm.
         if mine == reference_measure or (policy.convert_units and mine[1] == reference_measure[1]):
             return _SAME_UNIT, mine[0] / reference_measure[0]
         return _DIFFERENT_UNIT, None
@@ -158,7 +155,6 @@ def _in_pis(number: Quantity) -> Fraction | float | None:
         return None
     if number.unit == "degree":
         return Fraction(number.value, _HALF_TURN)
-    # 0 degrees, radians or π are the same.
     return Fraction(0) if number.value == 0 else math.nan
 
 

@@ -86,7 +86,6 @@ def _range(found: re.Match[str]) -> str:
         )
     words = f"{found['before'] or ''} {found['kind'] or ''}"
     is_integer = "integer" in words or "whole" in words
-    # Positive integers and naturals are one range.
     if "natural" in words or ("positive" in words and is_integer):
         return "Z+"
     prefix = next(

@@ -69,7 +69,7 @@ _STEPPED = frozenset(("abs", "floor", "ceil", "sgn", "max", "min"))
 _PERIODIC = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_WHOLE_NUMBERS = frozenset(("binom", "perm", "gcd", "lcm"))
 _CALCULUS = ("int", "lim", "diff")
-# So that what is taken for zero, a third of 480 bits, is zero on all of the ball.
+# A ball counts as zero from 160 bits on, a third of 480: that of a root is far narrower.
 _ROOT_BITS = 720  # of the ball of a root; the search works with a third more
 _SEARCH_STEPS = 24_000  # nodes visited to find roots; about 0.08 s
 _MOST_SWITCHES, _MOST_ROOTS, _MOST_NUMBERS = 8, 12, 10
@@ -226,7 +226,6 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
     Raises:
         TooLarge: the search for what turns would take too many steps.
     """
-    # Random points suffice: two of these differ nearly everywhere or nowhere.
     if all(map(is_analytic, seeds)):
         return
     rng = _seeded(seeds)
@@ -255,7 +254,7 @@ def special_points(names: Sequence[str], *seeds: Node) -> Iterator[tuple[Point, 
         )
         roots, near = (_whole_only(points, name in integral) for points in turning)
         values[name] = [*roots, *near, *_whole_only(plain, name in integral)]
-        # Roots first, as the steps that may be spent could end.
+        # Roots first: the steps that may be spent may end before the others.
         yield from (({**fixed, name: x}, ROOT) for x in roots)
         beside += [({**fixed, name: x}, BESIDE) for x in near]
     yield from beside
@@ -331,7 +330,6 @@ def _known_numbers(seeds: Sequence[Node]) -> list[fmpq]:
             with suppress(Undefined, TooLarge, Unreadable, KeyError):
                 value = abs(Evaluation({}, real=True, budget=Budget(200)).number(node))
                 if is_exact(value) and value.height_bits() <= _MOST_BITS and value not in (0, 1):
-                    # 0 and 1 are among the plain numbers already.
                     numbers[value] = None
     # A far threshold takes many digits to say, so the longest come first.
     largest = sorted(numbers, key=fmpq.height_bits, reverse=True)[:_MOST_NUMBERS]
@@ -493,7 +491,7 @@ class _Search:
 
     def _line(self) -> tuple[fmpq, fmpq] | None:
         """Its value at 0 and its slope, if these say all."""
-        # A line through four points of no pattern is taken for one.
+        # Four points without a pattern: where all lie on a line, the switch is taken for one.
         values = [value for value in map(self._at, _ON_A_LINE) if is_exact(value)]
         if len(values) < len(_ON_A_LINE):
             return None
@@ -573,7 +571,6 @@ class _Search:
         """Where it turns round: there it may touch a value that it does not cross."""
         turns: list[Number] = []
         for (x, u), (_, v), (y, w) in zip(seen, seen[1:], seen[2:], strict=False):
-            # Three neighbours of which the middle one is highest or lowest.
             if ((u < v and w < v) or (u > v and w > v)) and len(turns) < _MOST_EXTREMA:
                 left, right = self._slope(x), self._slope(y)
                 if left is not None and right is not None and left * right < 0:

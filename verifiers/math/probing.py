@@ -155,7 +155,6 @@ def _equal(a: Node, b: Node, log_base: int | None) -> bool:
         agreed += agrees is True
         if agreed == points_due:
             break
-    # No point at which both have values: nothing was compared.
     if agreed == 0:
         raise Undefined
     special = _special(names, steps, a, b)
@@ -282,7 +281,6 @@ class _Judge:
                 Evaluation(point, real=real, log_base=self.log_base, budget=budget).value(side)
                 for side, real in ((self.answer, False), (self.reference, True))
             )
-            # Of a logarithm the real part: its branches differ by multiples of iπ.
             return agree(x.real if several and isinstance(x, acb) else x, y)
 
         try:

@@ -52,7 +52,6 @@ _BASED = re.compile(
 # 0x1F, 0b101, 0o17
 _PREFIXED = re.compile(r'"? ?0([xbo])([0-9A-Fa-f]{1,64}) ?"?')
 _BASE_OF = {"x": 16, "b": 2, "o": 8}
-# cm^2, m^{3}
 _UNIT_POWER = re.compile(r" ?\^ ?\{?[23]\}?$")
 _NO_CONSTANT = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]|[,_]")
 _BESIDE = re.compile(r'"[^"]*"')
@@ -70,7 +69,6 @@ _WORTH = re.compile(
 _ARC = re.compile(r"([+-]?) ?(\d+) ?\^\\circ ?(\d+(?:\.\d+)?) ?'(?: ?(\d+(?:\.\d+)?) ?(?:''|\"))?")
 # 5' 6'' in feet and inches.
 _FEET = re.compile(r"(\d+) ?'(?: ?-? ?(\d+(?:\.\d+)?) ?'')?")
-# 20 ^\circ C
 _TEMPERATURE = re.compile(r'\^\\circ ?"? ?([CF]) ?"?$')
 _MEASURED = re.compile(  # 3.0 \times 10^8 m/s, 440 1/s
     r"([+-]? ?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
@@ -163,7 +161,6 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         core, tail, factor = _strip_words(core)
         if tail is None:
             return word(text)
-        # A percent sign in words, unless there is a unit.
         if not unit and tail in _PERCENT:
             percent = True
         elif not unit:
@@ -243,7 +240,6 @@ def _read_scaled(text: str, core: str, unit: str) -> Quantity | None:
     number = literal(match[1]) if match else None
     if match is None or number is None or number.value is None:
         return None
-    # 5K may be kelvins: the other side tells.
     if match[2] == THOUSANDS and not unit:
         return Quantity(text, match[1], number.value, THOUSANDS)
     return Quantity(text, text, number.value * SCALE_LETTERS[match[2]], unit)
@@ -301,7 +297,6 @@ def compound(text: str, parts: Sequence[Quantity]) -> Quantity | None:
     """Their sum in the last one's unit, if they are of one dimension and each unit is smaller than
     the one before."""
     sizes = [measure(part.unit) for part in parts]
-    # Each part needs a value, a unit, and that unit a size.
     if len(parts) < 2 or any(part.value is None for part in parts):
         return None
     measures = [size for size in sizes if size is not None]

@@ -74,7 +74,6 @@ _DENIED = re.compile(
     r'"? ?(?:is|are|was|not|or|nor|and|isn.t|never|except|wrong|incorrect|false|but)\b',
     re.IGNORECASE,
 )
-# option B, choice (c)
 _OPTION = re.compile(r"\"?(?:option|choice|answer) \(?([A-Ja-j])\)?\"?", re.IGNORECASE)
 # Without quotes, letters are words where three stand together and not all are single: a - bc is a
 # difference.
@@ -298,7 +297,6 @@ def _groups(text: str) -> Named | None:
 def _parts_of_question(text: str) -> Items | None:
     r"""`"(a)" 3 "(b)" 4`: the answers to the parts of a question, in order."""
     items: list[Form] = []
-    # The parts must come in order, from (a) on.
     for letter in "abcdefgh":
         begin = _PART.match(text)
         if begin is None or begin[1] != letter:
@@ -312,7 +310,6 @@ def _parts_of_question(text: str) -> Items | None:
         items.append(_single(body))
         text = text[end:]
         if not text:
-            # One part is no list of parts.
             return Items(body, "()", tuple(items)) if len(items) > 1 else None
     return None
 

@@ -195,7 +195,6 @@ def _condition(node: Node) -> list[Piece]:
     variables = [side for side in node.args if side.op == "sym"]
     if len(variables) != 1 and not is_condition(node):
         raise Unreadable("a condition that does not bound one variable")
-    # `strict` is off, as there is one side more than signs.
     links = zip(node.args, node.value, node.args[1:], strict=False)
     return reduce(common, [_link(left, sign, right) for left, sign, right in links])
 

@@ -113,14 +113,13 @@ def is_name(text: str) -> bool:
 
 def equation(text: str, read: Reader) -> Form | None:
     """What stands behind the last name, if every step before it is arithmetic that holds."""
-    # One sign of approximation: a chain of two says less.
     if r"\approx" in text and len(approximation := cut(text, _ABOUT)) == 2:
         # x ≈ 1.41 states 1.41; √2 ≈ 1.41 states √2
         if is_name(approximation[0]):
             return Named(text, _call_name(approximation[0]), read(approximation[1]))
         if flawed := _tautology(text, *approximation):
             return flawed
-        # √2 ≈ 1.41 states √2; 5 ≈ 6 is a chain that does not hold.
+        # 5 ≈ 6 is a chain that does not hold.
         exact, rounded = map(read, approximation)
         return Flawed(text, "chain") if _is_far(exact, rounded) else read(approximation[0])
     if "=" not in text and r"\in" not in text:
@@ -190,7 +189,6 @@ def stated_side(relation: str) -> str | None:
         or not _is_closed(parts[1])
     ):
         return None
-    # A condition or a list is no quantity.
     if any(sign in parts[0] for sign in ("<", ">", ",", r"\le", r"\ge", r"\ne")):
         return None
     if measures(parts[0]):
@@ -242,7 +240,6 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     forms = [quantity(side) for side in sides]
     values = [form.value if isinstance(form, Quantity) else None for form in forms]
     last = forms[-1]
-    # All sides have one value, by arithmetic: the last one is stated.
     if (
         isinstance(last, Quantity)
         and values[0] is not None
@@ -252,7 +249,6 @@ def _chain(text: str, name: str | None, sides: list[str]) -> Form:
     if name is None and None in values:
         if len(sides) == 2:
             return Quantity(text, text)  # an equation such as x + y = 3
-        # m + n = 5 + 7 = 12: the sides behind the first agree.
         if values[0] is None and values.count(values[-1]) == len(values) - 1:
             short = f"{sides[0]}={sides[-1]}"  # m + n = 5 + 7 = 12
             return Quantity(short, short)
@@ -278,7 +274,6 @@ def inequality(text: str, read: Reader) -> Named | None:
     if not all(sides) or len(sides) not in (2, 3):
         return None
     if len(sides) == 2:
-        # Both ways round, since 2 > x is x < 2.
         ways = (sides[0], signs[0], sides[1]), (sides[1], _TURNED[signs[0]], sides[0])
         sizes = [(_ABSOLUTE.fullmatch(side), sign, end) for side, sign, end in ways]
         sizes = [way for way in sizes if way[0]]
@@ -364,7 +359,7 @@ def _region(bodies: list[Form], signs: Sequence[str]) -> Items:
         body if isinstance(body, Items) else Items(rf"\{{{body.text}\}}", "set", (body,))
         for body in bodies
     )
-    # Exact ends only; where they are none, nothing is said to be impossible.
+    # Only exact ends can show it: with others nothing is taken for impossible.
     impossible = pieces(Items("", "meet", items)) == []
     if ";" in signs or (impossible and r"\also" not in signs):  # x < 1, x > 2
         return Items(r" \cup ".join(item.text for item in items), "union", items)

@@ -97,7 +97,6 @@ def _classes(node: Node) -> Classes | None:
     if node.op == "list":  # x ≡ 1, 3 (mod 4): the last one says the modulus
         last = node.args[-1]
         modulus = last.args[1:] if last.op == "congruent" else ()
-        # The modulus behind the last residue holds for those before it.
         alone = [Node("congruent", (arg, *modulus)) if modulus else arg for arg in node.args[:-1]]
         pairs = zip(node.args[:-1], alone, strict=True)
         parts = [arg if arg.op == "congruent" else residue_of for arg, residue_of in pairs]

@@ -44,7 +44,6 @@ def _rounding_range(
     answer: Quantity, reference: Quantity, policy: MathPolicy
 ) -> tuple[Fraction, Fraction] | None:
     places, value = reference.places, reference.value
-    # Without places behind the point nothing was rounded.
     if policy.rounding == "exact" or not places or value is None:
         return None
     place = Fraction(1, 10**places)

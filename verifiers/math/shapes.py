@@ -197,7 +197,6 @@ def components(form: Form, size: int) -> Items | None:
     parts: dict[str, str] = {}
     at = 0
     for match in vectors:
-        # What stands before the vector, without the sign of multiplication.
         factor = text[at : match.start()].strip(" *").removesuffix(r"\cdot").strip()
         axis = match[1] or match[2] or match[3]
         if (
@@ -242,7 +241,6 @@ def imaginary_j(answer: Quantity, reference: Quantity) -> Form | None:
     mine, other = _tree(answer.core), _tree(reference.core)
     if free_symbols(mine) != {"j"} or "j" in free_symbols(other):
         return None
-    # Engineers' j counts only where the reference has an i.
     only_there = IMAGINARY in walk(other) and IMAGINARY not in walk(mine)
     return rename(answer, {"j": "i"}) if only_there else None
 
@@ -271,7 +269,7 @@ def in_alphabet(sequence: Items) -> Items:
     """`y = 2, x = 3` as `x = 3, y = 2`, which is its order as a pair."""
     names = [item.name if isinstance(item, Named) else "" for item in sequence.items]
     letters = "".join(sorted(names))
-    # Single letters alone have an order as a pair.
+    # Only single letters that follow each other in the alphabet, such as x, y, z.
     if len(letters) != len(names) or letters not in "abcdefghijklmnopqrstuvwxyz":
         return sequence
     ordered = sorted(sequence.items, key=lambda item: item.name if isinstance(item, Named) else "")
@@ -368,7 +366,6 @@ def without_indices(form: Form, other: Form) -> Items | None:
     if not named or len(named) < len(form.items):
         return None
     letter = other.name if isinstance(other, Named) else named[0].name.partition("_")[0]
-    # x_1, x_2 of one x; y_1 is of another letter.
     if not all(item.name.startswith(f"{letter}_") for item in named):
         return None
     return Items(form.text, "list", tuple(item.body for item in named))
@@ -395,7 +392,6 @@ def renamed_function(form: Named, name: str) -> Named | None:
     if not mine or not other or mine[1] != other[1]:
         return None
     old, new = mine[2].split(","), other[2].split(",")
-    # The new name must not be taken in the body.
     if len(old) != len(new) or ({*new} - {*old}) & {*_LETTER.findall(form.body.text)}:
         return None
     return Named(form.text, name, rename(form.body, dict(zip(old, new, strict=True))))

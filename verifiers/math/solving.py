@@ -49,9 +49,8 @@ def solution(left: Node, sign: str, right: Node) -> list[Stretch]:
     if len(names) != 1 or sign not in _SIGNS:
         raise Unreadable("a condition that does not bound one variable")
     above, below = _quotient(minus(left, right))
-    # A zero of the denominator as well is no zero.
+    # What is also a zero of the denominator is no zero.
     zeros = _roots(_without_factors(above, below))
-    # All places at which the sign may change.
     ends = sorted([*zeros, *_roots(below)], key=lambda root: root.mid())
     return list(_stretches(above * below, ends, zeros, _SIGNS[sign]))
 

@@ -102,7 +102,6 @@ def equation_of(text: str) -> Node | None:
 def _measured_tree(form: Quantity) -> Node:
     tree = _expression(form)
     if form.unit == ":":
-        # 5:8 is read as a fraction with a mark.
         return Node("ratio", tree.args if tree.op == "div" else (tree,))
     # Degrees of a sine stand within it.
     if form.unit and not (form.unit == "degree" and takes_angle(tree)):

@@ -98,7 +98,6 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
     """
     if not pairs:
         return []
-    # One call for all pairs, so that the workers share them.
     outcomes = _workers().run([((*pair, False), CPU_S, WALL_S) for pair in pairs], wall_s=_POOL_S)
     return [
         _decision(outcome, pair[1])
@@ -119,7 +118,6 @@ def _decision(outcome: PairReply, reference: str) -> Decision:
 
 def _is_final(outcome: Any) -> bool:
     """An answer, or what the request itself is to blame for."""
-    # What used up its own time or memory is final; a worker that was killed is not.
     return not isinstance(outcome, Unscored) and (outcome[0] == "reply" or outcome[2] in OWN_FAULT)
 
 

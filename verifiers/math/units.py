@@ -256,7 +256,7 @@ def _load() -> None:
             (_SYMBOLS if spelling != spelling.casefold() else _NAMES)[spelling] = name
     for spelling, name in (_OTHER_CASES | _CHINESE_UNITS).items():
         head, caret, power = name.strip("-").partition("^")
-        # `Mm -` is no unit at all, or it would be read with a prefix.
+        # `-` says that a spelling is no unit: `Mm` would else be read with a prefix.
         _SYMBOLS[spelling] = _SYMBOLS.get(head, head) + caret + power
     for spelling, name in list(_SYMBOLS.items()):
         if "µ" in spelling:
@@ -352,7 +352,6 @@ def canonical(text: str) -> str | None:
         plain = word.casefold()
         name = _name_of_word(word)
         if raised := _POWER.fullmatch(word):
-            # A power needs a unit before it, and only one.
             if not names or "^" in names[-1]:
                 return None
             names[-1] += f"^{raised[1]}"

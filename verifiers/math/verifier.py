@@ -360,7 +360,6 @@ def _has_matching_braces(text: str) -> bool:
 
 def _resolve_all(found: list[Verdict | _Undecided]) -> list[Verdict]:
     """The engine decides what is undecided, all in one call."""
-    # The common case: nothing is open.
     if len(found) == 1 and isinstance(found[0], Verdict):
         return [found[0]]
     questions = [
@@ -374,7 +373,6 @@ def _resolve_all(found: list[Verdict | _Undecided]) -> list[Verdict]:
 
 
 def _settle_decision(item: _Undecided, decision: Decision) -> Verdict:
-    # A pair that is too hard may still be unfinished by its form.
     hard = decision.reason.startswith("too-hard") and item.policy.form != "any"
     if not decision.equal and not hard:
         return _verdict(decision, item.written)
@@ -450,7 +448,7 @@ def _prove_verdict(found: Verdict | _Undecided) -> Verdict:
 def _join_boxes(found: Extraction, right: Form) -> str | None:
     r"""`x=\boxed{3}, y=\boxed{4}` as one answer, if the reference has as many parts; else several
     boxes are a hedge."""
-    # The box may hold what stands behind x = or before "for all k".
+    # The reference's values stand behind its `x =`, or before its "for all k".
     while isinstance(right, Named | Family):
         right = right.body
     several = (

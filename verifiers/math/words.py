@@ -130,7 +130,6 @@ def formula(text: str) -> str | None:
         or not _FORMULA.fullmatch(letters)
     ):
         return None
-    # Letters that name no elements are no formula.
     return letters.replace("_", "") if elements("".join(filter(str.isalpha, letters))) else None
 
 
@@ -249,7 +248,6 @@ def _chinese(words: str) -> int | Fraction | None:
         # Denominator first: 二分之一 is one half.
         below, above = (_chinese(part) for part in words.split("分之", 1))
         return Fraction(above) / Fraction(below) if above is not None and below else None
-    # 负负 is no number.
     if words[:1] == "负":
         value = _chinese(words[1:]) if words[1:2] != "负" else None
         return None if value is None else -value

@@ -67,7 +67,7 @@ def letter(parser: Parser, name: str) -> Node:
     # The d of dx, once per integral; after it, and outside of integrals, d is a letter as any
     # other.
     if name == "d" and parser.integrals and _is_variable(parser.peek) and not parser.differential:
-        # \int e^x\,de has no meaning; an integral over i or e counts only where a sum has bound it.
+        # e and i are constants, unless a sum has bound the letter: no integral runs over them.
         if parser.peek.text.lstrip("\\") in _CONSTANTS and parser.peek.text not in parser.bound:
             raise Unreadable(f"an integral over the constant {parser.peek.text}")
         parser.differential = parser.take().text.lstrip("\\")
@@ -90,7 +90,6 @@ def variable(parser: Parser, name: str) -> Node:
             continue
         name += f"_{{{_subscript(parser)}}}"
         subscripts += 1
-        # x_1_2 is no LaTeX.
         if subscripts > 1:
             raise Unreadable("a variable with two subscripts")
     return sym(name)

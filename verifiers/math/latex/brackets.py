@@ -82,7 +82,7 @@ def tuple_of(parser: Parser) -> Node:
     r"""\langle 1, 2 \rangle."""
     inside = _inside(parser)
     parser.expect(r"\rangle")
-    # One thing in angle brackets is a vector of one component, as (x) is not.
+    # \langle x \rangle is a vector of one component, while (x) is x.
     return Node("tuple", inside.args if inside.op == "list" else (inside,), "()")
 
 
@@ -205,7 +205,6 @@ def _condition(parser: Parser) -> Node:
             raise Unreadable("a case whose condition is prose")
         is_said = True
     if is_said and parser.peek.text in ("\\\\", r"\end"):
-        # 0 = 0 holds at every point.
         return Node("rel", (num(0), num(0)), ("=",))
     condition = parser.relation()
     if condition.op != "rel":

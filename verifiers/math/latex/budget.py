@@ -105,7 +105,6 @@ class Budget:
         Raises:
             TooLarge: there are not so many left.
         """
-        # An expression has a limit of its own, and all of a pair have one together.
         self.left -= steps
         _pair[0] -= steps  # no call: this is done at each node
         if self.left < 0:

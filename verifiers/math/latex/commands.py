@@ -63,7 +63,6 @@ def _derivative(parser: Parser) -> Node:
     r"""\frac{d}{dx} f, \frac{d^2}{dx^2} f, dy/dx as a variable; else a fraction of what begins with
     d."""
     above, below = atoms.raw_group(parser), atoms.raw_group(parser)
-    # \partial and d are read alike.
     top, bottom = (
         "".join(t.text.lstrip("\\") for t in side).replace("partial", "d")
         for side in (above, below)
@@ -120,7 +119,6 @@ def _arguments(parser: Parser) -> tuple[Node, ...]:
             return inside.args
         grouped = opening == "{" and parser.accept("^")  # \sin{x}^2 is printed as \sin x^2
         return (Node("pow", (inside, parser.script())) if grouped else inside,)
-    # Side by side, \sin 2x y, up to a sign of operation or the next function.
     with parser.deeper():
         factors = [parser.power()]
         while not _ends_argument(parser) and parser.starts_factor(parser.peek):
@@ -140,7 +138,6 @@ def _logarithm(parser: Parser) -> Node:
         if parser.take().text == "_":
             base = parser.subscript()
         else:
-            # \log^2 x is the square of the value, as with \sin^2.
             power = parser.script()
     arguments = _arguments(parser)
     if len(arguments) != 1:
@@ -244,7 +241,6 @@ def _limit(parser: Parser) -> Node:
     variable, arrow, *point = group
     if arrow.text not in (r"\to", r"\rightarrow"):
         raise Unreadable("a limit without a point")
-    # The last four tokens at most, ^{+}, which name the side.
     signs = "".join(token.text for token in point[-4:])
     side = next((s for s in "+-" if signs.endswith((f"^{s}", f"^{{{s}}}"))), "")
     if side:

@@ -316,7 +316,7 @@ def _integral(node: Node) -> Any:
 
     variable = _symbol(node.value)
     primitive = manualintegrate(_expression(node.args[0]), variable)
-    # An antiderivative, or one that the integrator could not finish.
+    # There are no limits to put in, or the integrator has left an integral in it.
     if len(node.args) == 1 or primitive.has(sympy.Integral):
         return primitive
     below, above = map(_expression, node.args[1:])
@@ -335,7 +335,7 @@ def _check(node: Node) -> None:
             raise TooLarge(f"more than {_MOST_NODES} parts for symbolic algebra")
         if below.op == "num" and max(map(abs, below.value.as_integer_ratio())) > 10**_MOST_DIGITS:
             raise TooLarge("a number with too many digits for symbolic algebra")
-        # A power of 10^9 would be multiplied out at once, and so would the factorial.
+        # SymPy would multiply x^{10^9} out at once, and so a factorial.
         if below.op in ("pow", "fact", "fact2") and _largest(below.args[-1]) > _MOST_EXPONENT:
             raise TooLarge("a power or factorial too large for symbolic algebra")
 

@@ -22,7 +22,6 @@ def holds(condition: Node, evaluation: Evaluation) -> bool:
     """
     if condition.op == "list":
         return all(holds(item, evaluation) for item in condition.args)
-    # Of intervals and congruences nothing is known at a point.
     if condition.op != "rel" or not set(condition.value) <= _TESTS.keys():
         raise Unreadable("a condition that is no relation")
     sides = [evaluation.number(side) for side in condition.args]

@@ -30,7 +30,7 @@ _MOST_FACTORIAL = 3000
 def factorial(n: Number) -> Number:
     """n!, and gamma(n + 1) where n is no integer."""
     if is_integer(n):
-        # No value, and no proof that an identity is wrong: n! is meant for whole n.
+        # n! is not meant for negative n: such a point says nothing against an identity.
         if n < 0:
             raise NotMeant
         if n > _MOST_FACTORIAL:
@@ -122,7 +122,6 @@ def _floor(x: Number) -> Number:
 def _extreme(wanted: int) -> Callable[..., Number]:
     def function(first: Number, *others: Number) -> Number:
         for other in others:
-            # `first` is replaced by a strictly larger (or smaller) one; ties keep it.
             if sign_of(other - first) == wanted:
                 first = other
         return first

@@ -84,7 +84,6 @@ def _base(node: Node) -> str:
 def _subscripts(node: Node) -> tuple[Node, ...]:
     """a_{i+1} has one, a_{ij} and a_{i,j} have two."""
     text = str(node.value).partition("_{")[2][:-1]
-    # Without the token that ends them.
     token_list = tokens(text)[:-1]
     try:
         if any(token.text in ("+", "-", "*") for token in token_list):
@@ -130,7 +129,7 @@ def _written_out(node: Node) -> Node:
     before, after = node.args[:at], node.args[at + 1 :]
     run = _run(before[-2:], after[0], "#") if len(before) > 1 and after else None
     count = _values(run[2]) if run else None
-    # All points must give the same number of members, or the list ends at a letter.
+    # The count must be the same at all points; else the list ends at a letter.
     if run is None or count is None or len(set(count)) > 1 or not 0 < count[0] <= _MOST_MEMBERS:
         raise Unreadable("dots in a list without an end")
     # From 2 on, as the two that were shown are members already.
@@ -194,7 +193,6 @@ def _merge_terms(
                 _merge_terms(part, holes, index, steps) for part in zip(*subscripts, strict=True)
             )
             return Node("term", parts, _base(first))
-    # x, x^2, x^3: the first is given the exponent 1, so that all have the same shape.
     terms = _as_powers(terms)
     if len({(term.op, str(term.value), len(term.args)) for term in terms}) == 1 and terms[0].args:
         args = tuple(

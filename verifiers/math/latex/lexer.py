@@ -63,7 +63,6 @@ def tokens(text: str) -> list[Token]:
         if match is None:
             raise Unreadable(f"{text[at]!r} has no meaning here")
         kind = match.lastgroup or ""
-        # In (1,234) the comma separates two numbers; outside of brackets it may group thousands.
         if kind == "number" and depth == 0:  # inside brackets a comma separates
             match = _GROUPED.match(text, at) or match
         at = match.end()

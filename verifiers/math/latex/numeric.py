@@ -100,8 +100,7 @@ class Evaluation:
             Unreadable: it is no expression.
         """
         cost = _COSTS.get(node.op, 1)
-        # Arb's series take time by the square of the precision; below the first one a step is a
-        # step.
+        # Arb's series take time by the square of the precision, beyond the first one.
         if ctx.prec > PRECISION and node.op in _BY_SERIES:
             cost *= 1 + ctx.prec**2 // _PRECISION_A_STEP
         self.budget.spend(cost)
@@ -394,7 +393,7 @@ def _quadrature(f: Callable[[Number], Number], low: Number, high: Number, steps:
         t = arb(k * width - _QUADRATURE_ENDS)
         s = arb.pi() / 2 * t.sinh()
         angle = start + half * (1 + s.tanh())
-        # By dx = du / cos² u.
+        # dx = du / cos² u.
         total += f(angle.tan()) * t.cosh() / (s.cosh() * angle.cos()) ** 2
     return total * half * width * arb.pi() / 2
 

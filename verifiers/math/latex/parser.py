@@ -148,7 +148,6 @@ class Parser:
     def accept(self, *texts: str) -> bool:
         """Move past the next token if it is one of these."""
         fits = self.peek.text in texts and self.peek.kind not in ("words", "end")
-        # A bool is 0 or 1: the place moves on only if the token fits.
         self._at += fits
         return fits
 
@@ -215,8 +214,8 @@ class Parser:
             if binds < strength:
                 break
             self.take()
-            # a \to b \to c is a \to (b \to c); of the others the left one is read first.
-            # One more binds the next of the same strength to the left.
+            # a \to b \to c is a \to (b \to c): the right side may be another implication. Of the
+            # others the left one is read first.
             right = self.proposition(binds + (name != "implies"))
             left = Node("logic", (left, right), name)
         return left
@@ -229,7 +228,6 @@ class Parser:
             sides.append(self.expression())
         whole_relation = Node("rel", tuple(sides), tuple(signs)) if signs else sides[0]
         modulus = atoms.modulus(self)
-        # `x \equiv 2 \mod 5` is read as x \equiv (2 mod 5), and put right here.
         if signs == ["equiv"] and modulus is None and sides[1].op == "mod":  # x \\equiv 2 \\mod 5
             residue, modulus = sides[1].args
             whole_relation = Node("rel", (sides[0], residue), ("equiv",))
@@ -323,7 +321,6 @@ class Parser:
         if not self.starts_factor(factor) or self.differential:
             return Node("div", (above, below))
         factors = self.implicit()
-        # (a)/(b)(c): side by side, without a space, both brackets stand below.
         if factor.text == "(" and not factor.spaced:
             return Node("div", (above, Node("mul", (below, factors))))
         return Node("mul", (Node("div", (above, below)), factors))
@@ -370,7 +367,6 @@ class Parser:
                 and _is_mixed(factors[0], factor.args[0])
             ):
                 mixed = Node("add", (factors[0], factor.args[0]), "mixed")
-                # 2\frac13^2 squares the whole mixed number.
                 factors = [Node("pow", (mixed, factor.args[1]))]  # of the whole mixed number
             else:
                 factors.append(factor)
@@ -505,7 +501,6 @@ def _cross_product(left: Node, right: Node) -> Node:
     factors = left.args if left.op == "mul" else (left,)
     if not _is_vector(factors[-1]):
         return _join_flat("mul", left, right)
-    # "×" as a function of nothing known: the same only for the same two vectors in the same order.
     product = Node("apply", (sym("×"), Node("tuple", (factors[-1], right), "()")))
     return Node("mul", (*factors[:-1], product)) if factors[:-1] else product
 

@@ -125,7 +125,6 @@ def is_integer(value: Number) -> bool:
 def magnitude(value: Number) -> int:
     """About log2 of a number that is not zero."""
     if isinstance(value, fmpq):
-        # log2 of the quotient, right to within one.
         return int(value.numerator.bit_length()) - int(value.denominator.bit_length())
     if isinstance(value, acb):
         value = abs(value)
@@ -218,7 +217,7 @@ def _bound(base: Number, exponent: Number) -> None:
         exponent.bit_length() if isinstance(exponent, int) else magnitude(exponent)
     )
     if bits > MOST_MAGNITUDE.bit_length():
-        # Small base and positive exponent, or the other way: the power goes to 0, not to infinity.
+        # A small base and a positive exponent, or a large one and a negative: it goes to 0.
         vanishing = not isinstance(exponent, acb) and (size > 0) is (exponent < 0)
         raise (Underflow if vanishing else TooLarge)(
             f"a power of more than {MOST_MAGNITUDE} binary digits"
@@ -230,7 +229,6 @@ def root_of(value: Number, index: int, *, real: bool) -> Number:
     if vanishes(value):
         return fmpq(0)
     negative = not isinstance(value, acb) and value < 0
-    # (-8)^{1/3} = -2, also among complex numbers, as school has it.
     if negative and index % 2:
         return -root_of(-value, index, real=real)
     if negative and real:
