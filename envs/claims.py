@@ -55,7 +55,7 @@ def say_claim(claim: Claim, names: Sequence[str]) -> str:
 
 def _draw_claim(rng: Random, me: int, people: int) -> Claim:
     kind, (a, b) = rng.choice(list(_CLAIMS)), rng.sample(range(people), 2)
-    # About oneself alone a claim tells nothing: both kinds call themselves knights.
+    # A claim about oneself tells nothing: knights and knaves both call themselves knights.
     return (kind, b, a) if a == me and kind in ("knight", "knave") else (kind, a, b)
 
 

@@ -52,7 +52,6 @@ def _clues(grid: list[tuple[int, ...]], n: int) -> list[Clue]:
     facts: list[Clue] = []
     for k, a in cells:
         house = grid[k][a]
-        # With two houses only the first attribute is placed.
         facts += [("at", k, a, 0, house)] if n > 2 or k == 0 else []
         facts += [("not at", k, a, 0, elsewhere) for elsewhere in range(n) if elsewhere != house]
         for m, b in cells:

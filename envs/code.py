@@ -40,7 +40,6 @@ class CodeEnv(rlvr.Environment):
     def __post_init__(self) -> None:
         if type(self).reward is CodeEnv.reward:  # a subclass may bring its own
             # an instance may shadow it
-            # A class of an author may have a reward of its own.
             self.reward = rlvr.Correct(CodeVerifier(**self.judging()))  # type: ignore[misc]
 
     def judging(self) -> JsonDict:
@@ -62,7 +61,6 @@ class CodeEnv(rlvr.Environment):
         Args:
             row: the row's columns by name.
         """
-        # Files of samples have nothing else; a row with a prompt of its own makes its own task.
         if row.keys() - {"id", "completion", "length_tokens", "truncated"} == {"task_id"}:
             return self.find(self.name_of(row["task_id"]))
         return super().task_of(row)

@@ -265,7 +265,6 @@ def _amount(value: object) -> float | None:
         return float(value)
     match = _AMOUNT.match(value) if isinstance(value, str) else None
     unit = _UNITS.get(match[2].lower()) if match else None
-    # A unit that no table has is no limit.
     return float(match[1]) * unit if match and unit else None
 
 
@@ -333,7 +332,6 @@ class _Text(pickle.Unpickler):
     """Reads a pickle of a text.  Pickles of anything that would have to be called are refused."""
 
     def find_class(self, module: str, name: str) -> object:
-        # A pickle of a text calls nothing; one that wants a class is a program.
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 

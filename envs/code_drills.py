@@ -139,7 +139,6 @@ class _Applied:
             if constant != self.constant:
                 yield replace(self, constant=constant)
         for step in steps:
-            # The same kinds of value, so that the neighbour is a function that runs.
             if (step.takes, step.gives) == (self.step.takes, self.step.gives) and step != self.step:
                 near = [c for c in step.constants if c == self.constant] or step.constants[:1]
                 yield _Applied(step, near[0] if near else None)
@@ -205,7 +204,6 @@ class _Drill:
         for at, step in enumerate(steps):
             for neighbour in step.neighbours(() if same else _STEPS):
                 yield (*steps[:at], neighbour, *steps[at + 1 :])
-        # A step may be left out if what remains still fits.
         for at in range(len(steps) * (len(steps) > 1)):
             shorter = (*steps[:at], *steps[at + 1 :])
             if _fits(self.kind, shorter):
@@ -267,7 +265,6 @@ class CodeDrills(CodeEnv):
         rng = rlvr.seeded(self.id, self.split, self.level, index)
         while True:
             drill = _drill(rng, self.level)
-            # Seeded by the code, and not by the index.
             test_rng = rlvr.seeded(self.id, drill.code())  # the same function has the same tests
             if _tenth(drill) in _SPLITS[self.split] and (tests := _tests(drill, test_rng)):
                 break

@@ -51,7 +51,7 @@ class Countdown(Puzzle):
             rng.shuffle(terms)
             terms = [_join_terms(rng, terms[0], terms[1]), *terms[2:]]
         value, text = terms[0]
-        # A whole target from 10 to ten times the largest number, and none that is given.
+        # Whole, from 10 to ten times the highest number that may be drawn, and none of the numbers.
         fits = value.denominator == 1 and 10 <= value <= 10 * highest and value not in numbers
         if not fits or not mine((sorted(numbers), int(value))):
             return None

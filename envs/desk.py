@@ -147,7 +147,6 @@ def _holds(text: str, fact: str) -> bool:
 
 def _of_its_form(text: str, fact: str) -> list[str]:
     """All that a text has of a fact's form: numbers, amounts, or codes of rules."""
-    # 1,200 is 1200.
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)  # of thousands
     # 19.99 asks for all amounts of that form, S2 for all codes.
     return re.findall(_whole(re.sub(r"\d+", r"\\d+", re.escape(fact))), text)

@@ -288,7 +288,6 @@ class Shop(World):
 
     def _others(self, db: Tables, row: Mapping[str, object]) -> tuple[str, ...]:
         """What an answer must not hold beside the right amount: those of other orders."""
-        # Amounts of other orders: guessing among them is not paid.
         amounts = {order["cents"] for order in db["orders"].values()} - {row["cents"]}
         return tuple(sorted(map(_euros, amounts)))
 

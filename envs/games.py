@@ -53,7 +53,6 @@ worth wound wrist young youth zebra
 
 def _moves(said: str) -> list[str]:
     """The moves of a turn, after its thinking; 007 is 7."""
-    # A move within the thinking is none.
     begin = after_thinking(said)
     return (
         []

@@ -52,7 +52,6 @@ class HumanEval(CodeEnv):
                 )
         prompt, test, entry_point = row["prompt"], row["test"], row["entry_point"]
         reference = {"test": test, "style": "check", "entry_point": entry_point, "prompt": prompt}
-        # Some tests call functions of the prompt, or draw at random.
         if setup := _setup(prompt, test, entry_point):
             reference["setup"] = setup
         shown_prompt = (
@@ -79,7 +78,6 @@ def _setup(prompt: str, test: str, entry_point: str) -> str:
     seed for tests that draw random numbers, so that the same completion gets the same verdict.
     """
     try:
-        # Names that the prompt defines beside the function.
         body = [
             node for node in ast.parse(prompt).body if getattr(node, "name", None) != entry_point
         ]

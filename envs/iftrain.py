@@ -43,7 +43,6 @@ class IFTrain(Puzzle):
         topic = rng.choice(TOPICS)
         draft = Draft(rng, topic, rng.choice(REQUESTS).format(topic))
         chosen = compatible(rng, rng.randint(1, self.instructions))
-        # Without an anchor a text about anything would be paid.
         if not any(ask.anchor for ask in chosen):
             return None
         instructions: list[dict[str, Any]] = [

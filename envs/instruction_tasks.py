@@ -123,7 +123,7 @@ class Draft:
         Args:
             sentence: without its end.
         """
-        # Not first and not last, as other instructions may hold those places.
+        # Other instructions may hold the first and the last place.
         self.sentences.insert(self.rng.randint(1, len(self.sentences) - 1), sentence)
 
 
@@ -268,7 +268,7 @@ def _copy_request(draft: Draft) -> str:
 
 def _span(draft: Draft) -> Mapping[str, object]:
     request = _copy_request(draft)
-    # At least twelve characters of the sentence.
+    # At least thirteen characters of the sentence.
     start = draft.rng.randint(0, 8)
     return {
         "prompt_to_repeat": request,
@@ -742,7 +742,6 @@ ASKS: Final = (
 _ANCHORS: Final = tuple(ask for ask in ASKS if ask.anchor)
 
 
-# A single instruction has to be one that a text about anything else does not follow.
 def compatible(rng: Random, count: int) -> list[Spec]:
     """Asks that hold nothing of each other's, most often with an anchor among them.
 
@@ -750,8 +749,8 @@ def compatible(rng: Random, count: int) -> list[Spec]:
         rng: draws them.
         count: the greatest number of them.
     """
+    # A single instruction is an anchor, which a text about anything else does not follow.
     chosen = [rng.choice(ASKS if count > 1 else _ANCHORS)]
-    # "copy" stands alone, and so does "all" beside anything that holds something.
     candidates = [
         *([] if chosen[0].anchor else rng.sample(_ANCHORS, len(_ANCHORS))),
         *rng.sample(ASKS, len(ASKS)),
@@ -759,6 +758,7 @@ def compatible(rng: Random, count: int) -> list[Spec]:
     for ask in candidates:
         held = {name for ask in chosen for name in ask.holds.split()}
         mine = set(ask.holds.split())
+        # "copy" stands alone, and "all" goes with nothing that holds something.
         alone = "copy" in held | mine or ("all" in held and mine) or ("all" in mine and held)
         lacking = not any(ask.anchor for ask in chosen)  # an anchor comes before anything else
         if (

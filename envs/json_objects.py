@@ -52,7 +52,6 @@ class JSONObjects(Generator):
 
     def draw(self, index: int) -> rlvr.Task:
         rng = rlvr.seeded(self.id, self.split, index)
-        # Drawn until the order belongs to this split.
         while True:
             things = rng.sample(_THINGS, rng.randint(1, self.items))
             items = [{"item": thing, "count": rng.randint(1, 9)} for thing in things]

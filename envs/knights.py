@@ -51,7 +51,6 @@ class Knights(Puzzle):
         if not mine(claims):
             return None
         assignments = solutions(claims)
-        # Exactly one assignment fits, or two answers would be right.
         if len(assignments) != 1:
             return None
         names = rng.sample(_NAMES, n)

@@ -62,7 +62,6 @@ class MBPP(CodeEnv):
                 f"{name}: column 'text' (or 'prompt') is {text!r}; it must be a text"
             )
         reference, tests = self._tests(row, name)
-        # Three asserts shown would be passed by a table of them.
         examples = "\n".join(tests[: self.shown])
         parts = (
             self.instruction,
@@ -152,7 +151,6 @@ def _entry_point(tests: list[str], code: object) -> str | None:
         }
     except SyntaxError:
         defined = set()
-    # Of the reference solution's own functions the one that the tests call most.
     candidates = [name for name in called if name in defined] or [
         name for name in called if not hasattr(builtins, name)
     ]

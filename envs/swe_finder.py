@@ -93,7 +93,7 @@ def run_jobs(jobs: Sequence[_Job]) -> list[_Outcomes]:
     Args:
         jobs: see `_Job`.
     """
-    # SIGVTALRM counts this process's own CPU time.
+    # The timer counts this process's CPU time in user mode.
     signal.signal(signal.SIGVTALRM, _stop)
     return [_look_at(*job) for job in jobs]
 
@@ -176,7 +176,6 @@ def _look_everywhere(jobs: Sequence[_Job]) -> list[_Outcomes]:
     with Threads(len(HASH_SEEDS), "finder of tasks") as threads:
         runs = threads.map(lambda hash_seed: _look_aside(jobs, hash_seed), HASH_SEEDS)
         rows = zip(*runs, strict=True)
-        # Under three hash seeds alike, or a verdict would depend on the seed.
         return [row[0] if all(outcome == row[0] for outcome in row) else None for row in rows]
 
 

@@ -271,7 +271,6 @@ class SweLite(rlvr.Environment):
         if not self.tools:
             return [reply]
         before, after = task.meta["files"], {}
-        # A patch that does not apply writes nothing.
         with suppress(PatchError):
             after = apply_patch(before, patch_in(reply) or "")
         lines = [

@@ -245,7 +245,7 @@ def variant_of(project: str, number: int) -> Variant:
     bare = Variant("", "", {}, (), (), replaced)
     files = {bare.compose(path): bare.compose(text) for path, text in source.files.items()}
     draw = _cases(project, bare)
-    # Visible first: a case among the hidden ones is not shown.
+    # The visible cases first; the hidden ones are drawn to be others.
     cases_so_far: set[str] = set()
     visible = _draw_cases(draw, seeded("swe", project, number, "visible"), VISIBLE, cases_so_far)
     hidden = _draw_cases(draw, seeded("swe", project, number, "hidden"), HIDDEN, cases_so_far)

@@ -91,7 +91,6 @@ def mentions(text: str, answer: str) -> bool:
         answer: the answer.
     """
     folded = _fold_answer(answer)
-    # As words of its own: 5 is not in 15.
     if not folded or re.search(rf"(?<!\w){re.escape(folded)}(?!\w)", _fold_answer(text)):
         return True
     number = number_in(answer)
@@ -117,7 +116,7 @@ def disguise(answer: str) -> str | None:
 @lru_cache(maxsize=8192)
 def _fold_answer(text: str) -> str:
     digits = "".join(
-        # Digits of other scripts stand for themselves: NFKC leaves them as they are.
+        # Digits of other scripts become ASCII digits, as NFKC leaves them as they are.
         char if char.isascii() else str(unicodedata.decimal(char, char))
         for char in text[:100_000]
     )

@@ -596,7 +596,6 @@ class _Kept:
         """By kind; the first of each reason, then the second of each."""
         ordered: list[AuditCase] = []
         for kind in sorted({kind for kind, _ in self._cases}):
-            # One of each reason in turn, so that a rare reason is shown beside the commonest.
             of_each_reason = [
                 cases for (its_kind, _), cases in self._cases.items() if its_kind == kind
             ]
@@ -645,7 +644,6 @@ def _compare(
         accepted, label, why = first[scored.item.id]
         two = _accepts(scored)
         found.unscored += two is None
-        # Without both verdicts there is nothing to compare.
         if accepted is None or two is None:
             continue
         found.both += accepted and two

@@ -283,9 +283,9 @@ class Findings:
         ranks, order = list(Severity), list(HOLES)
         findings = [
             replace(
-                # Some holes are added without a try of their own.
                 first,
                 count=self._count[key],
+                # Some holes are added without a try of their own.
                 tried=max(self._count[key], self._tried[first.hole]),
             )
             for key, first in self._first.items()

@@ -98,7 +98,6 @@ def _trl() -> Grader:
         [score] = rewards.accuracy_reward(
             [[{"role": "assistant", "content": completion}]], [f"${reference}$"]
         )
-        # None says that the reference was skipped.
         return score == 1.0, "reference-skipped" if score is None else ""
 
     return grade

@@ -193,7 +193,6 @@ def _compare(
                 if isinstance(repeated, list)
                 else [(first, repeated)]
             )
-            # The first field that differs.
             got, expected = next((str(b), str(a)) for a, b in pairs if a != b)
             found.add(
                 "nondeterministic", **case, got=f"{got} {where}", wanted=f"{expected}, as before"

@@ -294,7 +294,6 @@ class _Ahead:
         """The score of a text and the seconds that it took; blocks."""
         while True:
             while (
-                # No more than there are workers, so that a timed one does not wait for a process.
                 len(self._begun) < self._run.workers
                 and (next_one := next(self._texts, None)) is not None
             ):
@@ -465,7 +464,7 @@ def _try_all(
             if score.total is None:
                 run.gone.add(attempt.text)
                 continue
-            # What no text earns, which comes first in the catalogue, is the floor of the task.
+            # What an empty text earns, the first of the catalogue, is the floor of the task.
             floor = score.total if attempt.hole == "empty" else floor
             for hole in (
                 () if attempt.hole in _MAY_EARN else ("partial-credit", "outscores-reference")

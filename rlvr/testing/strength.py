@@ -325,7 +325,6 @@ class _Run:
             # Models that agree against the reference: the witness is doubtful for those works.
             if witness is not None and work in paid and self._is_disputed(task, witness, paid):
                 witness = replace(witness, is_doubtful=True)
-            # Neither paid nor refused.
             if score.verdict.outcome is Outcome.UNSCORED:
                 count.unscored += 1
                 continue

@@ -178,7 +178,7 @@ def write_strengthened(source: SourceRows, report: JsonObject, path: Path) -> li
     done: list[JsonDict] = []
     with whole_file(path) as file:
         for number, row in enumerate(source.rows):
-            # Of the rows as they were and as they are, so that both files can be told.
+            # Rows as they were and as they are: the manifest has a digest of both files.
             original.update(dump_row(row))
             record = by_row.get(number)
             if record is not None and record["state"] == "weak":
@@ -297,7 +297,6 @@ def _strengthen_row(
     assert before is not None
     for changed in _rows_with(row, before.reference, mended["reference"]):
         task = source.task(number, changed)
-        # Found out by reading: the new row must give the same prompt and the new reference.
         if task is not None and (task.prompt, task.reference) == (
             before.prompt,
             mended["reference"],

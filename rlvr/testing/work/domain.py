@@ -53,7 +53,6 @@ _BELOW: Final = re.compile(
 _CLASSES: Final = ((str.islower, "a"), (str.isupper, "A"), (str.isdigit, "0"))
 _LONGEST: Final = 40  # items of a new value
 _EMPTY: Final = re.compile(r"\bempty\b")
-# `if not x:`, `len(x) == 0`, `s == ''`: what a program asks of a name that may be nothing.
 _IS_EMPTY: Final = re.compile(
     r"\bnot (\w+):|\blen\((\w+)\) (?:==|<=?|>) [01]\b|"
     r"\b(\w+)(?:\.strip\(\))? == (?:\[\]|''|\"\")(?![\w'\"])"
@@ -309,8 +308,8 @@ class _Changes:
         rng, pool = self.rng, [n for n in self.pools[path] if type(n) is int]
         low, high = min(pool, default=0), max(pool, default=9)
         turn = rng.random()
-        # A fifth at the constants of the text, a fifth beside the old value, the rest at small,
-        # turned and drawn ones.
+        # A fifth at the constants of the text, a fifth beside the old value; the rest are small,
+        # negated or drawn.
         if turn < 0.2 and (numbers := self._numbers()):
             return rng.choice(numbers) + rng.choice((-1, 0, 1))
         if turn < 0.4:
@@ -556,7 +555,7 @@ def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Calla
     rule = partial(_rule_of, lists, (list, tuple))
     lengths = {len(example) for example in lists}
     shortest = min(lengths)
-    # Two items at most are asked for: longer lists only happened to be long.
+    # No least length beyond two: known lists may only happen to be longer.
     if shortest and not (shortest == 1 and may_be_empty):
         yield from rule(lambda value: len(value) >= min(shortest, 2))
     if len(lengths) == 1 and (len(lists) > _FEW or isinstance(lists[0], tuple)):
@@ -575,7 +574,7 @@ def _of_lists(lists: list[Any], text: str, may_be_empty: bool) -> Iterator[Calla
         # Lists are in order by chance as often as 1 in n! each.
         if math.prod(1 / math.factorial(min(len(example), 20)) for example in lists) < _CHANCE:
             yield from rule(orders)
-    # Distinct by chance too often, unless the text says so.
+    # Only where chance would rarely make all lists distinct, or where the text says that they are.
     if _chance_of_distinct(lists) < _CHANCE or re.search(r"\b(?:unique|distinct)\b", text):
         yield from rule(_is_distinct)
     if sum(len(example) > 1 for example in lists) >= _FEW:
@@ -704,7 +703,7 @@ def _counts_to(most: int) -> Callable[[Any], bool]:
 _RELATIONS: Final[tuple[Callable[[Any, Any], bool], ...]] = (
     lambda a, b: _real(a, b) and a <= b,
     lambda a, b: _real(a, b) and a != b,
-    # The first is how many the second has.
+    # The first is the length of the second, or a place in it.
     lambda a, b: _real(a) and _all_sized(b) and a == len(b),
     lambda a, b: _real(a) and _all_sized(b) and 0 <= a <= len(b),
     lambda a, b: _real(a) and _all_sized(b) and 0 <= a < len(b),

@@ -31,7 +31,6 @@ class _Played(Maker):
         try:
             turns = json.loads(work.text)
         except ValueError:
-            # What a model wrote is a reply, and no list of turns.
             return [work.text]  # what a model wrote
         return [
             turn if isinstance(turn, str) else Ask(turn["tool"], turn["arguments"])
@@ -198,7 +197,6 @@ def _rows(tables: Mapping[str, JsonObject], before: Mapping[str, JsonObject]) ->
         new = [
             {name: value for name, value in row.items() if table != "mails" or name not in _FREE}
             for key, row in by_id.items()
-            # New rows have ids by their order, which may be another.
             if key not in before[table]
         ]
         rows[f"{table}/new"] = sorted(new, key=repr)

@@ -306,7 +306,6 @@ def _write_rows(
             continue
         items = next(remaining)
         for place, of in ((line.bound, counts), (line.outer, outer)):
-            # Two lists that one number counts must be equally long.
             if place is not None and of.setdefault(place, len(items)) != len(items):
                 return None
         rows.append([_word(line.kinds[0], item) for item in items])

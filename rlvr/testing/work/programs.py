@@ -377,7 +377,6 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
             self._values(variant, like, inputs[::-1])[0][::-1] for variant in variants or [solution]
         ]
         for case, *values in zip(forth, *again, strict=True):
-            # Where the reference differs from itself an input is no evidence.
             if case is not None and all(
                 value is not None and _agree(case, value) for value in values
             ):
@@ -395,7 +394,7 @@ class CalledFunctions(CodeWork[_Subject, CallCase]):
         returns no value."""
         cases: list[CallCase | None] = []
         cpu_s = 0.0
-        # The program may end during an input: six times it is started again behind that.
+        # The program may end during an input, and is then started behind it: six times in all.
         for _ in range(6):
             remaining = inputs[len(cases) :]
             if not remaining:

@@ -275,7 +275,6 @@ class FedPrograms(CodeWork[_FedSubject, StdioCase]):
     def _values(self, subject: _FedSubject, texts: Sequence[str]) -> list[StdioCase]:
         """Inputs with what the reference prints, where it prints the same three times: Python with
         sets gone through as under other hash seeds."""
-        # Three times the same: what it prints must not depend on chance.
         sources = [subject.source] * 3
         if subject.language in _PYTHON:
             reordered = [reorder_sets(subject.source, seed) for seed in (1, 2)]
