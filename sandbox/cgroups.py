@@ -24,7 +24,6 @@ from rlvr.sandbox.guest.linux import remove_cgroup
 
 __all__ = ["Cgroup", "Hierarchy", "find"]
 
-# Measured by `settle`, since how much the interpreter and its preloaded modules take differs.
 _SPARE_MIB = 8  # what the zygote and its boxes may come to use beyond what they had at the start
 # the program's own limit is RLIMIT_NPROC: whatever it takes, the zygote can still fork
 _SPARE_PROCESSES = 8
@@ -136,8 +135,7 @@ class Cgroup:
         for _ in range(2):
             _write(self._swap_file, value)
             _write(self._limit_file, value)
-        # `_write` ignores errors, so what the kernel took is read back: a limit that is not set
-        # would be a broken promise and no slower run.
+        # `_write` ignores errors, so what the kernel took is read back.
         limit_text = _read(self._limit_file).strip()
         if not limit_text.isdigit() or int(limit_text) > value:
             raise OSError(f"{self._limit_file} says {limit_text!r} after {value} was written to it")

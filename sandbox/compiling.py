@@ -293,7 +293,7 @@ def _cache() -> Path:
     try:
         folder = base / "rlvr" / f"cpp-{key}"
         folder.mkdir(parents=True, exist_ok=True)
-        # Whoever owns the folder decides what every C++ program includes.
+        # The owner of the folder decides what every C++ program includes.
         if folder.stat().st_uid != os.geteuid():
             raise PermissionError
     except (OSError, RuntimeError):

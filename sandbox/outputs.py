@@ -16,7 +16,6 @@ from rlvr.workers.framing import write_all
 
 __all__ = ["Lent", "Output", "Readable", "memfd"]
 
-# Most outputs are short, and descriptors are limited.
 _SMALL: Final = 1 << 16  # bytes that are kept here: a descriptor costs more than copying them
 _PART: Final = 1 << 20  # characters that are encoded at once
 _OPEN: Final = 128  # descriptors that outputs may hold; beyond that even large ones are kept here
@@ -142,7 +141,6 @@ class Output:
         return Output.take(fd, size)
 
     def copy_to(self, fd: int) -> None:
-        # A small one is written from here.
         """Append the bytes to a file, without reading them here where they are many.
 
         Args:
@@ -202,6 +200,5 @@ def memfd(content: bytes, *, name: str = "rlvr") -> int:
     """
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     write_all(fd, content)
-    # Some readers begin where the writer stopped.
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

@@ -33,7 +33,6 @@ _T = TypeVar("_T")
 MIB: Final = 1 << 20
 _STOCK: Final = 2  # boxes in readiness: a suite takes two at once
 # the zygote, its boxes with their forkers, two that are not yet reaped, a suite's other program
-# Two for each box: the box itself and its forker.
 _OWN_PROCESSES: Final = 2 * _STOCK + 5
 # `nobody` and its group: as root, a sandbox would leave root's rights to a guest that gets out.
 _UNPRIVILEGED: Final = 65534
@@ -144,7 +143,6 @@ class SlotPool:
             return replies
 
         self._require_own()
-        # Taken before the clock starts, in `_repeat_killed`.
         with self._free:  # waiting for a turn takes none of the run's time
             return self._repeat_killed(attempt, wall_s)
 
@@ -272,7 +270,7 @@ class SlotPool:
         try:
             replies = slot.replies(wall_s + _GRACE_S, look)
         except SandboxFailed:
-            # No kill by the kernel: somebody else ended the box, and the run is repeated.
+            # No kill by the kernel: the box was ended from outside, and the run is repeated.
             if not (kills := group.kills()):
                 raise
             # the kernel took the zygote too: the memory was the program's all the same

@@ -323,7 +323,6 @@ def _all_missing(found: str, remedy: str) -> list[Guarantee]:
     return [Guarantee(name, promise, None, found, remedy) for name, promise in PROMISES.items()]
 
 
-# A cgroup counts beside the level's own mechanism.
 def _mechanisms(level: Level, memory: str) -> dict[str, str]:
     rests_on = dict(level.rests_on)
     if memory:
@@ -409,7 +408,6 @@ def _script(execute: Callable[..., Run], source: str, limits: Limits, **options:
 
 def _attack_by_daemon(execute: Callable[..., Run]) -> str:
     """A daemon holds one end of a pipe: when the run is over, the other end must find it closed."""
-    # The pipe's end closes when the last process that holds it is gone.
     reading_end, writing_end = os.pipe()
     try:
         _script(execute, _DAEMON, _SMALL, fds={"channel": writing_end})
@@ -431,7 +429,6 @@ def _canary() -> Iterator[_Canary]:
     name, secret = f"RLVR_CANARY_{secrets.token_hex(4)}", secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rlvr-canary-")))
-        # A refusal must come from the sandbox and not from the file's mode.
         folder.chmod(0o777)  # open to all, so that only the sandbox is in the way
         (folder / "secret").write_text(secret)
         (folder / "secret").chmod(0o644)
@@ -445,7 +442,6 @@ def _canary() -> Iterator[_Canary]:
             (folder / path).chmod(0o777)
             if kind == socket.SOCK_STREAM:
                 listener.listen()
-        # Real environment variables, as a leak would be.
         os.environ[name] = secret
         stack.callback(os.environ.pop, name)
         facts = {

@@ -94,7 +94,7 @@ def read_aside(work: Work, *args: Any, cpu_s: float = CPU_S, loads: bytes | None
         raise UsageError(facts["usage"])
     if "fault" in facts:
         raise SandboxFailed(f"the reader failed: {facts['fault']}")
-    # Twice lost from outside: that is our fault, not the program's.
+    # Lost from outside at each attempt: that is our fault, not the program's.
     if lost and lost not in OWN_FAULT:
         raise SandboxFailed(f"the reader was lost {_TRIES} times: {lost}")
     reason = _REASONS.get(lost, "")

@@ -160,7 +160,6 @@ class Program:
         main, entry = _main(LANGUAGES[self.language], self.source, files)
         object.__setattr__(self, "main", main)
         object.__setattr__(self, "entry", entry)
-        # A source and a file of its name would be two main files.
         if self.source is not None:
             if main in files:
                 raise UsageError(
@@ -174,7 +173,6 @@ class Program:
             )
         for name in files:
             _check_name(name)
-        # A folder above a file cannot be a file as well.
         folders = {str(folder): name for name in files for folder in PurePosixPath(name).parents}
         for name, text in files.items():
             if name in folders:
@@ -484,7 +482,6 @@ class CallRun:
     results: Output
     count: int
 
-    # Read once, when it is first asked for; most callers look at it once or never.
     @cached_property
     def replies(self) -> tuple[Reply | None, ...]:
         """One for each call, in order; None for calls before whose reply the program ended or was

@@ -59,7 +59,7 @@ _T = TypeVar("_T")
 
 SHORTEST_S: Final = 0.05
 """Seconds; what is left of a total is not worth a run below that."""
-# Exceptions that a limit of the host's raises say nothing about the program.
+# Limits of the host's own: what they stop says nothing about the program.
 _OF_THE_HOST: Final[Mapping[int, tuple[Literal["memory", "disk"], str]]] = {
     resource.RLIMIT_DATA: ("memory", "d"),
     resource.RLIMIT_AS: ("memory", "v"),
@@ -223,7 +223,7 @@ class Sandbox:
         Raises:
             IsolationUnavailable, SandboxFailed: see `warm`.
         """
-        # Two threads that begin at once must not both attack.
+        # Two threads that begin at once must not both run the attacks.
         with self._checking:
             if self._isolation is None:
                 guarantees = self.check()
@@ -932,7 +932,6 @@ def _module(program: Program, kind: str) -> tuple[dict[str, object], Files]:
             f"functions of a {program.language} program cannot be called; only Python's can"
         )
     files = files_of(program)
-    # Imported as a module, its part below `if __name__ == "__main__"` does not run.
     files[_SOLUTION] = files.pop(program.main)
     return {
         "kind": kind,

@@ -182,8 +182,8 @@ _CLONE_MASK: Final = 0x7E02_0000 | 0x8000 | 0x1_0000 | 0x400
 
 _RULES: Final[Mapping[str, Rule]] = {
     "clone": Switch(
-        # Plain forks and threads: with CLONE_THREAD only if CLONE_FILES is set too.
         0,
+        # Plain forks and threads: CLONE_THREAD only with CLONE_FILES.
         dict.fromkeys((0, 0x400, 0x1_0400), ALLOW),
         refuse(errno.EPERM),
         mask=_CLONE_MASK,
@@ -360,7 +360,6 @@ def program(
         **({"memfd_create": ALLOW} if memfd else {}),
     }
     # x32's numbers have bit 30 set, so they are behind every number of the table.
-    # x32 numbers are beyond the last one
     return _assemble_filter(machine, policy, refuse(errno.ENOSYS))
 
 

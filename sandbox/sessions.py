@@ -46,7 +46,7 @@ _GRACE_S: Final = 20.0  # beyond a call's wall limits, until pid 1 of the sessio
 _START_S: Final = 30.0
 # Of a reply to a call, whose text is in a file.
 _MESSAGE_BYTES: Final = 1 << 14
-# Linux takes 4095; of longer ones than this no listing is made either.
+# Linux takes 4095; pid 1 of the session lists no longer ones than this.
 _PATH_BYTES: Final = 1 << 10
 _FILES: Final = 10_000  # of a session, where they are listed
 
@@ -225,7 +225,6 @@ class Session:
             if not self._takes(path):
                 return None
             # As much as a reply may have; pid 1 sends no larger file.
-            # nobody.
             self._line.send({"read": parts, "most": int(self.limits.output_mib * MIB)})
             data, size = bytearray(), -1
             while True:
@@ -440,7 +439,7 @@ class Session:
         elif self._line.kills():
             self._ending, self.over = Ending.MLE, f"over {self.limits.memory_mib} MiB"
         else:
-            # Neither said anything nor was killed for memory.
+            # Pid 1 said nothing, and nothing was killed for memory.
             self.over = self.over or "its slot was killed from outside"
 
     def _last(self, figures: SlotMessage) -> tuple[Ending, str]:
@@ -624,9 +623,9 @@ class _Line:
             async with asyncio.timeout(seconds):
                 return self._message(
                     await asyncio.get_running_loop().sock_recv(self._socket, _MESSAGE_BYTES)
-                    # Gone and late are one to the caller: the session is over.
                 )
         except (OSError, TimeoutError):
+            # Gone and late are one to the caller: the session is over.
             return None
 
     def _receive_line(self) -> bytes:
@@ -669,7 +668,6 @@ class _Line:
             self.drop(wait=True)
 
     def drop(self, wait: bool = False) -> None:
-        # The collector may be in a thread that holds the pool's lock.
         """Return the slot; without waiting, as the garbage collector may call this anywhere, under
         any lock."""
         self._released = True

@@ -182,7 +182,6 @@ class Keeper:
             raise NotTaken(f"the sandbox's keeper is gone: {error}. {self.said()}") from None
 
     def _answer(self) -> SlotMessage:
-        # A process of many slots has such descriptors.
         poll = select.poll()  # unlike select.select, of descriptors above 1023 as well
         poll.register(self._control, select.POLLIN)
         ready = poll.poll(_START_S * 1000)
@@ -221,7 +220,6 @@ class Keeper:
         # Its end makes the keeper end its slots and remove their cgroups.
         self._control.close()
         try:
-            # The keeper is not killed at first: it alone may remove the groups.
             self._process.wait(_CLOSING_S)
         except subprocess.TimeoutExpired:
             self._process.end()
@@ -307,7 +305,6 @@ class Slot:
             SandboxFailed: the slot cannot be used any more; close it.
         """
         replies: dict[int, dict[str, object]] = {}
-        # The first look is after 0.1 s: most runs have ended by then.
         began = time.monotonic()
         deadline, pause = began + wall_s, _LOOK_S
         while len(replies) < len(self._wanted):
@@ -329,7 +326,6 @@ class Slot:
             if self._channel.fileno() < 0:
                 raise Died("a slot of the sandbox was closed")
             poll = select.poll()
-            # A new object each time: another thread may be polling.
             poll.register(self._channel, select.POLLIN)
             return bool(poll.poll(max(0.0, seconds) * 1000))
 
@@ -355,7 +351,7 @@ class Slot:
         `Died`."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)  # it wakes those who wait, as closing does not
-        # Behind whoever has just woken.
+        # Once the thread that it has woken is done.
         with self._using:
             self._channel.close()
         self.keeper.kill(self.pid)
@@ -377,7 +373,6 @@ def pack_program(
         files: name → content and mode.
     """
     contents = [
-        # Of bytes and of outputs: both copy themselves.
         (name, Output(content) if isinstance(content, bytes) else content, mode)
         for name, (content, mode) in files.items()
     ]

@@ -50,7 +50,6 @@ _SYSTEM: Final = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
 )
-# Before merged /usr; on such systems these are folders of their own.
 # links into /usr, or folders on older systems
 _MERGED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _OWN_NAMES: Final = ("/box", "/dev", "/etc", "/old", "/proc", "/tmp", "/var")
@@ -280,7 +279,6 @@ def tool_version(language: str) -> str:
         there = Path(command).stat()
     except OSError:
         return "unknown"
-    # By file and time: an upgrade under the same name has another version.
     return _version_at(command, there.st_ino, there.st_size, there.st_mtime_ns)
 
 
@@ -374,7 +372,6 @@ def root_plan(
     """
     binds = {path: path for path in _SYSTEM if Path(path).exists()}
     links = {}
-    # On older systems these are folders; today they are links into /usr.
     for path in _MERGED:
         if Path(path).is_symlink():
             links[path] = str(Path(path).readlink())

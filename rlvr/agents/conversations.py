@@ -145,7 +145,7 @@ class Conversations:
             number=len(self.exchanges),
         )
         self.exchanges.append(exchange)
-        # By what it answers and says: the next request begins with it.
+        # The next request begins with these messages and so finds this exchange.
         self._known[_extend_digest(asking.digest, reply)] = exchange
         return exchange
 
@@ -237,7 +237,6 @@ def _key_of_message(message: Message) -> Hashable | list[object]:
     without ids of calls."""
     is_policy = message["role"] == "assistant"
     content = str(message.get("content") or "")
-    # By name and arguments: ids of calls change on the way.
     calls = [
         [call["function"]["name"], call["function"]["arguments"]]
         for call in message.get("tool_calls") or ()

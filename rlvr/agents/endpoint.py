@@ -230,7 +230,6 @@ class AgentEpisode(Closing):
             Refused: no token is left, or the conversation is as long as the model has positions.
         """
         positions: int | None = getattr(self._endpoint.sampler, "positions", None)
-        # Positions that are left, where the model has a last one.
         room = self.sampling.max_tokens if positions is None else positions - len(asking.context)
         if room < 1:
             raise self._beyond(
@@ -266,8 +265,8 @@ class AgentEpisode(Closing):
             context: the request's tokens.
             given: the agent's own seed.
         """
-        # Equal requests in a row draw different numbers by their count.
         digest = blake2b(repr((tuple(map(int, context)), given)).encode(), digest_size=16).digest()
+        # The count makes equal requests draw different numbers.
         self._asked[digest] += 1
         return rollout_seed(*self._seed_key, digest.hex(), self._asked[digest])
 
@@ -340,7 +339,6 @@ class _Order:
         episode.take(self._asking, message, sample, self._sampling)
         logprobs = None
         if self._request.logprobs:
-            # Token by token, as the API shows them.
             texts = [sampler.decode([token]) for token in sample.completion_ids]
             logprobs = [
                 {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
@@ -392,8 +390,8 @@ def as_message(
 def _call_as_json(call: Ask, number: int, index: int) -> dict[str, object]:
     """A call as the API has it.  Some templates want ids of nine letters and digits."""
     function = {
-        # An object as text: so the API has it.
         "name": call.name,
+        # The API has the arguments as JSON in a text.
         "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
     }
     return {"id": call.id or f"c{number:04d}{index:04d}", "type": "function", "function": function}

@@ -72,7 +72,6 @@ class Columns:
         Args:
             lines: as `read_rows` gives them.
         """
-        # Without any setting, and with a text, there is nothing to move.
         untouched = self == Columns()
         for line in lines:
             if line.row is None:
@@ -115,7 +114,6 @@ class Columns:
             return
         texts = _texts(completion)
         if self.bare:
-            # For data sets whose answers stand without a box.
             texts = [text if "\\boxed" in text else f"\\boxed{{{text.strip()}}}" for text in texts]
         if len(texts) == 1:
             yield row | {"completion": texts[0]}
@@ -213,7 +211,6 @@ def _texts(value: object) -> list[str]:
         if all(isinstance(item, str) for item in value):
             return value
         if all(isinstance(item, Mapping) for item in value):
-            # The last message of the assistant is the answer.
             replies = [item for item in value if item.get("role", "assistant") == "assistant"]
             if replies:
                 return [_content(replies[-1])]
@@ -316,7 +313,7 @@ def _inspect(row: Row) -> Iterator[dict[str, object]]:
 def _lm_eval(row: Row) -> Iterator[dict[str, object]]:
     """lm-evaluation-harness: `samples_*.jsonl` of --log_samples (lm_eval/evaluator.py, v0.4.9:
     doc_id, doc, target, arguments, resps, filter)."""
-    # Nested once for each filter.
+    # A list for each request of the document, and in it one text for each repeat.
     completion = row["resps"]
     while isinstance(completion, list) and len(completion) == 1 and isinstance(completion[0], list):
         completion = completion[0]

@@ -60,7 +60,8 @@ def lock_file(file: IO[Any]) -> None:
     until = time.monotonic() + _LOCK_S
     while True:
         try:
-            # Without waiting: a lock that is held for longer is another writer's.
+            # Tried again and again for a while, and not waited for: another writer may hold it for
+            # hours.
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
@@ -81,7 +82,6 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(entry)
     except OSError as error:
-        # Some file systems cannot sync a folder.
         if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot
             raise
     finally:
@@ -100,7 +100,6 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
         UsageError: there is another file, and it may not be replaced; `partial` stays.
     """
     if overwrite:
-        # Atomic: a reader sees the old file or the new one.
         partial.replace(path)
     else:
         try:
@@ -113,9 +112,9 @@ def publish(partial: Path, path: Path, *, overwrite: bool) -> None:
         except OSError:  # a file system without links
             if path.exists():
                 raise UsageError(
-                    # No link and no file of that name: only here a race remains.
                     f"{path} exists; what this run wrote stands in {partial}"
                 ) from None
+            # Without links nothing can refuse a file that another program makes just now.
             partial.replace(path)
         else:
             sync_folder(path.parent)  # or a power cut could take both names
@@ -140,7 +139,8 @@ def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
     try:
         with partial.open("wb") as file:
             yield file
-            # Before it gets its name.
+            # On the disk before it gets its name, or a power cut could leave an empty file of that
+            # name.
             sync_file(file)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     try:
         new.mkdir(parents=True)
         yield new
-        # Each file before its folder, and the folder before its new name.
+        # The files first, then the folder, and all before it gets its name.
         for written in new.rglob("*"):
             if written.is_file():
                 with written.open("rb+") as file:
@@ -176,7 +176,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         raise
     if path.exists():
-        # Two steps: no system call exchanges a folder that is not empty.
+        # In two steps: `rename` replaces no folder that is not empty.
         path.rename(old)
     new.rename(path)
     sync_folder(path.parent)
@@ -224,7 +224,7 @@ class Checksummed:
         try:
             return self._file.write(data)
         finally:
-            # Also after an error: the thread must not go on with a buffer that is gone.
+            # Also after an error: the caller may use the buffer for something else next.
             self.crc32 = crc32.result()
 
     def flush(self) -> None:

@@ -155,7 +155,6 @@ class Kept:
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the pass rate; [0, 1] if nothing was scored."""
-        # Imported here: a help text must not load numpy.
         from rlvr.statistics import wilson  # numpy takes 0.1 s, which no help text should
 
         return wilson(self.correct, self.scored) if self.scored else (0.0, 1.0)
@@ -250,7 +249,6 @@ class _Tasks:
 
     def __getitem__(self, place: int) -> Kept:
         start = self._starts[place]
-        # A seek empties the buffer, so it is left out where nothing moves.
         if self._file.tell() != start:  # in order, one is where the one before it ends
             self._file.seek(start)
         task: Kept = pickle.load(self._file)  # noqa: S301  our own file, which has no name
@@ -301,7 +299,6 @@ class _Tasks:
             f"row:{number}",
         )
         # A row that is no rollout is a task of its own, which may be a duplicate.
-        # Rollouts of one task have the same key; a task's own row is alone.
         key = key_of_task(row, task_id, prompt, None if is_rollout else number)
         place = self._places.get(key)
         if place is None:
@@ -323,9 +320,8 @@ class _Tasks:
         """
         self._places.clear()
         count = Counter(self.ids)
-        # Names of other tasks too: `a#2` may be a task's own.
+        # `a#2` may be the id of another task.
         used_ids = set(count)
-        # The number of the task makes names unique; a plus where that is taken too.
         for place, name in enumerate(self.ids):
             if count[name] > 1:
                 tried = (f"{name}#{place + 1}{'+' * pluses}" for pluses in itertools.count())
@@ -376,7 +372,7 @@ def key_of_task(row: Row, own: str, prompt: Prompt, alone: int | None = None) ->
         prompt: "" if the row has none.
         alone: tells the row from others that are alike; None for a rollout of the same task.
     """
-    # Rows that name no task are told by prompt and reference.
+    # Rows that name no task are told apart by prompt and reference.
     # Rows that bring their own reference may all be called "row"; and completions without a task
     # have ids.
     named = own if row.get("task") not in (None, "row") or not prompt else None
@@ -483,7 +479,6 @@ def _find_contaminated(
     shared = TestSetOverlap(tests, rules.ngram).find(
         (task.messages for task in tasks), processes=processes
     )
-    # 13-grams by default: shorter ones are shared by tasks that differ.
     for place, hit in enumerate(shared):
         if hit is not None:
             yield place, f"contaminated: shares {hit[0]!r} with the test {hit[1][:200]!r}"
@@ -499,7 +494,6 @@ def _find_repeated(
         for index, digest in enumerate(
             itertools.chain.from_iterable(digests for _, digests in chunks)
         ):
-            # The first one with a prompt is kept, the later ones are dropped.
             first_place = first.setdefault(bytes.fromhex(digest), places[index])
             if first_place != places[index]:
                 pairs.extend((first_place, places[index]))
@@ -575,8 +569,6 @@ def _outside_rates(tasks: _Tasks, rules: FilterRules) -> Iterator[tuple[int, str
             yield place, f"too-few: {task.scored} scored rollouts, {task.unscored} unscored"
             continue
         rate, (low, high) = task.correct / task.scored, task.interval
-        # Too hard only if even the upper end is below the limit, too easy if even the lower is
-        # above.
         lowest, highest = (rate, rate) if rules.by == "rate" else (low, high)
         counts = f"{task.correct} of {task.scored} correct, interval [{low:.3f}, {high:.3f}]"
         if highest < rules.min_rate:

@@ -66,7 +66,6 @@ _MAGIC: Final[tuple[tuple[bytes, str], ...]] = (
     (b"\x1f\x8b", ".gz"),
     (b"\x28\xb5\x2f\xfd", ".zst"),
     (b"PAR1", ".parquet"),
-    # What a Feather or Arrow file begins with.
     (b"ARROW1", ".arrow"),
     (b"PK\x03\x04", ".eval"),
 )
@@ -170,7 +169,6 @@ def ending_of(path: Path) -> str:
         path: the file.
     """
     name = path.name.lower()
-    # The ending before the packing's.
     return Path(name).with_suffix("").suffix if Path(name).suffix in _PACKED else Path(name).suffix
 
 
@@ -195,7 +193,6 @@ def hub_rows(
             rows: Iterable[Row] = datasets.load_dataset(
                 source, name, split=split, revision=revision
             )
-    # Its errors, those of the network and of pyarrow have no common class.
     except Exception as error:  # hub, network and data set errors share no root
         raise DataError(
             f"data set {source!r}, split {split!r}: {type(error).__name__}: {str(error)[:200]}; "
@@ -245,7 +242,6 @@ def _by_content(
         file.close()
     again = (lambda: file) if is_pipe else opened
     kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
-    # What is inside of the packing says what it is.
     if kind in _PACKED:
         unpacked = _unpack_file(file, kind) if is_pipe else None
         return _by_content(
@@ -267,7 +263,7 @@ def _by_content(
     if not head or head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
         return _json(again, name, through, limits)
     first = head.split(b"\n", 1)[0]
-    # A zero byte: no text.
+    # A file with a zero byte is no text.
     if b"\0" not in head and (b"," in first or b"\t" in first):
         delimiter = "\t" if first.count(b"\t") > first.count(b",") else ","
         return _table(again, name, delimiter, limits)
@@ -307,7 +303,6 @@ def _naming(name: str) -> Iterator[None]:
 def _parts(opened: Callable[[], IO[bytes]], name: str) -> Generator[bytes, None, None]:
     """The lines of a file, of which a long one comes in parts."""
     with _naming(name), opened() as file:
-        # A size for readline, so that a line of gigabytes comes in parts.
         yield from iter(lambda: file.readline(_BLOCK), b"")
 
 
@@ -321,7 +316,6 @@ def _whole_lines(parts: Iterable[bytes], limits: RowLimits) -> Iterator[bytes]:
     line, size = list[bytes](), 0
     for part in parts:
         size += len(part)
-        # The size goes on being counted; the bytes are not kept.
         if size <= limits.size_bytes or not line:
             line.append(part)
         else:
@@ -378,7 +372,6 @@ def _json(
         if first.startswith(b"[") and not (is_whole and _is_list_without_rows(first)):
             yield from _array(itertools.chain(head, parts), limits)
             return
-        # The first line alone is no JSON: perhaps one object over many lines.
         if first.startswith(b"{") and is_whole and not _is_json(first):
             # It goes on in the next lines, or the first row is damaged.
             held, is_all = _held(parts, limits)
@@ -386,7 +379,7 @@ def _json(
             if is_all and not is_too_large(content, limits) and _is_json(content):
                 yield Line(1, json.loads(content))
                 return
-            # It was none: all that was read goes on as lines.
+            # They are lines of their own: all that was read goes on as such.
             head += held
         lines = _whole_lines(itertools.chain(head, parts), limits)
         yield from json_lines(lines if through is None else through(lines), name)
@@ -427,9 +420,9 @@ def _array(blocks: Iterable[bytes], limits: RowLimits) -> Iterator[Line]:
     """The objects of one array, each read as soon as it is there."""
     text = _Text(blocks)
     text.skip(" \t\r\n")
-    # The comma after a value is passed over with the white space.
     text.at += 1  # behind the bracket
     for number in itertools.count(1):
+        # The comma after a value is passed over with the white space.
         text.skip(" \t\r\n,")
         if text.held.startswith("]", text.at):
             return
@@ -493,7 +486,7 @@ class _Text:
                 beginning, self.held = beginning or self.held[:_SHOWN], ""
             place = len(self.held)
             self._more()
-        # At least one sign further, or a broken text would never end.
+        # At least one character further, or a text that is no JSON would be read for ever.
         self.at = max(end, 1)  # a sign out of place is passed over
         if beginning or _is_large(skim, end, limits):
             return beginning or self.held[:_SHOWN], limits.why
@@ -594,7 +587,7 @@ def _table_rows(source: _TableText, delimiter: str) -> Iterator[list[str] | None
         try:
             for cells in csv.reader(source, delimiter=delimiter, strict=True):
                 yield cells
-                # The reader asks for a line only when the row before it is complete.
+                # This row is complete, so the next line begins another.
                 source.size = 0
             return
         except _LongRow:
@@ -623,7 +616,6 @@ def _arrow(path: Path, limits: RowLimits) -> Iterator[Line]:
 
     try:
         with pa.memory_map(str(path)) as file:
-            # Mapped, and read batch by batch.
             try:
                 reader = pa.ipc.open_file(file)
                 batches: Iterable[object] = map(reader.get_batch, range(reader.num_record_batches))

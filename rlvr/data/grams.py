@@ -46,10 +46,8 @@ def gram_numbers(words: Sequence[str]) -> _Numbers:
         return np.empty(0, dtype=np.uint64)
     hashed = np.fromiter(map(_word_number, words), dtype=np.uint64, count=len(words))
     numbers = np.zeros(count, dtype=np.uint64)
-    # Of five words: multiplied by powers of an odd number, modulo 2^64.
     for i in range(_NGRAM):  # a polynomial, modulo 2^64
         numbers = numbers * np.uint64(_BASE) + hashed[i : i + count]
-    # Mixed, as the low bits of a polynomial depend on few words.
     numbers = (numbers ^ (numbers >> np.uint64(31))) * np.uint64(_MIX)
     return np.unique(numbers ^ (numbers >> np.uint64(29)))
 
@@ -151,7 +149,7 @@ class GramFile:
         both_rare = np.bincount(which, weights=is_rare[rows], minlength=len(pairs))
         later_texts, earlier = pairs >> 32, pairs & 0xFFFFFFFF
         near = (both_rare > 0) & (
-            # Jaccard: what both have, of what either has.
+            # The Jaccard index without a division: what both have, of what either has.
             both_rare >= least * (rare[earlier] + rare[later_texts] - both_rare)
         )
         # Nearly the same text, whatever its 5-grams are.
@@ -159,7 +157,7 @@ class GramFile:
             sizes[earlier] + sizes[later_texts] - shared_counts
         )
         # of one text, those that share most come first
-        # The last key is the first order: by text, then by what is shared.
+        # `lexsort` sorts by its last key first.
         order = np.lexsort((earlier, -shared_counts, later_texts))
         hits = order[near[order]]
         _, firsts = np.unique(later_texts[hits], return_index=True)
@@ -231,7 +229,7 @@ class _Table:
 
     def mapped(self) -> Any:
         with self._file as file:
-            # Mapped files live on without a name.
+            # The mapping outlives the file, which is closed here and has no name.
             file.flush()
             size = file.tell()
             return np.memmap(file, self._kind, "r") if size else np.empty(0, dtype=self._kind)

@@ -32,7 +32,8 @@ def at_once() -> Iterator[None]:
         yield
         return
     with (
-        # Both libraries have read the variable when they were imported.
+        # Both libraries have read the variable at their import: setting it now would change
+        # nothing.
         mock.patch.object(constants, "HF_HUB_OFFLINE", True),
         mock.patch.object(config, "HF_HUB_OFFLINE", True),
     ):
@@ -45,6 +46,6 @@ def _answers() -> bool:
     from huggingface_hub import constants, get_session
 
     with foreign_code() as errors:  # of requests or of httpx, whichever it uses
-        # A HEAD as its library sends it; what it answers does not matter.
+        # Any answer will do, also one of an HTTP error.
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_S)
     return not errors

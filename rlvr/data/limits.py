@@ -54,7 +54,7 @@ class JsonSkim:
 
     def __init__(self) -> None:
         self.values, self.depth = 1, 0
-        # Of a text in a part before: it may end in the next.
+        # What a part leaves open for the next: brackets, a text, a backslash at its end.
         self._open, self._in_text, self._is_escaped = 0, False, False
 
     def end(self, part: str, at: int = 0) -> int | None:
@@ -79,7 +79,7 @@ class JsonSkim:
                 self.depth = max(self.depth, self._open)
             elif mark in "]}":
                 self._open -= 1
-                # A bracket that closes nothing: the value ended before it.
+                # Below 0, the bracket closes what holds this value, which ended just before it.
                 if self._open <= 0:
                     return at if self._open == 0 else sign.start()
             elif mark == ",":

@@ -441,9 +441,9 @@ def _with_texts(
 ) -> Iterator[dict[str, object]]:
     names = ("chosen", "rejected") if form == "pairs" else ("completion",)
     halves: dict[int, dict[str, object]] = {}
+    # In a second pass over the file, as all texts may not fit into memory.
     for line in read_rows(path):
         row = line.row or {}
-        # Texts are read in a second pass, as they may not fit into memory.
         for output, side in wanted.get(line.number, ()):
             texts = halves.setdefault(output, {"task": str(row.get("task") or row.get("id") or "")})
             texts["prompt"] = row["prompt"]
@@ -452,7 +452,6 @@ def _with_texts(
             texts[names[side]] = (
                 text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
             )
-            # Both sides are there: the pair leaves memory.
             if all(name in texts for name in names):
                 del halves[output]
                 yield {"prompt": texts["prompt"], **{name: texts[name] for name in names}} | {
@@ -567,7 +566,6 @@ def read_pairs(path: Path) -> list[TextPair]:
                 f"{where} has no {' and no '.join(missing)}: a pair needs both sides, as `rlvr "
                 f"pairs` writes them{hint}"
             )
-        # Two conversations begin alike up to where they were answered.
         prompt, chosen, rejected = _split(row, where)
         if chosen == rejected:
             raise DataError(
@@ -696,7 +694,6 @@ def _steps(row: Row, where: str) -> LabelledSteps:
                 f"{where}: {name} is {brief(values)}; it must be a list of {len(steps)}, one for "
                 f"each step"
             )
-    # Right ones cannot be more than scored ones.
     for k, count in zip(right, scored, strict=True):
         if not (isinstance(k, bool) or is_number(k)) or not is_number(count) or not 0 <= k <= count:
             raise DataError(
@@ -739,7 +736,6 @@ def _split(row: Row, where: str) -> tuple[Prompt, str, str]:
         raise DataError(
             f"{where} has no prompt; only conversations can go without, as both begin with it"
         )
-    # The common beginning is the prompt.
     shared = 0
     while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
         shared += 1
@@ -765,7 +761,6 @@ def _text(value: Any, prompt: Prompt, name: str, where: str) -> str:
     after a chat."""
     if isinstance(value, str):
         return value
-    # After chat messages, TRL writes a completion as a list of one message.
     if (
         not isinstance(prompt, str)
         and _is_chat(value)

@@ -25,7 +25,6 @@ _LETTERS: Final = 1_000_000  # the same; a single text may have more
 # chunks that are worked on in this process before others are started, which takes as long
 _HERE: Final = 5
 _AHEAD: Final = 3  # chunks under way for each process
-# The same for all: a hanging process must end some day.
 _WALL_S: Final = 3600.0  # a chunk takes a second; this ends a process that hangs
 
 
@@ -40,7 +39,7 @@ def in_chunks(texts: Iterable[_T]) -> Iterator[list[_T]]:
     for text in texts:
         chunk.append(text)
         letters += len(text) if isinstance(text, str) else sum(map(len, text))
-        # By letters as well, as texts differ in length by thousands.
+        # By letters as well: some texts are a thousand times as long as others.
         if len(chunk) >= _TEXTS or letters >= _LETTERS:
             yield chunk
             chunk, letters = [], 0
@@ -72,7 +71,6 @@ def map_chunks(
         else require_whole("processes", processes, 0, hint="0 for this one")
     )
     chunks = iter(chunks)
-    # A few chunks are done before a process has started.
     for chunk in chunks if count == 0 else itertools.islice(chunks, _HERE):
         yield chunk, function(chunk)
     first = next(chunks, None)

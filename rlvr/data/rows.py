@@ -55,7 +55,6 @@ _BUFFER = 1 << 18  # bytes; with the usual 8 KiB a tenth of the time goes into c
 
 
 def _pack_value(name: str, value: object) -> object:
-    # A column of Parquet has one type for all rows.
     """A value for a Parquet column.  A column has one type, so references, which may differ in
     type, become texts."""
     if isinstance(value, str):
@@ -113,7 +112,6 @@ def rejected_row(line: Line, why: str, place: int | None = None) -> bytes:
     entry |= {"line": line.number, "why": why, "row": line.row, "text": line.text}
     try:
         return dump_row(entry)
-    # What was refused may be what cannot be written.
     except DataError:  # the row could not be used because it is no JSON
         return dump_row(entry | {"row": None, "text": repr(line.row)})
 
@@ -141,7 +139,6 @@ def require_output(path: Path, *, overwrite: bool, device: bool = False) -> None
 
 
 class Journal:
-    # The lock is on the partial file, as the output does not exist yet.
     """An output file that is whole or absent: rows are appended to `PATH.partial`, and
     `finish` moves it into place.
 
@@ -178,7 +175,7 @@ class Journal:
         self.path = Path(path)
         self.partial = self.path.with_name(self.path.name + ".partial")
         self._overwrite, self._checksums = overwrite, checksums
-        # Asked before the lock, so that the usual mistake is told at once.
+        # Before a file is made, and before the lock is waited for: this is the usual mistake.
         require_output(self.path, overwrite=overwrite)
         if self.path.suffix not in (".jsonl", ".parquet"):
             raise UsageError(f"{self.path}: the output must end in .jsonl or .parquet")
@@ -211,7 +208,6 @@ class Journal:
         while True:
             # of either: another run is at work, as the lock will say
             with contextlib.suppress(FileNotFoundError):
-                # A second name of the output: a link that a killed run did not remove.
                 if self.partial.samefile(self.path):
                     # of a run that was killed while it gave the output its name
                     self.partial.unlink()
@@ -230,7 +226,6 @@ class Journal:
             except BaseException:
                 file.close()
                 raise
-            # The name may lead to a new file by now: then this one is someone's output.
             if self._is_ours(file):
                 return file
             # the run that had the lock has moved this very file into place: it is an output now
@@ -263,7 +258,6 @@ class Journal:
         """
         number, held = self.done, b""
         with self.partial.open("rb") as file:
-            # From the end, block by block.
             start = file.seek(0, os.SEEK_END)
             while number:
                 # The newline before the last line; its own is left out of the search.
@@ -293,7 +287,6 @@ class Journal:
     def _drop_torn_line(self) -> None:
         """Cut what follows the last newline: a killed run may have written half a line."""
         with self.partial.open("rb") as file:
-            # Back to the last newline; the rest is half a line.
             size = file.seek(0, os.SEEK_END)
             while size > 0:
                 start = max(0, size - (1 << 16))
@@ -322,7 +315,6 @@ class Journal:
         line = stamped(line) if self._checksums else line
         try:
             self._file.write(line)
-            # Flushed at most so often; a kill loses what was not.
             if (written_at := time.monotonic()) - self._flushed_at >= self._flush_s:
                 self._file.flush()
                 self._flushed_at = written_at
@@ -342,7 +334,6 @@ class Journal:
             return
         self.done -= count
         with self.partial.open("rb") as file:
-            # Their lengths, from the beginning, as lines differ in size.
             self._cut(sum(map(len, itertools.islice(file, self.done))))
 
     def keep(self, wanted: Iterable[bool]) -> None:
@@ -361,7 +352,6 @@ class Journal:
                 if stays:
                     file.write(line)
                     self.done += 1
-        # On the disk before it takes the other's place.
         sync_file(file)
         self._size = file.tell()
         # After it is on the disk: a crash of the machine leaves one file or the other, and both
@@ -386,7 +376,6 @@ class Journal:
         except OSError as error:
             error.filename = str(self.partial)
             raise
-        # Another program changed it: what is there is not what was written.
         if not self._is_ours(self._file) or os.fstat(self._file.fileno()).st_size != self._size:
             raise UsageError(
                 f"{self.partial} was replaced or changed by another program while this run wrote "

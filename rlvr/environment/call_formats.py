@@ -23,7 +23,7 @@ CallFormat: TypeAlias = Callable[[str, Sequence[Mapping[str, Any]]], PolicyTurn]
 
 _LONGEST: Final = 1 << 20  # characters of a turn that are read for calls
 _MOST: Final = 256  # calls of a turn that are read; more than that are one fault
-# `ast` takes about a hundred bytes of memory for each character of nested literals.
+# `ast` takes up to 600 bytes of memory for each character of nested literals.
 _LONGEST_PYTHON: Final = 50_000
 _DEEPEST: Final = 40  # of nested brackets in Python and in Gemma's arguments
 _UNREADABLE: Final = (ValueError, RecursionError, MemoryError)

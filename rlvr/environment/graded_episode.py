@@ -22,7 +22,8 @@ class GradedEpisode(ToolEpisode):
     """An episode of an environment that declares `outputs`, which its `grade` judges."""
 
     reads_end = "grade"
-    # No `Box` by name: the sandbox's files would be code that judges every environment.
+    # Not typed as `Box`: that import would make the sandbox's files part of what judges each
+    # environment.
     _box: object = None
 
     @classmethod
@@ -63,7 +64,7 @@ class GradedEpisode(ToolEpisode):
         return self.env.grade(self.task, box)
 
     def _testing_s(self) -> float:
-        # The box of a session of one's own need not count.
+        # The box of a user's own session may not count that time.
         return float(getattr(self._box, "testing_s", 0.0))
 
     def _require_session(self) -> Any:

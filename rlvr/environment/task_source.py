@@ -264,7 +264,7 @@ class TaskSource:
             task_found = self._by_id.get(task)
         else:
             index = task.rpartition("/")[2]
-            # At most eighteen digits: an index is a 64-bit number.
+            # At most eighteen digits: no index is longer, and `int` refuses thousands of them.
             task_found = self.task(int(index)) if index.isdecimal() and len(index) < 19 else None
         if task_found is None or task_found.id != task:
             raise LookupError(f"{self.id}, split {self.split!r}, has no task {task!r}")

@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 _GRACE_S: Final = 2.0  # after what a call works with was killed
 _LEAST_WAIT_S: Final = 0.01
 _OWN_S: Final = 60.0  # that `setup`, `user` and `final` may take, and twice what a call may
-# For a user's `close`, which may delete a folder or stop a container; then the episode goes on
+# For an author's `close`, which may delete a folder or stop a container; then the episode goes on
 # without it.
 _CLOSE_S: Final = 10.0
 _LOST_MOST: Final = 256  # threads that hang in Python code, which cannot be ended
@@ -120,7 +120,6 @@ def _contain(call: Callable[[], object]) -> object:
         return call()
     except Exception:
         raise
-    # SystemExit in a tool is the author's mistake, not the thread's end.
     # exit(), a cancellation: no thread of ours is to end
     except BaseException as error:  # noqa: BLE001
         raise RuntimeError(f"{type(error).__name__}: {error}") from None
@@ -227,7 +226,6 @@ class ToolEpisode(TurnsEpisode):
             (ask, self._own_id(ask.id, f"c{index:04d}{number:04d}"))
             for number, ask in enumerate(reply.calls)
         ]
-        # Neighbours that may run side by side; all others one after another.
         for _, together in itertools.groupby(asks, self._companions()):
             calls = self._make(list(together))
             before = self._turns[index]
@@ -350,7 +348,6 @@ class ToolEpisode(TurnsEpisode):
             self._thread = _Thread("episode-close")
         if state is not None:
             closing = self._thread.submit(partial(_close, state))
-            # Bounded: an author's `close` may hang.
             with suppress(FutureTimeout):
                 closing.exception(timeout=_CLOSE_S)
         self._thread.end()
@@ -361,7 +358,6 @@ class ToolEpisode(TurnsEpisode):
         """The id of a call: the policy's, unless it is long or another call of the episode has
         it."""
         asked = clean(asked)
-        # An id that a model chose may repeat or be very long.
         call_id = own if not asked or asked in self._ids or len(asked) > _LONGEST_ID else asked
         self._ids.add(call_id)
         return call_id
@@ -394,8 +390,8 @@ class ToolEpisode(TurnsEpisode):
                 accepted.append(len(calls))
             calls.append(ToolCall(name, arguments, reply, True, own_id))
         began = time.monotonic()
+        # At least a twentieth of a second, so that the last call has a chance.
         limit_s = min(
-            # At least a twentieth of a second, so that the last call has a chance.
             self.limits.call_seconds,
             max(0.05, self.limits.episode_seconds - self._seconds),
         )
@@ -444,7 +440,6 @@ class ToolEpisode(TurnsEpisode):
             return _LATE, True
         except ToolError as fault:
             return f"error: {fault}", True
-        # Our failures stay ours.
         except Unscored:
             raise
         except Exception as raised:  # the author's code may raise anything
@@ -467,7 +462,6 @@ class ToolEpisode(TurnsEpisode):
         self, what: str, function: Callable[[], object], apart_s: Callable[[], float] = _no_seconds
     ) -> Any:
         """A method of the environment, whose failure is ours."""
-        # Never shorter than a call may be: `final` may have to wait for one.
         limit_s = max(_OWN_S, 2 * self.limits.call_seconds)
         try:
             return self._call_limited(function, limit_s, kills=what != "setup", apart_s=apart_s)
@@ -509,7 +503,8 @@ class ToolEpisode(TurnsEpisode):
             futures: list[Future[object]] = [Future() for _ in functions]
             ends = time.monotonic() + limit_s + _GRACE_S
             together = partial(_all_awaited, functions, futures, limit_s)
-            # The batch has more time than each call, so that each tells its own end.
+            # The batch has more time than each call, so that a call that is late has an error of
+            # its own.
             batch = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
             started = [dataclasses.replace(batch, future=future, ends=ends) for future in futures]
         else:
@@ -592,7 +587,7 @@ async def _all_awaited(
     tasks = [asyncio.ensure_future(await_one(function)) for function in functions]
     for task, future in zip(tasks, futures, strict=True):
         task.add_done_callback(partial(give, future))
-    # Exceptions are the futures' own.
+    # Each future has the exception of its own call, so none is raised here.
     await asyncio.gather(*tasks, return_exceptions=True)
 
 

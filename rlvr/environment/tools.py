@@ -160,7 +160,6 @@ def tool(
 def tool(
     function: object = None, /, *, name: str = "", description: str = "", parallel: bool = False
 ) -> Any:
-    # The docstring has the arguments' descriptions.
     """Make a method of an `Environment` a tool.  Its schema comes from its signature and docstring.
 
     The method's first argument is the episode's state; the others have annotations: str, int,
@@ -319,7 +318,6 @@ def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     return named_tools
 
 
-# As JSON in the model's own letters.
 def text_of(result: object) -> str:
     """A tool's result as the text that the policy is told.
 
@@ -366,9 +364,9 @@ def clean(value: object) -> Any:
         value: JSON.
     """
     if isinstance(value, str):
+        # In UTF-16 two surrogates that belong together become one character again.
         return (
             value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            # By UTF-16, in which a surrogate pair is one letter again.
             if not value.isascii()
             else value
         )
@@ -393,7 +391,6 @@ def _schema(hint: object, where: str) -> dict[str, object]:
     ):
         kinds = {_SCALARS.get(type(choice), "") for choice in args}
         return {
-            # All of one type: the schema names it.
             **({"type": kind} if (kind := kinds.pop()) and not kinds else {}),
             "enum": list(args),
         }
@@ -428,7 +425,6 @@ def _fits(value: object, schema: JsonObject) -> bool:
         case "string":
             return isinstance(value, str)
         case "integer":
-            # bool is a subclass of int.
             return isinstance(value, int) and not isinstance(value, bool)
         case "number":
             return isinstance(value, (int, float)) and not isinstance(value, bool)

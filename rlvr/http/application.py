@@ -224,7 +224,7 @@ class Application:
             return
         started, state = time.perf_counter(), self.state
         methods, parts = self._methods_of(scope["path"])
-        # HTTP answers HEAD as GET, without a body; the server leaves that out.
+        # A HEAD is answered as a GET, without the body.
         route = methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
         labelled_route = route or next(iter(methods.values()), None)
         label = "other" if labelled_route is None else labelled_route.label or labelled_route.path
@@ -317,7 +317,7 @@ class Application:
                 response = await place[1].handler(request)
                 scope["rlvr.audit"] = getattr(response, "audit_fields", dict)
                 await response(scope, receive, send)
-            # Of both: what a handler raises and what sending does.
+            # Of the handler, and of sending its response.
             except Exception as error:
                 refused = error if isinstance(error, Refused) else self._refusal_of(error)
                 if refused is None:
@@ -329,7 +329,6 @@ class Application:
             # A caller that does not read is disconnected, and its bytes are given up.
             if str(left) == "stalled" and (connection := scope.get("rlvr.connection")) is not None:
                 connection.end("stalled")
-                # A step of the loop, in which the connection's end is noticed.
                 await asyncio.sleep(0)  # so that the server knows
         # a bug of rlvr or of an environment: the log has the traceback
         except Exception as error:  # noqa: BLE001
@@ -344,7 +343,6 @@ class Application:
     def _error(self, refused: Refused) -> WholeResponse:
         response = self._errors(refused)
         if refused.retry_after_s is not None:
-            # The two that clients read: when to come again, and how to sign in.
             response.headers["retry-after"] = str(refused.retry_after_s)
         if refused.status == 401:
             response.headers["www-authenticate"] = self.state.keys.challenge
@@ -370,7 +368,6 @@ class Application:
         headers = dict(reversed(scope["headers"]))  # of two with one name the first counts
         caller = self._require_admitted(scope, headers, route)
         if route is None:
-            # The path is known, the method is not.
             status, what = (405, "Method Not Allowed") if methods else (404, "Not Found")
             raise Refused(
                 status,
@@ -378,7 +375,7 @@ class Application:
                 f"{scope['method'][:20]} {path[:200]}: {what}; {self._hint}",
             )
         rights = getattr(caller, "rights", None)
-        # None of a caller's rights: a key without rights may do everything.
+        # A key whose line names no rights may do everything.
         if route.right and rights is not None and route.right not in rights:
             message = (
                 f"this key has the rights {', '.join(sorted(rights))}; "
@@ -399,15 +396,15 @@ class Application:
         crowded = state.under_way > state.limits.connections or (
             connection is not None and connection.crowded
         )
-        # Whoever asks whether the process lives must have an answer.
+        # The question whether the process lives is always answered.
         if crowded and scope["path"] != _LIVE:
             raise Refused(
                 503, "crowded", "there are too many requests; ask again in 1 s", retry_after_s=1
             )
+        # A page of another site may have its name lead to this machine (DNS rebinding).
         if state.hosts is not None and not state.hosts.accepts(
             # Header bytes are latin-1, so nothing fails to decode.
             headers.get(b"host", b"").decode("latin-1")
-            # A page of another site may resolve its name to this machine (DNS rebinding).
         ):
             raise Refused(421, "wrong-host", state.hosts.message)
         if not state.keys.any or (route is not None and route.is_open):
@@ -446,7 +443,6 @@ def standard_routes(
 
     async def health(request: HttpRequest) -> Response:
         problems = (
-            # Told apart from a service that is not ready: this one ends.
             {"stopping": "it takes no more requests"} if state.draining else dict(readiness())
         )
         status: dict[str, object] = {"ready": not problems}
@@ -483,8 +479,8 @@ def standard_routes(
     ]
 
 
-@functools.lru_cache(maxsize=64)
 # Cached, as every request asks: a client names one host.
+@functools.lru_cache(maxsize=64)
 def is_loopback_name(host: str) -> bool:
     """Whether a Host header names this machine's loopback, and no name that another machine gives
     it.
@@ -510,9 +506,9 @@ def is_address(host: str, names: Sequence[str] = ()) -> bool:
         names: in small letters, beside localhost.
     """
     name = _name_of(host)
-    # An address cannot be made to point elsewhere.
     if name == "localhost" or name in names:
         return True
+    # An address cannot be made to point elsewhere.
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:

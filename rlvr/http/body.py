@@ -303,7 +303,7 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
         if sign == b'"':
             end = _end_of_text(body, end)
             if depth == 1:
-                # Only a text as long as "rows" itself can be that key.
+                # A longer text is not that key.
                 last = body[at:end] if end - at < 10 else b""
         elif sign == b",":
             if depth == 1:

@@ -343,7 +343,7 @@ class Connection(HttpToolsProtocol):
         # A body that was not read would be taken for the next request.
         parts, is_last = [STATUS_LINE[status]], not cycle.keep_alive or cycle.more_body
         for name, value in (*cycle.default_headers, *headers):
-            # The header is ours to decide: callers' or routes' ones are left out.
+            # It can only mean "close", which is written below.
             if name != b"connection":
                 parts += (name, b": ", value, b"\r\n")
             else:
@@ -456,7 +456,7 @@ class _Lingering:
         connection = self._connection
         if connection._sipped is not None:  # it was answered otherwise
             return
-        # The head waits for the first piece, so that both are one packet.
+        # The head waits for the first piece, so that both are one write.
         if (
             not self._began
             and connection.cycle.response_started

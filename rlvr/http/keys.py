@@ -103,7 +103,6 @@ class Keys:
         self._schemes, self._file = schemes, file
         self._looked = 0.0
         self._text: str | None = None
-        # One key without a name and those of the file are looked through alike.
         self._own = {} if key is None else {_check_key(key, "the API key"): _Key(Caller(), None)}
         self._named: dict[bytes, _Key] = {}
         if file is not None:
@@ -166,7 +165,7 @@ class Keys:
         self._looked = looked_at
         try:
             text = _read(self._file)
-        # A file that has gone lets nobody in, rather than everybody.
+        # A file that has gone lets no caller in, rather than all.
         except UsageError as error:
             if self._text is not None:
                 _log.error("no key holds any more: %s", error)
@@ -211,7 +210,6 @@ def given_key(
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() not in schemes:
         return None
-    # Bytes as they came: a key is compared and never shown.
     key_bytes = credentials.strip().encode("utf-8", "surrogateescape")
     if scheme.lower() == "basic":
         try:

@@ -88,7 +88,6 @@ def share_in(folder: str) -> None:
         folder: an empty one.
     """
     os.environ[_FOLDER] = folder
-    # Set by hand, as it may have been imported before the variable was set.
     # The library looks at the variable once, when it is imported.
     values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
 

@@ -126,7 +126,6 @@ class OpenEnvServer:
 
     def environment(self) -> object:
         """A new environment of OpenEnv, for one episode at a time."""
-        # A copy for each episode; the reward is shared.
         env = copy.deepcopy(self.env, {id(self.env.reward): self.env.reward})
         return _Served(env, None if self._adapter is None else self._adapter.scorer)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ["Refused"]
 
 # The rest of the body is not read, or another service takes over.
-# Where the rest of a body would have to be read, closing is cheaper.
 _CLOSING = (401, 408, 413, 431, 503)
 
 

@@ -64,13 +64,11 @@ def read_typed(values: Mapping[str, object], body: type[_Body]) -> _Body:
     try:
         return body.model_validate(values)
     except ValidationError as error:
-        # The first error is enough, and is one line.
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "the body"
         what = "missing"
         if first["type"] != "missing":
             value = first["input"]
-            # A wrong list may be very long: its type is named and not its content.
             is_kind = first["type"] == "list_type"
             what = f"a {type(value).__name__}" if is_kind else repr(str(value)[:60])
         field_info = body.model_fields.get(name)

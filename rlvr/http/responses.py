@@ -176,7 +176,6 @@ async def send_at_once(
             raise Left("disconnected")
         return
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    # ASGI leaves it to the application to drop the body of a HEAD.
     if scope["method"] == "HEAD":
         body = b""
     await send({"type": "http.response.body", "body": body})

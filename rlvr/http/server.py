@@ -57,7 +57,6 @@ def listen(host: str, port: int, *, beyond_this_machine: bool = False) -> socket
         UsageError: other machines can reach the address and must not, or it cannot be listened on.
     """
     # some systems would take 65536 as 0
-    # Zero lets the system choose.
     require_whole("port", port, 0, 65535, hint="0 for any that is free")
     try:
         [(family, *_, address), *_] = socket.getaddrinfo(
@@ -98,7 +97,6 @@ def url_of(listening: socket.socket) -> str:
         listening: from `listen`.
     """
     host, port = listening.getsockname()[:2]
-    # An IPv6 address stands in brackets in a URL.
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
@@ -261,7 +259,6 @@ class _ThreadServer(_Server):
 
     log_level = "error"
 
-    # Signals of a program belong to its main thread.
     def __init__(self, app: Application) -> None:
         super().__init__(app)
         self.config.timeout_graceful_shutdown = 1

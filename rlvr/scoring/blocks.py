@@ -199,7 +199,6 @@ class Blocks:
         if block is None:
             return
         while self._waiting[0] is not block:  # no record of it can follow
-            # Blocks are kept in order, so those before it are complete.
             self._keep(self._waiting.popleft())
         block.wrote(line)
 
@@ -237,7 +236,6 @@ def _read_blocks(path: Path, header: bytes) -> Iterator[tuple[Block, int]]:
     """The blocks in a file with this header, each with the place of its end, up to the first that
     is damaged."""
     # another version's
-    # Damage of any kind: the rest is read row by row.
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError), path.open("rb") as file:
         if file.readline() != header:
             return

@@ -69,7 +69,6 @@ def digest(content: bytes) -> str:
     Args:
         content: the bytes.
     """
-    # Sixteen hexadecimal digits, 64 bits: enough to tell versions apart.
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -136,7 +135,6 @@ def module_version(name: str) -> tuple[str, str] | None:
     if _DECIDES_NOTHING.fullmatch(name) or top in sys.stdlib_module_names:
         return None
     path = _file_of(name) or _file_of_package(top)
-    # No file: what was loaded is looked at, as far as it can be.
     if path is None:  # of a notebook, inside an archive, or made by a loader of one's own
         loaded = digest_of_loaded(name)
         return None if loaded is None else (name, loaded)
@@ -175,8 +173,8 @@ def _state(path: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-@functools.lru_cache(maxsize=4096)
 # Keyed by time and size: an edited file is read again.
+@functools.lru_cache(maxsize=4096)
 def _read(name: str, path: str, mtime_ns: int, size: int) -> tuple[str, tuple[str, ...]]:
     """(digest, names that it imports) of a file in this state."""
     text = Path(path).read_bytes()
@@ -272,7 +270,7 @@ def _folders_of(package: str) -> list[str]:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    # find_spec imports parents, and may fail with them.
+    # `find_spec` raises ValueError for a module without a spec, a finder of the user's the others.
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         return importlib.util.find_spec(name)
     return None

@@ -69,7 +69,7 @@ def _play_again(env: Environment, task: Task, record: EpisodeRecord) -> EpisodeR
             last = cut if cut in ("tokens", "positions") else ""
             if episode.reply(_turn(turn), last=last) is None:
                 break
-        # Its own end, for what has no turn of its own, such as a limit.
+        # For an end that is no turn, such as a limit.
         episode.finish(record.end)
     return episode.record
 

@@ -44,7 +44,6 @@ def objects_in(*roots: object) -> Iterator[object]:
         value = todo.pop()
         if issubclass(type(value), _PLAIN) or id(value) in visited:
             continue
-        # Python gives ids of dead objects again.
         visited[id(value)] = value  # kept, so that no other object gets its id
         yield value
         if not issubclass(type(value), ModuleType):
@@ -81,7 +80,6 @@ def fields_of(value: Any) -> dict[str, object]:
                     fields[name] = member.__get__(value)
                 except AttributeError:  # of `__slots__`, and not set
                     continue
-    # The first class that brings a `__dict__`, past a property of that name.
     dict_slot = next((vars(base)["__dict__"] for base in kind.__mro__ if _has_dict(base)), None)
     return fields if dict_slot is None else {**fields, **dict_slot.__get__(value)}
 
@@ -100,7 +98,6 @@ def _function_fields(function: FunctionType) -> dict[str, object]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             fields[name] = cell.cell_contents
-        # Referred to before it was assigned, as in a recursive function.
         except ValueError:  # a name that is bound later
             continue
     return fields
@@ -125,7 +122,6 @@ def held_values(objects: Iterable[Any]) -> dict[str, object]:
         given_names = _given_names(kind, fields)
         for name in sorted(fields.keys() - _DECIDES_NOTHING):
             value = fields[name]
-            # What is no parameter may be a cache, which changes while it is used.
             text = (
                 ""
                 if given_names is not None and name.strip("_") not in given_names

@@ -127,7 +127,6 @@ class Identity:
     @property
     def whole(self) -> str:
         """The digest of all that is known, which changes when more is."""
-        # Computed again only when something was added.
         if self._whole[0] != self.size:
             self._whole = self.size, _digest_of({part: getattr(self, part) for part in _PARTS})
         return self._whole[1]
@@ -197,7 +196,6 @@ def identity_of(env: Environment) -> Identity:
     options = {**options, **env.config}
     primary = env.reward.primary
     verifier = primary.verifier if primary is not None else None
-    # Which tasks there are is no part of how one is judged.
     options = {name: value for name, value in options.items() if name not in _TASKS_ALONE}
     settings = {
         "env": env.id,
@@ -205,7 +203,6 @@ def identity_of(env: Environment) -> Identity:
         "verifier": None if verifier is None else verifier.id,
         **{f"option {name}": value for name, value in options.items()},
     }
-    # A data set in memory stands in the records, row by row.
     if "rows" in options and "rows" not in env.config:  # a data set in memory, see `RowsEnv.config`
         del settings["option rows"], options["rows"]
     settings |= held_values(objects_in(*options.values(), env.reward))
@@ -278,7 +275,6 @@ def require_same(
     all_differences = list(identity_differences(here, there))
     refused = [difference for difference in all_differences if difference[0] not in accept]
     if refused:
-        # In the order of the table and not of the alphabet.
         parts = sorted({part for part, _ in refused}, key=_PARTS.index)
         texts = "; ".join(text for _, text in refused[:_SHOWN])
         unshown = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
@@ -510,7 +506,6 @@ class DataDigest:
             rows: as they were read.
         """
         rows = iter(rows)
-        # Reading the first row opens the file, and says what it is.
         first = list(islice(rows, 1))  # whether there are lines is known with the first row
         all_rows = chain(first, rows)
         return all_rows if self._has_lines else self._through(all_rows, _bytes_of)

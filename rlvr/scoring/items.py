@@ -241,7 +241,7 @@ class Ids:
         if not self._put(number):
             return False
         self._count += 1
-        # At four sevenths a look at a table with open addresses still passes two entries on
+        # With linear probing, four sevenths full, a search for a new id passes 2.2 entries on
         # average.
         if self._count > len(self._table) * 4 // 7:
             # Twice as large: 16 bytes for each entry of 8.
@@ -312,7 +312,6 @@ def item_of(env: Environment, row: Row, number: int, *, read: bool = True) -> It
         raise DataError(f"a {type(row).__name__}, not a mapping of columns")
     fields: JsonDict = {}
     for name, value in row.items():
-        # Only floats can be NaN.
         if isinstance(value, float):
             if not _is_missing(name, value):
                 fields[name] = _cell(name, value)
@@ -383,7 +382,6 @@ def _passed_on(value: object) -> object:
     """A value that scoring does not use, as a record can hold it: NaN is null there, dates and
     decimals are their text, and bytes are base64."""
     if isinstance(value, float):
-        # Infinity and NaN are no JSON.
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [_passed_on(item) for item in value]

@@ -49,7 +49,6 @@ def _texts_of_space(module: str, space: dict[str, Any], is_made: bool) -> Iterat
 
 
 def _texts_of(value: Any, space: dict[str, Any]) -> Iterator[str]:
-    # The function inside; the wrapper has no code.
     value = getattr(value, "__func__", value)  # of a static or class method
     if isinstance(value, property):
         yield from _texts_of(value.fget, space)

@@ -107,7 +107,6 @@ class Ordering(Generic[_R]):
         self._by_group = by_group
         self._combine = combine
         self._window: deque[Taken] = deque()
-        # Completions of one task, until another task comes.
         self._pending: list[
             tuple[Item, Observation]
         ] = []  # of one task, for a reward that compares
@@ -161,7 +160,6 @@ class Ordering(Generic[_R]):
             yield from self._take_finished(most)
         # With an error the last task may lack completions, and a part that compares them would
         # give others a wrong score.
-        # Complete: no further row can belong to the last task.
         if self.ended and not self._window and self._source.error is None:
             self._flush()
         if self._groups:

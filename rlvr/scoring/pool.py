@@ -64,7 +64,6 @@ class Pool(Engine):
     chunk_items = 64
 
     def __init__(
-        # scorer's.
         self,
         *,
         workers: int | None = None,
@@ -167,7 +166,6 @@ class Pool(Engine):
 
     def begin(self, item: Item, *, quick: bool = False) -> Future[list[Seen]]:
         if self._pool is None:
-            # An async pool takes items one by one.
             return self._here.submit(self._here_watched, item)
         assert isinstance(self._pool, AsyncPool)
         work = _pack_item(item, quick=quick)
@@ -229,7 +227,6 @@ class Pool(Engine):
         self._pool.run(work, wall_s=self._wall_s, on_result=note, give_up=give_up)
         # Once more and alone: what was lost beside others may have been lost through them.
         for place, outcome in results.items():
-            # Alone in its request, so that only its own fault can meet it.
             if isinstance(outcome, Unscored):
                 tried = self._pool.run([work[place]], wall_s=self._wall_s, give_up=give_up)
                 again = self._read(tried[0])
@@ -357,7 +354,6 @@ def _async_handler(watch: _Watched, env: Environment) -> Handler:
 async def _observed_here(env: Environment, item: Item, is_async: bool) -> list[Seen]:
     """Without workers: the same handling of exceptions, the same round trip through JSON, no
     containment."""
-    # As many as an item has in a worker.
     # Twice, as with workers: a failure may pass.
     for attempt in (1, 2):
         try:

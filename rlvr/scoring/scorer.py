@@ -421,7 +421,6 @@ class Scorer:
                 if late
                 else WorkerError(*describe_error(error))
             )
-        # A group cannot be compared with a part missing.
         return [Score(None, {}, lost.verdict) for _ in items]
 
 

@@ -115,7 +115,6 @@ class Shard:
         # A group is a run of rows of one task.
         if key != self._task:
             self._task, self._owner = key, self._groups % self.count
-            # Not next to the same task in that shard: two groups would become one.
             while self._last[self._owner] == key:
                 self._owner = (self._owner + 1) % self.count
             self._last[self._owner] = key

@@ -125,7 +125,7 @@ class ReadsWatch:
 
     def take(self) -> Noticed:
         """What was noticed since the last call; empty if nothing was."""
-        # Compared by number, as it is asked after every item.
+        # By their number: this is asked after every item.
         if len(sys.modules) != len(self._modules):
             self._look_at_modules()
         if self._imports:
@@ -183,7 +183,6 @@ class ReadsWatch:
                 self._read_by_loader(args[0], opener.f_back)
         except (OSError, ValueError, TypeError):  # a path that is none: the caller gets the error
             pass
-        # Any other: rlvr's own programs are known by their toolchain.
         finally:
             self._local.busy = False
 
@@ -206,7 +205,6 @@ class ReadsWatch:
     def _note_program(self, args: tuple[Any, ...]) -> None:
         """Note a program of one's own, and the script that an interpreter runs."""
         words = args[1] if len(args) > 1 else args[0]
-        # A shell's line, or a single program.
         if isinstance(words, (str, bytes)):
             words = shlex.split(os.fsdecode(words))
         words = [os.fsdecode(word) for word in words]
@@ -237,7 +235,6 @@ class ReadsWatch:
         except FileNotFoundError:
             self._note("inputs", _name_of(path), "absent")
             return
-        # A file that has not changed is not read again.
         state = (status.st_ino, status.st_size, status.st_mtime_ns)
         is_new = path not in self._states and status.st_mtime > self._since
         if (
@@ -293,7 +290,6 @@ def watch_of_process() -> ReadsWatch:
 def _notice_lookups(note: Callable[[str, str | None], None]) -> None:
     """Have each variable noted that own code asks for by name; copies of all of them are not
     noted."""
-    # Where the names were last asked for: a copy of all variables follows.
     kind = type(os.environ)
     read, list_names = kind.__getitem__, kind.keys
     copying: list[tuple[int, int]] = [(0, 0)]  # where the names were last asked for
@@ -370,7 +366,6 @@ def _digest_of_file(path: str, size: int) -> str:
     with open(path, "rb", buffering=0) as file:
         if size <= _WHOLE_BYTES:
             return digest(file.read())
-        # Pieces at equal distances, from the first byte on.
         step = size // (_WHOLE_BYTES // _PIECE_BYTES)
         pieces = []
         for start in range(0, size, step):

@@ -147,7 +147,6 @@ class RemoteEngine(Engine):
                 rows.append(encoded_item(item))
             except DataError as error:  # one that cannot be sent fails alone
                 faults[place] = error
-        # One request for all that can be sent.
         observations = iter(self._ask(rows) if rows else ())
         return [
             faults[place] if place in faults else next(observations) for place in range(len(items))

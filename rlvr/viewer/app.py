@@ -65,7 +65,7 @@ _STATIC: Final = {
 }
 """Files by the names that addresses have."""
 _PAGES_AT_ONCE: Final = 40  # in threads, where queries and templates take their time
-# After Ctrl-C; a page that takes longer is asked for again.
+# Seconds that pages under way have after Ctrl-C.
 _DRAIN_S: Final = 2.0
 _VIEWS: Final = {"rendered": True, "raw": False}
 """How texts are shown; else as Markdown, unless something in them would have been an element."""

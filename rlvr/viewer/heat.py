@@ -22,7 +22,7 @@ SORTS: Final = ("first", "learning", "variance", "name")
 """By what tasks are sorted: first success, rise from the first to the
 last third, variance, name."""
 
-# Each is a byte of the page.
+# Each is a number in the page, of up to three digits.
 _MOST_CELLS: Final = 400_000
 _LISTED: Final = 50  # tasks of a table
 _NONE: Final = 255  # stands for a cell without a rollout

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["step_report"]
 
-# A table that a browser still scrolls smoothly; texts take most of a page's bytes.
+# More rows make the page slow to draw; texts take most of its bytes.
 _MOST_ROWS: Final = 1000
 _MOST_TEXTS: Final = 100
 _MOST_JUDGED: Final = 200_000

@@ -161,8 +161,8 @@ class AsyncPool:
         async with self._slots:
             return then(await self._try_call(payload))
 
-    # An item's own failures and disturbances by others are counted apart.
     async def _try_call(self, payload: bytes) -> object:
+        # An item's own failures and disturbances by others are counted apart.
         failed = disturbed = 0
         apart = False
         while True:
@@ -198,7 +198,6 @@ class AsyncPool:
 
     async def _asked_apart(self, payload: bytes) -> _Reply:
         """In a process without others."""
-        # One at a time: what runs apart must be alone.
         async with self._one_apart:
             if self._apart is None or not self._apart.fit:
                 self._apart = self._start()
@@ -209,7 +208,7 @@ class AsyncPool:
 
     def _least_busy(self) -> _AsyncWorker:
         self._shared = [worker for worker in self._shared if worker.fit]
-        # An idle process first: the others' items would share its loop.
+        # An idle process first: in a busy one, other items share the loop.
         idle = next((worker for worker in self._shared if not worker.load), None)
         if idle is not None:
             return idle
@@ -387,7 +386,6 @@ class _AsyncWorker(_Worker):
     def _flush(self) -> None:
         if not self._open:
             return
-        # All that is unsent, then what waits behind it.
         try:
             while self._unsent or self._frames:
                 if not self._unsent:
@@ -476,7 +474,7 @@ class _AsyncWorker(_Worker):
         know which."""
         if not self._open:
             return
-        # Before the process is killed: the mark is in memory that both have, and stays as it was.
+        # In memory that both processes have, so it can be read after the worker's end too.
         guilty = self._mark.read()
         # Zero, or an item that has been answered: then any of them may be to blame.
         is_known = guilty in self._waiting

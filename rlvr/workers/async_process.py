@@ -175,8 +175,8 @@ class _Item(Coroutine[Any, Any, None]):
 
     def __init__(self, server: _Server, number: int, payload: bytes) -> None:
         self._server, self._number = server, number
-        self._own_s, self._others_s = 0.0, server.held_s
         # Others' time up to now is subtracted later.
+        self._own_s, self._others_s = 0.0, server.held_s
         self._begun = monotonic()
         self._coroutine = self._answer(payload)
         self._late = ""
@@ -184,7 +184,6 @@ class _Item(Coroutine[Any, Any, None]):
         # The limit at the earliest; at its end it may have time left.
         self._timer = server.loop.call_later(server.wall_s, self._look)
         self._task = server.loop.create_task(self)
-        # The callback runs in any case, so an answer is given once in any case.
         # cancelled before its first step, it never began to answer
         self._task.add_done_callback(self._give_no_answer)
 
@@ -219,7 +218,6 @@ class _Item(Coroutine[Any, Any, None]):
 
     async def run_beside(self, call: Callable[[], _T]) -> _T:
         """See the function; who holds the interpreter in C there is known by the mark, too."""
-        # A context of its own: the thread sees the caller's variables.
         server = self._server
 
         def run() -> _T:
@@ -232,9 +230,10 @@ class _Item(Coroutine[Any, Any, None]):
 
         self._beside_since = monotonic()
         try:
+            # In a copy of the caller's context, so that the thread sees its variables.
             return await asyncio.wrap_future(server.thread.submit(copy_context().run, run))
         finally:
-            # Time in the thread is not the item's, so it is taken out of the others' too.
+            # As time of other items, it does not count against this item's limit.
             self._others_s -= self._beside_s()
             self._beside_since = None
 

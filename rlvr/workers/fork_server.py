@@ -136,8 +136,8 @@ class ForkServer:
         request_r, self._requests = os.pipe()
         self._replies, reply_w = os.pipe()
 
-        # The parent's ends, which would keep the pipes open after its death.
         def serve() -> NoReturn:
+            # The parent's ends, which would keep the pipes open after its death.
             os.close(self._requests)
             os.close(self._replies)
             _serve(self._handler, self._is_spent, request_r, reply_w)
@@ -168,7 +168,7 @@ def _serve(
             if os.getpid() != pid:
                 os._exit(0)  # the handler has forked, and this is not the process that was asked
             write_all(replies, frame_payload(json.dumps(reply).encode("ascii")))
-    # Whatever the handler raised: a reply that never comes says it.
+    # Whatever the handler raised: the parent sees the pipe end.
     finally:
         os._exit(1)
 

@@ -52,7 +52,6 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
     Raises:
         OSError: see `os.write`; a part may have been written.
     """
-    # A pipe takes 64 KiB at a time; slices of a view copy nothing.
     # Slices of a view copy nothing, however large the payload.
     unwritten = memoryview(data)
     while unwritten:

@@ -103,7 +103,6 @@ class LoopThread:
         Raises:
             UsageError: this is the loop's own thread, which would wait for itself.
         """
-        # It would wait for itself for ever.
         if threading.current_thread() is self._thread:
             raise UsageError(
                 "async code asked for a score that waits in turn; await Scorer.ascore there"
@@ -156,7 +155,6 @@ class BoundedCalls:
         Raises:
             UsageError: `close` was called.
         """
-        # A fork has neither the loop nor the tasks.
         if self._pid != os.getpid():
             self._begin()  # the loop of the parent's is not here
         if self._closed:

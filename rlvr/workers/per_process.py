@@ -13,7 +13,6 @@ __all__ = ["once_per_process"]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# Not to be waited for twice by one thread: an RLock.
 _lock = threading.RLock()  # one for all: what is being made may need another such thing
 
 
@@ -35,7 +34,6 @@ def once_per_process(make: Callable[_P, _T]) -> Callable[_P, _T]:
         key = os.getpid(), args, tuple(sorted(kwargs.items()))
         with _lock:
             # what a parent made stays in here unused: it is not this process's to close
-            # A key with the pid: the parent's entry stays, unused.
             if key not in results:
                 results[key] = make(*args, **kwargs)
             return results[key]

@@ -185,7 +185,6 @@ class WorkerPool(Closing):
         results: list[object] = []
 
         def note(result: object) -> None:
-            # In order: results of a list come one after the other.
             results.append(result)
             if on_result is not None:
                 on_result(len(results) - 1, result)
@@ -195,7 +194,6 @@ class WorkerPool(Closing):
             # After a bad start the next item goes alone: it may be the one that cannot be unpacked.
             remaining = items[len(results) : len(results) + 1 if unbegun else None]
             # before a worker is taken, which would be lost if this raises
-            # Packed before a worker is taken: what cannot be sent costs no worker.
             request = frame_payload(ship(remaining))
             with self._checkout() as worker:
                 begun, lost = worker.run(
@@ -203,7 +201,6 @@ class WorkerPool(Closing):
                 )
             if lost is not None and self._closed:
                 raise _pool_closed()  # it was our own kill, which says nothing about the item
-            # Items that were begun have had their chance.
             unbegun = 0 if begun else unbegun + 1
             # three times in a row: the item is to blame
             if lost is not None and (begun or unbegun == _STARTS):
@@ -269,7 +266,7 @@ class WorkerPool(Closing):
             # A spare costs a start and its memory; where workers do not die, none is needed.
             # One more than are busy, so that this caller has one.
             self._top_up(min(busy + 1, self.workers) + (self.spares if self.lost else 0))
-            # Else the first waits for the one that was begun first.
+            # If none is ready, the one that was started first is waited for.
             ready = next((w for w in self._idle if w.is_ready()), self._idle[0])
             self._idle.remove(ready)
             return ready
@@ -381,7 +378,6 @@ class _Worker:
         self._number = 0  # of the request that was sent last: the set-up has 0
         self._unsent = frame_payload(boot)
         # a spare gets ready by itself; see `wait_ready`
-        # The set-up is sent now, so that a worker starts up while the caller does something else.
         with contextlib.suppress(BlockingIOError, WorkerDied):
             self._push()
         self.ready = False
@@ -392,7 +388,6 @@ class _Worker:
 
     def is_ready(self) -> bool:
         """True if it can begin an item now, or is about to say why it cannot."""
-        # Something to read: "ready", or why not.
         return self.ready or bool(self._poll.poll(0))
 
     def is_gone(self) -> bool:
@@ -434,7 +429,6 @@ class _Worker:
         self._number += 1
         done = 0
         begun = False
-        # If an exception leaves here, the worker has a half-read reply and is not used again.
         # until the last reply is in, so that an interrupt leaves nothing half-read behind
         self.fit = False
         try:
@@ -448,7 +442,7 @@ class _Worker:
                 return begun, WorkerError(*value)
             begun = True
             while done < count:
-                # From its own clock at the end of the item before.
+                # The worker's CPU clock at the end of the item before is where this one begins.
                 cpu_until = None if cpu_s is None else cpu + cpu_s
                 kinds = ("ok", "error", "last")
                 kind, wall, cpu, value = self._receive(
@@ -696,7 +690,6 @@ def name_of(setup: Callable[..., object]) -> str:
     Args:
         setup: of the pool.
     """
-    # A partial has the function inside.
     function = getattr(setup, "func", setup)  # of a partial
     return str(getattr(function, "__module__", "")).removeprefix("rlvr.") or "a pool"
 
@@ -710,7 +703,6 @@ _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 
 @atexit.register
-# Before the interpreter's own end, which would not wait for processes.
 def _close_all() -> None:
     for pool in list(_pools):
         pool.close()
@@ -743,7 +735,6 @@ def _environment(hash_seed: int) -> dict[str, str]:
 
 def _stderr_fd() -> int:
     try:
-        # A notebook's stream has no descriptor.
         return sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # a notebook's, or none at all
         return subprocess.DEVNULL

@@ -99,7 +99,6 @@ class _Channel:
         self._number = -1  # of the request: the set-up has 0
         self._item = 0
         # so that a reader of ours sees our end, whoever lives on
-        # A fork of a handler: its copies would keep the pipe open.
         os.register_at_fork(after_in_child=self._close)
 
     def _close(self) -> None:
@@ -168,7 +167,6 @@ def _answer(handler: Callable[[Any], object], frame: bytes, channel: _Channel) -
             # NaN is no JSON, and a value that is no JSON is the handler's error, not a crash of the
             # loop.
             kind, value = "ok", handler(item)
-            # Made here, so that a value that is no JSON is the item's error.
             text = _to_json(value)
         except MemoryError as error:
             error.__traceback__ = error.__context__ = None  # frees the memory that the reply needs

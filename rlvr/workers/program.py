@@ -91,7 +91,6 @@ _lifelines: weakref.WeakSet[Lifeline] = weakref.WeakSet()
 
 def _close_all() -> None:
     """In a forked child, which would hold the pipes open when their owner has ended."""
-    # The pipe must end when the owner does, and a child has a copy.
     for line in list(_lifelines):
         line.close()
 
@@ -145,7 +144,6 @@ class StartedProgram(subprocess.Popen[bytes]):
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                # One of ours among them is the reading end.
                 env=env,
                 cwd=cwd,
                 pass_fds=passed,
@@ -194,7 +192,7 @@ class StartedProgram(subprocess.Popen[bytes]):
             subprocess.TimeoutExpired: it has not ended by then.
         """
         code = super().wait(timeout)
-        # Nothing is left that the signal should reach.
+        # At the end of the pipe the kernel kills what is left of the group.
         if self._lifeline is not None:
             self._lifeline.close()
         return code
@@ -313,7 +311,6 @@ class ForkedChild:
     def end(self) -> int:
         """Kill it and wait for it; returns its exit code, or minus the signal."""
         os.kill(self.pid, signal.SIGKILL)
-        # Waited for at once: SIGKILL takes effect when it is scheduled.
         _, status = os.waitpid(self.pid, 0)
         self._is_there = False
         self._lifeline.close()

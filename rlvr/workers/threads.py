@@ -73,7 +73,6 @@ class Threads(Closing):
             if queue.threads < queue.most and queue.spare <= 0:
                 DaemonThread(_work, queue, name=self._owner, owner=self._owner)
                 queue.threads += 1
-            # A free thread takes this call.
             elif queue.counts():
                 queue.spare -= 1
             queue.calls.put((future, partial(function, *args)))
@@ -145,7 +144,6 @@ def _work(queue: _Queue) -> None:
             call = queue.calls.get(timeout=queue.idle_s)
         except Empty:
             with queue.lock:
-                # Under the lock: a call that was counted for this thread is about to arrive.
                 if queue.spare > 0:  # else a call is on its way
                     queue.spare -= 1
                     queue.threads -= 1

@@ -98,9 +98,9 @@ def main(
         buffer = Buffer()
         runs, clean, again = 0, True, True
         while runs < _RUNS and again:
+            level.enter_run()
             # A run's descriptors come with its request, so that nothing of it lies in this process
             # before.
-            level.enter_run()
             message, fds, _, _ = socket.recv_fds(slot, _REQUEST_BYTES, _FDS)
             if not message:
                 os._exit(1)  # the host closed its end

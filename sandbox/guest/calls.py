@@ -168,8 +168,7 @@ def _reply(
         value = call()
         listed = (
             # `main` sends every iterator as its items; `serve_calls` only those that hold what
-            # exists
-            # already: a generator of the program's is asked item by item.
+            # exists already: a generator of the program's is asked item by item.
             _list_items(value)
             if other is None or type(value) in _EAGER or type(value) in _VIEWS
             else value

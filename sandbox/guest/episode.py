@@ -118,7 +118,6 @@ class SessionWatch(Watch):
             self._reap()
             self._hear_status(-1)
             if self.status is None and not ready:
-                # A timer can have woken something, and it has used time.
                 self._signal(signal.SIGSTOP)
                 self.killed = self._over_total()
             if self.status is not None or self.killed:
@@ -166,7 +165,6 @@ class SessionWatch(Watch):
         count = 0
         for folder, _, names in os.walk("."):
             for name in names:
-                # Without the "./" of os.walk.
                 path = os.path.join(folder, name)[2:]
                 with contextlib.suppress(OSError, UnicodeError):
                     status = os.lstat(path)
@@ -193,7 +191,7 @@ class SessionWatch(Watch):
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptors[-1])
                 descriptors.append(os.open(name, folders, dir_fd=descriptors[-1]))
-            # A write to a FIFO without a reader fails at once instead of waiting.
+            # Opening a FIFO without a reader fails at once instead of waiting.
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptors.append(os.open(path[-1], flags, 0o644, dir_fd=descriptors[-1]))
             if not stat.S_ISREG(os.fstat(descriptors[-1]).st_mode):
@@ -202,7 +200,7 @@ class SessionWatch(Watch):
             while written < size:
                 part = os.pread(self.fds["code"], min(size - written, _WRITE_BYTES), written)
                 done = os.write(descriptors[-1], part)
-                # No room: zero bytes were written, which is no error of the system call.
+                # Nothing was read: the file has become shorter than its size said.
                 if not done:
                     return False
                 written += done
@@ -255,7 +253,6 @@ class SessionWatch(Watch):
                 break
             # a program that says much is watched all the same
             if ready and time.monotonic() < looked + 0.005:
-                # At most every 5 ms, however often the program speaks.
                 continue
             looked = time.monotonic()
             self.killed = self._over_total()
@@ -283,7 +280,6 @@ class SessionWatch(Watch):
             return figures
         if self.status is None:
             self._signal(signal.SIGSTOP)
-        # A call that ends between two looks is judged by the same limits.
         if not over:  # what was over between two looks, and may be why the program has ended
             figures["over_call"] = self._over_call(call, began, before, waited)
         # A level that only samples looks at the scratch once more before the call counts as over.
@@ -326,7 +322,6 @@ class SessionWatch(Watch):
             return None
         if not received:  # it cannot answer any more: it has ended, or it closed its end
             deadline = time.monotonic() + _DYING_S
-            # Its descriptors are closed some milliseconds before the process itself has ended.
             while self.status is None and time.monotonic() < deadline:
                 time.sleep(0.001)
                 self._reap()

@@ -206,7 +206,6 @@ class Relay(TalkWatch):
         cpu = self._cpu()
         if self.words.total != self.heard:
             # Counted from the last word of the program; `OUTCOME` tells it to the host.
-            # that hangs by its wall clock.
             self.heard, self.heard_cpu_s = self.words.total, cpu
         self.since_s = cpu - self.heard_cpu_s
         return limit_name

@@ -411,7 +411,6 @@ def shared_memory() -> int:
         ctypes.c_ulong * 32
     )()  # uptime, 3 loads, totalram, freeram, sharedram …; the unit is a byte on 64 bits
     _check_result(_libc.sysinfo(ctypes.byref(info)), "sysinfo")
-    # Field 6 is sharedram: after uptime, three loads, totalram and freeram.
     return int(info[6])
 
 

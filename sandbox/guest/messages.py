@@ -40,7 +40,6 @@ class SlotConfig(TypedDict):
     """How the slots of a pool are set up; see `SlotPool`."""
 
     level: str
-    # The keeper's own namespaces stay: it never sees a program.
     scratch: str
     executable: str
     path: list[str]

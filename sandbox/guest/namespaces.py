@@ -424,7 +424,6 @@ class Namespaces:
         """
         if self._wake >= 0:
             os.write(self._wake, bytes([code]))  # the kernel ends us with the forker
-            # other.
             while True:
                 signal.pause()
         os._exit(code)

@@ -238,7 +238,6 @@ class _Decoder:
             raise BadValue("malformed: no array")
         numpy = sys.modules.get("numpy") if self.arrays else None
         if numpy is None:
-            # A few bytes of shape can stand for millions of empty lists.
             # An empty array, or one of many axes, has lists for which no byte was written.
             self.lists_left -= max(0, sum(sizes[1:-1]) - len(flat))
             if self.lists_left < 0:
@@ -249,7 +248,6 @@ class _Decoder:
             raise BadValue("too large an array")
         if dtype != "O":
             return numpy.array(flat, dtype=dtype).reshape(shape)
-        # numpy would look into lists, so objects are put in one by one.
         array = numpy.empty(len(flat), dtype=object)
         for i, item in enumerate(
             flat

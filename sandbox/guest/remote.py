@@ -81,8 +81,8 @@ class Remote:
         self._lock = threading.Lock()
         self._count = 0
         self._heard = 0
-        # Ids of stand-ins that the tests asked for by name; see `call`.
         self._known: dict[int, object] = {}
+        # Ids of stand-ins that the tests asked for by name; see `call`.
         self._named: set[int] = set()
         self.asked = False
         self.died: str | None = None

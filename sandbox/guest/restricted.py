@@ -65,7 +65,6 @@ _REFER = 1 << 13
 _FILES = (1 << 15) - 1  # all that there are in version 3
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-# All that is not reading: what a later version adds is forbidden as well.
 _WRITE = _FILES & ~_READ
 _SCRATCH = _FILES & ~(_MAKE_CHAR | _MAKE_SOCK | _MAKE_BLOCK)
 _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE  # a rule for a file may name no other
@@ -154,7 +153,7 @@ class Restricted:
         """There are no users to map."""
 
     def end_slot(self, pid: int) -> None:
-        # The zygote kills what is below it first; SIGKILL would leave that to nobody.
+        # The zygote kills what is below it first; with SIGKILL it could not.
         os.kill(pid, signal.SIGTERM)  # see `guard`
 
     def ended(self, pid: int) -> None:
@@ -481,7 +480,6 @@ class Restricted:
         return (
             "disk"
             if used + self._count_deleted(self._look_at_descendants()[1])
-            # Blocks of 512 bytes, whatever the file system's own are.
             > self._limits["disk"] + _SPARE_BYTES
             else ""
         )
@@ -569,7 +567,6 @@ class Restricted:
         ruleset = self._ruleset(_FILES, _TCP)
         for access, fd in self._rules:
             landlock_rule(ruleset, access & self._allowed_rights(fd), fd)
-        # By number: "/proc/self" in a rule would be resolved once, to this process of ours.
         own_proc = f"/proc/{os.getpid()}"
         for name in _OWN:
             fd = os.open(f"{own_proc}/{name}", os.O_PATH)

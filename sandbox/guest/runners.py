@@ -113,8 +113,8 @@ def run_pytest(session: SuiteRun) -> None:
         path = Path(folder, TEST_FILE + ".py")
         path.write_text(text, encoding="utf-8")
         options = [
-            # Capturing by descriptor would need temporary files.
             "-q",
+            # Capturing by descriptor would need temporary files.
             "--capture=sys",
             "--import-mode=importlib",
             f"--rootdir={folder}",

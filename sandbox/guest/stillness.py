@@ -97,8 +97,7 @@ def look(pids: Iterable[int], pipe: int) -> Stillness | None:
             if state in b"ZX" or not state:
                 continue
             if state in b"Tt":
-                # Stopped: it goes on only if another process says so, so it is quiet, but it has a
-                # state.
+                # Stopped: it goes on only if another process says so.
                 mark = hash((thread, mark))
                 continue
             # S sleeps; I is an idle thread of the kernel's; R runs, and D waits for a disk.

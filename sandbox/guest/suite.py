@@ -113,7 +113,7 @@ def _check(session: SuiteRun) -> None:
     tree = ast.parse(text)
     own_calls = [node for node in tree.body if _calls_check(node)]
     tree.body = [node for node in tree.body if not _calls_check(node)]
-    # Taken apart and put together again, so that asserts can say what they compared.
+    # Without its own calls of check; with `shown`, asserts can say what they compared.
     session.run(session.compiled(ast.unparse(tree), "<test>", shown=True))
     if "check" not in session.names:
         session.broken("the test defines no check()")
@@ -155,8 +155,8 @@ def _asserts(session: SuiteRun) -> None:
             session.run(code)
 
 
-# Names of the suite: functions of the setup can be used in every assert.
 def _attempt(session: SuiteRun, name: str, code: CodeType) -> None:
+    # With the suite's names, so that every assert can use functions of the setup.
     error = raised_by(lambda: exec(code, session.names))  # noqa: S102  see SuiteRun.run
     session.case(name, *(("pass",) if error is None else describe_failure(error)))
 

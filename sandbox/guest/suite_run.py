@@ -38,6 +38,7 @@ TEST_FILE: Final = "test_solution"
 # More are not counted: a program that defines tests in a loop must not fill the results.
 CASES = 100_000
 _SHORT = {"np": "numpy", "pd": "pandas"}
+# What HumanEval's and similar files use without importing it.
 STANDARD_NAMES = {
     name: module
     for module, names in {
@@ -45,7 +46,6 @@ STANDARD_NAMES = {
         "copy": "deepcopy",
         "datetime": "date datetime timedelta timezone",
         "decimal": "Decimal",
-        # What HumanEval's and similar files use without importing it.
         "fractions": "Fraction",
         "functools": "partial reduce",
         "math": "ceil floor inf isclose isnan nan pi sqrt",
@@ -94,7 +94,8 @@ class SuiteRun:
         self._cases = self._counted = 0
         module = types.ModuleType(TESTS)
         self.names = vars(module)
-        # The lookup of a name that nobody defines ends in the builtins, and there in the program.
+        # A name that the tests do not define is looked up in the builtins, and there in the
+        # program.
         self.names["__builtins__"] = _Fallback(self)
         self.module = sys.modules[TESTS] = module
 
@@ -224,7 +225,7 @@ class SuiteRun:
                 return importlib.import_module(module)
             except ImportError:
                 raise KeyError(name) from None
-        # With an entry point all other names are the tests' own, as in HumanEval.
+        # HumanEval's files use these names without importing them.
         if self.spec["entry_point"] and name in STANDARD_NAMES:
             return getattr(importlib.import_module(STANDARD_NAMES[name]), name)
         raise KeyError(name)

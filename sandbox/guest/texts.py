@@ -20,7 +20,6 @@ _SIGNS = {
 class _Brief(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
-        # A value of five levels and twenty items is as much as a reader takes in.
         self.maxlevel = 5
         self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = (
             self.maxdeque

@@ -75,7 +75,7 @@ _AFTER: dict[
 ] = {}  # kind of run → what is called after the program's own code
 _FILTER: list[Callable[[], None]] = []
 _HARD_LIMITS: dict[int, float] = {}
-# The seed is drawn anew by the kernel: the memory is a copy, so the state would be one for all.
+# From the kernel: each run is a copy of this memory, so all would draw the same numbers.
 _reseed = partial(_random.Random.seed, random._inst)  # random.seed() without its detours
 
 
@@ -102,7 +102,6 @@ def prepare_user(config: SlotConfig) -> None:
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
     # else each thread would reserve what the main one may grow to
-    # Before the first thread; it holds for all that follow.
     threading.stack_size(_THREAD_STACK)
     _FILTER.append(system_call_filter(bytes.fromhex(config["filter"])))
     _open_streams()
@@ -171,7 +170,7 @@ def main(
         header, source = _unpack_bundle(fds["bundle"], tell)
         # "exec" is another program; every other kind runs in this interpreter.
         python = header["kind"] != "exec"
-        # After the files are written, which the program could not open any more.
+        # After the files are written: the level may forbid that.
         level.confine()
         # From here on only the streams and the channels are open.
         tell = _arrange(fds, tell)
@@ -275,7 +274,7 @@ def _limit(limits: RunLimits, config: SlotConfig, python: bool, processes: int |
 
 
 def _set_limit(which: int, value: int) -> None:
-    # A limit can be lowered by anyone, and raised by none.
+    # The host's hard limit stays: it cannot be raised without privileges.
     value = min(value, int(_HARD_LIMITS[which])) if _HARD_LIMITS[which] < math.inf else value
     resource.setrlimit(which, (value, value))
 
@@ -320,7 +319,6 @@ def _compile_program(source: bytes, header: SlotMessage, tell: int) -> Callable[
         elif kind == "serve":
             _AFTER[kind](namespace, _CHANNEL)
             # the tests are over; threads that the program left behind are not waited for
-            # As if the interpreter were gone: no thread of the program goes on.
             os._exit(0)
 
     return run

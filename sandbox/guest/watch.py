@@ -186,8 +186,8 @@ class Watch:
             wait: until one has ended, while there is any.
         """
         pid, status, rss_kib = self.level.reap(wait)
-        self.rss_kib = max(self.rss_kib, rss_kib)
         # The most that any process had; the sum is watched elsewhere.
+        self.rss_kib = max(self.rss_kib, rss_kib)
         return pid, status
 
     def _own_end(self) -> int | None:
@@ -275,7 +275,6 @@ class Watch:
                 if pid != self.pid:
                     total += _cpu_by_ticks(pid)
                     continue
-                # The kernel's clock of the process, in nanoseconds; ticks are hundredths.
                 total += clock.cpu_s(pid)  # exact, unlike the ticks
                 total += _cpu_by_ticks(pid, own=False)
         evaded = self._usage() - self.usage_before

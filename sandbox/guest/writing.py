@@ -242,7 +242,7 @@ class _Encoder:
         numpy = sys.modules["numpy"]
         # A view without the subclass, which may compute something else.
         value = numpy.ndarray.view(value, numpy.ndarray)
-        # Dates, records and bytes are left out: they have no plain form.
+        # Dates and records are left out: they have no plain form.
         if value.dtype.kind not in "biufcUSO" or value.ndim > DIMENSIONS:
             return {"opaque": class_name(type(value))}
         dtype = value.dtype.str if value.dtype.kind in "biufc" else value.dtype.kind
@@ -261,7 +261,6 @@ def _real_int(value: Any) -> int:
 
 
 def _str(value: str) -> object:
-    # A surrogate alone cannot be encoded.
     try:
         value.encode()
         return value

@@ -125,7 +125,6 @@ def _serve(
     poll.register(ended, select.POLLIN)
     boxes: set[int] = set()
     serial = failures = 0
-    # One box until the first request: a session needs no second one.
     stock = 1
     while True:
         while len(boxes) < stock:

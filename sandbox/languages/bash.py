@@ -12,7 +12,7 @@ ROW = ProgramLanguage(
     tool="bash",
     package="bash",
     run=("{tool}", "{main}"),
-    # Exit codes of the shell itself: a syntax error, no permission, no such command.
+    # With these bash itself ends: an error, a wrong syntax, no permission, no such command.
     dies=(1, 2, 126, 127),
     fences=("bash", "sh", "shell"),
     opens=re.compile(

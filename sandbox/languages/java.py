@@ -9,7 +9,6 @@ __all__ = ["ROW", "entry"]
 
 # Comments and texts, in which braces and names do not count; each is linear, as no part of it can
 # match in two ways.
-# Possessive quantifiers: the text is a model's, and backtracking could take for ever.
 _ASIDE: Final = re.compile(
     r'//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/|"(?:[^"\\\n]++|\\.)*+"|' + r"'(?:[^'\\\n]++|\\.)*+'"
 )
@@ -75,7 +74,7 @@ ROW = ProgramLanguage(
     fences=("java", "java8", "java11", "java17", "java21"),
     opens=re.compile(
         r"\s*(?:import\s+[\w.]+|package\s+[\w.]+|//|/\*|"
-        # Type names begin a program too, where the model leaves out the imports.
+        # A program begins so where the model leaves out the imports.
         r"(?:public|final|abstract|class|record|enum|interface)\b)"
     ),
     entry=entry,

@@ -11,7 +11,6 @@ ROW = ProgramLanguage(
     "console.log(`node ${process.version}`)",
     tool="node",
     package="nodejs",
-    # Without flags: node's own defaults, as a contest has them.
     run=("{tool}", "{main}"),
     dies=(1,),
     fences=("javascript", "js", "node", "mjs"),

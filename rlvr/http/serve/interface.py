@@ -59,7 +59,6 @@ def _require_list(value: object) -> object:
 class _Body(BaseModel):
     """A body: its frame is checked here, a row where its turn comes."""
 
-    # A row is checked when its turn comes: one that is wrong has an error of its own.
     model_config = ConfigDict(strict=True, extra="ignore")
 
 

@@ -297,7 +297,7 @@ class Job:
 
     def _next_rows(self) -> Iterator[Line]:
         while True:
-            # Numbers count down with the list that is left.
+            # The list is reversed: the row that is taken next has this number.
             number = self.count - len(self._rows) + 1
             try:
                 row: object = self._rows.pop()
@@ -364,7 +364,6 @@ class Job:
 
     def _put_errors(self, fresh: list[bytes], outcomes: dict[str | None, int]) -> None:
         """Add the errors of the next rows: they are known before the next item is taken."""
-        # Errors in a row: all that are due now.
         while (number := len(self.lines) + len(fresh) + 1) in self._errors:
             name, error = self._errors.pop(number)
             fresh.append(_line({"id": name, "error": error}))
@@ -386,7 +385,6 @@ class Job:
             name = outcome or "refused"
             self.outcomes[name] = self.outcomes.get(name, 0) + rows
         self._on_lines(outcomes)
-        # Without a reader that waits there is nobody to wake.
         if self._at_lines:
             self._wakes.wake(self)
 
@@ -421,7 +419,6 @@ class Job:
         Raises:
             Refused: the requests together would exceed the limit.
         """
-        # Kept for a repeated request: its lines are counted again while they are sent.
         if self._released:
             self.share.set(self._size)
             self._released = False
@@ -456,7 +453,6 @@ class Job:
             else:
                 changed = self._waiter(self._at_lines)
                 # it may have changed before it knew of the waiter
-                # The waiter is in the list by now, so no change can be missed.
                 if not (self.finished or len(self.lines) > read):
                     await changed
         if self.refused is not None:
@@ -471,7 +467,7 @@ class Job:
         if not self.finished:
             ended = self._waiter(self._at_end)
             if not self.finished:
-                # The timer resolves the waiter: whoever comes first.
+                # The timer ends the wait, unless the job ends before.
                 timer = self._wakes.loop.call_later(seconds, _resolve, ended)
                 try:
                     await ended

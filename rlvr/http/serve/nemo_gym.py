@@ -70,7 +70,6 @@ def nemo_reply(body: Mapping[str, object], lines: Sequence[bytes]) -> dict[str, 
     [score] = map(json.loads, lines)
     if "error" in score:
         raise Refused(422, "bad-row", score["error"])
-    # No reward and no 0: the trainer must not learn from our failure.
     if score["total"] is None:
         message = f"the service failed at this response, so it has no reward: {score['why']}"
         raise Refused(500, "unscored", message)
@@ -112,7 +111,6 @@ def _completion_of(response: Mapping[str, object]) -> str:
     output = response.get("output")
     if not isinstance(output, list):
         raise Refused(422, "bad-output", "'response' has no list 'output'; send the whole response")
-    # What it said last is its answer; calls and thoughts before it are not.
     for item in reversed(output):
         if isinstance(item, dict) and item.get("type") == "message":
             return _text_of(item.get("content"))

@@ -43,7 +43,7 @@ def items_of(env: Environment, asked: dict[str, object]) -> list[Item]:
     except RlvrError as error:
         raise Refused(422, "bad-request", str(error)) from None
     if env.reward.group_level:
-        # Group rewards need tasks that are told apart by what they are.
+        # A group is the rows of one task, so tasks get ids of what they are.
         work = [(replace(task, id=_task_digest(task)), completion) for task, completion in work]
     return [
         Item(f"line:{number}", task, completion)

@@ -78,7 +78,7 @@ class EnvironmentQueue:
         self._threads = Threads(_ASYNC_THREADS if scorer.awaits else scorer.at_once, "service")
         self._most_threads = _ASYNC_THREADS if scorer.awaits else scorer.at_once
         kept = scorer.at_once // 8 if scorer.awaits else 1  # for other owners
-        # One worker is kept for others, so that a long request leaves them a way.
+        # A share is kept for other owners, so that one long request never takes all workers.
         self._most_of_one = max(1, scorer.at_once - max(1, kept))
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
@@ -117,7 +117,7 @@ class EnvironmentQueue:
         if problem := self.scorer.engine.problem:
             return problem
         with self._lock:
-            # Work that begins or ends is life; a queue that stands still is stuck.
+            # A chunk that begins or ends shows that the workers still work.
             idle_s = time.monotonic() - max(self._began_s, self._ended_s)
             if self._ring and self._under_way and idle_s > _STUCK_S:
                 return f"all its workers have been busy with the same rows for {idle_s:.0f} s"
@@ -166,7 +166,6 @@ class EnvironmentQueue:
                     self._let_pass(job.owner)
         if job.count:
             # After the requests that arrived together with this one: they share a chunk.
-            # Behind what has arrived in this turn of the loop.
             readers.loop.call_soon(self._spur_later, readers.loop)
         else:
             job.finish()
@@ -175,7 +174,6 @@ class EnvironmentQueue:
     def _let_pass(self, new: Hashable) -> None:
         """A new owner goes before those that have a chunk under way, which are passed once for each
         chunk."""
-        # At most once for each of their chunks, or they would never come to their turn.
         for owner in self._busy:
             if owner != new and owner in self._ring and owner not in self._passed:
                 self._ring.move_to_end(owner)
@@ -193,7 +191,6 @@ class EnvironmentQueue:
         own_most = limit if job.is_alone else limit // 2
         row_s = self._row_s() / self.scorer.at_once
         if (
-            # The usual case is decided by two numbers.
             self._most_waiting + job.count <= own_most
             and row_s * self._most_waiting <= self._limits.request_s
         ):
@@ -307,9 +304,9 @@ class EnvironmentQueue:
                 return
             self._running += 1
         try:
-            # Closed between the look and the call.
             self._threads.submit(self._work)
         except UsageError:
+            # It was closed between the look and the call.
             with self._lock:
                 self._running -= 1
             self.abort(self._closed_refusal())
@@ -353,7 +350,6 @@ class EnvironmentQueue:
         with self._lock:
             owner = None
             if self._under_way < self.scorer.at_once:
-                # The first owner in the ring that may have one worker more.
                 owner = next(
                     (
                         candidate
@@ -520,7 +516,6 @@ class EnvironmentQueue:
         start = time.monotonic()
 
         def take_over(future: Future[list[Seen]]) -> None:
-            # Called in the loop of the workers: only handed over there.
             took_s = time.monotonic() - start
             try:
                 # no code of a reward runs in the loop of the workers
@@ -587,7 +582,6 @@ class _Chunk:
         is_slow: bool = False,
     ) -> None:
         self._queue, self._jobs, self._parts, self._is_slow = queue, jobs, parts, is_slow
-        # Set anew for each attempt: what is answered already is not asked again.
         self._left = parts  # those that were not observed before an attempt
         self._done = 0  # of these, from the first on
         self._slow: int | None = None  # the first that took long
@@ -607,7 +601,6 @@ class _Chunk:
                 self._queue._fail_parts(awaited, error)
         finally:
             # The time of a reference that takes long is no measure for rows.
-            # What is put off for long says nothing of how long the next row takes.
             took_s = 0.0 if self._is_slow else time.monotonic() - start
             self._queue._finish(self._jobs, self._parts, took_s, is_slow=self._is_slow)
 
@@ -651,7 +644,6 @@ class _Chunk:
     def _on_seen(self, place: int, seen: Seen) -> None:
         self._done = place + 1
         self._fresh.append((place, seen))
-        # Several at once: each hand-over takes locks and wakes a reader.
         if time.monotonic() - self._put_at > _PUT_S:
             self._put()
 
@@ -697,7 +689,6 @@ class _Chunk:
     def _adapt(self, took_s: float) -> None:
         if len(self._jobs) == 1:
             job, rows = self._jobs[0], len(self._parts)
-            # Halved when it takes too long, at once; doubled when it is quick.
             if took_s > _CHUNK_S:
                 job.chunk = min(max(rows // 2, 1), job.chunk)
             elif took_s < _CHUNK_S / 2 and rows >= job.chunk:

@@ -122,7 +122,6 @@ class ScoresResponse:
                 raise
             # The status is sent already: the error goes into a last line, which is no row's.
             last = {"stopped": str(refused), "status": refused.status}
-            # The status line was 200: a client reads this line as the error.
             await writer.write(json_bytes(last) + b"\n", more=False)
             return
         if not self._stream:
@@ -211,7 +210,6 @@ def _head(name: str) -> bytes:
 
 def _joined(lines: Sequence[bytes]) -> list[bytes]:
     """Lines with commas between them."""
-    # Lines at the even places and commas between them.
     parts = [b","] * (2 * len(lines) - 1)
     parts[::2] = lines
     return parts

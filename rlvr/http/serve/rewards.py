@@ -145,7 +145,6 @@ class RewardModelQueue:
         scores: dict[int, _Scores] = {}
         try:
             scores = dict(zip(good, self._ask([rows[place] for place in good]), strict=True))
-        # One by one, so that each row has its own error.
         # of one row, such as a chat without a template: the others have their scores
         except UsageError:
             for place in good:

@@ -193,7 +193,6 @@ class Service:
         """How each environment scores, as far as it is known."""
         return {name: queue.scorer.identity() for name, queue in self.queues.items()}
 
-    # Workers that are lost and a key file without keys: both are told.
     def readiness(self) -> dict[str, str]:
         """What keeps rows from being judged, by environment; empty while nothing does."""
         problems = {

@@ -43,7 +43,7 @@ _ALPHA: Final = 0.05
 _EXAMPLES: Final = 3
 _LETTERS: Final = 100  # of a value in a line
 _MOST_PAIRS: Final = 15  # that a table lists
-# A screen has room for so many; the JSON report has all.
+# A screen has room for so many.
 _MOST_REASONS: Final = 5
 _MOST_TASKS: Final = 10
 _FEW_TASKS: Final = 6  # 2 / 2^5 > 0.05
@@ -384,9 +384,9 @@ def compare(
         comparison.pairs[name] = table.pairs(column)
     better = [
         (pair.second, pair.first) if pair.difference.value > 0 else (pair.first, pair.second)
+        # Only pairs that are told apart move a rank.
         for pair in comparison.pairs[comparison.metric]
         if pair.adjusted < _ALPHA
-        # Only pairs that are told apart move a rank.
     ]
     comparison.ranks = rank_intervals(len(entries), better)
     if len(entries) == 2:
@@ -423,7 +423,6 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
     """The scores of each task that all results have, shape [P][R]; and ids of the others by
     reason."""
     reasons: dict[str, list[str]] = {}
-    # One file without references: tasks can be told by their id alone.
     with_references = all(
         reference is not None for result in results for _, reference in result.tasks
     )
@@ -433,7 +432,6 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
     everywhere = set.intersection(*ids)
     for result, tasks in zip(results, by_key, strict=True):
         for key in tasks:
-            # Only what all files have: else models would be compared over other tasks.
             if key in shared:
                 continue
             reason = (
@@ -448,7 +446,6 @@ def _pair(results: Sequence[Results]) -> tuple[list[list[TaskScores]], dict[str,
         if key not in shared:
             continue
         row = [tasks[key] for tasks in by_key]
-        # A task without any score in one result has no rate there.
         unscored = next((i for i, task in enumerate(row) if not task.correct), None)
         if unscored is None:
             paired.append(row)
@@ -537,7 +534,6 @@ class _Paired:
         if where is not None:
             complete &= where
         clusters = self._clusters(complete)
-        # Fewer than two clusters: nothing can be resampled.
         if (complete.sum() if clusters is None else clusters.max(initial=-1) + 1) < 2:
             return []
         chosen = column[complete]
@@ -645,7 +641,6 @@ def _compare_pieces(table: _Paired, pieces: Sequence[_Piece]) -> list[ComparedPa
     parts = []
     for name, column, where in pieces:
         if pairs := table.pairs(column, where):
-            # The piece's own tasks, of both models alike.
             chosen = column if where is None else column[where]
             means = table.models(chosen).mean(axis=0).tolist()
             parts.append((name, means, pairs[0].difference))
@@ -665,7 +660,7 @@ def _by_third(
 ) -> list[tuple[str, NDArray[np.bool_]]]:
     """Thirds by a figure of both models together, which does not favour one of them."""
     low, high = np.quantile(values, [1 / 3, 2 / 3])
-    # All alike: there are no thirds.
+    # More than a third has one value: there are no thirds.
     if low == high:
         return []
     thirds = values <= low, (values > low) & (values <= high), values > high
@@ -710,7 +705,6 @@ def _cells(it: PairedDifference, p: float) -> list[str]:
 
 def _plain(it: PairedDifference) -> dict[str, object]:
     """As JSON, which has no infinity: an end that is not known is null."""
-    # JSON has no infinity, and a reader would refuse the file.
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in asdict(it).items()

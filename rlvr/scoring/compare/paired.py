@@ -113,7 +113,6 @@ def differences(
     first, second = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     means = sums.sum(axis=0) / tasks
     resampled = _resampled_means(sums, sizes, seed)
-    # The same resamples for all models, so that differences are paired.
     tail = (1 - level) / 2
     p_values = _permutation_p(sums, first, second, seed)
     results = []
@@ -164,7 +163,6 @@ def estimates(
 def _few_differences(
     d: _Array, sizes: _Array, level: float, bounds: tuple[float, float] | None
 ) -> tuple[float, float]:
-    # Without bounds, Student's t.
     width = math.inf if bounds is None else bounds[1] - bounds[0]
     if math.isfinite(width) and (sizes == 1).all():
         return beta_interval(d, bounds=(-width, width), level=level)
@@ -335,8 +333,8 @@ def _permutation_p(
     first: NDArray[np.int64],
     second: NDArray[np.int64],
     seed: int,
-    # Signs of differences are exchangeable if the models are alike.
 ) -> _Array:
+    # The sign of each difference is as likely + as - if the models are alike.
     observed = np.abs(sums[:, second].sum(axis=0) - sums[:, first].sum(axis=0))
     # sums of fractions are not exact
     threshold = observed - 1e-9 * (1 + np.abs(sums).sum(axis=0).max())

@@ -96,7 +96,6 @@ def read_results(path: Path, name: str | None = None, *, cluster: str | None = N
     step = None
     if path.is_dir():
         step, path = _last_evaluation(path)
-    # A run's report is JSON; rows are lines.
     report = _report(path) if path.suffix == ".json" else None
     if report is not None and cluster is not None:
         raise DataError(
@@ -116,7 +115,6 @@ def read_results(path: Path, name: str | None = None, *, cluster: str | None = N
 
 def _last_evaluation(run: Path) -> tuple[int, Path]:
     folder = run / "evaluations"
-    # A run's own evaluation, or one of its further ones.
     if not folder.is_dir() and run.parent.name == folder.name:  # of a further evaluation
         folder = run
     evaluations = {
@@ -141,7 +139,6 @@ def _report(path: Path) -> Mapping[str, object] | None:
         tree = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a scored file, report or run") from None
-    # Not JSON as a whole: lines of it.
     except (ValueError, RecursionError):
         return None
     if isinstance(tree, dict) and {"tasks", "metrics"} <= tree.keys():
@@ -218,7 +215,6 @@ def _of_rows(path: Path, name: str, cluster: str | None) -> Results:
                 "before it; give files of one way each"
             )
         key = _key(row, path, completions)
-        # Rows of one file are of one way; another would mix two judges.
         task = tasks.get(key)
         if task is None:
             task = tasks[key] = TaskScores(key[0], env, _cluster(row, cluster, path))
@@ -236,7 +232,6 @@ def _key(row: Row, path: Path, number: int) -> tuple[str, str | None]:
             "report of `rlvr eval -o`, or the folder of a run"
         )
     name, prompt = str(row["task"]), row.get("prompt")
-    # Rows without a task are all called "row": the prompt tells them apart.
     if prompt and name in ("row", str(row.get("id"))):
         name = prompt if isinstance(prompt, str) else prompt_text(prompt)
     if "reference" not in row:
@@ -297,7 +292,6 @@ def _identity_of(path: Path, ways: Mapping[str, Row]) -> Identity:
     """How scores were decided: what stands beside the file, else what its rows say."""
     stored = None if path.suffix == ".json" else read_identity(path)
     if stored is not None:
-        # The data are the completions themselves, which differ between models.
         return stored.without("data")  # the rows themselves, which have other completions
     identity = Identity()
     for env, row in ways.items():

@@ -90,13 +90,11 @@ class Balance:
             if not order:
                 raise LookupError("no machine is left")
             fit = [place for place in order if self._is_fit(self._machines[place], now_s)]
-            # A machine that failed gets one piece of work as a trial.
             if fit:
                 place = min(fit, key=lambda place: self._machines[place].load)
             else:
                 # None is fit: the one that comes back first, after a wait.
                 place = min(order, key=lambda place: self._machines[place].back_at)
-            # The next choice begins behind it.
             self._next = place + 1
             machine = self._machines[place]
             machine.load += 1
@@ -122,7 +120,6 @@ class Balance:
                     machine.pause_s = 0.0
                 return
             # else it is one of many that were lost at the same time
-            # Many requests are lost at once when a machine goes; that is one failure.
             if slot.began_at >= machine.lost_at:
                 machine.pause_s = min(2 * machine.pause_s or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
                 machine.lost_at, machine.back_at = time.monotonic(), 0.0

@@ -193,7 +193,6 @@ class Address:
         parts, port = _split(url)
         assert parts.hostname is not None
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        # The key in the URL, else the variable; an argument wins.
         key = unquote(parts.password) if api_key is None and parts.password else api_key
         key = os.environ.get("RLVR_API_KEY", "").strip() if key is None else key
         # A line end in a header would begin another header.
@@ -244,7 +243,6 @@ class ServiceConnections:
         secure: ssl.SSLContext | bool = (
             ssl.create_default_context() if "https:" in self.name else False
         )
-        # Connecting is short or in vain; an answer may take minutes.
         self._http = httpx.Client(
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _CONNECT_S)),
             # No limit: the number of requests is the scorer's to choose.
@@ -305,7 +303,6 @@ class ServiceConnections:
             slot = self.balance.take()
             is_lost, retry_after_s = True, 0.0
             try:
-                # Not longer than the caller is patient.
                 if slot.wait_s:
                     time.sleep(min(slot.wait_s, patience.left_s))
                 for number, line in enumerate(self._read(slot.place, path, body, heard)):
@@ -320,7 +317,7 @@ class ServiceConnections:
                         # Something came: the service works, so patience begins anew.
                         patience.succeeded()
                         yield line
-                # The end of a response may be that of the connection.
+                # Fewer lines than rows: the connection broke, or the service ended.
                 is_lost = had != count
                 if is_lost:
                     patience.failed(slot.place, f"its response had {had} lines for {count} rows")
@@ -376,7 +373,6 @@ class ServiceConnections:
                         response.headers.get("Retry-After", ""),
                     )
                 yield response
-        # httpx raises it for a client that is closed.
         except RuntimeError as error:  # httpx's own for this
             if self._http.is_closed:
                 raise UsageError("this client is closed; open a new one") from None
@@ -462,7 +458,6 @@ def _raise_for(address: Address, status: int, body: bytes, retry_after: str) -> 
         refusal = json.loads(body)
         message = str(refusal.get("error") or refusal["stopped"])
         status = status or int(refusal["status"])
-    # Anything may answer at this address.
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         # It is from a proxy, not from rlvr serve.
         message = f"status {status}: {body[:200].decode('utf-8', 'replace')}"

@@ -217,7 +217,6 @@ class RayCluster(RemoteEngine):
         for member in [
             candidate for candidate in self._members if candidate.node not in self._left
         ]:
-            # It answers once it is back, and is compared then.
             with suppress(self._ray.exceptions.RayError):  # one that is lost has said so
                 self._compare(member, timeout_s=None)
         assert self._identity is not None, "warm makes it"
@@ -243,7 +242,6 @@ class RayCluster(RemoteEngine):
                 raise _closed_error()
             try:
                 slot, is_lost = self._balance.take(), True
-            # Wait: a cluster that scales may have none for a moment.
             except LookupError:  # until the cluster has a node again
                 patience.failed(len(self._names) - 1, "the last node has gone")
                 time.sleep(min(_NO_NODE_S, patience.left_s))
@@ -276,7 +274,6 @@ class RayCluster(RemoteEngine):
         coming = actor.observe.remote(self._key, self._shipped, self._settings, rows)
         while True:
             try:
-                # In slices, so that an actor that has gone is noticed however long its rows take.
                 return ray.get(coming, timeout=_ALIVE_S)
             except ray.exceptions.GetTimeoutError:
                 ray.get(actor.alive.remote(), timeout=_ALIVE_S)
@@ -292,7 +289,6 @@ class RayCluster(RemoteEngine):
         fleet, self._fleet = self._fleet, None
         with suppress(Exception):  # the cluster may be gone
             for member in self._members:
-                # An actor whose node has gone would be waited for.
                 if member.node not in self._left:
                     member.actor.forget.remote(self._key)
         if fleet is not None:
@@ -348,13 +344,14 @@ def ship_env(env: Environment) -> bytes:
     """
     names = [name for name in code_of(env) if not name.startswith(("package ", "rlvr."))]
     own_modules = [sys.modules[name] for name in names if name in sys.modules and name != "sqlite"]
+    # By value: the nodes have rlvr, but none of the caller's own files.
     for module in own_modules:
         cloudpickle.register_pickle_by_value(module)
     try:
         payload: bytes = cloudpickle.dumps(env.without_tasks())
         return payload
-    # By value: the nodes have rlvr, but none of the caller's own files.
     finally:
+        # Registered for the whole process, so it is taken back.
         for module in own_modules:
             cloudpickle.unregister_pickle_by_value(module)
 
@@ -365,7 +362,6 @@ def cause_of(error: Any) -> Exception:
     Args:
         error: Ray's error of the task.
     """
-    # Registered for the whole process, so it is taken back afterwards.
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, RlvrError) else WorkerError("RayTaskError", last_line(error))
 

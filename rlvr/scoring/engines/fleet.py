@@ -106,7 +106,7 @@ class Fleet:
             self.look(is_start=not self._members)
             until = time.monotonic() + patience_s
             while not self._members:
-                # No node that can be used: waiting would change nothing.
+                # There are nodes, all without rlvr: the user has to mend them.
                 if self._left_out:
                     raise UsageError("; ".join(self.reasons))
                 if time.monotonic() >= until:
@@ -140,7 +140,6 @@ class Fleet:
             if self._tenants:
                 return False
             self._over.set()
-            # Ending twice, or without a cluster, must not hide the first error.
             with suppress(Exception):  # the cluster may be gone
                 self._ask_for_no_more()
                 for member in self._members.values():
@@ -158,7 +157,6 @@ class Fleet:
             nodes = {
                 node["NodeID"]: node
                 for node in self._ray.nodes()
-                # A node without a CPU holds drivers or data alone.
                 if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
             }
             for name in [name for name in self._members if name not in nodes]:
@@ -292,7 +290,6 @@ class NodeActor:
         """What is seen of rows, as JSON."""
         pool = self._pool(key, shipped, settings)
         items = [decoded_item(json.loads(row), number) for number, row in enumerate(rows, 1)]
-        # All are begun before the first is waited for.
         if pool.awaits:
             futures = [pool.begin(item) for item in items]
             observed = [observation for future in futures for observation in future.result()]

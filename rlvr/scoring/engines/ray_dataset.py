@@ -145,7 +145,6 @@ def score_dataset(
     cpus = int(ray.cluster_resources().get("CPU", 0))
     if count is None:
         count = min(_PARTS_A_CPU * max(1, cpus), _MOST_PARTS)
-    # Ray needs a free CPU for reading beside the actor's.
     is_small = 0 < cpus <= workers  # what reads needs a CPU beside the one that an actor reserves
     folder.mkdir(parents=True, exist_ok=True)
     job = _Job(
@@ -185,7 +184,6 @@ def _follow(
                     raise pickle.loads(row["fault"])  # noqa: S301  of our own actor
                 totals[row[_PART]] = part = ShardTotals(**json.loads(row["totals"]))
                 identity_file.add(Identity.from_dict(part.identity))
-                # Kept in the common one; a copy for each part would grow with their number.
                 part.identity.clear()  # so that the driver stays flat
                 patience.succeeded()
             break
@@ -216,9 +214,9 @@ def _count_of_parts(folder: Path, wanted: int | None, *, resume: bool) -> int | 
     before = {int(match[1]) for match in names if match}
     if not before:
         return wanted
-    # Parts of another number would have other rows.
     if not resume:
         raise UsageError(f"{folder} has parts of another run; pass resume=True, or another folder")
+    # Parts of another number would have other rows.
     if len(before) > 1 or wanted not in (None, *before):
         counts = " and ".join(map(str, sorted(before)))
         raise UsageError(f"{folder} has files of {counts} parts, and this run makes {wanted}")
@@ -271,7 +269,6 @@ def _name_rows(table: pa.Table, count: int, by_group: bool) -> dict[str, object]
         digests.append(digest)
         ids.append(id_number)
         tasks.append(hash_id(_digest_of(_task_columns(columns))) if by_group else 0)
-        # By the id, or by the whole row where there is none.
         parts.append((id_number or hash_id(digest)) % count)
         rows.append(pickle.dumps(columns))
     return {
@@ -319,8 +316,8 @@ def _task_columns(columns: Row) -> Row:
 
 
 def _digest_of(columns: Row) -> str:
+    # The same bytes on every node: keys sorted.
     text = json.dumps(columns, sort_keys=True, default=_plain_value)
-    # The same bytes on every node: keys sorted, 96 bits.
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 

@@ -67,7 +67,6 @@ class ServedReward(GroupPart):
     def __post_init__(self) -> None:
         require_number("timeout_s", self.timeout_s, above=0)
         require_patience(self.patience_s)
-        # A key in it would stand in every record.
         if not isinstance(self.url, str) or "@" in self.url:  # the URL is recorded and printed
             raise UsageError(
                 f"the url is no text, or has a key in it; set {self.key_env} to the key instead"
@@ -94,12 +93,12 @@ class ServedReward(GroupPart):
         # A lock of ours: `cache` may call twice at once.
         with _OPENING:
             return _service(
-                # With the process's number: connections do not survive a fork.
                 self.url,
                 "completions",
                 key,
                 self.timeout_s,
                 self.patience_s,
+                # With the process's number: connections do not survive a fork.
                 os.getpid(),
             )
 
@@ -235,7 +234,6 @@ class _Service:
         try:
             lines = list(self._connections.lines("rewards", body, len(batch)))
         except RequestTooLarge:
-            # One row that is too large cannot be split.
             if len(batch) == 1:
                 raise
             self._ask(rows, begin, version, found, most=len(batch) // 2)
@@ -282,7 +280,6 @@ def _read(line: bytes, due: str, name: str) -> list[float]:
         ) from error
     for value in values:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        # A comparison with NaN is never true.
         if not is_number or not 0 <= value <= 1:  # NaN fails it too
             raise ServiceFailed(
                 f"the reward model gave {str(value)[:60]!r}, not a number in [0, 1]"

@@ -60,7 +60,6 @@ class Services(RemoteEngine):
         )
         count = len(self._connections.addresses)
         # until the number of workers is known
-        # The number of workers is asked for in `warm`.
         self.threads, self.chunks_at_once = _MOST_AT_ONCE * count, 4 * count
         self._digests: list[str] = []  # of all services, by which they know their environment
         self._served: ServedIdentity | None = None
@@ -75,7 +74,6 @@ class Services(RemoteEngine):
         self.warm()
         assert self._served is not None, "warm makes it"
         for place in range(len(self._connections.addresses)):
-            # Its rows go to the others; here it is only left out of the comparison.
             with suppress(ServiceFailed):  # one that is gone has said so with its rows
                 self._served.ask(place)
         assert self._served.identity is not None, "it is ours"
@@ -124,7 +122,6 @@ class Services(RemoteEngine):
                 f"{url} serves {names} and not {self.env.id}; start it with `rlvr serve "
                 f"{self.env.id}`"
             )
-        # The one with fewest differences, none at best.
         # Of several with one id, that with the same options.
         own_identity = common.identity
         name = min(
@@ -149,7 +146,6 @@ class Services(RemoteEngine):
             heard = None if self._served is None else self._served.heard
             return [*map(_read, self._connections.lines("observe", body, len(rows), heard))]
         except RequestTooLarge as error:
-            # One row alone that is too large: that row's error.
             if len(rows) == 1:
                 return [DataError(f"a service refuses it: {error}")]
             half = len(rows) // 2
@@ -164,7 +160,7 @@ def _read(line: bytes) -> Seen:
         answer = json.loads(line)
         return (
             UnreadReference(answer["error"])
-            # Only that its reference could not be read.
+            # The one error that a row can have here.
             if "error" in answer
             else decoded_observation(answer["seen"])
         )
