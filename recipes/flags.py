@@ -102,8 +102,8 @@ class Flags:
                     "such as --option 'split=train[20%:]' --eval-split 'train[:20%]', or "
                     "--eval-data"
                 )
-            # A single file has one split, "train"; without word
-            # of which part is for what, the two do not overlap.
+            # A single file has one split, "train": unless parts are
+            # asked for, its first tenth is kept for evaluation.
             train, test = (train, test) if train is not None else ("train[10%:]", "train[:10%]")
         environments = []
         for split, place in ((train or "train", data), (test, self.eval_data or data)):

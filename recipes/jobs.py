@@ -190,8 +190,8 @@ def job_file(launcher: str, name: str, size: str, machine: Machine, given: Seque
     script = f"{train}\n"
     if machine.samplers:
         script = _beside_servers(train, training, machine)
-    # Devices asked of each node, the same for all: the more of
-    # what training and sampling take, and no more than a node has.
+    # Devices asked of each node, the same for all: the greater of what training and sampling take,
+    # and no more than a node has.
     devices = min(NODE, max(machine.trainers, machine.samplers))
     job_name = re.sub(r"[^a-z0-9]+", "-", f"{name}-{size}".lower()).strip("-")
     return LAUNCHERS[launcher](

@@ -134,7 +134,6 @@ def nodes_of(devices: int) -> int:
     Args:
         devices: number of them.
     """
-    # Rounded up in whole numbers.
     return -(-devices // NODE)
 
 

@@ -93,7 +93,7 @@ def reinforce_advantages(
     Raises:
         ValueError: a scored rollout's score is not finite.
     """
-    # For its check alone: a mean would need weights, a baseline does not.
+    # For its checks alone: a given baseline needs no weights.
     _weights(scores, scored)
     return zero_masked(scores.detach() - baseline, scored)
 

@@ -82,7 +82,6 @@ def _require_measured(kl: float, target: float) -> None:
         raise ValueError(
             f"target is {target}; it must be above 0, 0.003 to 0.03 per token in PPO's paper"
         )
-    # Only NaN differs from itself.  It would pass every
-    # comparison as false and leave β as it is, unseen.
+    # Only NaN differs from itself; no comparison with it is true, and β would stay as it is.
     if kl != kl:
         raise ValueError("kl is NaN; leave such a step out of beta's adaptation")

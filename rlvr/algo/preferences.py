@@ -204,7 +204,6 @@ def kto_reference_point(mismatched: Float[Tensor, " N"]) -> Float[Tensor, ""]:
     Args:
         mismatched: h of each completion after another row's prompt, as "sum".
     """
-    # A KL is never negative; its estimate may be.
     return mismatched.detach().mean().clamp(min=0)
 
 

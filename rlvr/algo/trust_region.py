@@ -205,7 +205,7 @@ def trust_region_step(
         return TrustRegionStep(False, 0.0, 0.0, before, 0.0, norm, 0.0, 0)
     product = fisher_product(divergence, parameters, damping=damping, sum_over_ranks=sum_over_ranks)
     x, residual = conjugate_gradient(product, g, steps=cg_steps)
-    # Of x as it is, which the few iterations make no exact F⁻¹g.
+    # From x itself, which after few iterations is not exactly F⁻¹g.
     curvature = float(x.dot(product(x)))
     if not curvature > 0:
         return TrustRegionStep(False, 0.0, 0.0, before, 0.0, norm, residual, 0)

@@ -151,7 +151,6 @@ class Collector(Closing):
         require_whole("max_tries", max_tries, 1)
         require_whole("max_staleness", max_staleness, 0)
         require_one_of("overlong", overlong, ("mask", "keep"))
-        # At 0 all rollouts of a group are the most likely one, and advantages are 0.
         if sampling.temperature == 0:
             raise UsageError(
                 "temperature is 0: all rollouts of a group would be the same; train at 1, or near "
@@ -332,7 +331,6 @@ class Collector(Closing):
             return float(self._is_kept(one))
         if not self.dynamic:
             return 1.0
-        # Verdicts of scored rollouts alone.
         correct = _correct(list(one.rollouts.values()))
         if len(set(correct)) == 2:
             return 1.0
@@ -501,8 +499,8 @@ class Collector(Closing):
         """
         self._places = dict(place)
         last = next(reversed(self._places.values()))
-        # Else the last place: the same environment with
-        # other lengths or another group size goes on.
+        # Else the last place: the same environment with other lengths
+        # or another group size goes on.
         saved = self._places.pop(self._tasks, None) or last
         if saved["env"] == self.env.id:
             self._cursor.adopt(saved["at"])
@@ -540,8 +538,7 @@ class _Share:
 
     def with_finished(self, kept: Sequence[bool]) -> float:
         """The share with groups that are finished beyond those batches; at least one in 64."""
-        # Finished groups of this batch count one each; at least 1 /
-        # 64, or a task after task without use would open thousands.
+        # At least 1 / 64: where no group is kept, thousands would be opened.
         return max((self.kept + sum(kept)) / (self.seen + len(kept)), 1 / 64)
 
     def after(self, kept: int, seen: int) -> _Share:

@@ -129,7 +129,6 @@ class _Tokens:
             truncated=self.truncated,
             score=score,
             turns=tuple(self.turns),
-            # One version needs no list.
             token_versions=tuple(self.versions) if len(set(self.versions)) > 1 else (),
         )
 
@@ -427,6 +426,6 @@ def _plain(reply: Prompt) -> str:
 
 def _close(opening: Future[Episode]) -> None:
     """Close an episode that no play waits for any more."""
-    # Its opening may have failed, or its closing: nobody waits for either.
+    # Its opening may have failed, or its closing; no play waits for either.
     with suppress(BaseException):
         opening.result().close()

@@ -66,7 +66,6 @@ def step_boundaries(rollout: Rollout, sampler: Sampler, delimiter: str = "\n") -
     T = len(rollout.completion_ids)
     begun = beginning_of(sampler, rollout.prompt_ids)  # of the text, and not among its tokens
     text, places, at = rollout.text.removeprefix(begun), list[int](), 0
-    # White space at the ends of the text.
     begins, ends = len(text) - len(text.lstrip()), len(text.rstrip())
     while (at := text.find(delimiter, at)) >= 0:
         while text.startswith(delimiter, at):

@@ -59,7 +59,6 @@ def process_labels(
             if r.score is not None and r.score.total is not None and r.completion_ids
         ]
         totals = {r.score.total for r in rollouts if r.score is not None}
-        # A group that agrees tells little about which step was wrong.
         if not rollouts or (len(totals) == 1 and not every):
             continue
         for rollout, values in zip(

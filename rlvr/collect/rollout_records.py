@@ -191,7 +191,6 @@ class RolloutFile(Closing):
     def __init__(
         self, path: Path, run: JsonObject, *, resume: bool = False, overwrite: bool = False
     ) -> None:
-        # Tuples become lists, so that it compares equal to what was read.
         self._run = json.loads(json.dumps(run))  # as it will be read back
         partial = path.with_name(path.name + ".partial")
         # A finished file is continued as an unfinished one: lost completions are asked for again.

@@ -62,8 +62,8 @@ _IN_FLIGHT: Final = 4096
 _SILENT_S: Final = 3600.0  # that a sampler may return nothing at first
 # Beside what the completions so far have taken: an engine may compile, or stand still for a while.
 _SLACK_S: Final = 600.0
-# A call that is done within 16 steps then holds nobody up, and one that takes longer is waited
-# for; either way the order of tokens does not depend on the machine's speed.
+# A call that ends within 16 steps then holds up no play, and one that takes longer is waited for;
+# either way the order of tokens does not depend on the machine's speed.
 _TICK: Final = 16  # decode steps; a result is passed on at the second tick after it was asked for
 
 
@@ -270,7 +270,6 @@ class _Silence:
         # The oldest request: dicts keep their order.
         name, (began, limit) = next(iter(self._since.items()))
         patience_s = (
-            # Ten times what its tokens would take at the slowest rate seen, and ten minutes.
             _SILENT_S if self._s_per_token is None else _SLACK_S + 10 * limit * self._s_per_token
         )
         if now_s - max(self._last, began) > patience_s:
@@ -407,7 +406,6 @@ class Scheduler(Generic[_T]):
             return
         begun: Mapping[Hashable, Begun] = {}
         if hasattr(self._sampler, "take_back"):
-            # With its tokens so far, which go on under the new weights.
             begun = self._sampler.take_back(list(self._asked))
         else:
             self._sampler.abort(list(self._asked))
@@ -419,7 +417,6 @@ class Scheduler(Generic[_T]):
     def _unpark(self) -> None:
         if self._parked is None:
             return
-        # The count goes on where it was parked.
         self._waiting.now, self._parked = self._parked, None
         # Without the method a sampler does not know how to go on from tokens.
         can_go_on = hasattr(self._sampler, "take_back")
@@ -529,7 +526,6 @@ class Scheduler(Generic[_T]):
             elif isinstance(needs, Future) and "due" in saved_part:
                 self._waiting.add(part, needs, saved_part["due"])
             else:
-                # It asks for something else than it did: it cannot go on from here.
                 part.play.close()
                 changed.append(key)
         return changed

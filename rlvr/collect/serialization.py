@@ -89,7 +89,6 @@ def rollout_as_dict(rollout: Rollout) -> dict[str, object]:
 
 def _verdict(verdict: Verdict) -> dict[str, object]:
     """A verdict as plain JSON; what JSON cannot hold in its `detail` becomes text."""
-    # Values that JSON lacks become text; a detail is for people.
     detail = json.loads(json.dumps(dict(verdict.detail), default=str))
     return asdict(verdict) | {"outcome": verdict.outcome.value, "detail": detail}
 

@@ -64,7 +64,6 @@ def own_tokens(rollout: Rollout) -> int:
     Args:
         rollout: of one turn or several, with its branches.
     """
-    # An episode's replies are not the policy's.
     if rollout.turns:
         return sum(
             turn.stop - turn.start for row in (rollout, *rollout.branches) for turn in row.turns
@@ -186,7 +185,6 @@ def tool_stats(groups: Sequence[Group]) -> dict[str, float]:
         "tools/turns": fmean(len(episode.turns) for episode in episodes),
         **_call_stats("tools", calls),
     }
-    # Names of real tools: an error's name may be anything.
     for name in sorted(
         {call.name for call in calls if not call.error}
     ):  # the policy may make up others without end

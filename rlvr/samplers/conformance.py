@@ -146,7 +146,6 @@ class _Trial:
             for row, values in zip(rows, again, strict=True)
             for one, other in zip(row.behaviour_logprobs(self.sampling), values, strict=True)
         )
-        # `not <=`: NaN fails too.
         if not apart <= tolerance:
             self.faults.append(
                 f"log-probabilities of a Sample and of logprobs(rows) differ by {apart:.3g}, more "

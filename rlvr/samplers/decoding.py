@@ -245,7 +245,6 @@ class Decoding:
             (r for r in self._live() if ids is None or r.request.id in ids),
             key=lambda r: (r.born, r.place),
         )
-        # Read from the device at once.
         for rollout, tokens_so_far in zip(
             live, self._drawn_tokens(live) if live else [], strict=True
         ):
@@ -336,7 +335,6 @@ class Decoding:
         """Free the keys and values of prompts that wait; they are read anew."""
         self._reads.clear()
         for prompt in self._prompts.values():
-            # Read again when a row is free.
             prompt.read = None
 
     def _evict(self, rollout: _Rollout) -> None:
@@ -349,7 +347,6 @@ class Decoding:
     def _refill(self) -> None:
         """Give free rows to requests that wait, and close up what remains free."""
         free = self._rows.count(None)
-        # Rows that stay, for the room that a new one may take.
         chosen = self._choose_rows(len(self._rows) - free)
         if not free and not chosen:
             return
@@ -359,8 +356,7 @@ class Decoding:
             rollout.place = place
             # its last token is read in the next step
             rollout.start = self._room.now - len(rollout.prompt.ids) + 1
-            # Counted from its first token, also where it was evicted: its limit holds for all of
-            # them.
+            # Counted from its first token, evicted or not: its limit holds for all tokens.
             rollout.born = self._room.now - len(rollout.drawn[0])
             self._rows[place : place + 1] = [rollout]
         self._fit_buffers()
@@ -383,7 +379,6 @@ class Decoding:
         stored, unread = self._count_stored(), set[int]()
         while self._waiting and rows < self._max_rows:
             prompt = self._waiting[0].prompt
-            # A new row has the width of the widest.
             width = max(width, len(prompt.ids))
             if prompt.read is None and id(prompt) not in unread:
                 unread.add(id(prompt))
@@ -424,7 +419,6 @@ class Decoding:
         self._move(
             [(place, source) for place, source in enumerate(sources) if source not in (None, place)]
         )
-        # After the copies: places and rows must agree again.
         self._rows = [None if source is None else self._row(source) for source in sources]
         for place, rollout in enumerate(self._rows):
             if rollout is not None:
@@ -443,7 +437,7 @@ class Decoding:
             return
         places, sources = (self._index(numbers) for numbers in zip(*moves, strict=True))
         # Rows of one length have the same mask and positions, wherever they stand.
-        alike = () if self._padded else ("mask", "positions")  # of rows that have one length
+        alike = () if self._padded else ("mask", "positions")
         for name, tensor in self._tensors.items():
             if name not in alike:
                 tensor[places] = tensor[sources]
@@ -505,8 +499,8 @@ class Decoding:
                     : min(old.rows, room.places)
                 ]
             self._tensors[name] = tensor
-        # MPS has no float64.  Elsewhere a number in float32 would meet the steps of a cumulative
-        # sum over 150,000 tokens.
+        # MPS has no float64; elsewhere float32 would be too coarse
+        # for a cumulative sum over 150,000 tokens.
         random = torch.float32 if device.type == "mps" else torch.float64
         self._tensors["uniforms"] = torch.zeros(
             room.places, room.columns, dtype=random, device=device
@@ -558,7 +552,6 @@ class Decoding:
         room, device = self._room, self._model.device
         places = self._index([rollout.place for rollout in rollouts])
         starts = self._index([rollout.start - room.origin for rollout in rollouts])
-        # Columns before the first token are hidden.
         hidden = torch.arange(room.columns, device=device) < starts[:, None]
         mask = self._tensors["mask"]
         if self._additive:
@@ -706,7 +699,6 @@ class Decoding:
         parts = [
             sample_tokens(logits[at], uniform[at], sampling) for sampling, at in places.items()
         ]
-        # Back in the order of rows.
         order = self._index([place for at in places.values() for place in at]).argsort()
         token, logprobs, model_logprobs = (
             torch.cat(values)[order] for values in zip(*parts, strict=True)
@@ -749,7 +741,6 @@ class Decoding:
         may be special."""
         if not self.stop:
             return False
-        # Four tokens for each character of the longest stop text, and 32 that may be special.
         span = 4 * max(map(len, self.stop)) + 32
         first, end = (
             max(rollout.born, self._room.now - span) - self._room.origin,
@@ -826,7 +817,7 @@ def possible_end_tokens(
             [[token] for token in tokens], clean_up_tokenization_spaces=False
         )
         for token, piece, text in zip(tokens, pieces, texts, strict=True):
-            # decoded alone, it loses its space
+            # A token that is decoded alone loses its space.
             bare = piece.startswith("▁") and not text.startswith(" ")
             text_shown = f" {text}" if bare else text
             table[token] |= (

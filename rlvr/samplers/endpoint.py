@@ -125,8 +125,7 @@ class EndpointSampler(Closing):
             timeout=openai.Timeout(self.timeout_s, connect=min(_CONNECT_S, self.timeout_s)),
             default_query=query,
         )
-        # `openai` reads OPENAI_ORG_ID and such by itself.
-        # From variables that belong to another endpoint than this, perhaps.
+        # `openai` reads OPENAI_ORG_ID and such by itself, which may belong to another endpoint.
         self._client.organization = self._client.project = None
         self._limit_name = "max_tokens"
         # answers so far; requests that failed since the last of them
@@ -145,7 +144,7 @@ class EndpointSampler(Closing):
         Raises:
             UsageError: its context is not of this sampler's `encode`.
         """
-        # 31 bits: a seed that fits into a signed number of 32 bits everywhere.
+        # 31 bits fit into a signed number of 32 bits.
         body = self._body_of(request.context, request.sampling) | {
             "seed": request.seed & 0x7FFFFFFF
         }
@@ -255,7 +254,6 @@ class EndpointSampler(Closing):
 
     def close(self) -> None:
         """Drop all requests and connections.  Idempotent."""
-        # `cancel` of a future ends the coroutine behind it.
         self.abort(list(self._asked))
         if not self._client.is_closed():
             loop_thread("calls").call(self._disconnect)
@@ -304,7 +302,7 @@ class EndpointSampler(Closing):
             self._give_up(error)
             return SamplingFailed(str(error))
         self._answers, self._failures = self._answers + 1, 0
-        # a guess
+        # Four characters to a token are a guess.
         counted = (
             len(reply.text) // 4 if reply.completion_tokens is None else reply.completion_tokens
         )
@@ -374,7 +372,7 @@ class EndpointSampler(Closing):
         text = str(error)
         if error.status_code == 400 and "max_completion_tokens" in text and self.api == "chat":
             renamed, self._limit_name = self._limit_name == "max_tokens", "max_completion_tokens"
-            # OpenAI's newer models; other requests have found it out meanwhile
+            # OpenAI's newer models want the other name; another request may have set it already.
             return renamed or attempt == 1
         if error.status_code == 429:
             pause = error.response.headers.get("retry-after", "")
@@ -382,9 +380,9 @@ class EndpointSampler(Closing):
             if pause.isdecimal() and float(pause) > _LONGEST_PAUSE_S:
                 return False
             await asyncio.sleep(1)
-            # While others get through, the turn of this one will come.
+            # Worth a try while other requests are answered.
             return self._answers > before or (attempt == 1 and not before and self.retries > 1)
-        # had one retry only
+        # The first attempt had one retry only.
         return error.status_code >= 500 and attempt == 1 and not before and self.retries > 1
 
     def _refusal_of(self, error: openai.APIStatusError) -> Exception:
@@ -457,7 +455,7 @@ def _read(answer: object, api: str) -> EndpointReply:
     if isinstance(text, list):  # parts of texts, and of other things
         text = "".join(str(part.get("text", "")) for part in text if isinstance(part, Mapping))
     if text is None and api == "chat":
-        # or all tokens went into the reasoning, or into a call of a tool
+        # "" where all tokens went into the reasoning, or into a call of a tool.
         text = message.get("refusal") or ""
     if not isinstance(text, str):
         raise problem()
@@ -474,5 +472,4 @@ def _read(answer: object, api: str) -> EndpointReply:
 
 def _count(usage: object, name: str) -> int | None:
     count = usage.get(name) if isinstance(usage, Mapping) else None
-    # `bool` is no count, and neither is a number below 0.
     return int(count) if is_whole(count) and count >= 0 else None

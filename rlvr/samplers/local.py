@@ -302,7 +302,6 @@ class LocalSampler(TokenSampler):
 def _copy_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """A copy of the model with its weights in this type; buffers, such as rotary frequencies, keep
     theirs."""
-    # In evaluation mode: no gradient goes through it.
     twin = copy.deepcopy(model).eval().requires_grad_(False)
     for parameter in twin.parameters():
         parameter.data = parameter.data.to(dtype)

@@ -80,7 +80,6 @@ def _mask(
 ) -> Tensor | None:
     """None for one unpadded row, in which packed rows may lie, and what
     "sdpa" gets for all else."""
-    # One row with as many queries as keys, and no mask: packed rows, or a row alone.
     if batch_size == 1 and q_length == kv_length and attention_mask is None:
         return None
     return sdpa_mask(batch_size, q_length, kv_length, attention_mask=attention_mask, **options)

@@ -122,7 +122,6 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]  # transformers has
         assert self._buffers is not None
         start, column = room.first - room.origin, room.now - room.origin
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            # The one token of this step, for the rows in use.
             buffer[: room.rows, :, column] = states[:, :, 0]
         self._end = room.now + 1
         self.keys, self.values = (

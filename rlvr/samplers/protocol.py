@@ -382,7 +382,7 @@ def rollout_seed(*key: str | int) -> int:
     Args:
         key: whatever identifies the rollout.
     """
-    # 63 bits: a signed number of 64 everywhere.
+    # 63 bits fit into a signed number of 64 bits.
     return seeded("rollout", *key).getrandbits(63)
 
 
@@ -393,7 +393,6 @@ def cut_at_stop(text: str, stop: Sequence[str]) -> str:
         text: of the completion.
         stop: the stop texts.
     """
-    # The first of all stop texts in the text, whichever comes first in the list.
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 

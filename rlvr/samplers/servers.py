@@ -257,7 +257,6 @@ class ServerSampler(VLLMClient):
             ]
             if not ready:
                 return
-            # The fewest running requests; of equals the first in the list.
             server, request = min(ready, key=lambda one: len(one.running)), self._queue.popleft()
             # Else it was dropped, or asked for again, while it was in the queue.
             if self._asked.get(request.id) is request:
@@ -268,7 +267,7 @@ class ServerSampler(VLLMClient):
         self._queue = deque(request for request in self._queue if request.id not in dropped)
         for server in self._servers:
             for name in dropped & server.running.keys():
-                # The server aborts what nobody waits for any more.
+                # The server aborts a request whose connection is closed.
                 server.running.pop(name)[1].cancel()
         self._dispatch()
 
@@ -294,7 +293,6 @@ class ServerSampler(VLLMClient):
                     if name in taken
                 ]
                 if tasks:
-                    # A look every 50 ms, for those that were on their way.
                     await asyncio.wait(tasks, timeout=_POLL_S)
         finally:
             self._taken_back = {}
@@ -312,7 +310,7 @@ class ServerSampler(VLLMClient):
             server.running.pop(request.id, None)
             self._fail(request, error)
         except UsageError as error:
-            # Raised to whoever asks next: no other server would take the request either.
+            # Raised at the next poll: no other server would take the request either.
             self._fatal = error
         else:
             # "abort" is what a server says of a request that was ended from outside.

@@ -118,7 +118,6 @@ class StartedServers(Closing):
             self._wait_by(client)
 
     def _wait_by(self, client: httpx.Client) -> None:
-        # One limit for all of them together.
         until = time.monotonic() + _START_S
         for number, (url, process) in enumerate(zip(self.urls, self._programs, strict=True)):
             while not _answers(client, url):

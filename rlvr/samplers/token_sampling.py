@@ -122,7 +122,6 @@ def allowed_tokens(probs: Float[Tensor, "B V"], sampling: Sampling) -> Bool[Tens
         floor = torch.maximum(floor, _nucleus_floor(probs, mass))
     if sampling.min_p > 0:
         floor = torch.maximum(floor, sampling.min_p * probs.amax(dim=-1, keepdim=True))
-    # By a floor and not by rank: ties are kept on either side.
     return probs >= floor
 
 
@@ -135,6 +134,5 @@ def _nucleus_floor(probs: Float[Tensor, "B V"], mass: Float[Tensor, "B 1"]) -> F
         # Wide enough for all rows, or once more over the whole vocabulary.
         if width >= probs.shape[1] or bool((reached[:, -1:] >= mass).all()):
             break
-    # The first place at which the sum reaches the mass.
     last = (reached < mass).sum(dim=-1, keepdim=True).clamp_(max=falling.shape[1] - 1)
     return falling.gather(1, last)

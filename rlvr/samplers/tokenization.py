@@ -298,7 +298,6 @@ class Tokenization:
         for name in FORMATS:
             for text in (turn, turn.partition(">assistant")[2]):
                 read_back = read_turn_of(name, self._without_end(text), [_PROBE_TOOL])
-                # The very call that was written, with no fault.
                 if [(call.name, dict(call.arguments), call.fault) for call in read_back.calls] == [
                     ("probe", _PROBE, "")
                 ]:
@@ -374,7 +373,6 @@ class Tokenization:
                 ids.
         """
         added = self.tokenizer.get_added_vocab()
-        # A stop text that is one added token is recognised by its id.
         return self.end_ids | {added[text] for text in stop if text in added}
 
     def _ids(self, text: str, *, special: bool) -> list[int]:

@@ -377,8 +377,7 @@ def _require_vllm() -> None:
         MissingDependency: it is not installed.
         UsageError: it is another version.
     """
-    # the engine in this process: tensors pass by reference
-    # Whatever was set: the sync passes tensors, which another process cannot take.
+    # In this process, whatever was set: the sync passes tensors by reference.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -423,7 +422,6 @@ def _device_options(folder: str | Path, memory: float, *, sleeps: bool) -> dict[
 def _generators_kept() -> Iterator[None]:
     """Leave the global random generators and settings of torch as they were; vLLM sets them for the
     whole process."""
-    # numpy's global one too, as vLLM sets a seed for the whole process.
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  vLLM sets this one
     threads, set_threads, default = (
         torch.get_num_threads(),

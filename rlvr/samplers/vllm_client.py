@@ -121,7 +121,6 @@ class VLLMClient(TokenSampler, Closing):
         self.timeout_s = require_number("timeout_s", timeout_s, above=0)
         self.tokenization = tokenization
         self._swaps = adapter if adapter is not None and adapter.swap else None
-        # None where there is no adapter, or where it is swapped.
         self._merged_scale = None if adapter is None or adapter.swap else adapter.scale
         self._asked: dict[Hashable, Request] = {}
         self._weights: Any = None  # the current ones, as engines load them

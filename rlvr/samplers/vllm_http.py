@@ -146,7 +146,6 @@ class VLLMServer:
         body = {"lora_name": name, "lora_path": str(adapter.folder)}
         await self.post("/v1/load_lora_adapter", body)
         self._adapter = name
-        # After the new one is there.
         if before is not None and before != name:
             await self.post(unload, {"lora_name": before})
 

@@ -274,7 +274,6 @@ def differing_sizes(ours: Mapping[str, object], theirs: Mapping[str, object]) ->
     Args:
         ours, theirs: of `model_sizes`.
     """
-    # Only sizes that both name.
     shared = [name for name in ours if name in theirs and ours[name] != theirs[name]]
     return ", ".join(f"{name} {theirs[name]} instead of {ours[name]}" for name in shared)
 

@@ -134,7 +134,6 @@ def pack_tied_head(model: Module) -> None:
     """
     head: Any = getattr(model, "lm_head", None)
     head = getattr(head, "base_layer", head)  # an adapter's layer is around it
-    # Only CPUs pack it.
     if hasattr(head, "cpu_linear"):
         head.quant_method.process_weights_after_loading(head)
 

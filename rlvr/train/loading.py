@@ -144,7 +144,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         plain_tokens = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
-        # made up, where there are no files
+        # Where there are no files transformers makes up a tokenizer of special tokens.
         if all(token.startswith("<") and token.endswith(">") for token in plain_tokens):
             raise ValueError("it has no tokens")
     except Exception as error:  # its kind depends on the model

@@ -312,7 +312,7 @@ def _ignore_warnings() -> None:
     warnings.filterwarnings(
         "ignore", message="The following (rank|alpha)_pattern keys did not match"
     )
-    # it sets it to True then
+    # peft then sets it to True itself.
     warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
 

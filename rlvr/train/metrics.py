@@ -199,7 +199,7 @@ class Tracker:
             options = {"resume": "allow"}
         opened = self._module.init(project=project, name=place.name, config=dict(config), **options)
         if package == "wandb":
-            # its own count may not go back to a checkpoint's step
+            # wandb's own count of steps cannot go back to a checkpoint's step.
             opened.define_metric("*", step_metric="step")
 
     def log(self, step: int, numbers: Mapping[str, float]) -> None:

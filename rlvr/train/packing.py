@@ -85,7 +85,7 @@ def packs(lengths: Sequence[int], *, max_tokens: int) -> list[list[int]]:
     """
     require_whole("max_tokens", max_tokens, 1)
     all_packs: list[list[int]] = []
-    # of each pack; those behind `found` are not begun
+    # Tokens for which each pack has room; places behind the last pack are not used yet.
     room = np.zeros(len(lengths), dtype=np.int64)
     # The same rows in the same packs on every rank, so ties keep their order.
     for i in np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist():

@@ -102,7 +102,7 @@ class SampledRows(RowSource):
                 scorer=self.scorer("training", opened),
                 seed=settings.seed,
                 dynamic=settings.algorithm.dynamic_sampling,
-                # soft is a part of the reward
+                # The soft punishment is a part of the reward.
                 overlong="mask" if "mask" in settings.overlong else "keep",
                 max_tries=settings.max_tries if settings.algorithm.refill else 1,
                 max_staleness=settings.max_staleness,

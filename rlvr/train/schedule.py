@@ -134,7 +134,6 @@ class NumberSchedule:
                 metric, target, *rate = words
                 schedule = cls("towards", float(target), metric=metric, rate=float(*rate or [0.5]))
             elif shape in ("linear", "cosine") and len(words) in (1, 2):
-                # one of both
                 schedule = cls(
                     shape,  # type: ignore[arg-type]
                     float(words[0]),

@@ -93,7 +93,7 @@ def other_layout(
         "log-probabilities": off / (config.canary or 1.0),
         "gradient": apart / _ALLOWED[config.precision],
     }
-    # `not <=`: NaN departs too.
+    # `not <=`: a gradient that is NaN departs too.
     return {name: by for name, by in ratios.items() if not by <= 1}
 
 

@@ -33,7 +33,7 @@ def pair_loss(
     Raises:
         DataError: the judge does not know the algorithm.
     """
-    # Two slots of slopes: in what is said of the chosen row, and of the rejected one.
+    # Two slopes each: in the chosen row's number, and in the rejected one's.
     better = dual_variable(chosen, np.array([1.0, 0.0]))
     worse = dual_variable(rejected, np.array([0.0, 1.0]))
     if name == "reward_model":

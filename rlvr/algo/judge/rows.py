@@ -164,7 +164,7 @@ def advantage_rows(step: StepFile) -> list[StepRow]:
     rows = _rows(step, step.arrays["mask"])
     owner = step.arrays.get("owner")
     if owner is not None:
-        # A branch, such as one of VinePPO's, is owned by another row.
+        # A branch is owned by the row of its rollout.
         rows = [row for row in rows if owner[row.index] == row.index]
     numbers: dict[int, int] = {}
     # From the last one back, so that a row that is in several has the number of the first.

@@ -246,7 +246,6 @@ class Inputs:
             )
         value = values[name]
         if callable(value):
-            # Computed once, and only if it is read.
             value = values[name] = value()
         return value
 

@@ -46,7 +46,7 @@ class MaxRL(Proximal):
     def advantages(self, groups: Inputs) -> Tensor:
         r, scored = groups.scores, groups.scored
         mean = (r * scored).sum(1, keepdim=True) / scored.sum(1, keepdim=True).clamp(min=1)
-        # Where the mean is 0 anything else is divided by, and the factor at the end makes it 0.
+        # Where the mean is 0 the divisor is 1, and the factor at the end makes the advantage 0.
         return ((r - mean) / mean.where(mean > 0, mean + 1)) * scored * (mean > 0)
 
     def loss(self, inputs: Inputs) -> Losses:
