@@ -289,8 +289,7 @@ class Player:
             tokens.take_turn(sample, self.sampling)
             turn = self._read(sample, episode, begun)
             spent = tokens.own_tokens() >= most_tokens
-            # A call that the tokens have ended on is not
-            # made; a text without one is a whole answer.
+            # Once the tokens are used up no call is made; a text without a call is a whole answer.
             last = "tokens" if sample.truncated or (spent and turn.calls) else ""
             messages = yield from self._reply_to(env, episode, turn, last)
             if messages is None:

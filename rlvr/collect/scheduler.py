@@ -261,7 +261,7 @@ class _Silence:
         for name, sample in finished:
             began, _ = self._since.pop(name)
             if isinstance(sample, Sample):
-                # Never 0: a sample has its end token at least.
+                # Never 0: `Sample` refuses a completion without tokens.
                 slow = (now_s - began) / len(sample.completion_ids)
                 self._s_per_token = max(slow, self._s_per_token or 0.0)
         if finished or not self._since:

@@ -176,7 +176,7 @@ def _run_settings(path: Path) -> Mapping[str, object] | None:
     except (OSError, ValueError):
         return None
     settings = record.get("settings") if isinstance(record, dict) else None
-    # From `chat` being a text on, runs have a record of their own.
+    # Runs whose `chat` is a text have a record of their own.
     is_old = isinstance(settings, dict) and not isinstance(settings.get("chat", False), str)
     return settings if is_old else None
 

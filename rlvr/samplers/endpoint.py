@@ -176,7 +176,7 @@ class EndpointSampler(Closing):
         """
         for dropped in ids:
             if (future := self._asked.pop(dropped, None)) is not None:
-                # The answer, if it comes all the same, is not looked for.
+                # An answer that still comes is ignored.
                 future.cancel()
 
     def encode(

@@ -70,7 +70,7 @@ def server_variables(*, on_cpu: bool, lora: bool = False) -> dict[str, str]:
             "VLLM_CPU_CI_ENV": "1",
         }
         defaults |= {"TORCH_COMPILE_DISABLE": "1"}  # takes minutes, and a C++ compiler
-    # Without it vLLM has no address for weights, so it is not left to what is set.
+    # Whatever is set: without it vLLM has no address for weights.
     return {**defaults, **os.environ, "VLLM_SERVER_DEV_MODE": "1"}
 
 

@@ -109,7 +109,7 @@ class Canary:
         self._differing = ""
         for bucket in weights:
             yield bucket
-            # Only here are both in this process; when control is back the bucket has been copied.
+            # A local sampler is in this process; after the `yield` it has copied the bucket.
             if isinstance(sampler, LocalSampler):
                 self._differing = self._differing or _differing(bucket, sampler.model)
 

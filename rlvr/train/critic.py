@@ -155,8 +155,8 @@ class CriticLearner(SecondModel):
         loss = token_mean(losses, mask, tokens=tokens)
         for part in self.learner.parts:
             part.see_values(micro.rows, values)
-        # With layers of its own the scale of the loss is AdamW's business;
-        # with shared ones it weighs the critic against the policy.
+        # With layers of its own the loss needs no factor, as AdamW ignores its scale; with shared
+        # ones it weighs the critic against the policy.
         factor = 1.0 if self._own else self.settings.coefficient
         return factor * loss, {"value_loss": loss, "value_clipped": clipped / tokens}
 

@@ -455,7 +455,7 @@ class Learner:
             logprobs, entropies = self.policy.logprobs(batch.rows, temperature, with_entropy=True)
         else:
             logprobs = self.policy.logprobs(batch.rows, temperature)
-        # The denominator's policy: fixed while the batch is trained on.
+        # Of the ratio's denominator, which is fixed while the batch is trained on.
         before = batch.ratio_logprobs
         share = partial(
             aggregate,
@@ -550,7 +550,7 @@ class Learner:
         return {
             "policy": self.policy.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            # With the bad ones: a run that resumes into them ends at the same count.
+            # Bad updates too: a resumed run ends after as many of them in a row.
             "counts": [self.updates, self.bad, self._bad_in_a_row],
             "clock": asdict(self._clock),
             "steps": self.config.steps,

@@ -264,7 +264,7 @@ class Trainer(Closing):
         Args:
             scorer: of an environment of this run.
         """
-        # Without settings: these are the run's own, and compared by its folder.
+        # Without settings, which are compared with those in the run's folder.
         self._identity.add(scorer.identity().without("settings"))
 
     def say(self, line: RenderableType) -> None:

@@ -215,7 +215,7 @@ class Policy:
         self._device: torch.device | None = None  # where it computes, if weights rest elsewhere
         self._whole: Policy | None = None
         if packing:
-            # Before it is tried: its attention is then the one that keeps rows apart.
+            # Before the trial below, which needs the attention that keeps rows apart.
             use_packed_attention(model)
         tried = model
         # On the meta device: each rank reads its share of the weights later.

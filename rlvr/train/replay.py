@@ -62,7 +62,7 @@ class ReplayBuffer(LearnerPart):
         # Sorted, as the order of groups is that of their age.
         indices = sorted(seeded("replay", seed, step).sample(range(len(self._groups)), count))
         again = [self._groups[i][1] for i in indices]
-        # Behind the draw: a group is never replayed in its own step.
+        # After the draw: a group is never replayed in its own step.
         self._groups += [(sampled.indices[group.task.id], group) for group in sampled.groups]
         extended = replace(sampled, groups=[*sampled.groups, *again])
         return extended.with_costs({"replayed": float(count)})

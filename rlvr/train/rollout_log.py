@@ -118,7 +118,6 @@ def trained_rollouts(
         mask, advantages = batch.completion_mask[i, :length], batch.advantages[i, :length]
         mean = float(advantages[mask].mean()) if mask.any() else None
         after = (logprobs or {}).get(i)
-        # Replayed groups come last: a rollout that is in the batch twice keeps the first.
         by_rollout.setdefault(id(row), Trained(mean, advantages.tolist(), after))
     return by_rollout
 

@@ -34,7 +34,7 @@ from rlvr.types import Group, Prompt
 __all__ = ["CutSampler", "Speed", "measure_speed"]
 
 _PROMPT: Final = 64  # tokens of the rows that are measured
-# Two short rows: the measuring has to be over before a first step would be.
+# Two short rows, so that measuring takes less time than a first step.
 _COMPLETION: Final = 32
 _ROWS: Final = 2
 _DECODED: Final = 3  # tokens of each row with all rows of a step
@@ -225,8 +225,8 @@ def measure_speed(
     rows = min(config.max_rows, rollouts)
     prompt = list(group.rollouts[0].prompt_ids) or [1]
     rate = seen_tokens_per_s
-    # Only the local sampler shares its time between
-    # rows; the group alone has not shown a batch's rate.
+    # The group does not show the rate with all rows of a batch; only the local sampler is measured
+    # again.
     if config.engine == "local" and rows > config.group_size:
         rate = _sampling_rate(sampler, prompt, rows, config)
     else:

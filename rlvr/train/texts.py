@@ -70,7 +70,7 @@ class FileTexts(LearnerPart):
 
 def _rows_without_logprobs(batch: Batch) -> Sequence[int]:
     """The texts: no sampler has given their tokens a probability."""
-    # A sampled token's log-probability is never exactly 0 for all of a row.
+    # Texts come with zeros.  A sampled row in which all round to 0 is computed again, without harm.
     has_logprob = (batch.behaviour_logprobs != 0) & batch.completion_mask
     rows: list[int] = (
         (batch.completion_mask.any(dim=1) & ~has_logprob.any(dim=1)).nonzero().flatten().tolist()
