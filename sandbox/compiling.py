@@ -119,7 +119,7 @@ class Compiler:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:  # the cases of a problem come together, and one compilation suffices
             with self._guard:
-                # Asked again under the lock: whoever waited for it may find the binary made.
+                # Asked again under the lock: another thread may have compiled it meanwhile.
                 if (binary := self._binaries.get(key)) is not None:
                     self._binaries.move_to_end(key)
                     return binary, _NOTHING
@@ -135,7 +135,7 @@ class Compiler:
                 broken := self._why_broken(program.language, command)
             ):
                 built = Run(Ending.IE, why=broken)
-        # Those who wait hold the lock itself; a later caller finds the binary, or compiles anew.
+        # Threads that wait hold the lock itself; a later caller finds the binary, or compiles anew.
         with self._guard:
             self._locks.pop(key, None)
         return compiled, built

@@ -280,7 +280,6 @@ class SlotPool:
                 "peak": None,
             }
         kills = group.kills()
-        # With a kill for want of memory, even a box that died has an answer: MLE.
         return replies if kills else _alive(replies), {"kills": kills, "peak": group.peak()}
 
     def _require_own(self) -> None:
@@ -377,7 +376,7 @@ class SlotPool:
             return
         with self._lock:
             self._closed.set()  # wakes those that wait to try again
-            # A new event: those who waited on the old one are woken, later ones are not.
+            # A new event: threads that waited on the old one are woken, later ones are not.
             self._closed = threading.Event()
             keeper, self._keeper = self._keeper, None
             live, self._live = self._live, set()

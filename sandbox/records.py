@@ -94,7 +94,6 @@ class Limits:
                 if f.type == "int"
                 else require_number(name, value, above=0)
             )
-            # The class is frozen.
             object.__setattr__(self, f.name, value)
 
     @property

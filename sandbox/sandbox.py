@@ -972,7 +972,7 @@ def _ending(
         )
     if notice == "compile":
         return Ending.CE, "it does not compile"
-    # A run that filled its scratch has filled memory too: the scratch is what it is told.
+    # A run that filled its scratch has filled memory too: the disk limit is named.
     if held := holding("memory" if kills and killed != "disk" else killed, limits):
         return held
     # The kernel's own limit on one process, behind the box's clock.

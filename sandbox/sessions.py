@@ -113,12 +113,12 @@ class Session:
         self.isolation, self.limits, self.over = isolation, limits, ""
         self._totals = f"{total_cpu_s:g} CPU seconds", f"{total_wall_s:g} wall seconds"
         self._ending = Ending.IE
-        # Threads and tasks of the caller's; within the sandbox there is one program.
+        # Callers take turns: within the sandbox there is one program.
         self._turn = threading.Lock()
         self._calls = 0
         header: dict[str, object] = {"kind": "session"}
         if language == "bash":
-            # The host's: the path is one inside of the slot, whose programs are those of the host.
+            # The slot's programs are the host's, so a path that is found here holds there.
             bash = tool_path("bash")
             if bash is None:
                 raise SandboxFailed(str(missing("bash")))
@@ -454,7 +454,7 @@ class Session:
         code = os.waitstatus_to_exitcode(figures["ended"])
         if killed == "channel":
             return Ending.RE, "it closed the descriptors of its session"
-        # It passed a limit and ended at the interrupt: the limit is what it is told.
+        # It passed a limit and ended at the interrupt: the limit is named.
         if not killed and figures.get("over_call"):
             ending, why = self._over_call(figures["over_call"])
             return ending, f"{why}, and it ended itself"

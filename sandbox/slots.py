@@ -44,8 +44,8 @@ _CLOSING_S: Final = 15.0
 # Of one message: a SEQPACKET socket cuts off what is longer.  What programs print is not in it,
 # but in files whose descriptors were sent along.
 _REPLY_BYTES: Final = 1 << 16
-# Before the first look at a run, in seconds; each later one comes after twice the time so far,
-# so that a run of a minute is looked at nine times and a short one never.
+# Before the first look at a run, in seconds; each later one comes after twice the time so far, so
+# that a run of a minute is looked at ten times and a short one never.
 _LOOK_S: Final = 0.1
 _FOLDERS: Final = [str(Path(module).parent) for module in (__file__, framing.__file__)]
 
@@ -316,7 +316,6 @@ class Slot:
             reply = self._receive(deadline)
             # else it is of an earlier run: a box that was killed as it was about to end
             if reply["id"] in self._wanted:
-                # A box may answer twice if it was killed between; the first counts.
                 replies.setdefault(reply["id"], reply)
         return [replies[number] for number in self._wanted]
 

@@ -100,7 +100,7 @@ class Columns:
                 path = getattr(self, name)
                 if path is not None:
                     value = _at(row, path)
-                    # Taken away under its old name, so that it does not stand in the record twice.
+                    # Away under its old name, so that it does not stand in the record twice.
                     part.pop(path, None)
                     part[name] = value
             yield from self._each(part, number)

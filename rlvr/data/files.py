@@ -60,8 +60,7 @@ def lock_file(file: IO[Any]) -> None:
     until = time.monotonic() + _LOCK_S
     while True:
         try:
-            # Tried again and again for a while, and not waited for: another writer may hold it for
-            # hours.
+            # Asked again and again, and not waited for: another writer may hold it for hours.
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
@@ -139,8 +138,7 @@ def whole_file(path: Path, *, overwrite: bool = True) -> Iterator[IO[bytes]]:
     try:
         with partial.open("wb") as file:
             yield file
-            # On the disk before it gets its name, or a power cut could leave an empty file of that
-            # name.
+            # On the disk before it gets its name, or a power cut could leave it empty.
             sync_file(file)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -32,8 +32,7 @@ def at_once() -> Iterator[None]:
         yield
         return
     with (
-        # Both libraries have read the variable at their import: setting it now would change
-        # nothing.
+        # Both libraries have read the variable at import, so setting it would change nothing.
         mock.patch.object(constants, "HF_HUB_OFFLINE", True),
         mock.patch.object(config, "HF_HUB_OFFLINE", True),
     ):

@@ -22,8 +22,7 @@ class GradedEpisode(ToolEpisode):
     """An episode of an environment that declares `outputs`, which its `grade` judges."""
 
     reads_end = "grade"
-    # Not typed as `Box`: that import would make the sandbox's files part of what judges each
-    # environment.
+    # Not typed as `Box`: by that import the sandbox's files would decide all scores.
     _box: object = None
 
     @classmethod

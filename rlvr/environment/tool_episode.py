@@ -503,8 +503,7 @@ class ToolEpisode(TurnsEpisode):
             futures: list[Future[object]] = [Future() for _ in functions]
             ends = time.monotonic() + limit_s + _GRACE_S
             together = partial(_all_awaited, functions, futures, limit_s)
-            # The batch has more time than each call, so that a call that is late has an error of
-            # its own.
+            # The batch has more time than each call: a call that is late has its own error.
             batch = self._start(together, limit_s + 2 * _GRACE_S, self._thread)
             started = [dataclasses.replace(batch, future=future, ends=ends) for future in futures]
         else:

@@ -279,7 +279,7 @@ def _scanned(body: bytes | bytearray, most: int) -> tuple[int, Sequence[tuple[in
                 raise ValueError(f"{_WINDOW} bytes from byte {end} on have no value")
             return values, () if twice else places, plain
         at, sign = match.start(), match.group()
-        # More than 18 digits before the next sign: orjson would make a float of them.
+        # With more than 18 digits before the next sign, orjson may make a float of them.
         if at - end >= 19 and _LONG_NUMBER.search(body, end, at):
             plain = False
         end = at + 1

@@ -277,7 +277,7 @@ async def while_connected(receive: Receive) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        # Cancelled by us and by no one else: then it is the caller's leaving.
+        # Cancelled by `watch` alone: then the caller has left.
         if left and task.uncancel() == 0:
             raise Left("disconnected") from None
         raise

@@ -46,7 +46,7 @@ _ROOTS = ("rlvr.scoring.items", "rlvr.scoring.scorer")
 _STARTED = ("sitecustomize", "usercustomize")
 """What Python runs before all else, where it is there: it may change anything."""
 
-# Not `data.columns`: it says which columns a row is made of.
+# All of `rlvr.data` but `columns`, which decides what columns a row is made of.
 _DECIDES_NOTHING = re.compile(
     r"rlvr(\.(cli|collect|console|display|engines|errors|extras|http|serve|train|viewer|workers)"
     r"(\..*)?"

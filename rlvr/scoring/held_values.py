@@ -192,7 +192,7 @@ def _tree(value: Any) -> object:
     if issubclass(kind, dict):
         pairs = [(_element(key), _element(held)) for key, held in dict.items(value)]
         by_text = all(isinstance(key, str) for key, _ in pairs)
-        # Keys that are no texts: pairs, in an order of their own.
+        # JSON has texts as keys alone; a dict with others becomes sorted pairs.
         return dict(pairs) if by_text else sorted(pairs, key=json.dumps)
     if issubclass(kind, _CONTAINERS):
         elements = [_element(element) for element in _elements(value)]

@@ -68,7 +68,7 @@ _TASKS_ALONE: Final = ("data", "split")
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 _SHOWN: Final = 4  # differences that an error names
 _LETTERS: Final = 100  # of a value that an error names
-# References are digested in blocks, so that a set of millions is never in memory as a whole.
+# Rows of the input with one digest, whose name says which rows they are.
 _BLOCK_ROWS: Final = 1 << 16
 
 

@@ -241,8 +241,7 @@ class Ids:
         if not self._put(number):
             return False
         self._count += 1
-        # With linear probing, four sevenths full, a search for a new id passes 2.2 entries on
-        # average.
+        # With linear probing, at this load, a search for a new id passes 2.2 entries on average.
         if self._count > len(self._table) * 4 // 7:
             # Twice as large: 16 bytes for each entry of 8.
             before, self._table = self._table, array("Q", bytes(16 * len(self._table)))

@@ -63,7 +63,6 @@ class Tally:
         if (
             outcome is Outcome.UNSCORED
             and len(self.unscored_whys) < _SHOWN_UNSCORED
-            # Each text once, and the first ones only.
             and (text := _brief(why, 500)) not in self.unscored_whys
         ):
             self.unscored_whys.append(text)

@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 _TRIES: Final = 2  # of an item that fails by itself
 # times that an item may be lost by another's fault, until it gets a process of its own
 _DISTURBED: Final = 3
-# For the loop to tell those who wait; the processes were killed before.
+# For the loop to tell the callers that wait; the processes were killed before.
 _CLOSE_S: Final = 5.0
 
 
@@ -223,7 +223,6 @@ class AsyncPool:
         # the process has it until both ends are closed
         mark = tempfile.TemporaryFile()  # noqa: SIM115
         with mark:
-            # Eight bytes: one number.
             mark.truncate(8)
             worker = _AsyncWorker(
                 self._boot,

@@ -254,7 +254,7 @@ class _Item(Coroutine[Any, Any, None]):
         self._timer.cancel()
         # An await raises CancelledError; a step that runs goes on.
         self._task.cancel()
-        # One that catches it has a second; then the whole process goes.
+        # One that catches it has a second; then its process takes no more items.
         self._timer = self._server.loop.call_later(
             GRACE_S, self._server.done, self._number, "stuck", "null"
         )

@@ -94,7 +94,7 @@ class ForkServer:
         if reply is None:
             raise ChildLost("crash" if self.end() in _CRASHES else "died")
         number, kind, value = json.loads(reply)
-        # Out of memory, or someone else's reply: the child cannot be used any more.
+        # Out of memory, or another process's reply: the child cannot be used any more.
         if kind == "memory" or number != self._number:
             self.end()
             raise ChildLost("memory" if number == self._number else "died")

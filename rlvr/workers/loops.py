@@ -141,7 +141,7 @@ class BoundedCalls:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        # Of asyncio and no lock: those who wait are coroutines of one thread.
+        # A semaphore of asyncio: coroutines of one thread wait for it.
         self._slots = asyncio.Semaphore(self._at_once)
         self._tasks: set[asyncio.Task[object]] = set()
 

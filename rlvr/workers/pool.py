@@ -228,7 +228,7 @@ class WorkerPool(Closing):
         """A ready worker.  Afterwards it is idle again if it is fit for more items; else it is
         killed and replaced."""
         # The slot first, and the lock within it only for moments: a caller that waits for a worker
-        # holds no lock, and so keeps no one from giving one back.
+        # holds no lock, so that another can give one back.
         with self._slots:
             worker = self._take_ready()
             fit = False

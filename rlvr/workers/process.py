@@ -121,7 +121,6 @@ class _Channel:
         """Send a value that has become JSON already."""
         self.end_a_fork()
         payload = f'["{kind}",{self._number},{self._item},{monotonic()},{process_time()},{text}]'
-        # Only these three end an item.
         self._item += kind in ("ok", "error", "last")
         write_all(self._reply, frame_payload(payload.encode("ascii")))
 

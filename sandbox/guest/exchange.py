@@ -112,7 +112,7 @@ class TalkWatch(Watch):
         self.looks += 1
         state, mark = (self.still.state, self.still.mark) if self.still else (BUSY, 0)
         os.pwrite(self.fds["board"], _ENTRY.pack(state, self.looks, mark), self.side * _PLACE)
-        # Where /proc does not tell, waiting is charged to no one up to `blind_s`.
+        # Where /proc does not tell, up to `blind_s` counts as waiting.
         if self.still is None:
             self.idle = min(noted_at - self.started, self.request.get("blind_s", 0.0))
         # Two looks in a row: a state that is seen once may have lasted no time at all.

@@ -277,7 +277,6 @@ class Namespaces:
         order = marshal.dumps(
             (process_limits, {name: fds[name] for name in LENT if name in fds}, tell)
         )
-        # At offset 0, over the order before.
         os.pwrite(self._order, order, 0)
         os.write(self._wake, _FORK)
         self._await_report()

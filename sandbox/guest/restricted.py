@@ -135,8 +135,8 @@ class Restricted:
         # Processes whose parent ends come here, and can be found and killed.
         adopt_orphans()
         if self._abi >= ABI:
-            # A set that forbids moving would hold for all processes below, however their own rules
-            # are.
+            # Any set of rules forbids moving files between folders, for all processes below, unless
+            # it allows that.
             ruleset = self._ruleset(_REFER)
             with _opened("/") as fd:
                 landlock_rule(ruleset, _REFER, fd)

@@ -128,7 +128,7 @@ def give_up() -> None:
         *_ALWAYS,
     ):
         hard = resource.getrlimit(which)[1]
-        # A hard limit of the host's stays below what a run may set.
+        # The host's hard limit, which no run may pass.
         _HARD_LIMITS[which] = math.inf if hard == resource.RLIM_INFINITY else hard
     for which, value in _ALWAYS.items():
         _set_limit(which, value)

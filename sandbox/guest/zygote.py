@@ -66,7 +66,7 @@ def main(
         level: sets the slot apart from the host.
     """
     try:
-        # First of all: what the keeper has open is none of a slot's business.
+        # First of all: a slot may keep nothing of what the keeper has open.
         _close_all_but([fd, go, ready, *(meter for meter in meters if meter >= 0)])
         slot = socket.socket(fileno=fd)
         try:
@@ -169,6 +169,5 @@ def _reap_all() -> Iterator[tuple[int, int]]:
         except ChildProcessError:
             return
         if pid == 0:
-            # There are children, and none of them has ended.
             return
         yield pid, os.waitstatus_to_exitcode(status)

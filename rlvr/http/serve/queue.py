@@ -319,7 +319,7 @@ class EnvironmentQueue:
                 jobs, is_slow = self._next(), False
             if jobs is None:
                 return
-            # Another thread before this one is busy: work for two is not left to one.
+            # Another thread is started before this one is busy, where there is work for two.
             self._spur()
             with foreign_code() as bugs:
                 self._begin(jobs, is_slow=is_slow)

@@ -414,7 +414,7 @@ def _require_same(results: Sequence[Results], accept: Collection[str]) -> list[s
             else ""
         )
         way_out = f"score both in one way{flags}"
-        # What one has seen and the first has not counts for all that come later.
+        # Added to what the first has, so that all later ones are compared with it too.
         common.add(result.decided, result.name, accept, here=first.name, way_out=way_out)
     return [f"Accepted: {line}." for line in common.accepted]
 
@@ -660,7 +660,7 @@ def _by_third(
 ) -> list[tuple[str, NDArray[np.bool_]]]:
     """Thirds by a figure of both models together, which does not favour one of them."""
     low, high = np.quantile(values, [1 / 3, 2 / 3])
-    # More than a third has one value: there are no thirds.
+    # A third or more has one value: there are no thirds.
     if low == high:
         return []
     thirds = values <= low, (values > low) & (values <= high), values > high
