@@ -124,7 +124,7 @@ class StepRecorder(StepWriter):
         self._more = {"average": averages[0] if averages else None}
         if any(part.holds_policy for part in learner.parts):
             self._more["held"] = True  # the critic learns alone
-        # A digest is of whole weights, which one rank alone has.
+        # A digest is of whole weights, which only a run of one rank has.
         if self.is_written and learner.ranks.world == 1:
             self._more["weights_before"] = self._weights_digest()
         self._sketches = None
