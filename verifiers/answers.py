@@ -147,7 +147,7 @@ _MOST = 32  # how many boxes of one statement are looked at
 
 # a brace of a set, `\{1, 2\}`, is passed over as one match with its backslash
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# `\framebox[3cm][c]{5}` and `\boxed {5}`: an option in brackets, space before the brace
+# `\framebox[3cm]{5}` and `\boxed {5}`: an option in brackets, space before the brace
 _BOX_START = re.compile(r"[ \t]{0,8}(?:\[[^\[\]{}]{0,40}\])?[ \t\n]{0,8}\{")
 # nothing in it to trim, to match or to look into
 _PLAIN_BOX = re.compile(r"\{([^{}\s*`\\$.,;]{1,40})\}")
@@ -516,7 +516,6 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
         answer_blocks = answer_blocks[_last_corrected(text[begin:], answer_blocks) :]
         contents = list(dict.fromkeys(block.code.strip() for block in answer_blocks))
         at = begin + answer_blocks[-1].start
-        # blocks that differ are guesses: the last one is not paid
         flaw: Flaw = "hedged" if len(contents) > 1 else "" if contents[-1] else "empty-box"
         return Extraction(contents[-1], at, at, "fence", flaw, tuple(contents[:-1]))
     if not is_answer_alone:
@@ -767,7 +766,6 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
         begin: where the thinking ends.
         openers: what boxes and tags begin with.
     """
-    # the common case: one box, and so no hedge and no parts to look for
     if openers is _BOXES and (only := _only_box(text, begin)) >= 0:
         return _opened(text, only, _BOXES[0])
     final: Extraction | None = None

@@ -198,7 +198,6 @@ def read_calls(text: str) -> list[Call] | Verdict:
         text, begin = _NUMBERED.sub("", text[begin:]), 0
         tail = _BEGINS.sub("", text[begin:])
         text, begin = _BARE_XML.sub(_BARE_CALL, tail), 0
-    # from here on only calls in tags count, if there are any
     if begin is not None and "<tool_call>" in text[begin:]:
         tail = text[begin : begin + _LONGEST]
         pieces = _TAGGED.findall(tail)
@@ -272,8 +271,6 @@ def _read(text: str) -> list[Call] | str:
 def _expressions(text: str) -> list[ast.expr]:
     """The entries of a Python list, or the expressions on lines of their own."""
     try:
-        # one call, or several with commas, make one list; calls on lines of their own are
-        # statements
         tree = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
         return list(getattr(tree, "elts", ()))
     except SyntaxError:

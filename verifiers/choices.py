@@ -40,7 +40,7 @@ _BESIDE = re.compile(  # "B Lyon", "Lyon (B)" and "Lyon, option B", if the text 
     r"(?P<said>\S.*?),? (?:so |which is )?(?:option|choice) (?P<last>[A-Z])",
     re.DOTALL,
 )
-# "Option B is correct", "(B) is the right answer"
+# "Option B is correct", "B is the right answer"
 _SENTENCE = re.compile(
     r"(?i:(?:the )?(?:option|choice|answer)(?: is)?:? )?\(?([A-Z])\)? is (?i:the )?"
     r"(?i:correct|right|best|true)(?i: answer| option| choice| one)?"

@@ -179,7 +179,6 @@ def same_json(a: object, b: object) -> bool:
     Args:
         a, b: values as `read_strict_json` gives them.
     """
-    # in Python True equals 1
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, Mapping) and isinstance(b, Mapping):

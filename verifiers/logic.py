@@ -128,7 +128,6 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
     Either names go before their role, "Ann and Cy are knights", or each role before its names,
     "Knights: Ann, Cy".  Any other word, such as "not", "or" and "if", may say anything.
     """
-    # of the reference as well: puzzles have other roles
     roles = _ROLES | set(reference.values())
     names = {name.casefold(): name for name in reference}
     # names that differ in case alone are told apart by case alone
@@ -161,7 +160,6 @@ def _roles_said(text: str, reference: Mapping[str, str]) -> list[tuple[str, str]
         return "a name without a role, or with two"
     roles_read = []
     for (is_role, former), (_, latter) in zip(runs[::2], runs[1::2], strict=True):
-        # "knight: Ann, Bob" as well as "Ann: knight"
         [role], named = (former, latter) if is_role else (latter, former)
         roles_read += [(name, role) for name in named]
     return roles_read
@@ -458,7 +456,6 @@ class _Parser:
 
     def _product(self) -> Fraction:
         value = self._sign()
-        # "2(3)" multiplies without a sign
         while self._next() in ("*", "/", "("):
             sign = "*" if self._next() == "(" else self._take()
             factor = self._sign()
@@ -603,7 +600,6 @@ def _plain(text: str) -> str:
     """The expression without LaTeX."""
     for command, sign in _COMMANDS:
         text = text.replace(command, sign)
-    # nested fractions, one level each time
     for _ in range(_DEPTH):
         text, count = _FRACTION.subn(r"((\1)/(\2))", text)
         if not count:

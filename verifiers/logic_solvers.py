@@ -126,7 +126,6 @@ def sudoku_solutions(puzzle: list[list[int]], most: int) -> list[list[list[int]]
         r, c, box = empty.pop(at)
         used = _digits_taken(rows, columns, boxes, r, c, box)
         for digit in range(1, size + 1):
-            # a digit set is a bit: `used` has those that its row, column and box hold
             if not used >> digit & 1 and len(solutions) < most:
                 for unit, index in ((rows, r), (columns, c), (boxes, box)):
                     unit[index] ^= 1 << digit

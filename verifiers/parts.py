@@ -159,10 +159,8 @@ def _split_items(text: str, reference: _Items) -> list[str]:
             line = line[len(opening) : -len(closing)]
             break
     reference_texts = [text for texts in reference for text in texts]
-    # with commas inside an item, only semicolons part items
     if ";" in line or any("," in reference_text for reference_text in reference_texts):
         return [piece.strip() for piece in line.split(";")]
-    # "A, B and C" has three items, unless "Trinidad and Tobago" may be one
     if not any(re.search(r"\band\b|&", reference_text) for reference_text in reference_texts):
         line = re.sub(r",?\s+(?:and|&)\s+", ", ", line)
     # not at the comma of "1,200"

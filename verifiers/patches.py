@@ -79,7 +79,6 @@ def apply_patch(files: Mapping[str, str], patch: str) -> dict[str, str]:
             lines[at : at + len(hunk.old)] = hunk.new
             # what was added or removed moves all later hunks by as much
             shift = at - (hunk.line - 1) + len(hunk.new) - len(hunk.old)
-        # a renamed or deleted file
         if old not in (_NONE, new):
             del patched[old]
         if new != _NONE:

@@ -21,7 +21,6 @@ from rlvr.verifiers.short_answers import is_question, normal_form, same_answer
 
 __all__ = ["QAVerifier", "f1"]
 
-# each is compared with the answer, one after the other
 _GOLDS = 10_000  # right answers of one task
 
 
@@ -98,7 +97,6 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
             return Verdict(Outcome.WRONG, why=why, answer=text)
         if any(same_answer(text, gold, answer.prompt) for gold in golds):
             return Verdict(Outcome.CORRECT, why="same-words", answer=text)
-        # below 1: only what is the same is right
         value = max(f1(text, gold) for gold in golds) if self.credit == "f1" else 0.0
         return Verdict(Outcome.WRONG, min(value, 0.99), why="other-words", answer=text)
 

@@ -120,7 +120,6 @@ class ScienceVerifier(BaseVerifier[Answer, Trusted]):
         if len(reference) > self.form.longest:
             raise DataError(f"the reference {brief(reference)} is longer than an answer may be")
         text = _with_unit(reference)
-        # a unit that is not known has no dimension to compare with
         parsed = parse(text)
         is_known_unit = (
             not parsed.unit or measure(parsed.unit) is not None or parsed.unit in TEMPERATURES

@@ -198,7 +198,6 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
         gold: the reference; what it is decides how the two are compared.
         prompt: the question; one for a percentage is answered by a number without the sign, too.
     """
-    # equal text is equal whatever it is, and spares the reading of dates and amounts
     answer_text, right = _plain(answer), _plain(gold)
     if answer_text == right:
         return True
@@ -221,7 +220,7 @@ def same_answer(answer: str, gold: str, prompt: str = "") -> bool:
     if truth is not None and (verdict := _VERDICT.fullmatch(answer_text)) is not None:
         return _YES_NO[verdict["truth"].casefold()] is truth and _says_why(verdict["why"], truth)
     allowed = (
-        # "It does not" answers no: its denial is the answer itself, and doubts nothing
+        # "It does not, no" answers no: the denial says the same again, and is no doubt
         _DENIALS if truth is False and answer_text[:3].casefold() in ("no ", "it ") else frozenset()
     )
     count = right.count(" ") + 1
@@ -321,7 +320,6 @@ def kept_of_two(said: str) -> str:
 
 
 def _same(said: str, right: str, prompt: str) -> bool:
-    # "What percentage …?" is answered by 45 as well as by 45 %
     if "%" in right and said.replace(".", "", 1).isdecimal() and _PERCENT.search(prompt):
         said += "%"
     if is_question(said) and not is_question(right):
@@ -343,7 +341,6 @@ def _same(said: str, right: str, prompt: str) -> bool:
         return amount_said is not None and _same_amount(amount_said, amount)
     if (truth := _YES_NO.get(right.casefold().rstrip("."))) is not None:
         return _YES_NO.get(said.casefold().rstrip(".!")) is truth
-    # hyphens are taken out of both, and only where the first comparison has failed
     if _same_words(said, right) or _same_words(_HYPHEN.sub("", said), _HYPHEN.sub("", right)):
         return True
     # lists of names: "A, B and C" and "A, B, C" are one
@@ -506,7 +503,6 @@ def _unit(text: str) -> str | None:
 def _spelt(text: str) -> Amount | None:
     """A cardinal number in words, perhaps with a scale and a noun behind it."""
     words = re.findall(r"[a-z]+", text.casefold())
-    # a digit or a sign beside the words: this is no number in words
     if re.sub(r"[a-z\s-]", "", text.casefold()):
         return None
     # the longest beginning that is a number: "two hundred people" is 200, not 2

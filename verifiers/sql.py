@@ -451,7 +451,6 @@ def _prepare_reference(text: str, verifier: SQLVerifier) -> _Known:
     except _Refused as refused:
         raise DataError(f"the reference query {brief(query)} cannot be run: {refused}") from None
     ordered = reference.get("ordered")
-    # rows are compared in order only where the query itself orders them
     ordered = _has_outer_order(query) if ordered is None else bool(ordered)
     # on equal results "SELECT 3" would be paid
     if all(_same(rows, results[0], ordered) for rows in results):
@@ -566,7 +565,7 @@ def _type_cells(row: tuple[object, ...]) -> tuple[object, ...]:
 def _sortable(row: tuple[object, ...]) -> tuple[object, ...]:
     """None before numbers before texts before bytes; numbers by their first nine digits."""
     return tuple(
-        # nine digits, as `_equal` compares: floats that are equal there must sort to the same place
+        # nine digits, about as `_equal` compares, so that equal floats sort to the same place
         (1, float(f"{cell:.9g}"), "") if isinstance(cell, float) or _is_small(cell)
         else (0, 0.0, "") if cell is None else (2, 0.0, repr(cell))
         for cell in row

@@ -36,7 +36,6 @@ def query_slips(query: str, columns: Sequence[str] = ()) -> Iterator[tuple[str, 
         query: one SELECT.
         columns: names of columns, which may be taken for each other.
     """
-    # the query itself, and each slip once: two operators may make the same text
     queries = {query}
     for operator, text in _slips(query, columns):
         short = " ".join(text.split())

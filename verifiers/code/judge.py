@@ -165,7 +165,6 @@ def _reason(run: Run, limits: Limits, said: str = "") -> str:
 
 def _describe_run(runner: CaseRunner, run: Run) -> tuple[str, str, str]:
     """The beginning of its output, the line of stderr that says most, and the end of stderr."""
-    # Nothing to read, and so no hop to the reader.
     if not run.output.size and not run.errors.size:
         return "", "", ""
     reading = runner.read(describe_outputs, run.output.lent(), run.errors.lent())

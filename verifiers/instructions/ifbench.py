@@ -88,7 +88,6 @@ _CONJUNCTIONS = frozenset("and but for nor or so yet".split())
 def _conjunctions(text: str, strict: bool, small_n: int) -> str:
     used = {word for word in text.split() if _strip_signs(word).lower() in _CONJUNCTIONS}
     if strict:
-        # by words: "and," and "And" are the same conjunction
         used = set(words(text.lower())) & _CONJUNCTIONS
     return _at_least(len(used), small_n, "different conjunctions")
 
@@ -283,7 +282,6 @@ def _overlap(text: str, strict: bool, reference_text: str, percentage: float) ->
 @_kind("words:alphabet")
 def _alphabet(text: str, strict: bool) -> str:
     first = [word[0].lower() for word in (words(text) if strict else bare_words(text))]
-    # the first word may begin with any letter; the next ones follow from it, Z before A
     if not first or not ("a" <= first[0] <= "z"):
         return "the first word begins with no letter"
     for at, letter in enumerate(first):
@@ -345,7 +343,6 @@ def _repeats(text: str, strict: bool, small_n: int) -> str:
 @_kind("words:odd_even_syllables")
 def _syllables(text: str, strict: bool) -> str:
     count = import_optional("syllapy", "instructions").count
-    # by syllapy's dictionary, as in the published checker
     odd = [count(word) % 2 for word in bare_words(text.lower())]
     return (
         ""
@@ -540,7 +537,6 @@ _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 
 @_kind("format:quotes")
 def _nested_quotes(text: str, strict: bool) -> str:
-    # an apostrophe in a word is no quotation mark
     if strict:
         text = _APOSTROPHE.sub("", text).translate(str.maketrans("“”‘’", "\"\"''"))
     open_: list[str] = []
@@ -711,7 +707,6 @@ def _then_bullets(text: str, strict: bool) -> str:
     count = bullets = 0
     for line in text.split("\n"):
         if line.strip().startswith("*"):
-            # the sentences that the instruction asks for come first
             if count < 2:
                 return "fewer than two sentences before the bullet points"
             bullets += not strict or bool(words(line))
@@ -729,7 +724,6 @@ def _then_bullets(text: str, strict: bool) -> str:
 
 @_kind("format:title_case")
 def _title_case(text: str, strict: bool) -> str:
-    # words that titles write small, except as their first word
     minor = frozenset(
         (
             "a an and as at but by for from if in nor of off on or per so the to up via with yet"

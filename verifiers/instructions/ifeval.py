@@ -542,7 +542,6 @@ def _end(text: str, strict: bool, end_phrase: str) -> str:
     return "" if held else "the answer does not end with the phrase"
 
 
-# German quotation opens below: „…“
 _QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "＂": "＂"}
 
 

@@ -154,7 +154,6 @@ def count_words(text: str) -> int:
     # Letters and digits are "a", what joins two words is "j": a word begins where no "aj" stands
     # before its "a".
     kinds = b" " + text.encode().translate(_KINDS)
-    # a word begins behind a space, behind two joining signs, or behind one that follows a space
     return kinds.count(b" a") + kinds.count(b"jja") + kinds.count(b" ja")
 
 

@@ -289,7 +289,6 @@ def _is_sum(base: Any) -> bool:
 def _relation(node: Node) -> Any:
     """2 = x as x = 2, and x > 2 as 2 < x; both sides as they are written."""
     sides, signs = tuple(spelling(arg) for arg in node.args), node.value
-    # = and ≠ have no direction; < has one.
     if set(signs) <= _SIDES:
         return ("rel", signs, tuple(sorted(sides, key=repr)))
     if signs[0] in (">", "ge"):

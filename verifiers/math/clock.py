@@ -58,7 +58,6 @@ def date(text: str) -> Word | None:
         return Word(text, f"date {int(iso[1])} {int(iso[2])} {int(iso[3])}")
     if not _DATE.fullmatch(words):
         return None
-    # `the 4th of July`: the digits and `th` come apart.
     tokens = [token for token in _DATE_WORD.findall(words.lower()) if token not in _FILLERS]
     months = [_MONTH[token] for token in tokens if token in _MONTH]
     numbers = [int(token) for token in tokens if token.isdecimal()]

@@ -54,7 +54,6 @@ def brackets(text: str) -> tuple[str, str]:
     depth, first = 0, ""
     for match in _ANY.finditer(text):
         if match.lastgroup == "open":
-            # Something stands before the first bracket, so no pair encloses the whole.
             if not first and match.start() > 0:
                 return "", ""
             first = first or match[0]

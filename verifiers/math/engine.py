@@ -183,7 +183,6 @@ def _opinion(policy: MathPolicy, answer: Form, reference: Form, equal: bool) -> 
     """None where it has none, or where a convention decided and not algebra."""
     with foreign_code() as errors:  # SymPy raises anything
         a, b = map(resolve_indices, _in_one_measure(answer, reference))
-        # The same tree: nothing that SymPy could add.
         if a == b:
             return equal
         # Equations are the same up to a factor, which is no difference of sides.

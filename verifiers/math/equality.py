@@ -161,7 +161,6 @@ def _with_sign(node: Node, upper: bool) -> Node:
     args = tuple(_with_sign(arg, upper) for arg in node.args)
     if node.op != "pm":
         return Node(node.op, args, node.value)
-    # \mp has the other sign than \pm at the same time.
     plus = (node.value == "+") is upper
     return Node("add", (args[0], args[1] if plus else Node("neg", (args[1],))))
 
@@ -254,7 +253,6 @@ def _with_other_constants(a: Node, b: Node) -> bool:
         # Three at most: the determinant has a factorial of terms.
         not 1 <= len(reference_constants) == len(mine) <= 3
         or (reference_constants == mine and len(mine) == 1)
-        # The variables must be the same; only constants may differ.
         or free_symbols(a) - {*mine} != {*variables}
     ):
         return False

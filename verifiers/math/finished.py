@@ -104,7 +104,6 @@ def is_written_out(node: Node) -> bool:
     Args:
         node: the tree.
     """
-    # A sign, unit or percent sign leaves what it stands before.
     if node.op == "neg" or node.op in _MEASURES:
         return is_written_out(node.args[0])
     if node.op == "add":
@@ -519,7 +518,6 @@ def _has_short_value(node: Node) -> bool:
     name, numbers = node.value, [written_value(arg) for arg in node.args]
     if name in _CIRCULAR:
         turn = _turn(node.args[0])
-        # \cos\frac{\pi}{7} has no short value, \cos\frac{\pi}{12} has one.
         return turn is not None and turn.denominator in _SMALL_ANGLES
     if name in _INVERSES:
         # \arcsin and the like at 0, ±1 and ±1/2 are simple angles or 0.
@@ -572,7 +570,6 @@ def _is_quarter_turn(exponent: Node) -> bool:
     if not {IMAGINARY, PI} <= set(walk(exponent)):
         return False
     turn, factors = factors_of(exponent)
-    # i\pi/2 and its multiples, and no other factor than i and π.
     return (2 * turn).denominator == 1 and len(factors) == 2
 
 

@@ -66,7 +66,7 @@ _PLAIN_NAME = re.compile(
     r"(?<![\\A-Za-z])(?:pi|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|infty|infinity)"
     r"(?![A-Za-z])"
 )
-# 3^{\text{rd}}, 5 ^ th: an ordinal is its number.
+# 3^{\text{rd}}, 5^{th}: an ordinal is its number.
 _ORDINAL = re.compile(
     r"(?<=\d)\s?\^\s?\{?\s?(?:\\(?:text|mathrm|textrm)\s?\{)?\s?(?:st|nd|rd|th)\s?\}{0,2}"
 )
@@ -106,7 +106,6 @@ _EATEN = re.compile(
     "|\r(?=ight|angle)|\n(?=eq(?![a-z]))"
 )
 _LETTER_OF = {"\x07": "a", "\x08": "b", "\x0b": "v", "\x0c": "f", "\t": "t", "\r": "r", "\n": "n"}
-# $1,200.50
 _NUMERAL = r"[$£€¥]?\d[\d,.]*"
 # 5–6, 10–20%: a dash between two numbers that end there; 5–x is a difference.
 _RANGE = re.compile(
@@ -118,7 +117,6 @@ _SPOKEN_NUMBER = re.compile(
     r"([+-]?[$£€]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?)"
     r"((?:\s|(?<=\d)(?=[A-Za-z°]))[^\d:/]*(?:\^\d)?)?"
 )
-# x = 5, n=-3/4.
 _SHORT_EQUATION = re.compile(r"[a-zA-Z] ?= ?[+-]?\d+(?:\.\d+)?(?:/\d+)?")
 # 5元, 12个: Chinese or Japanese words behind a number.
 _CJK_TAIL = re.compile(r"(?<=[\d.%)}])\s?([\u4e00-\u9fff\u5186]{1,6})(?=$|[,;.])")
@@ -213,7 +211,6 @@ _NUMERALS = swaps(
         for words in ("out of", "in")  # 3 "out of" 4
     ),
 )
-# \left. with its point; \\ and other single signs.
 _COMMAND = re.compile(r"\\(?:(?:left|right)(?:\s?\.)?(?![a-zA-Z])|[a-zA-Z]+|.)", re.DOTALL)
 _FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp gcd lcm min max det "
@@ -309,7 +306,6 @@ def _fold_end(text: str) -> str:
     text = text.rstrip(" .,;:")
     if text[:1] == "=":
         text = text[1:].lstrip()  # "= 26"
-    # A line break at the end joins nothing.
     return text[:-2].rstrip(" .,;:") if text.endswith(r"\\") else text
 
 

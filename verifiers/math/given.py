@@ -174,7 +174,6 @@ def facts(prompt: str) -> frozenset[Any]:
             break
         whole, is_read = _of_formula(text)
         found |= whole
-        # Not read as one formula: its pieces may be.
         if not is_read:
             for piece in dict.fromkeys(_PIECES.split(text)):
                 found |= _of_formula(piece)[0]

@@ -106,7 +106,6 @@ def _table(
     """The decisions on all pairs; None as soon as an item has no like."""
     table: list[list[Decision]] = []
     for item in items:
-        # Before the row is computed; one row is always allowed.
         if (len(table) + 1) * len(candidates) > max(_MOST_PAIRS, len(candidates)):
             raise TooLarge(f"more than {_MOST_PAIRS} pairs of items")
         table.append([decide(item, candidate) for candidate in candidates])

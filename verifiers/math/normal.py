@@ -230,7 +230,6 @@ class _Comparison:
                 if same_name
                 else Decision(False, "different-name")
             )
-        # An answer that is solved beside a reference that is a condition.
         if isinstance(a, Named) and is_region(a) and is_unsolved(b):
             return self._ask(a.body, b)  # never the other way: an answer has to be solved
         if is_relation(a) or is_relation(b):
@@ -267,7 +266,6 @@ class _Comparison:
             return Decision(False, "different-text") if clash else Decision(True, "same-choice")
         choice, opposite = (a, b) if isinstance(a, Choice) else (b, a)
         assert isinstance(choice, Choice)
-        # A lone letter beside an option.
         if len(opposite.text) == 1 and opposite.text.isalpha():
             # The number i is no option, nor is e where the reference says it; but `e` may answer
             # (E).
@@ -277,7 +275,6 @@ class _Comparison:
         # (A), (B) beside (A) names several options.
         if isinstance(opposite, Items) and any(isinstance(item, Choice) for item in opposite.items):
             return Decision(False, "different-choice")
-        # Without its text an option says no more than its letter.
         if choice.rest is None:
             if (
                 isinstance(opposite, Word)

@@ -195,7 +195,6 @@ def _small(rng: random.Random) -> fmpq:
 
 
 def _large(rng: random.Random) -> fmpq:
-    # Beyond the middling ones, which end at 11.
     return 12 + _fraction(rng, 97)
 
 
@@ -373,7 +372,6 @@ def _turning_numbers(
                     if not any(_near(root, root_before) for root_before in roots)
                 ]
         roots.sort(key=_middle)
-        # Evenly thinned, and the last one kept.
         if len(roots) > _MOST_ROOTS:
             roots = roots[:: -(-len(roots) // _MOST_ROOTS)] + roots[-1:]
         known_roots = list(map(_as_fraction, roots))
@@ -551,7 +549,6 @@ class _Search:
                 return z
             w = arb(value).mid()
             if (w < 0) is (v < 0):
-                # Illinois: the end that stays is halved in weight.
                 u /= 2
             else:
                 x, u = y, v

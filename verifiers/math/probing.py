@@ -459,7 +459,6 @@ def _quotient(x: Number | Grid, y: Number | Grid) -> Number | None:
     """x / y; a point at which both vanish says nothing."""
     if isinstance(x, Grid) or isinstance(y, Grid):
         return None
-    # One of them vanishes and the other does not: no factor relates them.
     gone = vanishes(x), vanishes(y)
     if all(gone):
         raise Undefined

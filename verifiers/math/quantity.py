@@ -83,7 +83,7 @@ _COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)")
 _COMPOUND = re.compile(rf"{_COMPOUND_PART.pattern}(?:,? {_COMPOUND_PART.pattern}){{1,3}}")
 # A further number behind the first: `12 "or" 13` is no 12 with a unit.
 _MORE_NUMBERS = re.compile(r"(?<![\d^{.-])[ (]?-?\d")
-# "negative" 5, "minus 5"
+# "negative" 5, "minus" 5
 _NEGATIVE = re.compile(r'"(?:negative|minus)(?:" ?|(?= ))', re.IGNORECASE)
 _LONGEST = 20_000  # digits of a number that is written out
 _CURRENCY_FIRST = re.compile(r'"(USD|EUR|GBP|INR|Rs|RMB|CNY|JPY)\.?" ?(?=[\d.])')
@@ -134,7 +134,6 @@ def _fraction(text: str) -> Quantity | None:
 def quantity(text: str) -> Quantity | Word | Flawed:
     """Anything else that stands for one value; prose comes back as a `Word`."""
     if (
-        # 1 000 000: spaces between thousands.
         special := literal(text.replace(" ", "") if _SPACED.fullmatch(text) else "")
         or _read_based(text)
         or _compound(text)
@@ -185,7 +184,7 @@ def quantity(text: str) -> Quantity | Word | Flawed:
         return Quantity(text, core, None, unit, percent, pis=pi_multiple(core))
     if r"\dots" in core and value.denominator < _LONGEST:
         core = str(value)  # 0.333… is written out
-    # Places of a decimal with a unit, for rounding; without one `literal` has set them.
+    # Places of a decimal with a unit, for rounding; one without a unit was read by `literal` above.
     number = literal(core) if unit else None
     return Quantity(text, core, value, unit, percent, number.places if number else None)
 
@@ -334,7 +333,6 @@ def _strip_words(text: str) -> tuple[str, str | None, Fraction]:
     """The expression, the canonical name of the unit behind it and how it is scaled; None where
     more is said."""
     quoted = text.find('"')
-    # Words come first: no number to stand behind.
     if quoted == 0:
         return text, None, Fraction(1)
     if quoted > 0 and (fraction := _UNIT_FRACTION.search(text)):

@@ -264,7 +264,6 @@ def _counted_out(parts: list[str]) -> list[str]:
     the same."""
     at = parts.index(r"\dots")
     numerals = parts[:at] + parts[at + 1 :]
-    # Dots between two ends, and whole numbers alone.
     if not 0 < at < len(parts) - 1 or not all(_WHOLE.fullmatch(part) for part in numerals):
         return parts
     numbers = list(map(int, numerals))
@@ -287,7 +286,6 @@ def _groups(text: str) -> Named | None:
             form for form in forms if isinstance(form, Named) and not isinstance(form.body, Items)
         ]
         names = names or [form.name for form in named]
-        # Every group names the same letters, two at least.
         if len(named) < max(len(forms), 2) or [form.name for form in named] != names:
             return None
         tuples.append(Items(group, "()", tuple(form.body for form in named)))

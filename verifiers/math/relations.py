@@ -133,7 +133,6 @@ def equation(text: str, read: Reader) -> Form | None:
     names = list(itertools.takewhile(is_name, parts[:-1]))
     if len(parts) == 2 and parts[0] in _ALSO_NAMES and _is_closed(parts[1]):
         names = parts[:1]  # i = 3, e = 1/2
-    # 5 = x, but not 5 \in x.
     if len(parts) == 2 and not names and is_name(parts[1]) and _is_closed(parts[0]) and "=" in text:
         return Named(text, _call_name(parts[1]), read(parts[0]))  # 5 = x
     if len(parts) == 2 and len(names) == 1 and _stands_in(parts[0], parts[1]):
@@ -180,7 +179,6 @@ def stated_side(relation: str) -> str | None:
     or 4.
     """
     parts, signs = cuts(relation, _EQUALS)
-    # A chain or a membership states no single value.
     if (
         len(parts) != 2
         or signs != ["="]
@@ -270,7 +268,6 @@ def inequality(text: str, read: Reader) -> Named | None:
     if not any(sign in text for sign in _TURNED):
         return None
     sides, signs = cuts(text, _RELATION)
-    # x < 2 or 1 < x < 3; longer chains are no interval.
     if not all(sides) or len(sides) not in (2, 3):
         return None
     if len(sides) == 2:
@@ -281,7 +278,6 @@ def inequality(text: str, read: Reader) -> Named | None:
             [(size, sign, end)] = sizes
             return _absolute(text, size[1], sign, end, read) if size else None
         named = [way for way in ways if is_name(way[0])]
-        # x < y bounds neither.
         if len(named) != 1:
             return None
         [(name, sign, end)] = named

@@ -152,7 +152,6 @@ def worked_out(equation: Form, other: Form) -> tuple[Form, ...] | None:
     if tree.op != "rel" or set(tree.value) != {"="}:
         return None
     letters = free_symbols(_tree(other.core))
-    # 2x + 3y = 5 beside x: the equation is to be solved for y.
     if letters and not free_symbols(tree) <= letters:
         return None
     return tuple(map(read, cut(equation.core, _EQUALS)))

@@ -81,7 +81,6 @@ _SPOKEN_WORD = f"(?:{'|'.join((*_ONES, *_TENS, 'hundred', *(name for name, _ in 
 _SPOKEN = re.compile(
     rf"\b{_SPOKEN_WORD}(?:(?:\s|-|\sand\s){_SPOKEN_WORD}){{1,12}}\b", re.IGNORECASE
 )
-# 〇 and 两 are other signs for 0 and 2.
 _CHINESE_DIGITS = dict(zip("零一二三四五六七八九〇两兩", (*range(10), 0, 2, 2), strict=True))
 _CHINESE_TENS = {"十": 10, "百": 100, "千": 1000}
 _CHINESE_SECTIONS = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
@@ -162,7 +161,6 @@ def number(words: str) -> int | Fraction | None:
     if not words.isascii():
         return _chinese(words)
     first, _, after = words.partition(" ")
-    # minus minus five is no number.
     if first in ("minus", "negative"):
         size = (
             number(after)

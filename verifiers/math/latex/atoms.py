@@ -152,7 +152,6 @@ def raw_group(parser: Parser) -> list[Token]:
             raise Unreadable("'}' is missing at the end")
         level += (token.text == "{") - (token.text == "}")
         inside.append(token)
-    # Without the brace that closes the group.
     return inside[:-1]
 
 

@@ -71,7 +71,6 @@ def spend_of_pair(steps: int) -> None:
     Raises:
         PairTooLarge: there are not so many left.
     """
-    # Charged before it is checked: what went over the limit is spent all the same.
     charge(steps)
     if _pair[0] < 0:
         raise _too_large()

@@ -51,7 +51,6 @@ def double_factorial(n: Number) -> Number:
 
 def logarithm(value: Number, base: Number) -> Number:
     """To a base other than 1."""
-    # log_b x = ln x / ln b; base 1 divides by zero.
     return divide(_log(value), _log(base))
 
 

@@ -87,8 +87,6 @@ def _subscripts(node: Node) -> tuple[Node, ...]:
     token_list = tokens(text)[:-1]
     try:
         if any(token.text in ("+", "-", "*") for token in token_list):
-            # a_{i+1}: an expression is one subscript; otherwise each sign is one of its own, as in
-            # a_{ij}.
             return (_read(token_list),)
         return tuple(_read([token]) for token in token_list if token.text != ",")
     except Unreadable:
@@ -202,7 +200,6 @@ def _merge_terms(
         return Node(terms[0].op, args, terms[0].value)
     holes.append(terms)
     step = num(steps[len(holes) - 1]) if steps else num(0)
-    # first + step·index: an arithmetic progression in this hole.
     return Node("add", (terms[0], Node("mul", (step, sym(index)))))
 
 

@@ -106,7 +106,6 @@ def _eliminate(left: Grid, right: Grid) -> tuple[Number, Grid]:
             return fmpq(0), right
         if pivot != column:
             rows[column], rows[pivot] = rows[pivot], rows[column]
-            # Two rows that change places change the determinant's sign.
             product = -product
         product *= rows[column][column]
         rows[column] = [divide(x, rows[column][column]) for x in rows[column]]

@@ -29,7 +29,6 @@ r"""`\sin^{-1}` is the inverse function, not 1/sin."""
 # In a product of letters `Re` or `tg` would be taken for a name; of two letters only `ln`, `lg` and
 # `pi` are names.
 _LONG = [name for name in (*FUNCTIONS, "sqrt", "cbrt", "log", "binom") if len(name) > 2]
-# `arcsin` before `sin`, or the shorter one would be found inside the longer.
 PLAIN = (*sorted(_LONG, key=len, reverse=True), "ln", "lg", "pi")
 """Names that are recognised without a backslash; the longest first."""
 

@@ -80,5 +80,4 @@ def _coefficients(name: str) -> tuple[Number, ...]:
 def _hash_text(text: str) -> tuple[Number, ...]:
     digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     parts = [int.from_bytes(digest[2 * i : 2 * i + 2]) for i in range(_COEFFICIENTS)]
-    # Odd numerators, so that none is 0; between -16 and 16.
     return tuple(fmpq(2 * part + 1 - (1 << 16), 1 << 12) for part in parts)

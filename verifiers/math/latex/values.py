@@ -140,7 +140,6 @@ def vanishes(value: Number) -> bool:
     """
     if isinstance(value, fmpq):
         return bool(value == 0)
-    # A ball away from 0 is decided, however wide it is.
     if not value.contains(0):
         return False
     # Wider than a third of the precision: it could be a small number that is not 0.
@@ -237,7 +236,6 @@ def root_of(value: Number, index: int, *, real: bool) -> Number:
         above, below = (
             _whole_root(int(part), index) for part in (value.numerator, value.denominator)
         )
-        # Both parts must have a root; 0 cannot occur, as it went above.
         if above and below:
             return fmpq(above, below)
     return _ball(value).root(index)
