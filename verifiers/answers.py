@@ -489,7 +489,7 @@ def _extract_formed(text: str, begin: int, form: Form) -> Extraction | None:
     """The place of the answer, by a form; `find_answer` takes off the wrappings."""
     blocks = list(fenced_blocks(text[begin:])) if form.fences is not None else []
     answer_blocks = [block for block in blocks if block.language in (form.fences or ())]
-    # masking blocks for nothing is spared where they hold the answer and nothing else is marked
+    # no block is masked where blocks hold the answer and the text has no box and no tag
     states = not answer_blocks or any(opener in text for opener in _openers(text))
     visible = _mask_blocks(text, begin, blocks) if blocks and form.begins and states else text
     # an opening tag alone in an instruction would make the rest of the reply the answer

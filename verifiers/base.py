@@ -75,7 +75,7 @@ _OWN: Final = ("id", "verify")
 _MOST_READINGS, _MOST_BYTES = 4096, 1 << 26  # what the cache of a process keeps
 # characters: a longer reference is read each time
 _LONGEST_KEY = 1 << 20
-# what reading odd data may raise; anything else, such as a fault of memory, is no data's fault
+# what reading odd data may raise; anything else, such as MemoryError, is not the data's fault
 _ODD: Final = (
     TypeError,
     ValueError,

@@ -215,7 +215,6 @@ def _why_not(sides: tuple[Side, Side], asked: tuple[Side, Side]) -> str:
             return f"other-species: {min(species.name for species in odd)}"
     if odd_one := _unequal(*sides):
         return f"unbalanced: {odd_one}"
-    # "4 H2 + 2 O2 -> 4 H2O" is balanced, and not in lowest terms
     divisor = math.gcd(*(count for side in sides for count in side.values()))
     return f"not-lowest: every coefficient is divisible by {divisor}" if divisor > 1 else ""
 

@@ -362,7 +362,7 @@ def _require_usable(schema: object, registry: Any, kind: object) -> None:
             pattern_texts.append(part["pattern"])
         for pattern in pattern_texts:
             read_pattern(pattern)
-        # that keyword looks for patterns with Python's own engine
+        # jsonschema looks for patterns in unevaluatedProperties with Python's own engine
         if (
             pattern_texts
             and _has_patterns(schema)

@@ -219,7 +219,7 @@ def _significant(text: str, *, trailing: bool) -> int:
     if match is None:
         return 0
     digits = match[0].replace(",", "")
-    # whether the zeros of 1200 count is not known: they do for an answer, they are not asked of it
+    # the zeros of 1200 may count or not: those of an answer do, those of a reference do not
     if "." not in digits and not trailing:
         digits = digits.rstrip("0")
     return max(1, len(digits.replace(".", "").lstrip("0")))

@@ -64,7 +64,7 @@ def _at_least(count: int, asked: int, what: str) -> str:
     max_words=COUNT,
 )
 def _word_range(text: str, strict: bool, min_words: int, max_words: int) -> str:
-    # with apostrophes and hyphens inside words; plain words part at both
+    # strictly "don't" and "well-known" are one word each; plain words are split at both signs
     count = len(words(text) if strict else plain_words(text))
     return (
         "" if min_words <= count <= max_words else f"{count} words, not {min_words} to {max_words}"

@@ -222,8 +222,7 @@ def _number_sentences(text: str, strict: bool, num_sentences: int, relation: str
     )
     if longest > _LONGEST_SENTENCE:
         return f"a sentence of {longest} words"
-    # words: "x! x! x!" is no text of three sentences
-    # with an upper bound a short sentence is still one: only a lower bound is met by "x! x! x!"
+    # "x! x! x!" must not count as three sentences; for an upper bound short ones count as well
     fewest = 1 if relation in ("less than", "at most") else 2
     return compare_count(
         sum(has_words(part, fewest) for part in parts), relation, num_sentences, "sentences"

@@ -67,8 +67,7 @@ def is_language(text: str, code: str, *, undetectable: bool) -> bool:
     if scripts["HIRAGANA"] + scripts["KATAKANA"] > 0.05 * scripts.total():
         return base_code == "ja"
     main_script, count = scripts.most_common(1)[0]
-    # half of the letters in a script that one language alone writes; Cyrillic, Arabic or Latin need
-    # words
+    # half of the letters in a script that one language alone writes; others are left to py3langid
     if count > 0.5 * scripts.total() and main_script in _ONLY:
         return base_code == _ONLY[main_script]
     return bool(_langid().classify(text)[0] == base_code)

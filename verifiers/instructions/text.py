@@ -53,7 +53,7 @@ _NO_SPACES = (
 _UNSPACED = re.compile(f"[{_NO_SPACES}]")
 _LETTER = rf"(?:(?![{_NO_SPACES}])[^\W_])"
 _WORD_OR_SIGN = re.compile(rf"[{_NO_SPACES}]|{_LETTER}+(?:['’\-.,]{_LETTER}+)*")
-# above it, equal words are dropped first: few different words are then found in little text
+# a longer text is reduced to its different words before they are counted
 _LONG = 100_000  # characters
 _DIVIDER = re.compile(r"\s?\*\*\*\s?")
 
@@ -144,7 +144,7 @@ def count_words(text: str) -> int:
         text: any text.
     """
     if not text.isascii():
-        # typographic quotes and dashes separate words as plain ones do
+        # ’ joins letters as ' does; the other typographic signs separate words
         plain = text
         for sign, replacement in _TYPOGRAPHIC:
             plain = plain.replace(sign, replacement)

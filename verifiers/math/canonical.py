@@ -155,7 +155,7 @@ def linear(node: Node, *, spread: bool = False) -> Linear:
     """
     match node.op:
         case "num":
-            # () is what a number consists of but for its coefficient.
+            # A number has no factors beside its coefficient, hence ().
             return {(): node.value}
         case "neg":
             return {

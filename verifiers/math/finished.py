@@ -147,7 +147,6 @@ def _allowed_operations(reference: Node, policy: MathPolicy) -> frozenset[str]:
         kinds |= {"function", "value"}  # re^{it} as r(\cos t + i\sin t), \sinh 1 by e
     if any(node.op == "logic" and node.value in ("xor", "iff") for node in nodes):
         kinds |= {"negation"}
-    # 2^{10} allows 2·2^9, and 8! as well: all are products of numbers.
     return kinds | _WORKED_OUT if kinds & _WORKED_OUT else kinds
 
 

@@ -59,7 +59,7 @@ _RAISED_RUN, _LOWERED_RUN = re.compile(r"[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+
 _DIGITS = str.maketrans(_RAISED + _LOWERED + "⁻", "0123456789" * 2 + "-", "⁺")
 # √12, √(a+b), √{…}; what follows anything else is left to the parser.
 _ROOT = re.compile(r"√\s{0,4}(\d+(?:\.\d+)?|\(|\{|)")
-# `sqrt(2)` and `\sqrt (2)`, whose bracket LaTeX would not take.
+# `sqrt(2)` and `\sqrt (2)`, of whose bracket LaTeX would take the first sign alone.
 _PLAIN_ROOT = re.compile(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])|\\sqrt(?=\s?\()")
 # `pi` and `sin` without a backslash, not within a word.
 _PLAIN_NAME = re.compile(

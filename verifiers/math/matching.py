@@ -143,6 +143,6 @@ def _same_counts(table: list[list[Decision]]) -> bool:
     """Nothing is undecided here."""
     rows = [[bool(decision.equal) for decision in row] for row in table]
     columns = list(zip(*rows, strict=True))
-    # An item occurs as often as each of its likes: 1, 1, 2 beside 1, 2, 2 has rows of 1 and columns
-    # of 2.
+    # An item must occur as often as its likes: of 1, 1, 2 and 1, 2, 2 the 1 on the left has one
+    # like on the right, and that has two on the left.
     return all(sum(row) == sum(columns[j]) for row in rows for j, same in enumerate(row) if same)

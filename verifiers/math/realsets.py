@@ -225,8 +225,7 @@ def _solve_inequality(left: Node, sign: str, right: Node) -> list[Piece]:
         return [] if none else solutions
     stretches = solution(left, sign, right)
     return unite(
-        # `side` from whether the end belongs to it: a closed low end lies before its number, a
-        # closed high end behind it.
+        # A closed low end lies just before its number, a closed high end just behind it.
         (End(None, low, 1 - 2 * a), End(None, high, 2 * b - 1))
         for low, a, high, b in stretches
     )

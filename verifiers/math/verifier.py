@@ -289,7 +289,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
                 decision, form = self._decide_form(text, right)
         if form is None:
             return _verdict(decision, answer)
-        # What the normal form cannot tell is the engine's, which gets no unbalanced text.
+        # What the normal form cannot decide goes to the engine, unless its braces do not match.
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
             if not _has_matching_braces(text):
                 return _verdict(_UNBALANCED, answer)
