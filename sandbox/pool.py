@@ -397,7 +397,7 @@ def _alive(replies: list[dict[str, object]]) -> list[dict[str, object]]:
     return replies
 
 
-# Found once: mounts do not change under a running process.
+# Found once: a look makes a cgroup and removes it.
 @lru_cache(maxsize=1)
 def _hierarchy() -> cgroups.Hierarchy | None:
     return cgroups.find()

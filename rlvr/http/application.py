@@ -490,7 +490,7 @@ def is_loopback_name(host: str) -> bool:
     """
     name = _name_of(host)
     if not host or name == "localhost" or name.endswith(".localhost"):
-        # RFC 6761: names below localhost are loopback, whatever a server says.
+        # RFC 6761: names below localhost are loopback, whatever a name server says.
         return True
     try:
         return ipaddress.ip_address(name.strip("[]")).is_loopback

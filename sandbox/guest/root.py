@@ -119,7 +119,7 @@ def build(plan: RootPlan, sources: Mapping[str, int]) -> None:
             os.symlink(target, root + link)
     for fd in (*sources.values(), *devices.values()):
         os.close(fd)
-    # Unlike chroot, after which the old root could still be reached by a descriptor.
+    # Unlike after chroot, the old root can then be unmounted.
     pivot_root(root, root + "/old")
     os.chdir("/")
     mount_proc()  # while the host's is still mounted: else the kernel refuses to mount one

@@ -180,8 +180,7 @@ def main(
         if not level.FORKS_ASIDE:
             harden()
         if python:
-            # Python sets its handler at start only, which was in the keeper, where SIGINT is
-            # ignored.
+            # Python sets its handler at its start alone, and the keeper has replaced it since.
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         else:  # Python ignores the first two, and all would stay ignored
             for number in (_signal.SIGXFSZ, _signal.SIGPIPE, _signal.SIGINT):
