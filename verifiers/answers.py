@@ -776,7 +776,6 @@ def _last_explicit(text: str, begin: int, openers: tuple[str, ...]) -> Extractio
     if not last:
         return None
     earliest = len(text)
-    # from the end backwards, as long as the boxes belong to one statement
     for _ in range(_MOST):
         if not last:
             break

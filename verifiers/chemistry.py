@@ -298,7 +298,6 @@ def _species(text: str) -> Species | None:
         at = token.end()
         element, count, opening, closing, times, hydrate, size, sign = token.groups()
         if element:
-            # "H01" is no count
             if element not in ATOMIC_WEIGHTS or count.startswith("0"):
                 return None
             stack[-1][element] += int(count or 1)

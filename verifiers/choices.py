@@ -111,7 +111,6 @@ class ChoiceVerifier(BaseVerifier[Answer, Choices]):
                 f"the reference is {brief(reference)}; it must be {{'options': ['4', '5'], "
                 f"'answer': '5'}}"
             )
-        # 26 is where the letters end; one option alone could not be missed
         if not 2 <= len(options) <= len(LETTERS) or not all(
             isinstance(option, str) and option.strip() for option in options
         ):

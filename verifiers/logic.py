@@ -344,7 +344,6 @@ class SudokuVerifier(BaseVerifier[Answer, tuple[tuple[int, ...], ...]]):
         # a matrix of LaTeX, and lines of a table
         bare = re.sub(r"\\?(?:begin|end)\{[a-z]{1,10}\}|\\hline", "", bare)
         bare = re.sub(r"[ \t,|;&\[\]*`$]+", "", bare.translate(WIDE_DIGITS)).rstrip(".")
-        # lines that are nothing but a frame are no rows
         lines = [line for line in re.split(r"[\n/]", bare) if line.strip("-+=")]
         # before digits are counted: "1: 2 3 4 1" has five
         if len(lines) == size:

@@ -70,7 +70,6 @@ def _search24(terms: list[tuple[int, int, str]]) -> str | None:
     takes longer than the whole search with numbers this small."""
     for i, j in combinations(range(len(terms)), 2):
         remaining = [term for at, term in enumerate(terms) if at not in (i, j)]
-        # in both orders: a - b and b - a
         for (a, b, left), (c, d, right) in ((terms[i], terms[j]), (terms[j], terms[i])):
             below = b * d
             results = [

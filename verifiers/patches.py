@@ -147,7 +147,6 @@ def _sections(patch: str) -> Iterator[tuple[str, str, list[_Hunk]]]:
 
 def _path(line: str) -> str:
     path = line[4:].split("\t")[0].strip()
-    # git writes a/ and b/ before the paths
     return path if path == _NONE else re.sub(r"^[ab]/", "", path)
 
 

@@ -21,7 +21,6 @@ __all__ = ["Pattern", "PatternVerifier", "read_pattern"]
 _LONGEST: Final = 2_000  # characters of a pattern, and of an answer
 # RE2 unrolls repeats: twenty characters may stand for megabytes
 _MEMORY: Final = 1 << 20  # bytes of a compiled pattern
-# three kinds of text, beside the empty one: words, a digit, signs
 _ANYTHING: Final = ("", "quartz willow", "0", "?!")  # what only a pattern for any text matches
 
 

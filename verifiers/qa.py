@@ -84,7 +84,6 @@ class QAVerifier(BaseVerifier[Answer, tuple[str, ...]]):
         """
         text, golds = answer.text, reference
         count = len(text.split())
-        # a whole paragraph holds the right words by chance
         if count > self.words or len(text) > 60 * self.words:
             return Verdict(
                 Outcome.WRONG,

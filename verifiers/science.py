@@ -202,7 +202,6 @@ def _with_unit(answer: str) -> str:
     plain = _COMMA.sub(".", plain[name.end() if name else 0 :])
     measured = read_measured(_plain_words(plain))
     if measured is None:
-        # a text that is not taken for a number is judged as it was sent
         return plain if literal(plain) else answer
     return f"{measured.core} \\text{{ {measured.unit}}}"
 

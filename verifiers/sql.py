@@ -168,7 +168,6 @@ class SQLVerifier(BaseVerifier[Answer, "_Known"]):
             try:
                 rows = self._run(script, query)
             except _Refused as refused:
-                # what is no query is UNPARSED; what is refused, or fails, is WRONG
                 why = str(refused)
                 if "syntax error" in why or "incomplete input" in why:
                     why = f"no-query: {why.partition(': ')[2]}"

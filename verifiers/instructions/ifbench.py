@@ -619,7 +619,6 @@ def _stairs(text: str, strict: bool) -> str:
     lines = text.split("\n")
     if strict:
         lines = [line for line in lines if line.strip()]
-        # two lines are no staircase
         if len(lines) < 3:
             return "fewer than three lines"
     else:  # of two empty lines in a row the second stays

@@ -381,7 +381,6 @@ def _over_one(node: Node) -> tuple[Node, tuple[Node, ...]]:
     """One fraction: its numerator, and the factors of its denominator that are no numbers."""
     if node.op == "div":
         (above, factors), (below, under) = map(_over_one, node.args)
-        # A fraction in a denominator is left as it is.
         if under:
             return node, ()
         return above, (*factors, *(below.args if below.op == "mul" else (below,)))
@@ -476,7 +475,6 @@ def _in_order(a: Node, b: Node) -> bool:
     # (1, 2] and [1, 2) have the same ends and are other intervals.
     if a.op == b.op == "tuple" and a.value != b.value and len(a.args) == 2:
         return False
-    # A matrix of several rows and columns is no vector.
     if any(side.op == "matrix" and 1 not in side.value for side in (a, b)):
         return False
     return all(_same(x, y) for x, y in zip(a.args, b.args, strict=True))

@@ -499,7 +499,6 @@ def _whole_root(number: int, degree: int) -> int:
 def _is_open_function(node: Node) -> bool:
     """A function of constants, of its own inverse, or of e^x."""
     name = node.value
-    # \binom nk has a rule of its own.
     if name in _COUNTED:
         return False
     inverse = node.args[0].op == "call" and node.args[0].value in _INVERSES
@@ -543,7 +542,6 @@ def _is_logarithm_of_power(node: Node) -> bool:
     value, base = map(written_value, node.args)
     if value is None or base is None or value == 1:
         return value == 1
-    # The larger number decides how many powers may be tried.
     bits = max(value.numerator, value.denominator, base.numerator, base.denominator).bit_length()
     powers = range(1, min(_MOST_POWER, _MOST_BITS // bits) + 1)
     return any(value == base**k or base == value**k or value * base**k == 1 for k in powers)

@@ -38,7 +38,6 @@ _MOST_CHARS = 20_000  # of a prompt
 _MOST_FORMULAS = 400
 _MOST_READ = 4_000  # characters of formulas
 _MOST_QUANTITIES = 200
-# Between dollars, \( \), \[ \] or in an environment.
 _FORMULA = re.compile(
     r"\$\$(.{1,4000}?)\$\$|(?<!\\)\$(.{1,4000}?)(?<!\\)\$"
     r"|\\\((.{1,4000}?)\\\)|\\\[(.{1,4000}?)\\\]"

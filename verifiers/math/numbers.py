@@ -22,7 +22,6 @@ _DIFFERENT = Decision(False, "different-number")
 _SAME = Decision(True, "same-number")
 _ANGLES = {"degree", "radian"}
 _HALF_TURN = 180  # degrees in π
-# 30 digits behind the point.
 _PI = Fraction(3141592653589793238462643383279, 10**30)  # for a tolerance
 _INFINITE = {r"\infty": 1, r"+\infty": 1, r"-\infty": -1}
 

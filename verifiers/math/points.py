@@ -426,7 +426,6 @@ def _decides(node: Node) -> Iterator[tuple[Node, bool]]:
     elif node.op == "call" and node.value in ("floor", "ceil"):
         yield node.args[0], True
     elif node.op == "call" and node.value in ("max", "min"):
-        # Four arguments are six pairs.
         for a, b in itertools.combinations(node.args[:4], 2):
             yield minus(a, b), False
     elif node.op == "mod":

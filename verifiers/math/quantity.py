@@ -37,9 +37,7 @@ _LITERAL = re.compile(
 # \frac{1}{2}, -3/4: whole numbers alone.
 _FRACTION = re.compile(r"([+-]?) ?(?:\\frac\{(-?\d+)\}\{(\d+)\}|(\d+)/(\d+))")
 _SPACED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")  # 1 000 000, as ISO 80000-1 writes it
-# $5, -$5, $ 5: a currency in front.
 _MONEY_FIRST = re.compile(rf"([+-]?) ?([{''.join(CURRENCIES)}]) ?(?=[\d.\\-])")
-# 5 €: a currency behind.
 _MONEY_LAST = re.compile(rf" ?([{''.join(CURRENCIES)}])$")
 # 52_8, (1011)_2, 52 (base 8), 52_{\text{eight}}
 _BASED = re.compile(

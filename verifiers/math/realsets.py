@@ -53,7 +53,6 @@ class End:
     side: int
 
     def __lt__(self, other: End) -> bool:
-        # At the same number, [2 is before (2.
         if self.meets(other):
             return self.side < other.side
         return bool(self.value < other.value)

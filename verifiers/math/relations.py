@@ -331,7 +331,6 @@ def together(text: str, forms: Sequence[Form], signs: Sequence[str]) -> Form | N
             return None
         return Named(text, first.name, _list([first.body, *forms[1:]]))
     bodies = [form.body for form in forms if isinstance(form, Named) and form.name == first.name]
-    # x = 1, y = 2: other names are values of their own.
     if len(bodies) < len(forms):
         return None
     regions = [

@@ -50,7 +50,6 @@ _OF_A_LETTER = re.compile(r"\([a-z]\)")
 _FUNCTION = re.compile(r"(.+?)(?:\(|_\{?)([a-z](?:,[a-z])*)[)}]?")
 _INVERSE = re.compile(r"[a-zA-Z]\^\{?-1\}?\(([a-z])\)")
 _AXES = "ijk"
-# b < a < c
 _ONE_WAY, _NAME = re.compile(r" ?< ?"), re.compile(r"[a-zA-Z](?:_\{?\w\}?)?")
 # P(1, 2) at the end of the text
 _POINT = re.compile(r"[A-Z] ?\((?=[^()]*,[^()]*\)$)")

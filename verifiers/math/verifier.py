@@ -151,7 +151,6 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         Raises:
             Unscored: no symbolic worker can be started here.
         """
-        # All references first, so that the worker is asked once.
         verdicts = [self._examine(answer, *right) for right in reference]
         return _first_right(_resolve_all(verdicts))
 

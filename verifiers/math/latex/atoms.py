@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["letter", "modulus", "number_atom", "raw_group", "read_based", "variable"]
 
-# The two constants that are letters; π and ∞ have commands of their own.
 _CONSTANTS = {"e": "e", "i": "i"}
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
 _REPEATS = (r"\overline", r"\bar", r"\dot")

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["absolute", "braces", "bracket", "environment", "floor_or_ceiling", "tuple_of"]
 
-# As many as a 10 × 10 matrix has.
 _MOST_CELLS = 100
 # A bracket may be closed by the other kind, since (1, 3] is an interval.
 _CLOSING = {"(": (")", "]"), "[": ("]", ")")}

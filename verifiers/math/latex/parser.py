@@ -268,7 +268,6 @@ class Parser:
         sign = self.take().text
         turned = sign == "+" and self.peek.spaced and self.accept("-")  # 14 + -1.0i; +- may be \\pm
         right = Node("neg", (self.product(),)) if turned else self.product()
-        # Without a left side \pm 2 is 0 ± 2.
         if sign in (r"\pm", r"\mp"):
             return Node("pm", (left, right), "+" if sign == r"\pm" else "-")
         # Between two sets, and nowhere else, - takes away members.

@@ -176,6 +176,5 @@ def _apply_head(head: Node, inner: Node) -> Node:
     if head.op == "compose":
         return _apply_head(head.args[0], _apply_head(head.args[1], inner))
     if head.op == "num":
-        # (2f)(x) is 2f(x).
         return head
     return Node(head.op, tuple(_apply_head(arg, inner) for arg in head.args), head.value)
