@@ -110,9 +110,21 @@ class AuditLog:
             return
         # Of two processes one renames it: the other would put the new file in place of this one.
         with suppress(FileNotFoundError, BlockingIOError):
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock()
             if os.path.samestat(own_file, self._path.stat()):
                 self._path.replace(self._path.with_name(self._path.name + ".1"))
         # Opened before the other is closed: if that fails, lines still go somewhere.
         before, self._fd = self._fd, self._opened()
         os.close(before)
+
+    def _lock(self) -> None:
+        """Lock the file; without effect in a file system that has no locks.
+
+        Raises:
+            BlockingIOError: another process has.
+        """
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise

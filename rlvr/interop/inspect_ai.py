@@ -332,14 +332,14 @@ def _totals(env: Environment, judge: Scorer) -> Callable[[], _TheirScorer]:
                     return Score.unscored(reason="scoring_failed", explanation="episode-failed")
                 record = EpisodeRecord.from_dict(state.metadata[_RECORD])
                 completion = env.completion_of(record)
-            total = await judge.ascore(task, completion)
-            verdict = total.verdict
-            if total.total is None:
+            our_score = await judge.ascore(task, completion)
+            verdict = our_score.verdict
+            if our_score.total is None:
                 return Score.unscored(reason="scoring_failed", explanation=verdict.why)
-            metadata = {"outcome": verdict.outcome.value, "parts": dict(total.parts)}
+            metadata = {"outcome": verdict.outcome.value, "parts": dict(our_score.parts)}
             answer = verdict.answer or state.output.completion
             return Score(
-                value=total.total, answer=answer, explanation=verdict.why, metadata=metadata
+                value=our_score.total, answer=answer, explanation=verdict.why, metadata=metadata
             )
 
         return score

@@ -340,10 +340,16 @@ def replay(
                     replies = play_again(env, item.task, episode)
                     field_differences += [Difference(named, *difference) for difference in replies]
                 yield field_differences
-            digests = dict.fromkeys(row.get("identity") for row in batch)  # of two runs in one file
+            digests = dict.fromkeys(_digest_of(row) for row in batch)  # of two runs in one file
             for digest in digests:
                 if problem := _another(digest, identity, scorer.identity(), accept):
                     warnings.warn(problem, RuntimeWarning, stacklevel=2)
+
+
+def _digest_of(row: Row) -> str | None:
+    """The digest in a record; of a stranger's, whatever stands there as a text."""
+    recorded = row.get("identity")
+    return recorded if recorded is None or isinstance(recorded, str) else brief(recorded)
 
 
 def _another(
@@ -353,16 +359,17 @@ def _another(
 
     Args:
         recorded: the digest in a record; None for one of before there were identities.
-        known: the whole of it; None if it is not at hand.
+        known: the whole of an identity that stands beside the records; None if none does.
         now: that of the replay.
         accept: parts in which they may differ.
     """
-    if known is None:
+    # Also where the file beside them is of other records, as of two runs in one file.
+    if known is None or (known.digest and recorded not in (known.digest, None)):
         if recorded in (now.digest, None) or "code" in accept:
             return ""
         return (
             f"the records have the identity {recorded}, and here it is {now.digest}; what differs "
-            "is not known, as the file that says it is not beside them"
+            "is not known, as no file beside them says it"
         )
     try:
         require_same(now, known.without("data"), "this replay", "what is replayed", accept)

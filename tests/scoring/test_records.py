@@ -190,6 +190,21 @@ def test_a_replay_looks_at_the_identity_of_each_record(recorded):
         assert not any(replay(rows, workers=0, allow=PLACES))
 
 
+def test_a_replay_compares_a_record_that_is_not_of_the_file_beside_it(recorded):
+    """The file beside two runs in one says what decided one of them."""
+    rows = [*recorded, {**recorded[0], "identity": "fedcba"}]
+    here = identity_of(Trials())
+    with pytest.warns(RuntimeWarning, match="no file beside them says it"):
+        assert not any(replay(rows, workers=0, allow=PLACES, identity=here))
+
+
+@pytest.mark.parametrize("strange", [[1], {"a": 1}, 5])
+def test_an_identity_that_is_no_text_is_another(recorded, strange):
+    """A record is a stranger's file."""
+    with pytest.warns(RuntimeWarning, match="the records have the identity "):
+        assert not any(replay([{**recorded[0], "identity": strange}], workers=0, allow=PLACES))
+
+
 def test_a_replay_makes_the_environment_with_its_options():
     """Records of several configurations may stand in one file, also with the same ids."""
     row = {"task": 0, "completion": "0", "id": "same"}

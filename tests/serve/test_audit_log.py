@@ -1,5 +1,7 @@
 """The log of requests: who asked for what and what became of it, without a key or a text, in bounded files."""
 
+import errno
+import fcntl
 import json
 import os
 import resource
@@ -141,3 +143,18 @@ def test_two_processes_keep_the_full_file(tmp_path, monkeypatch):
     one.write("ann", "POST", "/score", 200, 0.001, {})
     assert (tmp_path / "audit.jsonl.1").stat().st_size > 1000
     assert "bob" in path.read_text() + (tmp_path / "audit.jsonl.1").read_text()
+
+
+def test_a_file_system_without_locks_loses_no_line(tmp_path, monkeypatch):
+    """Once the file was full, each line was lost there."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path, most_bytes=1)
+    for number in range(3):
+        log.write("ann", "POST", "/score", 200, 0.001, {"rows": number})
+    files = (path.with_name("audit.jsonl.1"), path)
+    assert [json.loads(file.read_text())["rows"] for file in files] == [1, 2]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from time import process_time
 
 import pytest
 
 from rlvr.verifiers.math import MathPolicy, canonical, engine, given, limits
+from rlvr.verifiers.math import worker as worker_of_pairs
 from rlvr.verifiers.math.finished import unfinished
 from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.latex import budget, parse
@@ -18,6 +21,7 @@ from rlvr.verifiers.math.normal import compare_bare
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.statement import as_tree
 from rlvr.workers.fork_server import ForkServer
+from tests.processes import PATIENCE_S
 
 LIMITS = [
     ("(" * 41 + ")" * 41, "deep"),
@@ -224,6 +228,29 @@ def test_a_pair_without_steps_spoils_no_integral_for_the_next():
         assert server.ask(MOST_STEPS_OF_PAIR, cpu_s=20, wall_s=60).startswith("[1.249045772")
     finally:
         server.end()
+
+
+def test_a_reference_that_is_no_mathematics_is_asked_for_once(monkeypatch):
+    """A child that was stopped at one is replaced, and each pair would spend the same time on it."""
+    worker, requests = worker_of_pairs._Worker(), []
+    replies = {"p": (None, "why"), "x": (False, "different")}
+
+    def ask(request, **_):
+        requests.append(request[:2])
+        return replies[request[1]]
+
+    monkeypatch.setattr(worker._server, "ask", ask)
+    pairs = [("1", "p"), ("2", "p"), ("1", "x"), ("1", "x")]
+    answers = [worker.handle(((*pair, MathPolicy(), False), 1.0, 1.0)) for pair in pairs]
+    assert answers == [("reply", *replies[reference]) for _, reference in pairs]
+    assert requests == [pairs[0], pairs[2], pairs[3]]
+
+
+def test_the_engine_starts_without_being_stopped():
+    """Else each child would handle one pair only."""
+    code = "from rlvr.verifiers.math.latex.compile import was_stopped; assert not was_stopped()"
+    start = "from rlvr.verifiers.math import engine; engine.start(); "
+    subprocess.run([sys.executable, "-c", start + code], check=True, timeout=PATIENCE_S)
 
 
 def test_a_proof_has_steps_of_its_own():

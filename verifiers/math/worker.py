@@ -28,14 +28,23 @@ def start_worker() -> Callable[[PairRequest], PairReply]:
     return _Worker().handle
 
 
+_MOST_UNREADABLE = 4096
+
+
 class _Worker:
     def __init__(self) -> None:
         self._server = ForkServer(engine.handle, was_stopped)
+        # References that are no mathematics, and why.  A child that was stopped at one is replaced,
+        # and the next would spend the same time on it.
+        self._unreadable: dict[str, str] = {}
 
     def handle(self, item: PairRequest) -> PairReply:
         """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is
         asked once more."""
         request, cpu_s, wall_s = item
+        reference = request[1]
+        if reference in self._unreadable:
+            return "reply", None, self._unreadable[reference]
         lost = ""
         for _ in range(2):
             try:
@@ -45,5 +54,12 @@ class _Worker:
                 if lost in OWN_FAULT:
                     break
             else:
+                if equal is None:
+                    self._remember(reference, reason)
                 return "reply", equal, reason
         return "lost", None, lost
+
+    def _remember(self, reference: str, why: str) -> None:
+        if len(self._unreadable) >= _MOST_UNREADABLE:
+            del self._unreadable[next(iter(self._unreadable))]
+        self._unreadable[reference] = why
