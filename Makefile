@@ -126,6 +126,8 @@ PEERS := trl==1.16.0 verl==0.9.1 verifiers==0.4.0 openenv-core==0.3.0 nemo_gym==
 # Of agents: what is installed for them in one environment.
 frameworks := langgraph==1.2.24 langchain-openai==1.7.4 pydantic-ai==2.62.0 openai-agents==0.24.0 anthropic==2.14.0 \
   smolagents==1.26.0
+# Its tasks ask the policy by openai.
+inspect_ai := inspect_ai==0.3.285 openai
 # harbor and NeMo Gym need Python 3.12; the others take any of ours.  pyenv's by its folder: its name in PATH only works
 # where that version is switched on.
 PYTHON312 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
@@ -137,7 +139,7 @@ test-peer-%:
 	@test -x .venv-peers/$*/bin/rlvr || { echo "installing rlvr and $* into .venv-peers/$*" && \
 	  $(if $(filter harbor nemo_gym,$*),$(PYTHON312),$(PYTHON)) -m venv .venv-peers/$* && .venv-peers/$*/bin/python -m pip install -qq --disable-pip-version-check \
 	  -e '.[serve$(if $(filter trl,$*),$(comma)train)]' pytest $(or $($*),$(filter $*%,$(PEERS))); }
-	@.venv-peers/$*/bin/python -m pytest -W ignore tests/peers/test_$*.py
+	@.venv-peers/$*/bin/python -m pytest -W ignore tests/peers/test_$*.py $(filter %_inspect_ai.py,tests/interop/test_$*.py)
 
 # One browser for all tests; RLVR_PICTURES=FOLDER keeps a picture of every page.
 test-browser: $(DEV)

@@ -12,6 +12,7 @@ inspect-ai==0.3.285.  Written against inspect_ai 0.3.285.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import subprocess
@@ -100,6 +101,7 @@ def from_inspect(
         split: name of the tasks' split.
 
     Raises:
+        MissingDependency: openai is not installed.
         UsageError: it is none, or needs what is not offered here: images, grading models, a sandbox
             that does not isolate; names it.
     """
@@ -130,6 +132,8 @@ class InspectEnv(ReportedEnv):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if importlib.util.find_spec("openai") is None:  # else each sample ends without a word
+            raise MissingDependency("openai, by which inspect_ai asks the policy,", "endpoint")
         task = load_task(self.place, self.args or {})
         _require_offered(self.place, task, self.sandbox)
         self._prompts: dict[str, tuple[int, list[Message]]] = {}
