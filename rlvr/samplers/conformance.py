@@ -7,6 +7,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 
+import numpy as np
+
 from rlvr.errors import SamplingFailed
 from rlvr.samplers.protocol import (
     Request,
@@ -141,11 +143,12 @@ class _Trial:
         if [len(row) for row in again] != [len(row.completion_ids) for row in rows]:
             self.faults.append("logprobs(rows) has not one number per token of each completion")
             return
-        apart = max(
+        distances = [
             abs(one - other)
             for row, values in zip(rows, again, strict=True)
             for one, other in zip(row.behaviour_logprobs(self.sampling), values, strict=True)
-        )
+        ]
+        apart = float(np.max(distances))  # NaN if any is, unlike Python's `max`
         if not apart <= tolerance:
             self.faults.append(
                 f"log-probabilities of a Sample and of logprobs(rows) differ by {apart:.3g}, more "

@@ -79,9 +79,9 @@ def other_layout(
         parameter.grad = None
     order, off = list(computed), 0.0
     for part in policy.micro_batches([rows[i] for i in order]):
-        off = max(
-            off, _backward(policy, rows, [order[i] for i in part], computed, config.temperature)
-        )
+        indices = [order[i] for i in part]
+        # numpy's maximum keeps a NaN, which departs; Python's `max` may lose it.
+        off = np.maximum(off, _backward(policy, rows, indices, computed, config.temperature))
     other_sketch = scale * sketch(policy.model)
     for parameter, grad in zip(parameters, saved_grads, strict=True):
         parameter.grad = grad
@@ -93,7 +93,7 @@ def other_layout(
         "log-probabilities": off / (config.canary or 1.0),
         "gradient": apart / _ALLOWED[config.precision],
     }
-    # `not <=`: a gradient that is NaN departs too.
+    # `not <=`: what is NaN departs too.
     return {name: by for name, by in ratios.items() if not by <= 1}
 
 
@@ -120,6 +120,7 @@ def _backward(
         used = np.flatnonzero(rows[index].completion_mask)
         logprobs_now = outputs[0][n].detach().float().cpu().numpy()
         if len(used):
-            off = max(off, float(np.abs(logprobs_now[used] - row_arrays["logprobs"][used]).max()))
+            differences = np.abs(logprobs_now[used] - row_arrays["logprobs"][used])
+            off = float(np.maximum(off, differences.max()))
     loss.backward()
     return off

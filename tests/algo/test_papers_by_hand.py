@@ -419,3 +419,20 @@ def test_no_paper_is_without_a_judge():
     """What anyone recomputes a step from."""
     names = [case.split(",")[0] for case in (*CASES, *VOCABULARY, *PREFERENCES)]
     assert set(names) == set(NAMES)
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PREFERENCES])
+def test_a_group_with_one_score_has_finite_advantages(name, value):
+    """As where all are wrong and a wrong answer costs 1: MaxRL divided 0 by 0."""
+    made = load_algorithm(name)
+    known = known_of_groups(0.0)
+    known["scores"] = torch.full_like(known["scores"], value)
+    if made.forks == "greedy":
+        known |= {
+            "prefix_values": tensor([[value, value]] * 8),
+            "boundaries": torch.tensor([[0, length] for length in LENGTHS]),
+        }
+    found = made.advantages(Inputs(made, known))
+    A = found[0] if isinstance(found, tuple) else found
+    assert A.isfinite().all()

@@ -68,6 +68,11 @@ WRONG = {
     "differ by 1, more than 0.001": Wrong(
         logprobs=lambda rows: [[-1.0] * len(row.completion_ids) for row in rows]
     ),
+    "differ by nan, more than 0.001": Wrong(
+        logprobs=lambda rows: [
+            [*[0.0] * (len(row.completion_ids) - 1), float("nan")] for row in rows
+        ]
+    ),
     "not one number per token": Wrong(logprobs=lambda rows: [[0.0] for _ in rows]),
     "other tokens the second time": by_call(),
     "has the stop text": Wrong(

@@ -1,6 +1,7 @@
 """A run judges its own steps, and computes an update again in another layout."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -59,7 +60,8 @@ def test_a_wrong_loss_is_an_alarm_that_names_it(tmp_path, monkeypatch, capsys):
     assert read_step(file).head["step"] == 2
 
 
-def test_a_layout_that_matters_is_an_alarm(tmp_path, monkeypatch):
+@pytest.mark.parametrize("factor", [1.05, math.nan])
+def test_a_layout_that_matters_is_an_alarm(tmp_path, monkeypatch, factor):
     """Log-probabilities that are off where rows share a micro-batch: the judge cannot see that, the layout can."""
     right = Policy.logprobs
 
@@ -67,7 +69,7 @@ def test_a_layout_that_matters_is_an_alarm(tmp_path, monkeypatch):
         made = right(self, rows, *args, **more)
         if self.max_tokens < 16384 or not torch.is_grad_enabled():
             return made
-        return made * 1.05
+        return made * factor
 
     monkeypatch.setattr(Policy, "logprobs", wrong)
     with trainer(tmp_path / "run", verify_every=1, **(SETTINGS | {"steps": 1})) as made:

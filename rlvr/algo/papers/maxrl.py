@@ -46,8 +46,9 @@ class MaxRL(Proximal):
     def advantages(self, groups: Inputs) -> Tensor:
         r, scored = groups.scores, groups.scored
         mean = (r * scored).sum(1, keepdim=True) / scored.sum(1, keepdim=True).clamp(min=1)
-        # Where the mean is 0 the divisor is 1, and the factor at the end makes the advantage 0.
-        return ((r - mean) / mean.where(mean > 0, mean + 1)) * scored * (mean > 0)
+        # Where the mean is not above 0 the divisor is 1, and the factor at the end makes the
+        # advantage 0: with rewards of -1 and 1 a mean may be anything.
+        return ((r - mean) / mean.where(mean > 0, 1)) * scored * (mean > 0)
 
     def loss(self, inputs: Inputs) -> Losses:
         from rlvr.algo.objectives import clipped
