@@ -60,16 +60,17 @@ def test_a_wrong_loss_is_an_alarm_that_names_it(tmp_path, monkeypatch, capsys):
     assert read_step(file).head["step"] == 2
 
 
-@pytest.mark.parametrize("factor", [1.05, math.nan])
-def test_a_layout_that_matters_is_an_alarm(tmp_path, monkeypatch, factor):
+@pytest.mark.parametrize(("is_other", "factor"), [(False, 1.05), (True, math.nan)])
+def test_a_layout_that_matters_is_an_alarm(tmp_path, monkeypatch, is_other, factor):
     """Log-probabilities that are off where rows share a micro-batch: the judge cannot see that, the layout can."""
     right = Policy.logprobs
 
     def wrong(self, rows, *args, **more):
         made = right(self, rows, *args, **more)
-        if self.max_tokens < 16384 or not torch.is_grad_enabled():
+        if (self.max_tokens < 16384) != is_other or not torch.is_grad_enabled():
             return made
-        return made * factor
+        # The other layout asks for entropies, too.
+        return [made[0] * factor, *made[1:]] if is_other else made * factor
 
     monkeypatch.setattr(Policy, "logprobs", wrong)
     with trainer(tmp_path / "run", verify_every=1, **(SETTINGS | {"steps": 1})) as made:
