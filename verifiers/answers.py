@@ -210,8 +210,11 @@ _COMMAND = re.compile(
 )
 _BEFORE, _AFTER = 200, 1500  # characters around an answer in which it may be withdrawn
 _NEAR = 80  # characters before it in which it may be denied
-# what a speaker says before the correction itself: "no, wait, …"
-_ASIDE = r"(?:(?:no|wait|hmm|actually|sorry|oops|unfortunately)[\s,.!…—–-]{1,4})"
+# what a speaker says before the correction itself: "no, wait, …", but not the "no" of "no other"
+_ASIDE = (
+    r"(?:(?:no(?=\s?[,.!…—–-]|\s(?:wait|actually|sorry|i|it|that|this)\b)|wait|hmm|actually|sorry|"
+    r"oops|unfortunately)[\s,.!…—–-]{1,4})"
+)
 _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
     rf"\A[\s.,;:!$*—–-]*{_ASIDE}{{1,3}}(?:it(?:['’]s| is) )?[^\s.!?]{{1,40}}"
     rf"(?: [^\s.!?]{{1,40}}){{0,3}}[.!]?\s*\Z",
@@ -219,7 +222,10 @@ _CORRECTION = re.compile(  # "The answer is Paris. No, Lyon."
 )
 _LEAST_WORD = 4  # characters: what takes an answer back, such as "not ", has no fewer
 _ENDING = 300  # characters at the end in which the last line and sentence are looked for
-_NOT = ("not", "never", "n't", "n’t", "anything")  # one of them is in what denies
+_NOT = (  # one of them is in what denies
+    *("not", "never", "n't", "n’t", "anything", "regard", "ignore", "wrong", "incorrect", "false"),
+    *("mistake", "error", "trap", "true"),
+)
 _DOUBTS = (  # and one of these in what withdraws
     *(
         "wrong",
@@ -233,21 +239,29 @@ _DOUBTS = (  # and one of these in what withdraws
         "retract",
     ),
     *("withdraw", "take ", "scratch", "disregard", "ignore", "forget"),
+    *("far from", "n't ", "n’t ", "would ", "kidding", "correction:", "edit:", "erratum"),
 )
 _CLOSED = re.compile(r"(?:</answer>|[\s}$*_`)\]]|\\[)\]])*")  # what closes a box or a tag
 # the same in front of an answer: "is not $\boxed{5}$" denies it as much as "is not 5"
 _OPENED = r"(?:[\s:$*_({`\[]|\\[(\[]|\\(?:boxed|fbox|framebox)|<answer>){0,12}"
-# "is not $\boxed{", "can never be", "isn't" and "is anything but", right in front of the answer
+# "is not $\boxed{", "can never be", "isn't", "anything but", "the wrong answer is", "it is false
+# that it is", right in front of the answer
 _DENIED = re.compile(
-    r"\b(?:(?:is|are|was|be|does|do) (?:certainly |definitely |clearly )?not|can ?not|never|n['’]t|"
-    r"is(?= anything (?:but|except))|(?:is|was|be)n['’]t)"
-    r"(?: (?:ever )?(?:be|equal|equal to|anything but))?" + _OPENED + r"\Z",
+    r"\b(?:(?:(?:is|are|was|be|does|do) (?:certainly |definitely |clearly )?not|can ?not|never|"
+    r"n['’]t|(?:is|was|be)n['’]t)(?: (?:ever )?(?:be|equal|equal to|anything but))?|"
+    r"anything (?:but|except|other than)|(?:disregard|ignore)(?: the (?:box|answer|result))?|"
+    r"(?:wrong|incorrect|false) (?:answer|value|result|guess) (?:is|was|would be)|"
+    r"(?:mistake|error|trap) (?:is|would be)(?: to (?:answer|get|give|say|think|write))?|"
+    r"(?:is|['’]s) (?:false|wrong|incorrect|untrue|not true|not the case) that [^.!?\n]{1,40}?)"
+    + _OPENED
+    + r"\Z",
     re.IGNORECASE,
 )
 # "wrong if x < 0" and "wrong for n = 1" speak of a case, and take nothing back
 _NOT_RIGHT = (
     r"(?:clearly |also |actually |obviously |probably |simply )?(?:wrong|incorrect|mistaken|false|"
-    r"a mistake|an error|not (?:right|correct|true|the (?:right |correct |final )?answer))\b"
+    r"a mistake|an error|far from (?:right|correct|true)|"
+    r"not (?:right|correct|true|the (?:right |correct |final )?answer))\b"
     r"(?! (?:for|if|when|where|unless|in|at|only|with|to)\b)"
 )
 _IT = r"(?:that|this|it|(?:that|this|the|my) (?:\w{1,12} )?(?:answer|result|value|box))"
@@ -259,15 +273,24 @@ _IT_IS_NOT = (
 # and would be paid if a box alone counted
 _WITHDRAWN = re.compile(
     rf"\A[\s.,;:!—–-]*(?:(?:but|and|however),? )?{_ASIDE}{{0,3}}"
-    rf"(?:(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT})|"
+    rf"(?:(?:which )?(?:is|was|seems|looks|would be|must be) {_NOT_RIGHT}|{_IT_IS_NOT}|"
+    r"(?:does not|doesn['’]t) (?:hold|work)\b(?! (?:for|if|when)\b)|"
+    r"would (?:be|have been) [^.!?\n]{0,40}\bif\b)|"
     rf"[.!?\n]\s{{0,4}}{_ASIDE}{{1,3}}{_IT_IS_NOT}|"
-    rf"(?:\A|[.!?\n]\s{{0,4}}){_ASIDE}{{0,3}}(?:"
-    r"(?:i|let me) (?:now |hereby |must |have to )?"
+    rf"(?:\A|[.!?\n—–-]\s{{0,4}}){_ASIDE}{{0,3}}(?:"
+    r"just kidding\b|(?:correction|edit|erratum):|(?:i|let me) (?:now |hereby |must |have to )?"
     r"(?:retract|withdraw|take (?:that|this|it) back)\b|"
     r"i (?:made|have made) an? (?:mistake|error)\b|"
     r"(?:scratch|disregard|ignore|forget) (?:that|this|the (?:above|box))\b)",
     re.IGNORECASE,
 )
+# "\boxed{27} (or 28 if 0 counts)", "\boxed{27}, though it might be 28": beside a plain number
+_OR_NUMBER = re.compile(
+    r"[\s.,;:(—–-]{0,4}(?:but |(?:al)?though )?(?:or(?: maybe| perhaps| possibly| even)?|"
+    r"(?:it|the answer) (?:could|might|may)(?: also| well)? be) \$?"
+    r"(?P<other>[+-]?\d[\d,]*(?:\.\d+)?%?)\$?(?=[.,;!?)\n]|\Z| (?:if|when|for|depending)\b)"
+)
+_PLAIN_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
 # what a line of a list begins with: "- ", "1. ", "**(a) "
 _BULLET = r"[\s*_#>•.()\d-]{0,12}(?:\(?(?:[ivx]{1,4}|[a-z])[).] )?"
 _KIND = (
@@ -692,6 +715,8 @@ def _as_meant(text: str, found: Extraction) -> Extraction:
         flaw = "retracted"
     elif _has_any(before, _NOT) and _DENIED.search(before):
         flaw = "denied"
+    elif (other := _OR_NUMBER.match(after)) and _PLAIN_NUMBER.fullmatch(found.answer):
+        return found._replace(flaw="hedged", others=(other["other"],))
     return found._replace(flaw=flaw) if flaw else found
 
 

@@ -75,6 +75,12 @@ FOUND = [
     (r"\boxed{5*}", "5*", "box", "one star multiplies"),
     ("The answer is 3.5 cm.", "3.5 cm", "phrase", "a decimal point ends no sentence"),
     ("The answer is 1. No: the answer is 2.", "2", "phrase", "the last one counts"),
+    ("\\boxed{5}.\n\nNo other value is possible.", "5", "box", "a no that takes nothing back"),
+    (r"A common mistake is 6. So \boxed{5}.", "5", "box", "a warning of another answer"),
+    (r"It would be 6 if x were odd: \boxed{5}", "5", "box", "what does not hold stands before it"),
+    (r"\boxed{5}, which is correct or at least plausible.", "5", "box", "an or without a number"),
+    (r"\boxed{0.5} or half of it", "0.5", "box", "the same"),
+    (r"\boxed{5}, which is wrong for n = 1 alone.", "5", "box", "of a case"),
 ]
 
 
@@ -119,6 +125,21 @@ FLAWED = [
     (r"\boxed{11}. \boxed{12}.", "hedged", "full stops say nothing either"),
     (r"\boxed{4}, so <answer>5</answer>", "hedged", "a box and a tag"),
     (r"\boxed{\boxed{1} or \boxed{2}}", "hedged", "inside one box"),
+    (r"\boxed{27} (or 28 if you count zero)", "hedged", "a number behind it"),
+    (r"\boxed{27}, although it might be 28.", "hedged", "the same in a clause"),
+    (r"Anything but \boxed{27}.", "denied", "all others"),
+    (r"The wrong answer is \boxed{27}.", "denied", "named as wrong"),
+    (r"A common mistake is to say \boxed{27}.", "denied", "the same as a warning"),
+    (r"It's false that the answer is \boxed{27}.", "denied", "of a whole clause"),
+    (r"Please disregard \boxed{27}.", "denied", "before it"),
+    (r"\boxed{27} – ignore this box.", "retracted", "behind it"),
+    (r"One could believe \boxed{27}, which is false.", "retracted", "in a clause of its own"),
+    (r"\boxed{27} would be the answer if 9 were odd.", "retracted", "which it is not"),
+    (r"\boxed{27} is far from right.", "retracted", "judged"),
+    (r"\boxed{27} does not hold.", "retracted", "the same"),
+    ("\\boxed{27}\n\nCorrection: 28", "retracted", "corrected outside a box"),
+    ("\\boxed{27}\nEdit: I meant 28.", "retracted", "the same"),
+    (r"\boxed{27} --- just kidding, \(28\).", "retracted", "the same"),
 ]
 
 
