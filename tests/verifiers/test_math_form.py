@@ -14,7 +14,6 @@ from rlvr.verifiers.math import GSM8K, MathPolicy, MathVerifier, symbolic
 from rlvr.verifiers.math.asked import FORMS, NamedForm
 from rlvr.verifiers.math.canonical import spelling
 from rlvr.verifiers.math.finished import RULES, Rule, open_kinds
-from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.given import facts
 from rlvr.verifiers.math.latex import Node
 from rlvr.verifiers.math.matching import Decision
@@ -28,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/math.md"
 
 
 def tree(text: str) -> Node:
-    return as_tree(read(fold(text)))
+    return as_tree(read(text))
 
 
 def table(head: str, rows: Iterable[tuple[str, str, str]]) -> str:

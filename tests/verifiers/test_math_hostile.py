@@ -14,6 +14,7 @@ import pytest
 from benchmarks.math_hostile import REFERENCE, hostile
 from rlvr.types import Outcome, Verdict
 from rlvr.verifiers.math import MathVerifier, symbolic
+from rlvr.verifiers.math.reading import read
 
 VERIFIER = MathVerifier()
 CANARY = (
@@ -48,7 +49,7 @@ def _nothing_is_executed():
 @pytest.fixture(scope="module", autouse=True)
 def _warm():
     symbolic.warm()
-    symbolic.check_reference(REFERENCE)
+    symbolic.check_reference(read(REFERENCE))
 
 
 def verdict(completion: str) -> Verdict:

@@ -9,7 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rlvr.verifiers.math import MathPolicy, MathVerifier
-from rlvr.verifiers.math.fold import fold
 from rlvr.verifiers.math.forms import Form, Named, Quantity
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.shapes import components, renamed_inverse
@@ -33,7 +32,7 @@ LETTERS = st.sampled_from("xtuwz")
 
 
 def form(text: str) -> Form:
-    return read(fold(text))
+    return read(text)
 
 
 def written(x: Fraction) -> str:

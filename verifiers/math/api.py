@@ -23,7 +23,6 @@ from rlvr.verifiers.math import forms
 from rlvr.verifiers.math.fold import with_points
 from rlvr.verifiers.math.forms import Choice, Clock, Family, Flawed, Form, Named, Quantity, Word
 from rlvr.verifiers.math.latex.tree import TooLarge
-from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
 from rlvr.verifiers.math.reading import read
 from rlvr.verifiers.math.shapes import is_relation
@@ -81,12 +80,11 @@ def parse(text: str, policy: MathPolicy = COMPETITION) -> ReadAnswer:
     extraction = extract(text) if any(box in text for box in _BOXES) else None
     answer = extraction.answer if extraction else bare(text)
     try:
-        folded = fold_within(with_points(answer) if policy.decimal == "comma" else answer)
+        form = read(with_points(answer) if policy.decimal == "comma" else answer)
     except TooLarge as limit:
         raise DataError(f"the answer {answer[:80]!r} is beyond a limit: {limit}") from None
-    if not folded:
+    if not form.text:
         raise DataError(f"the answer {text[:80]!r} is empty")
-    form = read(folded)
     kind = _kind(form)
     exact = _exact(form) if kind == "number" else None
     return ReadAnswer(

@@ -1,7 +1,7 @@
 r"""The part of the symbolic engine that runs in the worker process: are two expressions equal?
 
-It searches no text for an answer and reads neither units nor prose: `normal.py` compares lists,
-names, units and numbers, and calls this module, as its `leaf`, for pairs of expressions.
+It reads no text: the caller sends forms.  `normal.py` compares lists, names, units and numbers, and
+calls this module, as its `leaf`, for pairs of expressions.
 
     form ─ latex ─▶ tree ─ equality ─▶ equal | different
 """
@@ -33,7 +33,6 @@ from rlvr.verifiers.math.latex.tree import (
     walk,
 )
 from rlvr.verifiers.math.latex.values import Undefined, as_number, decided, sign_of
-from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.normal import decide_forms
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.verifiers.math.reading import read
@@ -41,7 +40,7 @@ from rlvr.verifiers.math.rounding import bounds
 
 __all__ = ["Reply", "Request", "handle", "start"]
 
-Request = tuple[str | None, str, MathPolicy, bool]
+Request = tuple[Form | None, Form, MathPolicy, bool]
 """Answer, reference, policy, and whether to try a proof;
 without an answer only the reference is checked."""
 
@@ -59,7 +58,8 @@ def start() -> None:
     """Set up one worker: load everything, silence it, and compare once, so that no item pays for
     warming up."""
     logging.disable(logging.CRITICAL)  # a library's warning could quote hostile text
-    for answer, reference in _WARMING:
+    for pair in _WARMING:
+        answer, reference = map(read, pair)
         handle((answer, reference, MathPolicy(), False))
 
 
@@ -68,20 +68,20 @@ def handle(request: Request) -> Reply:
     worker."""
     answer, reference, policy, prove = request
     opinions: list[bool | None] = []
-    right: Form | str = ""
+    wrong = ""
     with foreign_code() as errors:  # a fault of ours must not make right answers wrong
-        right = _reference(reference)
+        wrong = _reference_fault(reference)
     for error in errors:
         if isinstance(error, MemoryError):
             raise error
-        right = f"the engine fails at it: {type(error).__name__}"
-    if isinstance(right, str) or answer is None:
+        wrong = f"the engine fails at it: {type(error).__name__}"
+    if wrong or answer is None:
         # Without an answer the reference was to be checked alone.
-        return (None, right) if isinstance(right, str) else (True, "readable")
+        return (None, wrong) if wrong else (True, "readable")
     try:
         leaf = partial(_confirm, policy, opinions) if prove else partial(_equal, policy)
         with one_pair():
-            decision = decide_forms(read(fold_within(answer)), right, policy, leaf)
+            decision = decide_forms(answer, reference, policy, leaf)
     except Unreadable as unreadable:
         return False, f"unreadable: {unreadable}"
     except (TooLarge, PairTooLarge) as beyond:
@@ -104,18 +104,17 @@ def _certainty(opinions: list[bool | None]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _reference(reference: str) -> Form | str:
-    """Its form, or what is wrong with it."""
+def _reference_fault(reference: Form) -> str:
+    """What is wrong with it, or nothing."""
     try:
-        form = read(fold_within(reference))
-        for part in parts(form):
+        for part in parts(reference):
             if isinstance(part, Quantity) and part.value is None:
                 _check(part)
     except (Unreadable, TooLarge) as wrong:
         return str(wrong)
     except Undefined:
         return "it has no value"
-    return form
+    return ""
 
 
 def _check(form: Form) -> None:

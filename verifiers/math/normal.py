@@ -23,7 +23,6 @@ from rlvr.verifiers.math.forms import (
     Word,
 )
 from rlvr.verifiers.math.latex.tree import TooLarge
-from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.matching import (
     UNDECIDED,
     Decision,
@@ -99,7 +98,7 @@ def compare_bare(answer: str, reference: str, policy: MathPolicy = COMPETITION) 
     (True, True, None)
     """
     try:
-        a, b = (read(fold_within(text)) for text in (answer, reference))
+        a, b = (read(text) for text in (answer, reference))
         return decide_forms(a, b, policy).equal
     except TooLarge:
         return None

@@ -1,4 +1,4 @@
-"""Reads a folded text into a form: lists, brackets, choices, signs; other modules read the rest.
+"""Reads a text into a form: lists, brackets, choices, signs; other modules read the rest.
 
 `relations.py` reads equations and inequalities, `clock.py` times and dates, `quantity.py` numbers
 and expressions.
@@ -18,6 +18,7 @@ from rlvr.verifiers.math.clock import date, time_of_day
 from rlvr.verifiers.math.cut import brackets, cut, cuts, separator
 from rlvr.verifiers.math.fold import swap, swaps
 from rlvr.verifiers.math.forms import Choice, Family, Flawed, Form, Items, Named, Quantity, Word
+from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.parameters import declaration, split_quantified
 from rlvr.verifiers.math.quantity import literal, quantity, word
 from rlvr.verifiers.math.relations import equation, inequality, together
@@ -129,7 +130,7 @@ def _once_more(match: re.Match[str]) -> str:
     return f"{match['first']} {match['about'] or f'; {other}'}"
 
 
-# In this order, and again until nothing changes: `read` is called on what is left.
+# In this order, and again until nothing changes: what is left is read.
 _REMARKS = swaps(  # what says no more of the value
     ("ap", r'\A(?:\\approx(?![a-zA-Z])|"approximately") ?(?=[-+\d\\.(])', ""),
     (  # "The largest prime is" 97
@@ -175,16 +176,27 @@ _REMARKS = swaps(  # what says no more of the value
 
 
 def read(text: str) -> Form:
-    """The form of a folded text within the limits."""
-    return _read_and_kept(text) if len(text) <= _SHORT else _read(text)
+    """The form of a text, as it was written.
+
+    Args:
+        text: an answer, a reference, or a part of a prompt.
+
+    Raises:
+        TooLarge: it is beyond a limit, which the message names.
+    """
+    return _read(fold_within(text))
 
 
 def _read(text: str) -> Form:
+    return _read_and_kept(text) if len(text) <= _SHORT else _read_folded(text)
+
+
+def _read_folded(text: str) -> Form:
     # One number, as most answers are, before any other reading.
     if number := literal(text):
         return number
     if (shorter := swap(text, _REMARKS)) != text:
-        return read(shorter)
+        return _read(shorter)
     # July 4, 2020 has a comma and is no list.
     if (day := date(text)) is not None:
         return day
@@ -214,7 +226,7 @@ def _read(text: str) -> Form:
 
 
 _read_and_kept = lru_cache(maxsize=4096)(
-    _read
+    _read_folded
 )  # a right answer is mostly written as its reference is
 
 
@@ -371,27 +383,27 @@ def _choice(text: str) -> Form | None:
         return None  # (a)(b+1) is a product, and so may (A)(B) be; (B)^2 is no option either
     if after and (_DENIED.match(after) or _MARKED.search(after)):
         return word(text)  # (B) "is wrong"; (B) 12 (C) 13 are two options
-    return Choice(text, letter.lower(), read(after) if after else None, len(text) > 1)
+    return Choice(text, letter.lower(), _read(after) if after else None, len(text) > 1)
 
 
 def _read_labelled(text: str) -> Form | None:
     if stated := _STATED.match(text):
-        return read(text[stated.end() :].strip())
+        return _read(text[stated.end() :].strip())
     label = _LABEL.fullmatch(text) if text.count(":") == 1 else None
     if label is None or SAYS_MORE.intersection((label[1] or label[3]).casefold().split()):
         return None  # "at least: 5"
-    return Named(text, (label[1] or label[3]).casefold(), read(label[2] or label[4]))
+    return Named(text, (label[1] or label[3]).casefold(), _read(label[2] or label[4]))
 
 
 def _read_quantified(text: str) -> Family | None:
     parts = split_quantified(text) if text[-1:].isalpha() or text[-1:] in '")}+' else None
     if not parts or not parts[0] or split_quantified(parts[0]):  # once is enough
         return None
-    return Family(text, parts[1], parts[2], read(parts[0]))
+    return Family(text, parts[1], parts[2], _read(parts[0]))
 
 
 def _equation(text: str) -> Form | None:
-    return equation(text, read)
+    return equation(text, _read)
 
 
 def _inequality(text: str) -> Named | None:
@@ -419,7 +431,7 @@ def _read_bracketed(text: str) -> Form | None:
     parts = cut(inner, _COMMAS)
     if opening == r"\{":
         if (builder := _BUILDER.fullmatch(inner)) and r"\mathbb" not in builder[2]:
-            form = read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
+            form = _read(builder[2])  # {x | -2 < x < 3} says no more than -2 < x < 3
             return form.body if isinstance(form, Named) and form.name == builder[1] else form
         if r"\dots" in parts:
             parts = _counted_out(parts)

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import Unscored, WorkerDied, WorkerTimeout
+from rlvr.verifiers.math.forms import Form
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.policy import MathPolicy
 from rlvr.workers import WorkerPool, once_per_process
@@ -54,11 +55,11 @@ _POOL_S = (
 )
 
 
-def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
+def decide(answer: Form, reference: Form, policy: MathPolicy) -> Decision:
     """Compare an answer that the normal form left undecided with its reference.
 
     Args:
-        answer, reference: their texts.
+        answer, reference: their forms.
         policy: what counts as equal.
 
     Raises:
@@ -67,7 +68,7 @@ def decide(answer: str, reference: str, policy: MathPolicy) -> Decision:
     return _decision(_call((answer, reference, policy, False), CPU_S, WALL_S), reference)
 
 
-def prove(answer: str, reference: str, policy: MathPolicy) -> Decision:
+def prove(answer: Form, reference: Form, policy: MathPolicy) -> Decision:
     """`decide`, and what SymPy makes of it behind the reason: `symbolic-equal: proved`, `evidence`
     or `refuted`.
 
@@ -87,7 +88,7 @@ def prove(answer: str, reference: str, policy: MathPolicy) -> Decision:
     )
 
 
-def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
+def decide_many(pairs: Sequence[tuple[Form, Form, MathPolicy]]) -> list[Decision]:
     """`decide` for many pairs, with one call to the workers.
 
     Args:
@@ -107,7 +108,7 @@ def decide_many(pairs: Sequence[tuple[str, str, MathPolicy]]) -> list[Decision]:
     ]
 
 
-def _decision(outcome: PairReply, reference: str) -> Decision:
+def _decision(outcome: PairReply, reference: Form) -> Decision:
     kind, equal, reason = outcome
     # A pair that was lost may be the reference's fault, which is looked at alone, and with more
     # time.
@@ -122,11 +123,11 @@ def _is_final(outcome: Any) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def check_reference(reference: str) -> str | None:
+def check_reference(reference: Form) -> str | None:
     """None if the symbolic engine can read the reference; else why it is only compared as text.
 
     Args:
-        reference: its text.
+        reference: its form.
 
     Raises:
         Unscored: no worker can be started.

@@ -30,7 +30,6 @@ from rlvr.verifiers.math.forms import Family, Flawed, Form, Named, Quantity, Wor
 from rlvr.verifiers.math.given import is_given
 from rlvr.verifiers.math.latex.tree import Node, TooLarge, Unreadable
 from rlvr.verifiers.math.latex.writer import written
-from rlvr.verifiers.math.limits import fold_within
 from rlvr.verifiers.math.matching import Decision
 from rlvr.verifiers.math.normal import compare_bare, decide_forms
 from rlvr.verifiers.math.policy import COMPETITION, MathPolicy
@@ -234,9 +233,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         if not self.policy.symbolic or self.policy.references == "text":
             return None
         wrong = (
-            symbolic.check_reference(trusted)
-            for trusted, right in trusted_answers
-            if _needs_engine(right)
+            symbolic.check_reference(right) for _, right in trusted_answers if _needs_engine(right)
         )
         return next(filter(None, wrong), None)
 
@@ -292,7 +289,7 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
         if decision.equal is None and decision.reason == "undecided" and self.policy.symbolic:
             if not _has_matching_braces(text):
                 return _verdict(_UNBALANCED, answer)
-            return _Undecided(text, trusted, form, right, self.policy, answer, prompt)
+            return _Undecided(form, right, self.policy, answer, prompt)
         if not decision.equal:
             return _verdict(decision, answer)
         return _judge_equal(decision, answer, form, right, self.policy, prompt)
@@ -300,10 +297,9 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
     def _decide_form(self, answer: str, right: Form) -> tuple[Decision, Form | None]:
         """The decision of the normal form, and what was read if there was anything to read."""
         try:
-            folded = fold_within(answer)
-            if not folded:
+            form = read(answer)
+            if not form.text:
                 return Decision(False, "unreadable: nothing but punctuation"), None
-            form = read(folded)
             return decide_forms(form, right, self.policy), form
         except TooLarge as limit:
             return Decision(False, f"limit: {limit}"), None
@@ -313,8 +309,6 @@ class MathVerifier(BaseVerifier[_Stated, _Read]):
 class _Undecided:
     """What the normal form leaves to the symbolic engine."""
 
-    answer: str
-    reference: str
     form: Form
     right: Form
     policy: MathPolicy
@@ -362,7 +356,7 @@ def _resolve_all(found: list[Verdict | _Undecided]) -> list[Verdict]:
     if len(found) == 1 and isinstance(found[0], Verdict):
         return [found[0]]
     questions = [
-        (item.answer, item.reference, item.policy) for item in found if isinstance(item, _Undecided)
+        (item.form, item.right, item.policy) for item in found if isinstance(item, _Undecided)
     ]
     replies = iter(symbolic.decide_many(questions))
     return [
@@ -440,7 +434,7 @@ def _wrong_form(form: Form, right: Form, policy: MathPolicy, prompt: str) -> str
 
 def _prove_verdict(found: Verdict | _Undecided) -> Verdict:
     if isinstance(found, _Undecided):
-        return _settle_decision(found, symbolic.prove(found.answer, found.reference, found.policy))
+        return _settle_decision(found, symbolic.prove(found.form, found.right, found.policy))
     return found if ":" in (found.why or "") else replace(found, why=f"{found.why}: proved")
 
 
@@ -515,14 +509,13 @@ def _reference_form(reference: str) -> Form:
     if len(reference) < _FEW_DIGITS and reference.isascii() and reference.isdecimal():
         return read(reference)  # what most references are, and nothing below can object to
     try:
-        folded = fold_within(reference)
+        form = read(reference)
     except TooLarge as limit:
         raise DataError(f"the reference {reference[:80]!r} is beyond a limit: {limit}") from None
     if not _has_matching_braces(reference):
         raise DataError(
             f"the reference {reference[:200]!r} cannot be read: its braces do not match"
         )
-    form = read(folded)
     for part in forms.parts(form):
         if isinstance(part, Flawed):
             raise DataError(f"the reference {reference[:200]!r} has no value: {part.reason}")

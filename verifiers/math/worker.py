@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlvr.verifiers.math import engine
+from rlvr.verifiers.math.forms import Form
 from rlvr.verifiers.math.latex.compile import was_stopped
 from rlvr.workers.fork_server import OWN_FAULT, ChildLost, ForkServer
 
@@ -36,7 +37,7 @@ class _Worker:
         self._server = ForkServer(engine.handle, was_stopped)
         # References that are no mathematics, and why.  A child that was stopped at one is replaced,
         # and the next would spend the same time on it.
-        self._unreadable: dict[str, str] = {}
+        self._unreadable: dict[Form, str] = {}
 
     def handle(self, item: PairRequest) -> PairReply:
         """Time, memory and crashes are the pair's own; a child that was killed or hardly ran is
@@ -59,7 +60,7 @@ class _Worker:
                 return "reply", equal, reason
         return "lost", None, lost
 
-    def _remember(self, reference: str, why: str) -> None:
+    def _remember(self, reference: Form, why: str) -> None:
         if len(self._unreadable) >= _MOST_UNREADABLE:
             del self._unreadable[next(iter(self._unreadable))]
         self._unreadable[reference] = why
