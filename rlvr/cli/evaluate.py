@@ -19,6 +19,7 @@ from rich.table import Table
 from tyro.conf import arg
 
 from rlvr.cli.arguments import (
+    Accept,
     ChatFlag,
     EngineAddress,
     EnvironmentArgument,
@@ -43,6 +44,7 @@ from rlvr.environment import Environment
 from rlvr.errors import ServiceFailed, UsageError
 from rlvr.samplers.protocol import MAX_TOKENS_IN_FLIGHT, Sampling
 from rlvr.scoring import Scorer
+from rlvr.scoring.identity import Identity, IdentityFile, identity_of
 from rlvr.scoring.records import provenance
 from rlvr.text import one_line
 
@@ -110,6 +112,7 @@ class EvalCommand:
     with --endpoint by default ENV-MODEL.rollouts.jsonl."""
     resume: bool = False
     """Continue a run that was stopped, or ask again for completions that could not be had."""
+    accept: Accept = ()
     overwrite: Overwrite = False
     n: Annotated[int, arg(aliases=["-n"])] = 1
     """Number of completions that are sampled for each task."""
@@ -184,9 +187,14 @@ class EvalCommand:
                 else self._behind_endpoint(stack)
             )
             chat = None if self.endpoint is not None else sampler.tokenization.format.identity
-            rollout_file = self._open_rollouts(env, sampling, chat, stack)
+            identity = identity_of(env)
+            rollout_file = self._open_rollouts(env, identity, sampling, chat, stack)
             engine = engine_at(self.scorer, self.patience_s)
-            scorer = stack.enter_context(Scorer(env, workers=self.workers, engine=engine))
+            scorer = stack.enter_context(
+                Scorer(env, workers=self.workers, engine=engine, accept=self.accept)
+            )
+            if rollout_file is not None:
+                rollout_file.judged_by(scorer.identity())
             try:
                 report = evaluation.evaluate(
                     env,
@@ -208,6 +216,12 @@ class EvalCommand:
                 raise ServiceFailed(
                     f"{error}. {rollout_file.count} rollouts are kept: --resume goes on"
                 ) from None
+            identity_file = (
+                IdentityFile(None, identity, accept=self.accept)
+                if rollout_file is None
+                else rollout_file.identity_file
+            )
+            identity_file.add(scorer.identity())
             if rollout_file is not None and rollout_file.count:
                 rollout_file.finish()
         self._show(report, rollout_file, out)
@@ -215,7 +229,7 @@ class EvalCommand:
             alarm = import_module("rlvr.train.alarm")
             say_line(err, alarm.never_ends(sampler.tokenization.format))
         if self.output is not None:
-            self._write_report(report, rollout_file, chat)
+            self._write_report(report, rollout_file, chat, identity_file.identity)
         return int(bool(report.unscored))
 
     def _require_fitting(self) -> None:
@@ -293,6 +307,7 @@ class EvalCommand:
     def _open_rollouts(
         self,
         env: Environment,
+        identity: Identity,
         sampling: Sampling,
         chat: Mapping[str, object] | None,
         stack: ExitStack,
@@ -300,7 +315,7 @@ class EvalCommand:
         if self.rollouts is None:
             return None
         records = import_module("rlvr.collect.rollout_records")
-        run = provenance(env, self.env) | {
+        run = provenance(env, self.env, identity) | {
             "model": self.model,
             "sampling": asdict(sampling) | {"stop": list(sampling.stop)},
             "n": self.n,
@@ -312,7 +327,14 @@ class EvalCommand:
             else {"api": self.api, "body": _parameters(self.body)},
         }
         rollout_file: RolloutFile = stack.enter_context(
-            records.RolloutFile(self.rollouts, run, resume=self.resume, overwrite=self.overwrite)
+            records.RolloutFile(
+                self.rollouts,
+                run,
+                identity,
+                resume=self.resume,
+                overwrite=self.overwrite,
+                accept=self.accept,
+            )
         )
         return rollout_file
 
@@ -350,12 +372,14 @@ class EvalCommand:
         report: EvaluationReport,
         kept: RolloutFile | None,
         chat: Mapping[str, object] | None,
+        identity: Identity,
     ) -> None:
         assert self.output is not None
         header = {
             "model": self.model,
             "chat": chat,
             "usage": kept.usage.as_dict(self.price) if kept is not None else None,
+            "identity": identity.as_dict(),
         }
         text = json.dumps(report.as_dict() | header, indent=2, default=str) + "\n"
         if self.output.exists() and not self.output.is_file():

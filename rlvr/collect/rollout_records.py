@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from rlvr.data.lines import Row
 from rlvr.data.rows import Journal
 from rlvr.errors import SamplingFailed
 from rlvr.samplers.protocol import EndpointReply, replies
+from rlvr.scoring.identity import Identity, IdentityFile
 from rlvr.scoring.items import Item
 from rlvr.scoring.ordering import Scored
 from rlvr.scoring.records import record, require_same_run, score_from
@@ -175,21 +176,31 @@ class RolloutFile(Closing):
         path: the file, .jsonl or .parquet; it is there when `finish` was called.
         run: what all records have in common: provenance, and the settings on which completions
             depend, with "n".
+        identity: of the environment, compared with what a stopped run left beside the file.
         resume: continue a run that was stopped; also one that ended, in which completions were
             lost.
         overwrite: replace what is there.
+        accept: parts of the identity in which the stopped run may differ.
 
     Attributes:
+        identity_file: of the rollouts.
         results: of the tasks whose rollouts are all there.
         usage: of all rollouts in the file.
         count: number of rollouts.
 
     Raises:
-        UsageError: the file cannot be written, or is of a run with other settings.
+        UsageError: the file cannot be written, or is of a run with other settings or identity.
     """
 
     def __init__(
-        self, path: Path, run: JsonObject, *, resume: bool = False, overwrite: bool = False
+        self,
+        path: Path,
+        run: JsonObject,
+        identity: Identity,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        accept: Collection[str] = (),
     ) -> None:
         self._run = json.loads(json.dumps(run))  # as it will be read back
         partial = path.with_name(path.name + ".partial")
@@ -198,8 +209,12 @@ class RolloutFile(Closing):
             path.rename(partial)
         self._journal = Journal(path, resume=resume, overwrite=overwrite, checksums=True)
         try:
+            first = next(self._journal.rows(), None)
+            recorded = None if first is None else str(first.get("identity"))
+            self.identity_file = IdentityFile.beside(path, identity, recorded, accept=accept)
+            self._judged_by = self.identity_file.identity
             for row in self._journal.rows():
-                require_same_run(row, self._run, partial)
+                require_same_run(row, self._run, partial, strict=False)
             again = list(find_unfinished(self._journal.rows(), run["n"]))
             if any(again):
                 self._journal.keep(not is_unfinished for is_unfinished in again)
@@ -211,6 +226,14 @@ class RolloutFile(Closing):
         except BaseException:
             self.close()
             raise
+
+    def judged_by(self, identity: Identity) -> None:
+        """Take over by what rollouts are scored.
+
+        Args:
+            identity: of their scorer; it grows.
+        """
+        self._judged_by = identity
 
     def write(self, index: int, group: Group) -> None:
         """Keep the rollouts of a task, unless all of them are lost.
@@ -224,6 +247,7 @@ class RolloutFile(Closing):
             self.usage.add(row)
         # A task of which nothing could be had is left for the next attempt.
         if not all(map(is_lost, rows)):
+            self.identity_file.follow(self._judged_by)
             for row in rows:
                 self._journal.write(row)
             self.count += len(rows)
@@ -235,7 +259,10 @@ class RolloutFile(Closing):
             UsageError: another program changed it.
             DataError: Parquet cannot hold the rows.
         """
-        self._journal.finish()
+        self.identity_file.follow(self._judged_by)
+        self._journal.finish(self.identity_file.notes())
+        if self._journal.path.suffix == ".parquet":
+            self.identity_file.remove()  # it stands in the metadata
 
     def close(self) -> None:
         """Close the file; what was written stays in `PATH.partial`, unless `finish` was called."""

@@ -103,10 +103,10 @@ class Identity:
         Raises:
             UsageError: it is none.
         """
-        with suppress(AttributeError, TypeError):
+        with suppress(AttributeError, TypeError, ValueError):
             if given.keys() >= {*_PARTS, "accepted", "digest"}:
                 settings, code, inputs, data = (dict(given[part]) for part in _PARTS)
-                accepted, digest = list(given["accepted"]), str(given["digest"])
+                accepted, digest = [*map(str, given["accepted"])], str(given["digest"])
                 written = set(given.get("written", ()))
                 return cls(settings, code, inputs, data, accepted, digest, written)
         raise UsageError(f"{brief(given)} is no identity; `rlvr identity ENV` shows one")
@@ -177,6 +177,14 @@ class Identity:
         for name in self.written & self.inputs.keys():
             del self.inputs[name]
 
+    def covers(self, digest: str) -> bool:
+        """Whether records with a digest may stand beside it: its own, or one that was accepted.
+
+        Args:
+            digest: in a record.
+        """
+        return digest == self.digest or any(digest in line.split() for line in self.accepted)
+
     def without(self, *parts: str) -> Identity:
         """A copy without these parts.
 
@@ -227,12 +235,18 @@ def identity_differences(here: Identity, there: Identity) -> Iterator[tuple[str,
     Args:
         here, there: the two.
     """
+    for part, name, theirs, ours in _differing(here, there):
+        yield part, f"{name} {_change(theirs, ours)}"
+
+
+def _differing(here: Identity, there: Identity) -> Iterator[tuple[str, str, object, object]]:
+    """(part, name, its value there, here) of each name that has two values."""
     for part in _PARTS:
         own_values, other_values = getattr(here, part), getattr(there, part)
         # Only names that both have: one side may have read less.
         for name in sorted(own_values.keys() & other_values.keys() - here.written - there.written):
             if own_values[name] != other_values[name]:
-                yield part, f"{name} {_change(other_values[name], own_values[name])}"
+                yield part, name, other_values[name], own_values[name]
 
 
 def _change(theirs: object, ours: object) -> str:
@@ -284,8 +298,10 @@ def require_same(
             f"{what_there} differs from {what_here} in {' and '.join(parts)}: {texts}{unshown}; "
             f"{way_out}{flag}"
         )
-    for part, text in all_differences:
-        line = f"{part} of {what_there}: {text}"
+    for part, name, theirs, ours in _differing(here, there) if all_differences else ():
+        change = _change(theirs, ours)
+        digests = f": {theirs} there, {ours} recorded" if _is_digest(ours) else ""
+        line = f"{part} of {what_there}: {name} {change}{digests}"
         # Said once, however often it is compared.
         if line not in here.accepted:
             here.accepted.append(line)
@@ -318,16 +334,21 @@ def read_identity(output: Path) -> Identity | None:
     """The identity of the scores in a file; None if it says nothing.
 
     Args:
-        output: the file with the scores, or a file with an identity alone.
+        output: the file with the scores, a report, or a file with an identity alone.
 
     Raises:
         UsageError: what stands there is none.
     """
-    for path, key in ((identity_path(output), None), (shard_path(output), "identity")):
+    beside, partial = identity_path(output), output.with_name(f"{output.name}.partial")
+    if beside.is_file() and output.is_file() and partial.is_file():
+        raise UsageError(
+            f"{beside} is of {partial.name}, a run that replaces {output}; finish it by --resume"
+        )
+    for path in (beside, shard_path(output)):
         if path.is_file():
-            return _read(path, key)
+            return _read(path)
     if output.name.endswith(".json") and output.is_file():
-        return _read(output, None)
+        return _read(output)
     note = parquet_note(output, PARQUET_NOTE) if output.suffix == ".parquet" else None
     return None if note is None else _parse(note, output)
 
@@ -341,15 +362,16 @@ def shard_path(output: Path) -> Path:
     return output.with_name(output.name + ".shard.json")
 
 
-def _read(path: Path, key: str | None) -> Identity:
-    return _parse(path.read_bytes(), path, key)
+def _read(path: Path) -> Identity:
+    return _parse(path.read_bytes(), path)
 
 
-def _parse(text: bytes | str, where: Path, key: str | None = None) -> Identity:
+def _parse(text: bytes | str, where: Path) -> Identity:
     try:
         tree = json.loads(text)
-        return Identity.from_dict(tree if key is None else tree[key])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # The totals of a shard and a report hold it beside other things.
+        return Identity.from_dict(tree.get("identity", tree))
+    except (ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{where} holds no identity: {error}") from None
 
 
@@ -361,6 +383,7 @@ class IdentityFile:
         identity: of this run.
         accept: parts in which differences are accepted.
         stopped: the identity that a stopped run left; None where there is none to go on with.
+        unknown: the digest in the records of a stopped run whose identity is gone.
         where: what the stopped run left, for errors.
         way_out: what can be done about a difference, for errors.
 
@@ -375,6 +398,7 @@ class IdentityFile:
         *,
         accept: Collection[str] = (),
         stopped: Identity | None = None,
+        unknown: str = "",
         where: str = "",
         way_out: str = "use the same, or pass --overwrite to begin anew",
     ) -> None:
@@ -382,8 +406,17 @@ class IdentityFile:
         self.identity, self.accept = identity, accept
         self._path, self._where, self._way_out = path, where, way_out
         self._followed, self._is_written = -1, False
+        self._unknown, self._stopped = unknown, stopped
+        if unknown:
+            if unknown != identity.digest:
+                self._accept_unknown("code")
+            self._add(Identity())
         if stopped is not None:
-            self._add(stopped)
+            self._compare_with_stopped(identity)
+            if stopped.digest != identity.digest:
+                digests = f"{stopped.digest} there, {identity.digest} recorded now"
+                identity.accepted.append(f"identity of {where}: {digests}")
+            identity.add(stopped, where)
 
     @classmethod
     def beside(
@@ -403,18 +436,13 @@ class IdentityFile:
             accept: parts in which differences are accepted.
 
         Raises:
-            UsageError: see the class; or the digest is another one, and what differs is not known.
+            UsageError: see the class; or what the stopped run was scored by is not known.
         """
         path, partial = identity_path(output), f"{output}.partial"
-        stopped = _read(path, None) if recorded is not None and path.is_file() else None
-        # The digest alone tells that something differs, and not what.
-        if stopped is None and recorded not in (None, identity.digest) and "code" not in accept:
-            raise UsageError(
-                f"{partial} was scored by another identity ({recorded}; here it is "
-                f"{identity.digest}), and "
-                f"{path.name}, which says what differs, is gone; pass --overwrite to begin anew, "
-                f"or --accept code"
-            )
+        stopped = _read(path) if recorded is not None and path.is_file() else None
+        # Also where the file is of another run, of whose identity no record is.
+        if recorded is not None and not (stopped is not None and stopped.covers(recorded)):
+            return cls(path, identity, accept=accept, where=partial, unknown=recorded[:60])
         return cls(path, identity, accept=accept, stopped=stopped, where=partial)
 
     def add(self, noticed: Identity | Noticed) -> None:
@@ -454,8 +482,45 @@ class IdentityFile:
             self.write()
 
     def _add(self, noticed: Identity | Noticed) -> bool:
-        where = self._where or "what was read later"
-        return self.identity.add(noticed, where, self.accept, way_out=self._way_out)
+        if not isinstance(noticed, Identity):
+            parts = noticed.get("code", {}), noticed.get("inputs", {})
+            noticed = Identity({}, *parts, written=set(self.identity.written))
+        accepted = self._compare_with_stopped(noticed)
+        where = "what was read later"
+        has_more = self.identity.add(noticed, where, self.accept, way_out=self._way_out) or accepted
+        # Where judging reads nothing, there is nothing that could have been another.
+        if self._unknown and self.identity.inputs:
+            self._accept_unknown("inputs")
+        return has_more
+
+    def _compare_with_stopped(self, noticed: Identity) -> bool:
+        """Whether a difference from the stopped run was accepted: from then on the new value is
+        recorded."""
+        stopped, identity = self._stopped, self.identity
+        if stopped is None:
+            return False
+        count = len(noticed.accepted)
+        require_same(noticed, stopped, "this run", self._where, self.accept, self._way_out)
+        for part in _PARTS:
+            old_values = getattr(stopped, part)
+            for name in old_values.keys() & getattr(noticed, part).keys():
+                # Compared for good: what comes later is compared with what this run has read.
+                del old_values[name]
+                if noticed is not identity:
+                    getattr(identity, part).pop(name, None)
+        return len(noticed.accepted) > count
+
+    def _accept_unknown(self, part: str) -> None:
+        """Note that this part of a stopped run is not known, or refuse to go on with it."""
+        digests = f"identity {self._unknown} there and {self.identity.digest} here"
+        if part not in self.accept:
+            raise UsageError(
+                f"the identity beside {self._where}, which says what differs, is gone or of other "
+                f"scores ({digests}); pass --overwrite to begin anew, or --accept {part}"
+            )
+        line = f"{part} of {self._where}: not known, {digests}"
+        if line not in self.identity.accepted:
+            self.identity.accepted.append(line)
 
     def write(self) -> None:
         """Write it beside the output."""

@@ -1,14 +1,24 @@
 """`rlvr eval --endpoint`: every rollout is kept, what is lost can be asked for again, and the key is shown nowhere."""
 
 import json
+import os
 
 import pytest
 
+from rlvr.cli import main
 from rlvr.data.formats import read_rows
 from tests.endpoint import endpoint, refused, said
 
 KEY = "sk-a-secret-of-the-test"
 ENV = "tests.environments:Words"
+WORDS = """
+from pathlib import Path
+
+class Mine(tests.environments.Words):
+    def verify(self, task, completion):
+        (Path(__file__).parent / "list.txt").read_text()
+        return super().verify(task, completion)
+"""
 
 
 @pytest.fixture
@@ -111,6 +121,36 @@ def test_a_run_that_was_killed_goes_on(evaluated, tmp_path):
         code, words = evaluated(served, "-n", 2, "--rollouts", "kept.jsonl", "--resume")
         assert (code, len(served.bodies) - asked) == (0, 4), words
     assert sorted((tmp_path / "kept.jsonl").read_bytes().splitlines(keepends=True)) == sorted(lines)
+
+
+def test_an_evaluation_is_gone_on_with_under_one_identity(evaluated, tmp_path, capsys):
+    """What differs is named, what is accepted stands in the report, and reports are compared by it."""
+    (tmp_path / "words_of_mine.py").write_text("import tests.environments\n" + WORDS)
+    words = tmp_path / "list.txt"
+    words.write_text("1")
+    os.utime(words, (1, 1))  # older than the run: no temporary file of its own
+    env, flags = "words_of_mine.py:Mine", ("-n", 1, "--rollouts", "kept.jsonl")
+    with endpoint(right) as served:
+        assert evaluated(served, *flags, "-o", "a.json", env=env)[0] == 0
+        whole = (tmp_path / "kept.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "kept.jsonl.partial").write_bytes(whole[0])
+        (tmp_path / "kept.jsonl").unlink()
+        words.write_text("2")
+        os.utime(words, (2, 2))
+        code, said = evaluated(served, *flags, "--resume", env=env)
+        assert code == 2
+        assert "kept.jsonl.partial differs from this run in inputs: list.txt has another" in said
+        assert "or pass --accept inputs" in said
+        assert (tmp_path / "kept.jsonl.partial").read_bytes() == whole[0]
+        flags += ("--accept", "inputs", "-o", "b.json")
+        assert evaluated(served, *flags, "--resume", env=env)[0] == 0
+    first, second = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
+    assert "list.txt" in first["identity"]["inputs"]
+    assert "list.txt has another content" in second["identity"]["accepted"][0]
+    assert main(["identity", "a.json", "b.json"]) == 1
+    assert "list.txt has another content" in capsys.readouterr().out
+    assert main(["compare", "a.json", "b.json"]) == 2
+    assert "b.json differs from a.json in inputs: list.txt" in capsys.readouterr().err
 
 
 def test_an_outage_keeps_what_was_had(evaluated, tmp_path):

@@ -16,7 +16,15 @@ import pytest
 import rlvr
 from rlvr.cli import main
 from rlvr.errors import UsageError
-from rlvr.scoring.identity import DataDigest, Identity, identity_of, read_identity, require_same
+from rlvr.scoring.identity import (
+    DataDigest,
+    Identity,
+    IdentityFile,
+    identity_of,
+    identity_path,
+    read_identity,
+    require_same,
+)
 from rlvr.types import Outcome, Verdict
 
 CLI = "import sys; from rlvr.cli import main; sys.exit(main())"
@@ -245,6 +253,67 @@ def test_a_partial_file_without_its_identity_is_judged_by_its_digest(tmp_path):
     beside.write_bytes(known)
     assert shards.run(*argv, "--resume").returncode == 0
     assert out.read_bytes() == whole
+
+
+def test_inputs_of_a_stopped_run_that_are_not_known_are_accepted_or_refused(tmp_path):
+    """The digest is of settings and code: rows of two word lists would stand in one file."""
+    shards = Shards(tmp_path)
+    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    argv = ["score", f"{tmp_path / 'mine.py'}:Mine", tmp_path / "in.jsonl", "-o", out]
+    argv += ["--workers", 1]
+    assert shards.run(*argv).returncode == 0
+    half = b"".join(out.read_bytes().splitlines(keepends=True)[:3])
+    beside = tmp_path / "out.jsonl.identity.json"
+    of_others = json.loads(beside.read_text()) | {"digest": "0" * 32}
+    out.unlink()
+    for left in (None, json.dumps(of_others)):
+        partial.write_bytes(half)
+        beside.unlink() if left is None else beside.write_text(left)
+        refused = shards.run(*argv, "--resume")
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert "pass --overwrite to begin anew, or --accept inputs" in refused.stderr
+        assert partial.read_bytes() == half
+    assert shards.run(*argv, "--resume", "--accept", "inputs").returncode == 0
+    known = json.loads(beside.read_text())
+    assert known["inputs"]
+    assert (
+        f"inputs of {partial}: not known, identity {known['digest']} there" in known["accepted"][0]
+    )
+
+
+def test_what_was_accepted_and_what_was_then_recorded_is_noted(tmp_path):
+    """Both digests, of each file and of the whole: records of both stand in the file."""
+    shards = Shards(tmp_path)
+    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    argv = ["score", f"{tmp_path / 'mine.py'}:Mine", tmp_path / "in.jsonl", "-o", out]
+    argv += ["--workers", 1]
+    assert shards.run(*argv).returncode == 0
+    beside = tmp_path / "out.jsonl.identity.json"
+    before = json.loads(beside.read_text())
+    partial.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:3]))
+    out.unlink()
+    shards.write("helper_of_mine.py", "y = 1\n")
+    assert shards.run(*argv, "--resume", "--accept", "code").returncode == 0
+    after = json.loads(beside.read_text())
+    name = "helper_of_mine"
+    digests = f"{before['code'][name]} there, {after['code'][name]} recorded"
+    assert f"{name} has another content: {digests}" in after["accepted"][0]
+    assert f"{before['digest']} there, {after['digest']} recorded" in after["accepted"][1]
+    # The first record has the old digest, which the file beside it explains.
+    out.rename(partial)
+    assert shards.run(*argv, "--resume").returncode == 0
+    assert json.loads(beside.read_text())["accepted"] == after["accepted"]
+
+
+def test_an_output_beside_a_stopped_run_that_replaces_it_has_no_identity(tmp_path):
+    """The identity there is of the new rows, and the old ones would be compared as if they had it."""
+    out = tmp_path / "a.jsonl"
+    out.write_text("{}\n")
+    IdentityFile(identity_path(out), Identity(digest="1")).write()
+    assert read_identity(out).digest == "1"
+    (tmp_path / "a.jsonl.partial").write_text("{}\n")
+    with pytest.raises(UsageError, match=r"is of a\.jsonl\.partial, .* finish it by --resume"):
+        read_identity(out)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

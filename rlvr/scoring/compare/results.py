@@ -290,7 +290,8 @@ def _finite(value: Any, path: Path, where: str) -> float:
 
 def _identity_of(path: Path, ways: Mapping[str, Row]) -> Identity:
     """How scores were decided: what stands beside the file, else what its rows say."""
-    stored = None if path.suffix == ".json" else read_identity(path)
+    is_plain_report = path.suffix == ".json" and not any("identity" in row for row in ways.values())
+    stored = None if is_plain_report else read_identity(path)
     if stored is not None:
         return stored.without("data")  # the rows themselves, which have other completions
     identity = Identity()
